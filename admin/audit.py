@@ -29,9 +29,9 @@ _MOST_LINE = 1024 * 1024
 _SILENCE = 60.0
 
 
-#: the members that chain an entry, and the form of a conversation's id
-_MEMBERS = {"conversation_id": str, "seq": int, "previous": str, "hash": str}
-_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: the members that chain an entry; the name of a chain, which is the id of a conversation, or of a day's destinations
+_MEMBERS = {"seq": int, "previous": str, "hash": str}
+_CHAIN = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|destinations-[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class Fault(Exception):
@@ -43,7 +43,7 @@ class Unreadable(Exception):
 
 
 class Head(NamedTuple):
-    """The last entry of a conversation."""
+    """The last entry of a chain."""
 
     seq: int
     hash: str
@@ -65,9 +65,11 @@ def main(words: list[str] | None = None) -> int:
     except (Unreadable, OSError, httpx.HTTPError) as error:
         print(f"audit: cannot be read: {error}", file=sys.stderr)
         return 2
-    for conversation_id, head in heads.items():
-        print(conversation_id, head.seq, head.hash)
-    print(f"audit: {entries} entries of {len(heads)} conversations verify", file=sys.stderr)
+    for chain, head in heads.items():
+        print(chain, head.seq, head.hash)
+    days = sum(chain.startswith("destinations-") for chain in heads)
+    also = f" and {days} days of destinations" if days else ""
+    print(f"audit: {entries} entries of {len(heads) - days} conversations{also} verify", file=sys.stderr)
     return 0
 
 
@@ -85,19 +87,19 @@ def _parser() -> argparse.ArgumentParser:
 def verify(
     lines: Iterable[bytes], kept: Mapping[str, Head] | None = None, *, is_part: bool = False
 ) -> tuple[dict[str, Head], int]:
-    """The last entry of every conversation, and the number of entries. Raises Fault.
+    """The last entry of every chain, and the number of entries. Raises Fault.
 
-    lines: each with its newline; the entries of a conversation in their order, those of several mixed as they like.
-    kept: heads that an earlier verification found. Keeps one head per conversation in memory.
+    lines: each with its newline; the entries of a chain in their order, those of several mixed as they like.
+    kept: heads that an earlier verification found. Keeps one head per chain in memory.
     """
     heads: dict[str, Head] = {}
     kept, number = kept or {}, 0
     for number, line in enumerate(lines, 1):
         entry = _entry(line, number)
-        conversation_id, seq = entry["conversation_id"], entry["seq"]
-        known = kept.get(conversation_id)
-        before = heads.get(conversation_id) or _beginning(entry, known, is_part)
-        where = f"conversation {conversation_id}, seq {seq} (line {number})"
+        chain, seq = _chain(entry), entry["seq"]
+        known = kept.get(chain)
+        before = heads.get(chain) or _beginning(entry, known, is_part)
+        where = f"{_named(chain)}, seq {seq} (line {number})"
         hashed = digest({name: value for name, value in entry.items() if name != "hash"})
         if entry["hash"] != hashed:
             raise Fault(f"{where}: its hash is {entry['hash']}, and that of its content is {hashed}")
@@ -107,12 +109,12 @@ def verify(
             raise Fault(f"{where}: previous is {entry['previous']!r}, and the hash before is {before.hash!r}")
         if known and known.seq == seq and known.hash != entry["hash"]:
             raise Fault(f"{where}: its hash is {entry['hash']}, and the kept head is {known.hash}")
-        heads[conversation_id] = Head(seq, entry["hash"])
-    for conversation_id, head in kept.items():
-        found = heads.get(conversation_id, _NONE)
+        heads[chain] = Head(seq, entry["hash"])
+    for chain, head in kept.items():
+        found = heads.get(chain, _NONE)
         if found.seq < head.seq and not is_part:
             words = f"ends at seq {found.seq}" if found.seq else "has no entry"
-            raise Fault(f"conversation {conversation_id}: its audit {words}, and the kept head is seq {head.seq}")
+            raise Fault(f"{_named(chain)}: its audit {words}, and the kept head is seq {head.seq}")
     return heads, number
 
 
@@ -126,16 +128,26 @@ def _entry(line: bytes, number: int) -> dict[str, Any]:
         raise Fault(f"line {number}: it is not JSON: {error}") from None
     if not isinstance(entry, dict) or any(type(entry.get(name)) is not kind for name, kind in _MEMBERS.items()):
         raise Fault(f"line {number}: it is not an entry of an audit")
-    if not _ID.fullmatch(entry["conversation_id"]):
+    if not _CHAIN.fullmatch(_chain(entry)):
         raise Fault(f"line {number}: it is not an entry of an audit")
     if canonical(entry) + b"\n" != line:
-        where = f"conversation {entry['conversation_id']}, seq {entry['seq']} (line {number})"
+        where = f"{_named(_chain(entry))}, seq {entry['seq']} (line {number})"
         raise Fault(f"{where}: its bytes are not the canonical JSON of the entry")
     return entry
 
 
+def _chain(entry: dict[str, Any]) -> str:
+    """The chain of an entry: that of its conversation, unless it names another; "" where it has neither."""
+    found = entry.get("chain", entry.get("conversation_id"))
+    return found if isinstance(found, str) else ""
+
+
+def _named(chain: str) -> str:
+    return chain if chain.startswith("destinations-") else f"conversation {chain}"
+
+
 def _beginning(entry: dict[str, Any], known: Head | None, is_part: bool) -> Head:
-    """What the first entry of a conversation must follow: nothing, in a part the kept head or whatever it names."""
+    """What the first entry of a chain must follow: nothing, in a part the kept head or whatever it names."""
     if not is_part or entry["seq"] == 1:
         return _NONE
     if known and known.seq < entry["seq"]:
@@ -147,10 +159,10 @@ def _read_heads(path: str) -> dict[str, Head]:
     heads = {}
     for line in Path(path).read_text().splitlines():
         match line.split(" "):
-            case [conversation_id, seq, hash_] if seq.isdecimal():
-                heads[conversation_id] = Head(int(seq), hash_)
+            case [chain, seq, hash_] if seq.isdecimal():
+                heads[chain] = Head(int(seq), hash_)
             case _:
-                raise Unreadable(f"{path} has a line that is not CONVERSATION SEQ HASH: {beginning(line, 100)!r}")
+                raise Unreadable(f"{path} has a line that is not CHAIN SEQ HASH: {beginning(line, 100)!r}")
     return heads
 
 

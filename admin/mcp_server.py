@@ -315,6 +315,17 @@ def count_pending_actions(
     return int(agent_server().ask("GET", "/api/v1/pending-actions/count", **locals()))
 
 
+def list_destinations(
+    sandbox_id: Annotated[str, Field(description="Of one sandbox alone.")] = "",
+    limit: Limit = 20,
+    page_id: PageId = None,
+) -> dict[str, Any]:
+    """List the names and ports that sandboxes ask to reach and that wait for a person's decision, the longest wait
+    first: each with its sandbox, conversation, program, number of tries, deadline and digest."""
+    found: dict[str, Any] = agent_server().ask("GET", "/api/v1/destinations", **locals())
+    return found
+
+
 class Confirmation(BaseModel):
     """What the person says to the question."""
 
@@ -373,12 +384,66 @@ def decide_pending_action(
     return decided
 
 
+def ask_about_destination(
+    context: Context, sandbox_id: str, name: str, port: int, decision: str, scope: str, digest: str
+) -> Confirmation | Elicit[Confirmation]:
+    """The question to the person about a destination, as `ask_the_person`."""
+    able = context.client_capabilities.elicitation if context.client_capabilities else None
+    if able is None or (able.form is None and able.url is not None):
+        return Confirmation(confirmed=True)
+    waiting = list_destinations(sandbox_id, limit=100)["items"]
+    item = next((one for one in waiting if (one["name"], one["port"]) == (name, port)), None)
+    if item is None or item["digest"] != digest:
+        raise ToolError("This destination no longer waits, or was asked anew: list the destinations again")
+    shown = {member: item[member] for member in ("sandbox_id", "conversation_id", "program", "tries", "expires_at")}
+    question = (
+        f"{decision.capitalize()} that this sandbox reaches {name}:{port}, {_HOLDS.get(scope, scope)}?\n"
+        f"{json.dumps(shown, ensure_ascii=False, indent=1)}\nDigest: {digest}"
+    )
+    return Elicit(visible(question), Confirmation)
+
+
+#: how long a decision about a destination holds
+_HOLDS = {
+    "once": "for the next connection",
+    "conversation": "for as long as the sandbox is",
+    "always": "and every other sandbox, by a rule",
+}
+
+
+def decide_destination(
+    confirmation: Annotated[Confirmation, Resolve(ask_about_destination)],
+    sandbox_id: str,
+    name: Annotated[str, Field(description="As list_destinations has it.")],
+    port: int,
+    decision: Literal["approve", "reject"],
+    scope: Annotated[
+        Literal["once", "conversation", "always"],
+        Field(description="For the next connection, for as long as the sandbox is, or by a rule for all sandboxes."),
+    ],
+    digest: Annotated[
+        str, Field(pattern="^[0-9a-f]{64}$", description="The digest of the destination that the person was shown.")
+    ],
+    reason: Annotated[str | None, Field(description="Stands in the audit.")] = None,
+) -> dict[str, Any]:
+    """Carry out a person's decision about one destination. You are never the one who decides: before each call, show
+    the person the sandbox, the name, the port and the scope, and call this only when the person has said so about
+    exactly that. 404 or 409: it was decided, has expired or was asked anew; list the destinations and ask again."""
+    if not confirmation.confirmed:
+        raise ToolError("The person has not confirmed the decision: nothing was decided")
+    wanted = {"sandbox_id": sandbox_id, "name": name, "port": port, "decision": decision, "scope": scope}
+    body = {**wanted, "digest": digest, **({} if reason is None else {"reason": reason})}
+    decided: dict[str, Any] = agent_server().ask("POST", "/api/v1/destinations/decisions", json=body)
+    return decided
+
+
 _READING: tuple[Callable[..., Any], ...] = (
     list_conversations,
     read_events,
     count_events,
     list_pending_actions,
     count_pending_actions,
+    list_destinations,
     list_specs,
     follow_agent,
 )
@@ -393,7 +458,8 @@ def server_for(scopes: list[str]) -> MCPServer:
     if "write" in scopes:
         made.add_tool(start_agent, annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False))
     if "approve" in scopes:
-        made.add_tool(decide_pending_action, annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True))
+        for deciding in (decide_pending_action, decide_destination):
+            made.add_tool(deciding, annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True))
         for tool in (list_files, read_file):
             made.add_tool(tool, annotations=ToolAnnotations(read_only_hint=True))
     return made

@@ -306,7 +306,11 @@ class ExpiryDriver:
                     more = False
 
     def expire_due(self, pool: ThreadPoolExecutor) -> bool:
-        """Reject what is due, of many conversations at once. Whether more may be due; a failed one is due again."""
+        """Reject what is due, of many conversations at once. Whether more may be due; a failed one is due again.
+
+        What sandboxes ask to reach expires here too.
+        """
+        self._store.destinations.close_over()
         due = self._store.approvals.checks.due()
         if not due:
             self._fails = False

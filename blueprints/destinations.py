@@ -5,27 +5,20 @@ Source: docs/approvals.md, "Asking".
 
 from typing import Any
 
-from flask import g
-
-from blueprints import current_store
+from blueprints import current_actor, current_store
 from blueprints.api import Blueprint, needs
 from schemas.confirmations import Success
 from schemas.destinations import (
-    AskedDestinationInfo,
+    AskedDestinationPage,
     DestinationDecided,
     DestinationDecision,
-    DestinationQuery,
     DestinationRuleInfo,
     DestinationRuleRequest,
+    DestinationSearch,
     ReachedDestinationInfo,
+    page_id,
 )
-from store.destinations import (
-    AskedDestination,
-    DestinationChanged,
-    DestinationNotFound,
-    DestinationRule,
-    ReachedDestination,
-)
+from store.destinations import DestinationChanged, DestinationNotFound, DestinationRule, ReachedDestination
 from store.sandboxes.sandboxes import SandboxId
 
 destinations = Blueprint("Destinations", __name__, url_prefix="/api/v1")
@@ -34,11 +27,12 @@ destinations = Blueprint("Destinations", __name__, url_prefix="/api/v1")
 @destinations.get("/destinations")
 @needs("read")
 @destinations.fails()
-@destinations.arguments(DestinationQuery(), location="query")
-@destinations.response(200, AskedDestinationInfo(many=True))
-def list_asked_destinations(query: dict[str, str]) -> list[AskedDestination]:
-    """List 1,000 destinations at most that wait for a decision, of one sandbox or of all, the longest wait first."""
-    return current_store.destinations.waiting(query["sandbox_id"])
+@destinations.arguments(DestinationSearch(), location="query")
+@destinations.response(200, AskedDestinationPage)
+def list_asked_destinations(search: dict[str, Any]) -> dict[str, Any]:
+    """List the destinations that wait for a decision, of one sandbox or of all, the longest wait first."""
+    items, following = current_store.destinations.page(**search)
+    return {"items": items, "next_page_id": page_id(following)}
 
 
 @destinations.post("/destinations/decisions")
@@ -54,7 +48,8 @@ def decide_destination(given: dict[str, Any]) -> dict[str, Any]:
         raise DestinationNotFound
     if shown.digest != given["digest"]:
         raise DestinationChanged
-    rule = current_store.destinations.decide(shown, given["decision"], given["scope"], g.principal.name)
+    said = (given["decision"], given["scope"], current_actor(), given["reason"])
+    rule = current_store.destinations.decide(shown, *said)
     return {"success": True, "rule_id": rule.id if rule else None}
 
 
@@ -75,7 +70,7 @@ def list_reached_destinations(sandbox_id: str) -> list[ReachedDestination]:
 @destinations.response(201, DestinationRuleInfo)
 def make_destination_rule(wanted: dict[str, Any]) -> tuple[DestinationRule, int]:
     """Make a rule about a name, or all names below a suffix, at one port; one that rejects wins."""
-    return current_store.destinations.make_rule(**wanted, by=g.principal.name), 201
+    return current_store.destinations.make_rule(**wanted, actor=current_actor()), 201
 
 
 @destinations.get("/destination-rules")
@@ -93,5 +88,5 @@ def list_destination_rules() -> list[DestinationRule]:
 @destinations.response(200, Success)
 def revoke_destination_rule(rule_id: str) -> dict[str, bool]:
     """Revoke a rule: it decides no connection that is asked for after this response."""
-    current_store.destinations.revoke(rule_id)
+    current_store.destinations.revoke(rule_id, current_actor())
     return {"success": True}

@@ -3,6 +3,7 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "./lib/api.js";
 import { html } from "./lib/html.js";
+import { askedNumber } from "./lib/destinations.js";
 import { followPending, pending } from "./lib/pending.js";
 import { go, href, route } from "./lib/router.js";
 import { forget, key, may, me } from "./lib/session.js";
@@ -47,8 +48,7 @@ function viewOf({ view, id }) {
 }
 
 function Badge() {
-  const items = useStore(pending);
-  const number = items?.length ?? 0;
+  const number = (useStore(pending)?.length ?? 0) + useStore(askedNumber);
   useEffect(() => {
     document.title = number ? `(${number}) ${TITLE}` : TITLE;
   }, [number]);

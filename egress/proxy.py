@@ -33,7 +33,7 @@ from egress.hello import MOST_BYTES, NotTls, server_name
 from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, Unreachable
 from egress.services import Base, Headers, Wrong, below, kept, kept_of_response, returned, split_target, toward
 from settings.egress import Service
-from store.errors import UNAVAILABLE
+from store.errors import UNAVAILABLE, StoreFull
 
 log = logging.getLogger("egress")
 
@@ -190,6 +190,9 @@ class Proxy:
         except (Wrong, h11.RemoteProtocolError, UnicodeDecodeError) as error:
             status = getattr(error, "error_status_hint", 400)
             talk.refuse(Refusal(status, f"The request cannot be understood: {_sentence(error)}"))
+            return False
+        except StoreFull:
+            talk.refuse(Refusal(503, "The store is nearly full, so nobody can be asked: try again"))
             return False
         except UNAVAILABLE:
             talk.refuse(Refusal(503, "The store does not answer, so nothing is allowed: try again"))

@@ -3,14 +3,20 @@
 import re
 from typing import Any
 
-from marshmallow import ValidationError, fields, post_load, validates_schema
+from marshmallow import ValidationError, fields, post_load, validate, validates_schema
 
 from schemas.cursors import FOREIGN_CURSOR
 from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, Text, canonical_id, refusal
 
 #: kinds of actors, and decisions, that an entry can have; `store/approvals/audit.py` has what they mean
-ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "deletion", "server")
-DECISIONS = ("approve", "reject", "edit", "deleted", "unapproved")
+ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server")
+DECISIONS = (
+    *("approve", "reject", "edit", "deleted", "unapproved"),
+    *("asked", "refused", "rule_made", "rule_revoked"),  # of destinations alone
+)
+
+#: pattern of the name of a chain of the destinations of a day
+_CHAIN = "destinations-[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
 #: most characters of an actor's name
 _MOST_NAME = 256
@@ -26,13 +32,14 @@ class SeqCursor(fields.String):
 
 
 class PlaceCursor(fields.String):
-    """The cursor of the audit of all conversations: whether its order descends, and a time in µs, an id and a seq."""
+    """The cursor of the audit of all: whether its order descends, and a time in µs, a chain and a seq."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        match = re.fullmatch("(asc|desc)\\.([0-9]{1,16})-([0-9a-f-]{36})-([1-9][0-9]{0,9})", value)
+        match = re.fullmatch(f"(asc|desc)\\.([0-9]{{1,16}})-([0-9a-f-]{{36}}|{_CHAIN})-([1-9][0-9]{{0,9}})", value)
         if match is None:
             raise ValidationError([FOREIGN_CURSOR])
-        return match[1] == "desc", (int(match[2]), canonical_id(match[3]), int(match[4]))
+        chain = match[3] if re.fullmatch(_CHAIN, match[3]) else canonical_id(match[3])
+        return match[1] == "desc", (int(match[2]), chain, int(match[4]))
 
 
 class AuditOrder(Choice):
@@ -77,7 +84,11 @@ class AuditSearch(_Pages):
     actor = Text(least=1, most=_MOST_NAME, metadata={"description": "The whole name of the actor."})
     actor_kind = Choice(*ACTOR_KINDS)
     decision = Choice(*DECISIONS)
-    conversation_id = Id()
+    conversation_id = Id(metadata={"description": "The entries about its actions, which are a chain."})
+    chain = Text(
+        validate=validate.Regexp(f"{_CHAIN}\\Z", error="Should be destinations- and a day, such as 2026-11-25."),
+        metadata={"description": "The entries about the destinations of a day: `destinations-2026-11-25`."},
+    )
     descending = AuditOrder(data_key="sort_order", load_default=False)
     start = PlaceCursor(
         data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
@@ -85,9 +96,12 @@ class AuditSearch(_Pages):
 
     @post_load
     def _of_this_search(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:
+        conversation_id = search.pop("conversation_id", None)
+        if conversation_id is not None and search.setdefault("chain", conversation_id) != conversation_id:
+            raise ValidationError(["Give either conversation_id or chain: each is a chain."], field_name="chain")
         if search["start"] is not None:
             descending, place = search["start"]
-            wanted = search.get("conversation_id", place[1])
+            wanted = search.get("chain", place[1])
             if descending != search["descending"] or place[1] != wanted:
                 raise ValidationError([FOREIGN_CURSOR], field_name="page_id")
             search["start"] = place
@@ -98,8 +112,8 @@ def place_id(descending: bool, place: tuple[int, str, int] | None) -> str | None
     """The cursor of a place; None, where no page follows."""
     if place is None:
         return None
-    at, conversation_id, seq = place
-    return f"{'desc' if descending else 'asc'}.{at}-{conversation_id}-{seq}"
+    at, chain, seq = place
+    return f"{'desc' if descending else 'asc'}.{at}-{chain}-{seq}"
 
 
 class Actor(BaseSchema):
@@ -110,11 +124,27 @@ class Actor(BaseSchema):
     address = fields.String(required=True, metadata={"description": "From which it asked; empty where nobody did."})
 
 
+class AuditedDestination(BaseSchema):
+    """What a sandbox asked to reach, or what a rule is of."""
+
+    name = fields.String(required=True, metadata={"description": "Of a rule also `*.` and a suffix."})
+    port = fields.Integer(required=True)
+    program = fields.String(metadata={"description": "What the program said of itself."})
+    sandbox_id = fields.String(metadata={"description": "Absent of a rule."})
+
+
 class AuditEntry(BaseSchema):
     """One decision. `hash` is the hex SHA-256 of the canonical JSON (RFC 8785) of the entry without `hash`."""
 
-    conversation_id = fields.String(required=True, metadata={"format": "uuid"})
-    seq = fields.Integer(required=True, metadata={"minimum": 1, "description": "1, 2, 3 … within a conversation."})
+    conversation_id = fields.String(
+        required=True,
+        allow_none=True,
+        metadata={"format": "uuid", "description": "Null of a destination whose sandbox has none, or several."},
+    )
+    chain = fields.String(
+        metadata={"description": "Of destinations: the chain of their day. Absent: the conversation is the chain."}
+    )
+    seq = fields.Integer(required=True, metadata={"minimum": 1, "description": "1, 2, 3 … within a chain."})
     time = fields.String(required=True, metadata={"format": "date-time"})
     actor = fields.Nested(Actor, required=True)
     decision = fields.String(required=True, metadata={"enum": list(DECISIONS)})
@@ -122,6 +152,11 @@ class AuditEntry(BaseSchema):
     digests = fields.List(fields.String(), required=True, metadata={"description": "Of each action, as it was shown."})
     edited = fields.List(
         fields.String(), metadata={"description": "Of each action, as it was edited; absent: nothing was edited."}
+    )
+    destination = fields.Nested(AuditedDestination, metadata={"description": "Absent: the entry is about actions."})
+    rule_id = fields.String(metadata={"description": "Of a rule for destinations that was made, revoked or used."})
+    scope = fields.String(
+        metadata={"enum": ["once", "conversation", "always"], "description": "Of a decision about a destination."}
     )
     reason = fields.String(required=True)
     previous = fields.String(required=True, metadata={"description": "`hash` of the entry before; empty in the first."})

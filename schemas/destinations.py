@@ -1,19 +1,21 @@
 """Destinations that sandboxes ask for and reach, and the rules about them. Source: docs/approvals.md, "Asking"."""
 
+import re
 from typing import Any
 
-from marshmallow import RAISE, fields
+from marshmallow import RAISE, ValidationError, fields
 
 from core.egress import MOST_NAME, is_destination_name
 from core.wire import utc_time
-from schemas.fields import BaseSchema, Choice, Digest, StrictInteger, Text, refusal
+from schemas.cursors import FOREIGN_CURSOR
+from schemas.fields import BaseSchema, Choice, Digest, Limit, StrictInteger, Text, refusal
 
 #: what a name matches, and before it what the name in a rule may begin with
 NAME = r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
 WILDCARD = r"(\*\.)?"
 
-#: most characters of a sandbox's id
-_MOST_ID = 64
+#: most characters of a sandbox's id, and of a reason
+_MOST_ID, _MOST_REASON = 128, 1000
 
 
 class DestinationName(Text):
@@ -43,8 +45,30 @@ def _time(name: str, *, optional: bool = False) -> fields.Function:
     return fields.Function(shown, metadata={"type": kinds, "format": "date-time"})
 
 
-class DestinationQuery(BaseSchema):
+class _PageStart(fields.String):
+    """The cursor of a page: since when its first destination waits, in µs, and "SANDBOX NAME:PORT"."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        match = re.fullmatch("([0-9]{1,16})-((?:[0-9a-f]{2})+)", value) if isinstance(value, str) else None
+        try:
+            if match and re.fullmatch(r"[\w.-]+ [\w.-]+:[0-9]{1,5}", member := bytes.fromhex(match[2]).decode("ascii")):
+                return int(match[1]), member
+        except UnicodeDecodeError:
+            pass
+        raise ValidationError([FOREIGN_CURSOR])
+
+
+def page_id(cursor: tuple[int, str] | None) -> str | None:
+    """The cursor of a page as clients get it; None where no page follows."""
+    return None if cursor is None else f"{cursor[0]}-{cursor[1].encode().hex()}"
+
+
+class DestinationSearch(BaseSchema):
     sandbox_id = Text(most=_MOST_ID, load_default="")
+    limit = Limit(100)
+    start = _PageStart(
+        data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
+    )
 
 
 class AskedDestinationInfo(BaseSchema):
@@ -65,6 +89,11 @@ class AskedDestinationInfo(BaseSchema):
     digest = fields.String(required=True, metadata={"description": "Binds a decision to what was shown."})
 
 
+class AskedDestinationPage(BaseSchema):
+    items = fields.List(fields.Nested(AskedDestinationInfo), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
 class DestinationDecision(BaseSchema):
     class Meta:
         unknown = RAISE
@@ -79,6 +108,9 @@ class DestinationDecision(BaseSchema):
         "always",
         required=True,
         metadata={"description": "For the next connection, for as long as the sandbox is, or by a rule for all."},
+    )
+    reason = Text(
+        load_default="", most=_MOST_REASON, metadata={"description": "Stands in the audit; the sandbox is not told."}
     )
     digest = Digest(required=True)
 

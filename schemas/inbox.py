@@ -141,6 +141,10 @@ class InboxStreamQuery(PendingActionFilter):
     class Meta(PendingActionFilter.Meta):
         exclude = ("since", "until", "text")
 
+    destinations = fields.Boolean(
+        load_default=False,
+        metadata={"description": "Send what sandboxes ask to reach too, as events whose names begin with destination."},
+    )
     last_event_id = ChangeId(
         metadata={"description": "Send the changes after this one, as Last-Event-ID does; absent: a snapshot."}
     )

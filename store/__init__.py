@@ -97,6 +97,7 @@ def open_store(
     conversations = ConversationWing(
         redis, scripts, approvals.listing, text, sealer, sandboxes, start_tasks, cold, bounds
     )
+    destinations = Destinations(redis, scripts, bounds)
     masks = Masks(redis, sealer, sandboxes, sandboxes.places)
     followers = Followers(
         scripts, Signals(redis, clients.signals), meter, ring_bytes=ring_bytes, most_followers=most_followers
@@ -106,13 +107,13 @@ def open_store(
         conversations=conversations,
         approvals=approvals,
         sandboxes=sandboxes,
-        destinations=Destinations(redis, scripts, bounds),
+        destinations=destinations,
         start_tasks=start_tasks,
         streams=Streams(
             events=followers,
             conversations=ListStream(ListingKeys, scripts, followers, conversations.summaries.get_many),
             sandboxes=ListStream(SandboxKeys, scripts, followers, sandboxes.listed),
-            inbox=InboxStream(redis, scripts, followers, approvals.inbox),
+            inbox=InboxStream(redis, scripts, followers, approvals.inbox, destinations),
         ),
         access=AccessWing(redis, scripts, sealer, most_idempotency_keys=most_idempotency_keys),
         notifications=NotificationWing(redis, scripts, sealer),

@@ -6,6 +6,10 @@ that is revoked allows no connection that is asked for afterwards. What a sandbo
 A decision is for one connection (`once`), for as long as the sandbox is (`conversation`), or for every sandbox
 (`always`: a rule). A rule that rejects wins over one that approves, and a rule over what was decided in one sandbox.
 Rejected once, or expired, a name is asked again ten minutes later. Source: docs/approvals.md, "Asking".
+
+The script that asks, decides or ends a wait writes the entry of the audit (`scripts/_destinations.lua`), and leaves it
+to be noted: `note` brings it into the index of the audit, the stream of the inbox and the outbox, each once. Whoever
+asks or decides notes; what a process that was killed left is noted within a second, by `close_over` of any other.
 """
 
 import json
@@ -16,14 +20,17 @@ from typing import Any, Literal
 
 from redis import Redis
 
+from core import wire
 from core.approvals import canonical
 from core.bounds import Bounds
 from core.cuts import beginning
 from core.egress import MOST_NAME, is_destination_name
 from core.refused import Kind
-from core.wire import Micros
+from core.wire import Micros, micros, utc_time
+from store.approvals.audit import Actor, said
+from store.approvals.inbox import MOST_CHANGES
 from store.errors import StoreError
-from store.keys import SandboxKeys
+from store.keys import ApprovalKeys, SandboxKeys, audit_member
 from store.link.attempts import minted
 from store.scripts import Scripts
 
@@ -33,6 +40,12 @@ MOST_WAITING, MOST_REMEMBERED, MOST_REACHED = 20, 200, 500
 
 #: most rules for destinations
 MOST_DESTINATION_RULES = 1000
+
+#: most that one sandbox asks in a day (UTC), and names whose refusals of a day are audited
+MOST_ASKED, MOST_REFUSALS = 500, 200
+
+#: waits that one script ends, and entries of the audit that are noted at once
+_CLOSED, _NOTED = 20, 100
 
 #: most characters of what a program is called
 MOST_PROGRAM = 100
@@ -81,6 +94,13 @@ class DestinationRuleNotFound(StoreError):
 
     kind = Kind.MISSING
     words = "Destination rule not found"
+
+
+class DestinationRuleWasRevoked(StoreError):
+    """A rule that an earlier attempt at a request made was revoked since: the repeat makes no other."""
+
+    kind = Kind.CONFLICT
+    words = "This request made a rule that has been revoked since: make another with a new request"
 
 
 class DestinationRuleExists(StoreError):
@@ -132,6 +152,23 @@ class AskedDestination:
         shown = {"name": self.name, "port": self.port, "sandbox_id": self.sandbox_id, "since": str(self.since)}
         return sha256(canonical(shown)).hexdigest()
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What clients are shown of it."""
+        return {
+            "subject": "destination",
+            **{name: getattr(self, name) for name in ("sandbox_id", "conversation_id", "name", "port", "program")},
+            "tries": self.tries,
+            "since": utc_time(self.since),
+            "tried_at": utc_time(self.tried_at),
+            "expires_at": None if self.expires_at is None else utc_time(self.expires_at),
+            "digest": self.digest,
+        }
+
+
+#: the cursor of a page: since when its first destination waits, and "SANDBOX NAME:PORT"
+Cursor = tuple[Micros, str]
+
 
 @dataclass(frozen=True, slots=True)
 class DestinationRule:
@@ -167,15 +204,23 @@ class Destinations:
         self._redis = redis
         self._scripts = scripts
         self._span = bounds.confirmation_seconds * 1_000_000
+        self._kept = bounds.audit_days * 86_400  #: seconds for which an entry of the audit stays
+
+    def _audited(self) -> tuple[str, int]:
+        """Now, as an entry of the audit says it, and the ms for which the chain of its day stays."""
+        return utc_time(wire.now()), self._kept * 1000
 
     def verdict(self, sandbox_id: str, name: str, port: int, program: str | None = None) -> Verdict:
-        """Whether a sandbox may connect to a name and port now; asks a person where nobody has decided. One round trip.
+        """Whether a sandbox may connect to a name and port now; asks a person where nobody has decided.
 
-        Raises ValueError for what is no lower-case DNS name, or no port.
+        One round trip, and three where a person is asked. Raises StoreFull, and ValueError for what is no lower-case
+        DNS name, or no port.
         """
         _check(name, port)
-        args = [sandbox_id, name, port, beginning(program or "", MOST_PROGRAM)]
-        reply = self._scripts.ask_destination([SandboxKeys.root], [*args, MOST_WAITING, MOST_REMEMBERED, self._span])
+        program = beginning(program or "", MOST_PROGRAM)
+        args = [sandbox_id, name, port, program, MOST_WAITING, MOST_REMEMBERED, self._span, *self._audited()]
+        args += [Actor("sandbox", sandbox_id).json, said(program) if program else "", MOST_ASKED, MOST_REFUSALS]
+        reply = self._scripts.ask_destination([SandboxKeys.root], args)
         match reply:
             case ("allowed", rule_id):
                 return Verdict(True, f"{name}:{port} is allowed", False, rule_id)
@@ -185,47 +230,91 @@ class Destinations:
             case ("many", number):
                 why = f"is not allowed, and nobody was asked: this sandbox has asked for {number} destinations"
                 return Verdict(False, f"{name}:{port} {why} (MOST_REMEMBERED)", False)
+            case ("often", number):
+                why = f"is not allowed, and nobody was asked: this sandbox has asked {number} times today"
+                return Verdict(False, f"{name}:{port} {why} (MOST_ASKED)", False)
             case (outcome,):
+                if outcome == "asked":
+                    self.note()
                 return Verdict(False, f"{name}:{port} {_WORDS[outcome]}", outcome == "asked")
         raise AssertionError("ask_destination has no other outcome")
 
-    def waiting(self, sandbox_id: str = "", *, limit: int = 1000) -> list[AskedDestination]:
-        """What waits for a decision, of one sandbox or of all, the longest wait first. One round trip."""
-        reply = self._scripts.list_destinations([SandboxKeys.root], [limit, sandbox_id])
-        return [_asked(*reply[at : at + 3]) for at in range(0, len(reply), 3)]
+    def page(
+        self, sandbox_id: str = "", *, limit: int, start: Cursor | None = None
+    ) -> tuple[list[AskedDestination], Cursor | None]:
+        """What waits for a decision, of one sandbox or of all, the longest wait first, and the next page's cursor.
 
-    def decide(self, asked: AskedDestination, decision: Decided, scope: Scope, by: str) -> DestinationRule | None:
+        One round trip.
+        """
+        args = [limit, sandbox_id, *(start or ("", ""))]
+        following, found = self._scripts.list_destinations([SandboxKeys.root], args)
+        items = [_asked(*found[at : at + 3]) for at in range(0, len(found), 3)]
+        return items, (Micros(int(following[0])), following[1].decode()) if following else None
+
+    def waiting(self, sandbox_id: str = "") -> list[AskedDestination]:
+        """The first 1,000 of what waits: of one sandbox all."""
+        return self.page(sandbox_id, limit=1000)[0]
+
+    def decide(
+        self, asked: AskedDestination, decision: Decided, scope: Scope, actor: Actor, reason: str = ""
+    ) -> DestinationRule | None:
         """Decide what waits, as it was shown; the first decision wins. Returns the rule that `always` makes.
 
         Raises DestinationNotFound, DestinationChanged, DestinationExpired, and of `always` what `make_rule` raises.
         """
-        rule = [str(minted("destination rule")), by, MOST_DESTINATION_RULES]
+        rule = [str(minted("destination rule")), actor.name, MOST_DESTINATION_RULES]
         args = [asked.sandbox_id, asked.name, asked.port, asked.since, decision, scope, *rule]
-        match self._scripts.decide_destination([SandboxKeys.root], args):
+        args += [*self._audited(), actor.json, said(reason)]
+        outcome = self._scripts.decide_destination([SandboxKeys.root], args)
+        self.close_over() if scope == "always" else self.note()
+        match outcome:
             case ("decided",):
                 return None
             case ("made", made):
                 return _rule(made, 0)
-            case ("known", other):
-                raise DestinationRuleExists(other)
-            case ("full",):
-                raise TooManyDestinationRules
             case ("missing",):
                 raise DestinationNotFound
             case ("expired",):
                 raise DestinationExpired
-        raise DestinationChanged
+            case ("changed",):
+                raise DestinationChanged
+            case _:
+                raise _not_made(outcome)
 
-    def make_rule(self, name: str, port: int, decision: Decided, by: str) -> DestinationRule:
-        """Keep a rule; once per request. Raises ValueError, DestinationRuleExists, TooManyDestinationRules."""
+    def make_rule(self, name: str, port: int, decision: Decided, actor: Actor) -> DestinationRule:
+        """Keep a rule; once per request. Raises ValueError, DestinationRuleExists, DestinationRuleWasRevoked,
+        TooManyDestinationRules."""
         _check(name.removeprefix("*."), port)
-        args = [str(minted("destination rule")), name, port, decision, by, MOST_DESTINATION_RULES]
-        match self._scripts.rule_destination([SandboxKeys.root], args):
+        rule = [str(minted("destination rule")), name, port, decision, actor.name, MOST_DESTINATION_RULES]
+        outcome = self._scripts.rule_destination([SandboxKeys.root], [*self._audited(), actor.json, *rule])
+        self.close_over()
+        match outcome:
             case ("made", made):
                 return _rule(made, 0)
-            case ("known", other):
-                raise DestinationRuleExists(other)
-        raise TooManyDestinationRules
+            case _:
+                raise _not_made(outcome)
+
+    def close_over(self) -> int:
+        """Have what waits wait no longer where its deadline has passed, its sandbox has ended, or a rule decides it.
+
+        Any number of processes may do so at once. Returns how many were closed.
+        """
+        number = 0
+        while closed := self._scripts.close_destinations([SandboxKeys.root], [*self._audited(), _CLOSED]):
+            number += closed
+        self.note()
+        return number
+
+    def note(self) -> None:
+        """Bring what the audit has got into its index, the stream of the inbox and the outbox. Any process may do so
+        at once: each entry is noted once."""
+        while True:
+            found: Any = self._redis.xrange(SandboxKeys.unnoted, count=_NOTED)
+            if not found:
+                return
+            words = [word for place, fields in found for word in _noted(place, fields)]
+            self._scripts.note_destinations([ApprovalKeys.root], [self._kept * 1_000_000, MOST_CHANGES, *words])
+            self._redis.xdel(SandboxKeys.unnoted, *(place for place, _ in found))
 
     def rules(self) -> list[DestinationRule]:
         """The rules for destinations with their uses, the newest first. One round trip."""
@@ -242,12 +331,15 @@ class Destinations:
         found: Any = self._redis.hmget(SandboxKeys.destination_rules, asked) if asked else []
         return {rule_id for rule_id, rule in zip(asked, found, strict=True) if rule is not None}
 
-    def revoke(self, rule_id: str) -> None:
+    def revoke(self, rule_id: str, actor: Actor) -> None:
         """Forget a rule: no connection that is asked for after this returns is decided by it.
 
         Raises DestinationRuleNotFound.
         """
-        if not self._scripts.revoke_destination_rule([SandboxKeys.root], [rule_id]):
+        args = [rule_id, *self._audited(), actor.json, str(minted("revocation"))]
+        is_revoked = self._scripts.revoke_destination_rule([SandboxKeys.root], args)
+        self.note()
+        if not is_revoked:
             raise DestinationRuleNotFound
 
     def record(self, sandbox_id: str, name: str, port: int, outcome: str, sent: int, received: int) -> None:
@@ -277,6 +369,50 @@ def _check(name: str, port: int) -> None:
         raise ValueError(f"No lower-case DNS name: {name[:MOST_NAME]!r}")
     if not 1 <= port <= 65535:
         raise ValueError(f"No port: {port}")
+
+
+def _not_made(outcome: Any) -> StoreError:
+    """Why a rule was not made."""
+    match outcome:
+        case ("known", other):
+            return DestinationRuleExists(other)
+        case ("revoked",):
+            return DestinationRuleWasRevoked()
+    return TooManyDestinationRules()
+
+
+#: the change of the inbox that an entry of the audit is, by its decision; others are none
+_CHANGES = {"asked": "opened", "approve": "decided", "reject": "decided", "deleted": "closed"}
+
+
+def _noted(place: bytes, fields: dict[bytes, bytes]) -> tuple[Any, ...]:
+    """An entry of the audit as `note_destinations.lua` takes it. place: its id "MS-N" in the stream."""
+    entry = json.loads(fields[b"entry"])
+    kind = _CHANGES.get(entry["decision"], "")
+    if entry["actor"]["kind"] == "expiry":
+        kind = "expired"
+    data, notice = _told(entry, kind, fields[b"item"]) if kind else ("", "")
+    milliseconds, number = (int(part) for part in place.split(b"-"))
+    known = (f"{milliseconds:020d} {number:020d}", audit_member(entry["chain"], entry["seq"]), micros(entry["time"]))
+    digest = entry["digests"][0] if entry["digests"] else ""
+    return *known, kind and f"destination_{kind}", entry["conversation_id"] or "", digest, data, notice
+
+
+def _told(entry: dict[str, Any], kind: str, stored: bytes) -> tuple[str, str]:
+    """The data of a change of the inbox, and its notice: "" where nobody is notified."""
+    subject = {"subject": "destination", "conversation_id": entry["conversation_id"], "digest": entry["digests"][0]}
+    subject |= {name: entry["destination"][name] for name in ("sandbox_id", "name", "port")}
+    if kind == "closed":
+        return json.dumps(subject), ""
+    if kind == "opened":
+        shown = _asked(subject["sandbox_id"].encode(), (entry["conversation_id"] or "").encode(), stored).shown
+        notice = {"type": "destination.pending", "time": entry["time"], **shown}
+        return json.dumps(shown), json.dumps({**notice, "tries": str(shown["tries"])})
+    decided = {name: entry[name] for name in ("decision", "reason", "time")}
+    decided |= {"actor": {name: entry["actor"][name] for name in ("kind", "name")}, "scope": entry.get("scope")}
+    told = {"decision": decided["decision"], "actor": decided["actor"], "detail": decided["reason"]}
+    notice = {"type": f"destination.{kind}", "time": entry["time"], **subject, **told}
+    return json.dumps(subject | decided), json.dumps(notice)
 
 
 def _asked(sandbox_id: bytes, conversation_id: bytes, stored: bytes) -> AskedDestination:

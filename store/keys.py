@@ -209,20 +209,33 @@ next batch; absent or "": none), `told.capabilities` (JSON list: what its agent 
 sandbox `delivery_decisions` (JSON list: the decision of each action that its agent may not have received; "" alike) and
 `delivery_trace` (W3C traceparent of the last one).
 
-Destinations, which sandboxes ask for and reach: `destinations.py`. The first three end with their sandbox:
+Destinations, which sandboxes ask for and reach: `destinations.py`. The first five end with their sandbox:
 
 | key                           | type       | holds                                         | bound                  |
 |-------------------------------|------------|-----------------------------------------------|------------------------|
 | {sandboxes}:asked:ID          | hash       | "NAME:PORT" → JSON: what was asked, and what  | MOST_REMEMBERED        |
 |                               |            | was decided: `scripts/_destinations.lua`      |                        |
-| {sandboxes}:asking            | sorted set | "ID NAME:PORT" of what waits, score since     | MOST_REMEMBERED of     |
-|                               |            | when, µs; also expired, until it is looked at | each sandbox           |
+| {sandboxes}:asking            | sorted set | "ID NAME:PORT" of what waits, score since     | MOST_WAITING of each   |
+|                               |            | when, µs                                      | sandbox                |
+| {sandboxes}:asking_due        | sorted set | the same members, score when it expires, µs   | the same               |
 | {sandboxes}:reached:ID        | hash       | "NAME:PORT" → JSON: how often, when, and how  | MOST_REACHED and one   |
 |                               |            | many bytes; `others`: of all names beyond     |                        |
-| {sandboxes}:destinations      | hash       | what all sandboxes did, in all                | 5 fields               |
+| {sandboxes}:tally:ID:DAY      | hash       | `asked`: how often on that day; "NAME:PORT"   | a day                  |
+|                               |            | whose refusal was audited                     |                        |
+| {sandboxes}:asking_ended      | sorted set | what waited in sandboxes that have ended,     | until it is audited    |
+|                               |            | score since when, µs                          |                        |
+| {sandboxes}:destinations      | hash       | what all sandboxes did, in all; `audited`:    | 7 fields               |
+|                               |            | time of the last entry of the audit; `ruled`: |                        |
+|                               |            | a rule was made that may decide what waits    |                        |
 | {sandboxes}:destination_rules | hash       | id → JSON: a rule for destinations            | MOST_DESTINATION_RULES |
 | {sandboxes}:destination_named | hash       | "PATTERN:PORT" → decision and id of its rule  | one per rule           |
 | {sandboxes}:destination_uses  | hash       | id → how often a rule decided                 | one per rule           |
+| {sandboxes}:revoked:ID        | string     | the request that revoked a rule: nothing      | a day                  |
+|                               |            | makes it again                                |                        |
+| {sandboxes}:audit:DAY         | list       | the audit of destinations of a day, JSON      | AUDIT_DAYS             |
+|                               |            | entries chained by hashes: `audit.py`         |                        |
+| {sandboxes}:unnoted           | stream     | its entries that are not indexed yet          | MOST_UNNOTED           |
+| {approvals}:destinations      | string     | the last id of that stream that is indexed    |                        |
 
 The changes of lists. LIST is `conversations:{all}` or `{sandboxes}`, so that the script that changes an entry of a list
 notes the change too:
@@ -353,6 +366,7 @@ class SandboxKeys:
     isolation = f"{root}:isolation"
     deliveries = f"{root}:deliveries"
     asking = f"{root}:asking"
+    unnoted = f"{root}:unnoted"
     destinations = f"{root}:destinations"
     destination_rules = f"{root}:destination_rules"
     destination_uses = f"{root}:destination_uses"
@@ -442,9 +456,20 @@ def audit_key(keys: ConversationKeys) -> str:
     return f"{keys.root}:audit"
 
 
-def audit_member(conversation_id: ConversationId, seq: int) -> str:
-    """An entry in the index of all audits: of equal times those of one conversation are in the order of their seqs."""
-    return f"{conversation_id} {seq:010d}"
+#: what the name of a chain of the audit of destinations begins with; the day follows
+DESTINATION_CHAIN = "destinations-"
+
+
+def chain_key(chain: str) -> str:
+    """The entries of a chain of the audit: of the destinations of a day, or of a conversation by its id."""
+    if chain.startswith(DESTINATION_CHAIN):
+        return f"{SandboxKeys.root}:audit:{chain.removeprefix(DESTINATION_CHAIN)}"
+    return audit_key(ConversationKeys(ConversationId(chain)))
+
+
+def audit_member(chain: str, seq: int) -> str:
+    """An entry in the index of all audits: of equal times those of one chain are in the order of their seqs."""
+    return f"{chain} {seq:010d}"
 
 
 class ApprovalKeys:

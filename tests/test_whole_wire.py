@@ -152,7 +152,7 @@ def of_destinations(walk: Walk) -> None:
     walk.names["rule_id"] = walk("POST", "/api/v1/destination-rules", 201, json=rule)["id"]
     assert [one["uses"] for one in walk("GET", "/api/v1/destination-rules")] == [0]
     walk("DELETE", "/api/v1/destination-rules/{rule_id}")
-    assert walk("GET", "/api/v1/destinations", query={"sandbox_id": "none"}) == []
+    assert walk("GET", "/api/v1/destinations", query={"sandbox_id": "none"})["items"] == []
     decision = {"sandbox_id": "none", "name": "example.org", "port": 443, "decision": "approve", "scope": "once"}
     walk("POST", "/api/v1/destinations/decisions", 404, json=decision | {"digest": 64 * "0"})
 

@@ -1,15 +1,15 @@
-// Verifies the audit of one conversation as `python -m admin audit verify` does: every byte, every hash, no gap.
+// Verifies one chain of the audit, of a conversation or of a day's destinations, as `python -m admin audit verify` does: every byte, every hash, no gap.
 
 /** Whether this browser can: it computes hashes for addresses that it trusts, https or this machine. */
 export const canVerify = Boolean(globalThis.crypto?.subtle);
 
 /** Verify an export, one entry a line. Returns {number, hash}: of the last entry. Throws Error, whose words say what differs. */
-export async function verify(lines, conversationId) {
+export async function verify(lines, chain) {
   let seq = 0, previous = "";
   for (const line of lines.split("\n").slice(0, -1)) {
     const where = `Entry ${seq + 1}`, entry = parsed(line, where);
     if (canonical(entry) !== line) throw new Error(`${where}: its bytes are not those that were written.`);
-    if (entry.conversation_id !== conversationId) throw new Error(`${where}: it is of another conversation.`);
+    if ((entry.chain ?? entry.conversation_id) !== chain) throw new Error(`${where}: it is of another chain.`);
     const { hash, ...content } = entry, found = await sha256(canonical(content));
     if (hash !== found) throw new Error(`${where}: its hash is ${hash}, and that of its content is ${found}.`);
     if (entry.seq !== seq + 1) throw new Error(`${where}: seq ${entry.seq} stands here, so entries are missing, repeated or out of order.`);

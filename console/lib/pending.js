@@ -1,5 +1,6 @@
 // Every pending action of every conversation, live: one stream for the whole page.
 import { announce } from "./announce.js";
+import { asked, DESTINATION_HANDLERS, showDestinations } from "./destinations.js";
 import { parseExactly } from "./exact.js";
 import { follow } from "./live.js";
 import { Store } from "./store.js";
@@ -54,14 +55,19 @@ function close(end, event) {
 /** Follow until the returned function is called: what waits for whose key it is now. */
 export function followPending() {
   HANDLERS.reset();
+  DESTINATION_HANDLERS.reset();
   pending.set(null);
+  asked.set(null);
   return follow("GET /api/v1/pending-actions/stream", {
     cursor: { name: "last_event_id", value: null },
     inBackground: "one",
-    names: Object.keys(HANDLERS),
+    query: { destinations: true },
+    names: [...new Set([...Object.keys(HANDLERS), ...Object.keys(DESTINATION_HANDLERS)])],
     parse: parseExactly,
     onEvent(name, data) {
-      HANDLERS[name](data);
+      HANDLERS[name]?.(data);
+      DESTINATION_HANDLERS[name]?.(data);
+      showDestinations();
       if (isReady) pending.set([...known.values()].sort(byAge));
     },
   });

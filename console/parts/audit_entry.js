@@ -8,34 +8,55 @@ import { ACTORS, DECISIONS } from "./audit_filters.js";
 import { Folded, Text } from "./text.js";
 import { Time } from "./time.js";
 
-/** Look of a decision: what let an action run, and what did not. */
-const LOOKS = { approve: "low", edit: "low", reject: "high", unapproved: "high" };
+/** How long a decision about a destination holds, in words. */
+const SCOPES = { once: "once", conversation: "for the conversation", always: "always" };
 
-/** onOnly(id): show the entries of this conversation alone. */
+/** Look of a decision: what let an action run, and what did not. */
+const LOOKS = { approve: "low", edit: "low", reject: "high", unapproved: "high", refused: "high" };
+
+/** What the chain of an entry is called: that of a day's destinations, or the id of its conversation. */
+export function chainOf(entry) {
+  return entry.chain ?? entry.conversation_id;
+}
+
+/** onOnly({conversation_id} or {chain}): show the entries of this chain alone. */
 export function AuditEntry({ entry, onOnly }) {
-  const { actor, decision, action_ids, reason, conversation_id } = entry;
-  const number = action_ids.length;
-  return html`<li class="row entry" data-testid=${`entry-${conversation_id}-${entry.seq}`}>
+  const { actor, decision, reason, chain, conversation_id } = entry;
+  return html`<li class="row entry" data-testid=${`entry-${chainOf(entry)}-${entry.seq}`}>
     <span class="when"><${Time} at=${entry.time} /></span>
     <div class="what">
       <strong class=${LOOKS[decision] ?? ""}>${DECISIONS[decision] ?? decision}</strong>
-      <span>${number === 1 ? "an action" : `${number} actions`} of</span>
-      <a href=${href("conversations", conversation_id)}>${conversation_id.slice(0, 8)}</a>
-      <span class="muted">${ACTORS[actor.kind] ?? actor.kind}${actor.name && actor.name !== actor.kind && html`: <${Text} text=${actor.name} />`}${actor.address && ` from ${actor.address}`}</span>
+      <${Subject} entry=${entry} />
+      ${actor.kind !== "sandbox" && html`<span class="muted">${ACTORS[actor.kind] ?? actor.kind}${actor.name && actor.name !== actor.kind && html`: <${Text} text=${actor.name} />`}${actor.address && ` from ${actor.address}`}</span>`}
     </div>
     ${reason && html`<p class="reason"><${Folded} text=${reason}>${(text) => html`<${Text} text=${text} prose />`}<//></p>`}
     <details class="quiet">
       <summary>Entry ${entry.seq}</summary>
       <${Facts} entry=${entry} />
-      <button type="button" class="quiet" onClick=${() => onOnly(conversation_id)}>This conversation alone</button>
+      <button type="button" class="quiet" onClick=${() => onOnly(chain ? { chain } : { conversation_id })}>${chain ? "This day's destinations alone" : "This conversation alone"}</button>
     </details>
   </li>`;
 }
 
+/** What an entry is about, in the words of its line. */
+function Subject({ entry: { action_ids, destination, conversation_id, scope } }) {
+  const number = action_ids.length;
+  const of = conversation_id && html`<a href=${href("conversations", conversation_id)}>${conversation_id.slice(0, 8)}</a>`;
+  if (!destination) return html`<span>${number === 1 ? "an action" : `${number} actions`} of</span> ${of}`;
+  const { name, port, sandbox_id } = destination;
+  return html`<span><code>${name}:${port}</code>${scope && ` ${SCOPES[scope] ?? scope}`}${sandbox_id && " for"}</span>
+    ${sandbox_id && html`<a href=${href("sandboxes", sandbox_id)}>sandbox ${sandbox_id.slice(0, 8)}</a>`} ${of && html`<span>in</span> ${of}`}`;
+}
+
 function Facts({ entry }) {
-  const { action_ids, digests, edited = [] } = entry;
+  const { action_ids, digests, edited = [], destination, rule_id } = entry;
   return html`<dl class="hashes">
-    <div><dt>Conversation</dt><dd>${entry.conversation_id}</dd></div>
+    ${entry.chain && html`<div><dt>Chain</dt><dd>${entry.chain}</dd></div>`}
+    ${entry.conversation_id && html`<div><dt>Conversation</dt><dd>${entry.conversation_id}</dd></div>`}
+    ${destination?.sandbox_id && html`<div><dt>Sandbox</dt><dd>${destination.sandbox_id}</dd></div>`}
+    ${destination?.program && html`<div><dt>Program</dt><dd><${Text} text=${destination.program} /></dd></div>`}
+    ${destination && digests[0] && html`<div><dt>As shown</dt><dd>${digests[0]}</dd></div>`}
+    ${rule_id && html`<div><dt>Rule</dt><dd>${rule_id}</dd></div>`}
     ${action_ids.map(
       (id, place) => html`<div key=${place}>
         <dt>Action</dt>
@@ -47,14 +68,13 @@ function Facts({ entry }) {
   </dl>`;
 }
 
-const OPERATION = "GET /api/v1/conversation/{conversation_id}/audit";
-
-/** Verifies the audit of one conversation, whole, whatever the other filters are. */
-export function Verification({ id }) {
+/** Verifies one chain of the audit, whole, whatever the other filters are: of a conversation, or of a day's destinations. */
+export function Verification({ id, isDay }) {
   const [outcome, setOutcome] = useState(null);
-  const path = { conversation_id: id };
+  const path = isDay ? {} : { conversation_id: id }, query = isDay ? { chain: id } : {};
+  const operation = isDay ? "GET /api/v1/audit" : "GET /api/v1/conversation/{conversation_id}/audit";
   if (!canVerify) {
-    const url = `${location.origin}${address(OPERATION, { path })}`;
+    const url = `${location.origin}${address(operation, { path, query })}`;
     return html`<div class="card">
       <p>This browser computes no hashes for an address without https. Where the server's programs are, this verifies it:</p>
       <pre data-testid="verify-command">python -m admin audit verify '${url}'</pre>
@@ -63,14 +83,14 @@ export function Verification({ id }) {
   const run = async () => {
     setOutcome({ isRunning: true });
     try {
-      const lines = await call(OPERATION, { path, query: { format: "jsonl" }, isLong: true });
+      const lines = await call(operation, { path, query: { ...query, format: "jsonl" }, isLong: true });
       setOutcome({ ...(await verify(lines, id)), isTrue: true });
     } catch (error) {
       setOutcome({ error });
     }
   };
   return html`<div class="card verification">
-    <button type="button" data-testid="verify" aria-busy=${outcome?.isRunning} disabled=${outcome?.isRunning} onClick=${run}>Verify this conversation's audit</button>
+    <button type="button" data-testid="verify" aria-busy=${outcome?.isRunning} disabled=${outcome?.isRunning} onClick=${run}>${isDay ? "Verify this day's audit" : "Verify this conversation's audit"}</button>
     <div role="status" data-testid="verified">
       ${outcome?.isTrue && html`<p class="low"><strong>${outcome.number === 1 ? "One entry verifies" : `${outcome.number.toLocaleString("en")} entries verify`}.</strong></p>
         <p class="muted">Its last hash, kept elsewhere, shows later whether entries were removed from the end: <code>${outcome.hash || "none"}</code></p>`}

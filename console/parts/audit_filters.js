@@ -12,6 +12,7 @@ export const ACTORS = {
   rule: "A rule",
   expiry: "A deadline",
   agent: "The agent",
+  sandbox: "A sandbox",
   deletion: "A deletion",
   server: "The server",
 };
@@ -23,9 +24,13 @@ export const DECISIONS = {
   edit: "Edited",
   deleted: "Deleted",
   unapproved: "Not approved by anybody",
+  asked: "Asked",
+  refused: "Refused",
+  rule_made: "Rule made",
+  rule_revoked: "Rule revoked",
 };
 
-const NAMES = ["time__gte", "time__lt", "actor", "actor_kind", "decision", "conversation_id"];
+const NAMES = ["time__gte", "time__lt", "actor", "actor_kind", "decision", "conversation_id", "chain"];
 
 /** Whether the query of the address filters anything. */
 export function isFiltered(query) {

@@ -7,8 +7,8 @@ import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
-import { millis, now } from "../lib/words.js";
 import { Arguments, isObject } from "./arguments.js";
+import { Deadline } from "./deadline.js";
 import { Lazy } from "./lazy.js";
 import { Outcome } from "./outcome.js";
 import { Reject } from "./reject.js";
@@ -19,18 +19,7 @@ import { onceHeld, useSteady } from "./steady.js";
 /** Characters of a title before "show more". */
 const TITLE = 200;
 
-/** Seconds before a deadline from which on it is pressing. */
-const PRESSING = 60;
-
 const RISKS = { LOW: "Low risk", MEDIUM: "Medium risk", HIGH: "High risk", UNKNOWN: "Risk unknown" };
-
-function Deadline({ at }) {
-  const seconds = Math.max(0, Math.round((millis(at) - useStore(now)) / 1000));
-  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
-  const left = hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
-  return html`<span class=${seconds < PRESSING ? "deadline high" : "deadline"}>
-    ${seconds ? `Rejected in ${left}` : "Expired"}</span>`;
-}
 
 function Head({ item, isEnded, isHere, choose }) {
   const title = item.conversation_title || "Conversation without a title";

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { call, download } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/router.js";
-import { AuditEntry, Verification } from "../parts/audit_entry.js";
+import { AuditEntry, chainOf, Verification } from "../parts/audit_entry.js";
 import { AuditFilters, isFiltered } from "../parts/audit_filters.js";
 import { attempt, Empty, Failure } from "../parts/notices.js";
 
@@ -59,7 +59,7 @@ function Entries({ audit, query }) {
       ${isFiltered(query) ? html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>` : "Each decision about a pending action stands here, of people, rules and deadlines."}
     <//>`}
     <ol class="rows audit" data-testid="audit-list">
-      ${items.map((entry) => html`<${AuditEntry} key=${`${entry.conversation_id} ${entry.seq}`} entry=${entry} onOnly=${(id) => setQuery({ ...query, conversation_id: id })} />`)}
+      ${items.map((entry) => html`<${AuditEntry} key=${`${chainOf(entry)} ${entry.seq}`} entry=${entry} onOnly=${(chain) => setQuery({ ...query, conversation_id: undefined, chain: undefined, ...chain })} />`)}
     </ol>
     ${error && html`<${Failure} error=${error} again=${more} />`}
     ${isFull && next && html`<p class="muted">${MOST.toLocaleString("en")} are shown, and no more at once: filters find the others, and an export has all.</p>`}
@@ -82,6 +82,7 @@ export default function View({ place: { query } }) {
     </div>
     <${AuditFilters} query=${query} />
     ${query.conversation_id && html`<${Verification} key=${query.conversation_id} id=${query.conversation_id} />`}
+    ${query.chain && html`<${Verification} key=${query.chain} id=${query.chain} isDay />`}
     <${Entries} audit=${audit} query=${query} />
   </section>`;
 }

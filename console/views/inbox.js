@@ -1,13 +1,15 @@
-// The inbox: every pending action of every conversation, live.
+// The inbox: every pending action of every conversation, and what sandboxes ask to reach, live.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { setWish, wish } from "../lib/announce.js";
 import { decideAll } from "../lib/decide.js";
+import { asked, askedNumber } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
 import { nameOf, pending } from "../lib/pending.js";
 import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
+import { DestinationList } from "../parts/destination.js";
 import { Empty } from "../parts/notices.js";
 import { PromptList } from "../parts/prompt_list.js";
 import { onEnter, onEscape } from "../parts/reject.js";
@@ -76,23 +78,26 @@ function useChosen(items) {
 }
 
 export default function Inbox() {
-  const items = useStore(pending);
+  const items = useStore(pending), destinations = useStore(askedNumber), shown = useStore(asked)?.length ?? 0;
   const [names, choose, clear] = useChosen(items ?? []);
   const chosen = (items ?? []).filter((item) => names.has(nameOf(item)));
-  const count = items?.length === 1 ? "1 action waits" : `${items?.length ?? 0} actions wait`;
+  const counts = [[items?.length ?? 0, "action"], [destinations, "destination"]].filter(([number]) => number);
+  const count = counts.map(([number, word]) => `${number} ${word}${number === 1 ? "" : "s"}`).join(" and ");
+  const isOne = counts.length === 1 && counts[0][0] === 1;
   return html`<section class="inbox" data-testid="inbox">
     <div class="bar">
       <h1 class="wide">Inbox</h1>
-      <p class="muted" role="status">${items?.length ? `${count} for your decision` : ""}</p>
+      <p class="muted" role="status">${count ? `${count} ${isOne ? "waits" : "wait"} for your decision` : ""}</p>
       <${Wish} />
     </div>
     ${items === null
       ? html`<p aria-busy="true">Loading</p>`
-      : html`<${PromptList} items=${items} chosen=${names} onChoose=${may("approve") ? choose : undefined} />
+      : html`<${DestinationList} />
+          <${PromptList} items=${items} chosen=${names} onChoose=${may("approve") ? choose : undefined} />
           ${chosen.length > 0 && html`<${Several} items=${chosen} onClear=${clear} />`}
-          ${!items.length &&
+          ${!items.length && !shown &&
           html`<${Empty} title="Nothing waits for you">
-            An action that needs a decision appears here by itself.
+            What needs a decision appears here by itself.
             ${may("write") ? html` <a href=${href("start")}>Start a conversation</a>, or look at the ` : " See the "}
             <a href=${href("conversations")}>conversations</a>.
           <//>`}`}

@@ -4,6 +4,11 @@ The script that decides writes the entry, in the conversation's slot: `scripts/_
 can write one. Entry: {action_ids, actor: {kind, name, address}, conversation_id, decision, digests, hash, previous,
 reason, seq, time}, and `edited` (digests) where arguments were edited. `hash` is the hex SHA-256 of the canonical JSON
 (RFC 8785) of the entry without `hash`; `previous` is the hash of the entry before, "" in the first.
+
+What sandboxes ask to reach has chains of its own, one for each day, in the slot of the sandboxes:
+`scripts/_destinations.lua`. Such an entry also has `chain` (destinations-2026-11-25), `destination` {name, port,
+program, sandbox_id}, and as they apply `rule_id` and `scope`; its `conversation_id` is null where the sandbox has none,
+or several.
 """
 
 import json
@@ -16,12 +21,12 @@ from core.approvals import canonical
 from core.cuts import beginning
 from core.wire import ConversationId, Micros, micros
 from store.errors import ConversationNotFound
-from store.keys import ApprovalKeys, ConversationKeys, audit_key, audit_member
+from store.keys import ApprovalKeys, ConversationKeys, audit_key, audit_member, chain_key
 from store.listing import MOST_SCANNED, SCAN_CHUNK
 from store.scripts import Scripts
 
 #: what an actor can be: who decided, or what did. Source: docs/approvals.md
-ActorKind = Literal["key", "link", "message", "run", "rule", "expiry", "agent", "deletion", "server"]
+ActorKind = Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server"]
 ACTOR_KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
 
 #: longest name and address of an actor, in characters
@@ -60,7 +65,7 @@ class Place(NamedTuple):
     """Where an entry stands in the order of all audits: a page follows the place of its cursor."""
 
     at: Micros
-    conversation_id: ConversationId
+    chain: str  #: id of a conversation, or name of the chain of a day's destinations
     seq: int
 
 
@@ -70,14 +75,14 @@ class AuditFilter:
 
     since: Micros | None = None
     until: Micros | None = None
-    conversation_id: ConversationId | None = None
+    chain: str | None = None  #: id of a conversation, or name of the chain of a day's destinations
     actor: str | None = None  #: its name, whole
     actor_kind: str | None = None
     decision: str | None = None
 
     @property
     def reads_entries(self) -> bool:
-        """Whether the time and the conversation of an entry do not tell alone if it passes."""
+        """Whether the time and the chain of an entry do not tell alone if it passes."""
         return any((self.actor, self.actor_kind, self.decision))
 
     def passes(self, place: Place, raw: bytes) -> bool:
@@ -128,7 +133,7 @@ class Audit:
         """One page of the entries of all conversations in the order of their times, and the next page's cursor.
 
         At most MOST_SCANNED entries are read, in two round trips per SCAN_CHUNK: the page may be shorter than the limit
-        and not the last. With a conversation_id its own list is read, whose order is that of its seqs.
+        and not the last. With a chain its own list is read, whose order is that of its seqs.
         """
         found: list[bytes] = []
         chunk, scanned, more = SCAN_CHUNK if filters.reads_entries else min(limit, SCAN_CHUNK), 0, True
@@ -147,25 +152,25 @@ class Audit:
         self, filters: AuditFilter, descending: bool, most: int, start: Place | None
     ) -> list[tuple[Place, bytes | None]]:
         """The entries that follow a place; None for one that is no longer kept."""
-        if filters.conversation_id is not None:
-            return self._following_in(filters.conversation_id, descending, most, start)
+        if filters.chain is not None:
+            return self._following_in(filters.chain, descending, most, start)
         times = [
             "-inf" if filters.since is None else filters.since,
             "+inf" if filters.until is None else filters.until,
         ]
-        cursor = ["", ""] if start is None else [start.at, audit_member(start.conversation_id, start.seq)]
+        cursor = ["", ""] if start is None else [start.at, audit_member(start.chain, start.seq)]
         args = ["desc" if descending else "asc", most, *times, *cursor]
         reply = self._scripts.page_audit([ApprovalKeys.root], args)
         places = [_place(member, score) for member, score in zip(reply[::2], reply[1::2], strict=True)]
         with self._redis.pipeline(transaction=False) as pipe:
             for place in places:
-                pipe.lindex(audit_key(ConversationKeys(place.conversation_id)), place.seq - 1)
+                pipe.lindex(chain_key(place.chain), place.seq - 1)
             return list(zip(places, pipe.execute() if places else [], strict=True))
 
     def _following_in(
-        self, conversation_id: ConversationId, descending: bool, most: int, start: Place | None
+        self, chain: str, descending: bool, most: int, start: Place | None
     ) -> list[tuple[Place, bytes | None]]:
-        """The same within one conversation."""
+        """The same within one chain."""
         if not descending:
             first, last = (0 if start is None else start.seq), (0 if start is None else start.seq) + most - 1
         elif start is None:
@@ -174,16 +179,21 @@ class Audit:
             return []
         else:
             first, last = max(0, start.seq - 1 - most), start.seq - 2
-        entries: Any = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), first, last)
+        entries: Any = self._redis.lrange(chain_key(chain), first, last)
         found = [(_place_of(raw), raw) for raw in entries]
         return found[::-1] if descending else found
 
 
 def _place(member: bytes, score: bytes) -> Place:
-    conversation_id, _, seq = member.decode().partition(" ")
-    return Place(Micros(int(float(score))), ConversationId(conversation_id), int(seq))
+    chain, _, seq = member.decode().partition(" ")
+    return Place(Micros(int(float(score))), chain, int(seq))
 
 
 def _place_of(raw: bytes) -> Place:
     entry = json.loads(raw)
-    return Place(micros(entry["time"]), ConversationId(entry["conversation_id"]), entry["seq"])
+    return Place(micros(entry["time"]), chain_of(entry), entry["seq"])
+
+
+def chain_of(entry: dict[str, Any]) -> str:
+    """The chain of an entry: that of its conversation, unless it names another."""
+    return str(entry.get("chain") or entry["conversation_id"])

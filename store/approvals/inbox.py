@@ -200,6 +200,7 @@ class Filter:
     since: Micros | None = None
     until: Micros | None = None
     tag: tuple[str, str | None] | None = None  #: name and value of a tag of the conversation; None: any value
+    destinations: bool = False  #: of a stream: whether what sandboxes ask to reach is sent too
     text: str | None = None  #: a part of tool, summary, thought, arguments or title, whatever its case
 
     def words(self) -> list[Any]:

@@ -17,10 +17,15 @@ connection before it has no id to resume after, and gets another snapshot.
 | `expired`  | the same                                                                                |
 | `closed`   | {conversation_id, action_id}: it waits no longer, and no decision was taken             |
 
+A client that asks for them also gets what sandboxes ask to reach: after the snapshot of the actions `destinations`
+{items}, then `destination_opened`, `destination_decided`, `destination_expired` and `destination_closed`, as
+`store/destinations.py` tells of them. What was opened while the snapshot was read is sent again.
+
 The id "MS-N" of a change is the number MS * 2^64 + N here: so changes are followed as the log of a conversation is.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -29,6 +34,7 @@ from redis import Redis
 from core.wire import ConversationId, Seq, micros
 from store.approvals.inbox import MOST_CHANGES, Cursor, Filter, Inbox, PendingAction, load
 from store.approvals.inbox import Entry as Indexed
+from store.destinations import Destinations
 from store.errors import FellBehind
 from store.keys import ApprovalKeys
 from store.log.feed import PAGE, Entry, Feed, Follower, Followers
@@ -61,10 +67,12 @@ def id_of(place: Seq) -> str:
 class Change(Entry):
     """A change of the inbox. action: the one that was opened, None of another change or where it waits no longer."""
 
-    __slots__ = ("action", "key", "name", "risk", "tool")
+    __slots__ = ("action", "is_destination", "key", "name", "risk", "tool")
 
     def __init__(self, place: Seq, found: dict[str, str], action: PendingAction | None) -> None:
-        super().__init__(place, json.dumps(_shown(action) if action else _members(found)).encode())
+        self.is_destination = found["kind"].startswith("destination_")
+        told = json.dumps(_shown(action) if action else _members(found)) if not self.is_destination else found["entry"]
+        super().__init__(place, told.encode())
         self.key = _key(found)
         self.name = found["kind"]
         self.tool, self.risk = found["tool"], found["risk"]
@@ -72,6 +80,8 @@ class Change(Entry):
 
     def passes(self, filters: Filter) -> bool:
         """Whether a client wants it. By tag, an end passes always: the tags may have changed since the opening."""
+        if self.is_destination:
+            return filters.destinations and filters.conversation_id in (None, self.key[0])
         return (
             filters.conversation_id in (None, self.key[0])
             and filters.tool in (None, self.tool)
@@ -173,9 +183,12 @@ class Sent(NamedTuple):
 class InboxFollower:
     """A snapshot of what waits where the client needs one, then every change once. Close it."""
 
-    def __init__(self, follower: Follower, inbox: Inbox, filters: Filter, reset: str) -> None:
+    def __init__(
+        self, follower: Follower, inbox: Inbox, destinations: Destinations, filters: Filter, reset: str
+    ) -> None:
         """reset: why the client gets a snapshot, "" where it gets none."""
         self._follower = follower
+        self._destinations = destinations
         self._inbox = inbox
         self._filters = filters
         self._reset = reset
@@ -224,7 +237,19 @@ class InboxFollower:
             if (opened := place_of(action.opened)) > self._follower.seq:
                 self._shown[action.conversation_id, action.action_id] = opened
         items = Sent("snapshot", json.dumps({"items": [_shown(action) for action in actions]}).encode())
-        return [*([] if start else [reset]), *([items] if actions else [])]
+        asked = [] if self._in_snapshot or not self._filters.destinations else list(self._asked())
+        return [*([] if start else [reset]), *([items] if actions else []), *asked]
+
+    def _asked(self) -> Iterator[Sent]:
+        """What sandboxes ask to reach and the client wants."""
+        cursor: Any = None
+        while True:
+            found, cursor = self._destinations.page(limit=_SNAPSHOT, start=cursor)
+            items = [one.shown for one in found if self._filters.conversation_id in (None, one.conversation_id)]
+            if items:
+                yield Sent("destinations", json.dumps({"items": items}).encode())
+            if cursor is None:
+                return
 
     def _next_changes(self, timeout: float) -> list[Sent]:
         changes = [change for change in self._follower.next(timeout) if isinstance(change, Change)]
@@ -238,7 +263,10 @@ class InboxFollower:
 class InboxStream:
     """The streams of this process."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, followers: Followers, inbox: Inbox) -> None:
+    def __init__(
+        self, redis: "Redis", scripts: Scripts, followers: Followers, inbox: Inbox, destinations: Destinations
+    ) -> None:
+        self._destinations = destinations
         self._redis = redis
         self._scripts = scripts
         self._followers = followers
@@ -258,4 +286,4 @@ class InboxStream:
             feed = InboxFeed(held.last, self._redis, self._scripts, self._followers.ring_bytes)
             return feed, held.last if place is None or reset else place
 
-        return InboxFollower(self._followers.join(begin), self._inbox, filters, reset)
+        return InboxFollower(self._followers.join(begin), self._inbox, self._destinations, filters, reset)

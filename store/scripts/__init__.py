@@ -345,6 +345,8 @@ class Scripts:
     discard_warm_sandbox: Script
     ask_destination: DecidingScript
     decide_destination: DecidingScript
+    close_destinations: Script
+    note_destinations: Script
     list_destinations: Script
     rule_destination: DecidingScript
     revoke_destination_rule: Script

@@ -1,31 +1,93 @@
--- _destinations: what a sandbox has asked to reach. Included after _clock.lua.
+-- _destinations: what a sandbox has asked to reach. Included after _clock.lua; what writes the audit, after _sha256.lua.
 -- An asked destination is {name, port, program, tries, state, since, until_at, tried_at, once}, all of them text: cjson
 -- rounds numbers to 14 digits. state: waiting, approve, reject, or expired. until_at: µs ("" as long as the sandbox is).
 -- once: "1" where the approval lets one connection pass.
 local root = KEYS[1]
 local HOLD = 600000000 -- µs for which a decision that is taken once, and an expiry, are told to who tries again
+local MOST_UNNOTED = 100000
+local EXPIRY = '{"address":"","kind":"expiry","name":""}'
+
+-- SHA-256 of what a person is shown of a destination, as `AskedDestination.digest` has it.
+local function digest_of(sandbox, item)
+  return sha256('{"name":"' .. item.name .. '","port":' .. item.port .. ',"sandbox_id":"' .. sandbox ..
+    '","since":"' .. item.since .. '"}')
+end
+
+-- Writes one entry of the audit in canonical JSON (RFC 8785), chained to the entry before of the same day, and leaves it
+-- to be indexed. by: {time = UTC text with Z, kept = ms for which the chain of a day stays}. actor: canonical JSON.
+-- of: {name, port}, and as they apply: sandbox, digest, program, reason (both canonical JSON), rule, scope; item: what
+-- waits. An entry is never before the one that it follows, though their writers' clocks may differ.
+local function audit(by, decision, actor, of)
+  local last = redis.call('HGET', root .. ':destinations', 'audited') or ''
+  local time = by.time < last and last or by.time
+  local day = string.sub(time, 1, 10)
+  local key = root .. ':audit:' .. day
+  local before, seq = redis.call('LINDEX', key, -1), redis.call('LLEN', key) + 1
+  local places = of.sandbox and redis.call('ZRANGE', root .. ':places:' .. of.sandbox, 0, 1) or {}
+  local head = '{"action_ids":[],"actor":' .. actor .. ',"chain":"destinations-' .. day .. '","conversation_id":' ..
+    (#places == 1 and '"' .. places[1] .. '"' or 'null') .. ',"decision":"' .. decision .. '","destination":{"name":"' ..
+    of.name .. '","port":' .. of.port .. (of.program and ',"program":' .. of.program or '') ..
+    (of.sandbox and ',"sandbox_id":"' .. of.sandbox .. '"' or '') .. '},"digests":[' ..
+    (of.digest and '"' .. of.digest .. '"' or '') .. ']'
+  local tail = '"previous":"' .. (before and string.match(before, '"hash":"(%x+)"') or '') .. '","reason":' ..
+    (of.reason or '""') .. (of.rule and ',"rule_id":"' .. of.rule .. '"' or '') ..
+    (of.scope and ',"scope":"' .. of.scope .. '"' or '') .. ',"seq":' .. string.format('%d', seq) ..
+    ',"time":"' .. time .. '"}'
+  local entry = head .. ',"hash":"' .. sha256(head .. ',' .. tail) .. '",' .. tail
+  redis.call('RPUSH', key, entry)
+  redis.call('PEXPIRE', key, by.kept)
+  redis.call('HSET', root .. ':destinations', 'audited', time)
+  redis.call('XADD', root .. ':unnoted', 'MAXLEN', '~', MOST_UNNOTED, '*', 'entry', entry, 'item',
+    of.item and cjson.encode(of.item) or '')
+end
 
 -- What a sandbox has asked of NAME:PORT; nil where it has not, or where that has ended. A wait that is over has expired.
+-- Also returns what waited and has expired since it was looked at last.
 local function asked_of(sandbox, at)
   local stored = redis.call('HGET', root .. ':asked:' .. sandbox, at)
   local item = stored and cjson.decode(stored) or nil
   if item == nil or item.until_at == '' or tonumber(item.until_at) > tonumber(now) then return item end
   if item.state ~= 'waiting' then return nil end
   local ends = tonumber(item.until_at) + HOLD
-  if ends <= tonumber(now) then return nil end
   item.state, item.until_at = 'expired', string.format('%.0f', ends)
-  return item
+  if ends <= tonumber(now) then return nil, item end
+  return item, item
+end
+
+local function wait_no_longer(sandbox, at)
+  redis.call('ZREM', root .. ':asking', sandbox .. ' ' .. at)
+  redis.call('ZREM', root .. ':asking_due', sandbox .. ' ' .. at)
 end
 
 local function keep(sandbox, at, item)
   redis.call('HSET', root .. ':asked:' .. sandbox, at, cjson.encode(item))
-  if item.state == 'waiting' then redis.call('ZADD', root .. ':asking', item.since, sandbox .. ' ' .. at)
-  else redis.call('ZREM', root .. ':asking', sandbox .. ' ' .. at) end
+  if item.state ~= 'waiting' then return wait_no_longer(sandbox, at) end
+  redis.call('ZADD', root .. ':asking', item.since, sandbox .. ' ' .. at)
+  if item.until_at ~= '' then redis.call('ZADD', root .. ':asking_due', item.until_at, sandbox .. ' ' .. at) end
 end
 
 local function forget(sandbox, at)
   redis.call('HDEL', root .. ':asked:' .. sandbox, at)
-  redis.call('ZREM', root .. ':asking', sandbox .. ' ' .. at)
+  wait_no_longer(sandbox, at)
+end
+
+-- The same as `asked_of`, and what has expired since it was looked at last is audited.
+local function looked_at(by, sandbox, at)
+  local item, expired = asked_of(sandbox, at)
+  if expired then
+    audit(by, 'reject', EXPIRY, {name = expired.name, port = expired.port, sandbox = sandbox,
+      digest = digest_of(sandbox, expired)})
+    if item then keep(sandbox, at, item) else forget(sandbox, at) end
+  end
+  return item
+end
+
+-- What waits is decided by a rule ("approve ID" or "reject ID"), and waits no longer.
+local function decide_by_rule(by, sandbox, at, item, rule)
+  local decision, id = string.match(rule, '^(%S+) (.+)$')
+  forget(sandbox, at)
+  audit(by, decision, '{"address":"","kind":"rule","name":"' .. id .. '"}', {name = item.name, port = item.port,
+    sandbox = sandbox, digest = digest_of(sandbox, item), rule = id})
 end
 
 -- The decision of the rules about a name and a port: "approve ID", "reject ID", or nil; one that rejects wins. A rule
@@ -46,16 +108,19 @@ local function ruled(name, port)
   return found
 end
 
--- Keeps a rule, once per id. Returns {"made", rule as JSON} | {"known", id}: there is one of that pattern and port
--- | {"full"}.
-local function make_rule(id, name, port, decision, by, most)
+-- Keeps a rule, once per id. by: see `audit`; actor: canonical JSON. Returns {"made", rule as JSON} | {"known", id}: there
+-- is one of that pattern and port | {"revoked"}: one of that id was | {"full"}.
+local function make_rule(by, actor, id, name, port, decision, maker, most)
   local known = redis.call('HGET', root .. ':destination_rules', id)
   if known then return {'made', known} end
+  if redis.call('EXISTS', root .. ':revoked:' .. id) == 1 then return {'revoked'} end
   local other = redis.call('HGET', root .. ':destination_named', name .. ':' .. port)
   if other then return {'known', string.match(other, ' (.+)$')} end
   if redis.call('HLEN', root .. ':destination_rules') >= tonumber(most) then return {'full'} end
-  local made = cjson.encode({id = id, name = name, port = port, decision = decision, created_by = by, created_at = now})
+  local made = cjson.encode({id = id, name = name, port = port, decision = decision, created_by = maker, created_at = now})
   redis.call('HSET', root .. ':destination_rules', id, made)
   redis.call('HSET', root .. ':destination_named', name .. ':' .. port, decision .. ' ' .. id)
+  redis.call('HSET', root .. ':destinations', 'ruled', '1') -- what waits is compared with the rules
+  audit(by, 'rule_made', actor, {name = name, port = port, rule = id, reason = '"' .. decision .. '"'})
   return {'made', made}
 end

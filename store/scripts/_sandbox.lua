@@ -97,8 +97,12 @@ local function remove(id, files)
   if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id,
     root .. ':places:' .. id, root .. ':reached:' .. id)
-  for _, at in ipairs(redis.call('HKEYS', root .. ':asked:' .. id)) do
-    redis.call('ZREM', root .. ':asking', id .. ' ' .. at)
+  for _, at in ipairs(redis.call('HKEYS', root .. ':asked:' .. id)) do -- what waits is closed by close_destinations
+    local member = id .. ' ' .. at
+    local since = redis.call('ZSCORE', root .. ':asking', member)
+    if since then redis.call('ZADD', root .. ':asking_ended', since, member) end
+    redis.call('ZREM', root .. ':asking', member)
+    redis.call('ZREM', root .. ':asking_due', member)
   end
   redis.call('UNLINK', root .. ':asked:' .. id)
   redis.call('SET', root .. ':ended:' .. id, '', 'EX', LATE)

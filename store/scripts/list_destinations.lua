@@ -1,25 +1,59 @@
--- list_destinations: what waits for a decision, of all sandboxes or of one, the longest wait first; what a rule
+-- list_destinations: a page of what waits for a decision, of all sandboxes or of one, the longest wait first; what a rule
 -- decides by now waits no longer.
 -- KEYS  1 root of the sandboxes
--- ARGV  1 most of them   2 sandbox id ("" all)
--- Returns  {sandbox id, its conversation where it has exactly one (else empty), destination as JSON, …}
--- Cost  O(w): w that wait
+-- ARGV  1 most of them   2 sandbox id ("" all)   3 cursor: µs since when the first one waits ("" from the beginning)
+--       4 cursor: its "SANDBOX NAME:PORT"
+-- Returns  {cursor of the next page: {µs, member}, empty where there is none, {sandbox id, its conversation where it has
+--          exactly one (else empty), destination as JSON, …}}
+-- Cost  O(log w + n): w that wait, n looked at; of one sandbox O(k log k): k remembered of it
 -- Idempotent  reads only
 -- Log  none
 -- include: _clock.lua
 -- include: _destinations.lua
-local most, only = tonumber(ARGV[1]), ARGV[2]
-local found = {}
-for _, member in ipairs(redis.call('ZRANGE', root .. ':asking', 0, -1)) do
-  local sandbox, at = string.match(member, '^(%S+) (%S+)$')
-  if (only == '' or only == sandbox) and #found < most * 3 then
-    local item = asked_of(sandbox, at)
-    if item and item.state == 'waiting' and not ruled(item.name, item.port) then
-      local places = redis.call('ZRANGE', root .. ':places:' .. sandbox, 0, 1)
-      found[#found + 1] = sandbox
-      found[#found + 1] = #places == 1 and places[1] or ''
-      found[#found + 1] = cjson.encode(item)
+local CHUNK = 500
+local most, only, cursor, cursor_member = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local page = {}
+
+-- Whether a page goes on after one that waits since `at`; false where it is full, with the cursor of the next page.
+local function take(member, at)
+  if cursor ~= '' and tonumber(at) == tonumber(cursor) and member < cursor_member then return true end
+  local sandbox, place = string.match(member, '^(%S+) (%S+)$')
+  local item = asked_of(sandbox, place)
+  if not item or item.state ~= 'waiting' or ruled(item.name, item.port) then return true end
+  if #page == 3 * most then return false, {string.format('%.0f', at), member} end
+  local places = redis.call('ZRANGE', root .. ':places:' .. sandbox, 0, 1)
+  page[#page + 1] = sandbox
+  page[#page + 1] = #places == 1 and places[1] or ''
+  page[#page + 1] = cjson.encode(item)
+  return true
+end
+
+if only ~= '' then
+  local found = {}
+  for _, at in ipairs(redis.call('HKEYS', root .. ':asked:' .. only)) do
+    local since = redis.call('ZSCORE', root .. ':asking', only .. ' ' .. at)
+    if since and (cursor == '' or tonumber(since) >= tonumber(cursor)) then
+      found[#found + 1] = {since = tonumber(since), member = only .. ' ' .. at}
     end
   end
+  table.sort(found, function(one, other)
+    if one.since ~= other.since then return one.since < other.since end
+    return one.member < other.member
+  end)
+  for _, one in ipairs(found) do
+    local goes_on, following = take(one.member, one.since)
+    if not goes_on then return {following, page} end
+  end
+  return {{}, page}
 end
-return found
+
+local from, offset = cursor == '' and '-inf' or cursor, 0
+while true do
+  local found = redis.call('ZRANGEBYSCORE', root .. ':asking', from, '+inf', 'WITHSCORES', 'LIMIT', offset, CHUNK)
+  for i = 1, #found, 2 do
+    local goes_on, following = take(found[i], found[i + 1])
+    if not goes_on then return {following, page} end
+  end
+  if #found < 2 * CHUNK then return {{}, page} end
+  offset = offset + CHUNK
+end

@@ -1,16 +1,24 @@
 -- revoke_destination_rule: forget a rule for a destination: it decides no connection that is asked for after this.
 -- KEYS  1 root of the sandboxes
--- ARGV  1 id
+-- ARGV  1 id   2 now, UTC text with Z   3 ms for which the audit of a day stays   4 who revokes, canonical JSON
+--       5 id of the request
 -- Returns  1 | 0: no such rule
 -- Cost  O(1)
--- Idempotent  a repeat finds it gone
+-- Idempotent  by id of the request, for a day
 -- Log  none
 -- Kept  proven
-local root = KEYS[1]
-local known = redis.call('HGET', root .. ':destination_rules', ARGV[1])
+-- include: _clock.lua
+-- include: _sha256.lua
+-- include: _destinations.lua
+local id, time, kept, actor, request = unpack(ARGV)
+if redis.call('GET', root .. ':revoked:' .. id) == request then return 1 end
+local known = redis.call('HGET', root .. ':destination_rules', id)
 if not known then return 0 end
 local rule = cjson.decode(known)
 redis.call('HDEL', root .. ':destination_named', rule.name .. ':' .. rule.port)
-redis.call('HDEL', root .. ':destination_rules', ARGV[1])
-redis.call('HDEL', root .. ':destination_uses', ARGV[1])
+redis.call('HDEL', root .. ':destination_rules', id)
+redis.call('HDEL', root .. ':destination_uses', id)
+redis.call('SET', root .. ':revoked:' .. id, request, 'EX', 86400)
+audit({time = time, kept = kept}, 'rule_revoked', actor, {name = rule.name, port = rule.port, rule = id,
+  reason = '"' .. rule.decision .. '"'})
 return 1

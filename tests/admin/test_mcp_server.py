@@ -15,8 +15,10 @@ from mcp_types import ElicitResult
 
 from admin import mcp_server
 from app import create_app
+from core.bounds import Limits
 from settings.config import Config
-from tests.conftest import LIMITS, SECRET_KEY, action, message, status
+from store.approvals.audit import Actor
+from tests.conftest import LIMITS, SECRET_KEY, action, message, status, store_of
 from tests.servers import PROJECT
 from tests.shared import ADMIN, HERE, client_of, shared_server
 
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.process("an MCP client on threads")
 
 READING = {
     *("list_conversations", "read_events", "count_events", "list_pending_actions", "count_pending_actions"),
-    *("list_specs", "follow_agent"),
+    *("list_destinations", "list_specs", "follow_agent"),
 }
 
 
@@ -166,13 +168,15 @@ def test_a_refusal_of_the_server_is_a_tool_error_with_its_sentence(server, waiti
 def test_the_tools_that_decide_and_start_are_there_for_keys_that_may_alone(server, scopes):
     found = tools(server, key(server, *scopes))
 
-    deciding = {"decide_pending_action", "list_files", "read_file"} if "approve" in scopes else set()
+    of_approvers = {"decide_pending_action", "decide_destination", "list_files", "read_file"}
+    deciding = of_approvers if "approve" in scopes else set()
     starting = {"start_agent"} if "write" in scopes else set()
     assert set(found) == READING | {"send_message"} | deciding | starting
     assert all(found[name].annotations.read_only_hint for name in READING)
 
 
 def test_the_tool_that_decides_demands_the_digest_and_says_that_a_person_decides(server):
+    assert tools(server, ADMIN)["decide_destination"].annotations.destructive_hint
     decide = tools(server, ADMIN)["decide_pending_action"]
 
     assert {"conversation_id", "action_id", "decision", "digest"} <= set(decide.input_schema["required"])
@@ -380,3 +384,31 @@ def test_a_client_that_cannot_ask_carries_the_persons_word(server, waiting):
     assert [one["rejection_reason"] for one in events if one["kind"] == "UserRejectObservation"] == ["Not on a Friday"]
     again = called(server, ADMIN, "decide_pending_action", **rejected)
     assert (again.is_error, "409 conflict" in text(again).lower()) == (True, True)
+
+
+@pytest.fixture
+def asking(server, redis_url):
+    """A destination that a sandbox asks for, as the server's list has it; what waits then ends with the test."""
+    url = redis_url if str(server.base_url) == HERE else shared_server(ADMIN).url
+    store = store_of(url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store.sandboxes.beat("h", "supervisor")
+    sandbox = store.sandboxes.start("spec").id
+    store.destinations.verdict(sandbox, "mcp.example.org", 443, "curl")
+    [item] = server.get("/api/v1/destinations", params={"sandbox_id": sandbox}).json()["items"]
+    yield item
+    for one in store.destinations.waiting(sandbox):
+        store.destinations.decide(one, "reject", "conversation", Actor("key", "me"))
+    store.sandboxes.ask(sandbox, "delete")
+
+
+def test_a_destination_is_listed_and_what_a_person_decided_is_carried_out(server, asking):
+    shown_key = key(server, "approve", "read")
+    found = called(server, shown_key, "list_destinations", sandbox_id=asking["sandbox_id"])
+    assert json.loads(text(found))["items"] == [asking]
+
+    bound = {name: asking[name] for name in ("sandbox_id", "name", "port", "digest")}
+    wrong = {**bound, "digest": 64 * "0", "decision": "approve", "scope": "once"}
+    assert "409" in text(called(server, shown_key, "decide_destination", **wrong))
+    wanted = {**bound, "decision": "approve", "scope": "once"}
+    assert json.loads(text(called(server, shown_key, "decide_destination", **wanted)))["success"]
+    assert "404" in text(called(server, shown_key, "decide_destination", **wanted))

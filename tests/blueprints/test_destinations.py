@@ -1,5 +1,7 @@
 """`/api/v1/destinations` and `/api/v1/destination-rules`: listed, decided once by what was shown, revoked."""
 
+from uuid import uuid4
+
 import pytest
 
 from tests.store.conftest import fresh_sandboxes, running_sandbox
@@ -24,7 +26,7 @@ def decide(client, item, **members):
 
 def test_a_destination_is_listed_and_decided_once(client, store, sandbox):
     ask(store, sandbox), ask(store, sandbox)
-    [item] = client.get(URL, query_string={"sandbox_id": sandbox}).get_json()
+    [item] = client.get(URL, query_string={"sandbox_id": sandbox}).get_json()["items"]
     shown = {
         name: item[name] for name in ("subject", "sandbox_id", "conversation_id", "name", "port", "program", "tries")
     }
@@ -46,7 +48,7 @@ def test_a_destination_is_listed_and_decided_once(client, store, sandbox):
 
 def test_always_makes_a_rule_whose_revocation_closes(client, store, sandbox):
     ask(store, sandbox)
-    [item] = client.get(URL).get_json()
+    [item] = client.get(URL).get_json()["items"]
     rule_id = decide(client, item, scope="always").get_json()["rule_id"]
     assert ask(store, sandbox).is_allowed
     [rule] = client.get(RULES).get_json()
@@ -75,3 +77,32 @@ def test_what_a_sandbox_reached_is_listed(client, store, sandbox):
     [reached] = client.get(f"/api/v1/sandboxes/{sandbox}/destinations").get_json()
     assert (reached["name"], reached["allowed"], reached["sent"], reached["received"]) == ("example.org", 1, 10, 20)
     assert client.get("/api/v1/sandboxes/none/destinations").status_code == 404
+
+
+def test_pages_go_on_after_their_cursor(client, store, sandbox):
+    for number in range(3):
+        ask(store, sandbox, f"n{number}.example.org")
+    first = client.get(URL, query_string={"limit": 2}).get_json()
+    second = client.get(URL, query_string={"limit": 2, "page_id": first["next_page_id"]}).get_json()
+    names = [one["name"] for one in first["items"] + second["items"]]
+    assert (names, second["next_page_id"]) == ([f"n{number}.example.org" for number in range(3)], None)
+    for cursor in ("x", "1-", "1-zz", "1-00"):
+        refused = client.get(URL, query_string={"page_id": cursor})
+        assert (refused.status_code, refused.get_json()["detail"][0]["loc"][-1]) == (422, "page_id")
+
+
+def test_a_decision_is_audited_with_its_key_and_address(client, store, sandbox):
+    ask(store, sandbox)
+    [item] = client.get(URL).get_json()["items"]
+    decide(client, item, scope="once", reason="Only now")
+    found = client.get("/api/v1/audit", query_string={"sort_order": "TIME_DESC", "limit": 1}).get_json()
+    [entry] = found["items"]
+    assert entry["destination"] == {"name": "example.org", "port": 443, "sandbox_id": sandbox}
+    assert (entry["decision"], entry["scope"], entry["reason"]) == ("approve", "once", "Only now")
+    assert (entry["actor"]["kind"], entry["actor"]["address"]) == ("key", "127.0.0.1")
+    assert entry["digests"] == [item["digest"]]
+    chain = client.get("/api/v1/audit", query_string={"chain": entry["chain"]}).get_json()["items"]
+    assert entry in chain
+    both = {"chain": entry["chain"], "conversation_id": str(uuid4())}
+    assert client.get("/api/v1/audit", query_string=both).status_code == 422
+    assert client.get("/api/v1/audit", query_string={"chain": "destinations-x"}).status_code == 422

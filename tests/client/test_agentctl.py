@@ -9,8 +9,10 @@ from agent_server_client.cli import agentctl
 from agent_server_client.cli.program import Session
 from click.testing import CliRunner
 
+from core.bounds import Limits
+from store.approvals.audit import Actor
 from tests.client.responses import responding
-from tests.conftest import action, message
+from tests.conftest import action, message, store_of
 from tests.servers import free_port
 from tests.shared import ADMIN, shared_server
 
@@ -86,7 +88,7 @@ def test_what_is_approved_is_shown_whole_and_with_nothing_hidden(ctl, waiting):
 
 def test_an_approval_is_bound_to_the_digest_that_a_program_looked_at(ctl, waiting):
     _, one = waiting()
-    [item] = [item for item in json.loads(ctl("inbox", "--json").stdout) if item["action_id"] == one]
+    [item] = [item for item in json.loads(ctl("inbox", "--json").stdout) if item.get("action_id") == one]
 
     assert "not the one that was shown" in ctl("approve", one, "--digest", "0" * 64, code=6).stderr
     ctl("approve", one, "--digest", item["digest"][:11], code=2)
@@ -208,3 +210,43 @@ def test_what_an_agent_server_does_not_serve_is_refused_in_its_words(ctl, waitin
     conversation, _ = waiting()
     assert "The conversation has no sandbox" in ctl("sh", conversation, "ls", code=1).stderr
     ctl("diff", conversation, code=4)
+
+
+@pytest.fixture
+def asks():
+    """Has a sandbox of the shared server ask for a name; what waits of it then ends with the test."""
+    store = store_of(shared_server(ADMIN).url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store.sandboxes.beat("h", "supervisor")
+    sandbox = store.sandboxes.start("spec").id
+
+    def ask(name: str, program: str = "curl"):
+        return store.destinations.verdict(sandbox, name, 443, program)
+
+    yield ask
+    for one in store.destinations.waiting(sandbox):
+        store.destinations.decide(one, "reject", "conversation", Actor("key", "me"))
+    store.sandboxes.ask(sandbox, "delete")
+
+
+def test_what_a_sandbox_asks_to_reach_is_listed_and_decided(ctl, asks):
+    asks("ctl.example.org", "pip \u202egnp")
+    shown = ctl("inbox", "--text", "ctl.example").stdout
+    assert "ctl.example.org:443" in shown
+    assert "pip \\u{202e}gnp" in shown
+    [item] = json.loads(ctl("inbox", "--text", "ctl.example", "--json").stdout)
+
+    assert "give --digest, or --yes" in ctl("approve", "ctl.example.org:443", code=2).stderr
+    assert "not the one that was shown" in ctl("approve", "ctl.example.org:443", "--digest", 64 * "0", code=6).stderr
+    [decided] = json.loads(ctl("approve", "ctl.example.org:443", "--digest", item["digest"][:12], "--json").stdout)
+    assert (decided["subject"], decided["decision"], decided["scope"]) == ("destination", "approve", "once")
+    assert [asks("ctl.example.org").is_allowed for _ in range(2)] == [True, False]
+
+    ctl("reject", "ctl.example.org:443", "--reason", "No.")
+    assert asks("ctl.example.org").reason.endswith("a person rejected it")
+    assert "may be decided already" in ctl("reject", "ctl.example.org:443", code=4).stderr
+
+
+def test_a_scope_is_of_destinations_alone(ctl, waiting):
+    conversation, one = waiting()
+    assert "--scope is of destinations alone" in ctl("approve", one, "--yes", "--scope", "always", code=2).stderr
+    ctl("reject", conversation)

@@ -10,9 +10,13 @@ import time
 import pytest
 
 from egress import proxy as room
+from store.approvals.audit import Actor
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.process("runs the proxy and servers behind it on threads")
+
+
+ME = Actor("key", "me", "127.0.0.1")
 
 
 def body(response: str) -> dict:
@@ -141,11 +145,11 @@ def test_an_unknown_name_passes_once_a_person_allowed_it_and_ends_with_the_rule_
     client.close()
     assert "a person was asked; try again when it is" in head.splitlines()[0]
 
-    rule = store.destinations.decide(asked(store, "asked.example"), "approve", "always", "me")
+    rule = store.destinations.decide(asked(store, "asked.example"), "approve", "always", ME)
     client, head = sandbox.tunnel(target)
     assert status(head) == 200
     with secured(client, "asked.example") as tls:
-        store.destinations.revoke(rule.id)
+        store.destinations.revoke(rule.id, ME)
         with contextlib.suppress(OSError):
             assert tls.recv(1) == b""
 
@@ -157,7 +161,7 @@ def test_an_unknown_name_passes_once_a_person_allowed_it_and_ends_with_the_rule_
 def test_an_approval_for_one_connection_passes_one_and_none_below_its_name(sandbox, store, outside):
     once, below = (f"{name}:{outside.tls}" for name in ("once.example", "sub.once.example"))
     sandbox.tunnel(once)[0].close()
-    store.destinations.decide(asked(store, "once.example"), "approve", "once", "me")
+    store.destinations.decide(asked(store, "once.example"), "approve", "once", ME)
 
     heads = []
     for target in (below, once, once):

@@ -1,7 +1,7 @@
 """The Python client of the agent server: `Client`, or `AsyncClient` with the same methods to await."""
 
-from agent_server_client._async import AsyncClient, AsyncConversation, AsyncFiles, AsyncPendingAction
-from agent_server_client._sync import Client, Conversation, Files, PendingAction
+from agent_server_client._async import AsyncClient, AsyncConversation, AsyncDestination, AsyncFiles, AsyncPendingAction
+from agent_server_client._sync import Client, Conversation, Destination, Files, PendingAction
 from agent_server_client.errors import AgentServerError
 from agent_server_client.wire import Entry, Output
 
@@ -9,10 +9,12 @@ __all__ = [
     "AgentServerError",
     "AsyncClient",
     "AsyncConversation",
+    "AsyncDestination",
     "AsyncFiles",
     "AsyncPendingAction",
     "Client",
     "Conversation",
+    "Destination",
     "Entry",
     "Files",
     "Output",

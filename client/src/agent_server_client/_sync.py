@@ -19,8 +19,10 @@ from agent_server_client.archives import pack, unpack
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import (
     AppConversationStartTask,
+    AskedDestinationInfo,
     ConversationInfo,
     DecisionsResult,
+    DestinationDecided,
     Event,
     GitChange,
     GitDiff,
@@ -231,9 +233,18 @@ class Client:
             for item in self.pages("/api/v1/pending-actions", **filters, text=text, limit=_PAGE)
         ]
 
-    def inbox(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Follow the inbox: (name, data) of `reset`, `snapshot`, `ready`, `opened`, `decided`, `expired`, `closed`."""
-        for sent in self.stream("/api/v1/pending-actions/stream"):
+    def destinations(self, *, sandbox_id: str | None = None) -> list["Destination"]:
+        """What sandboxes ask to reach and waits for a decision, the longest wait first."""
+        return [
+            Destination(self, item) for item in self.pages("/api/v1/destinations", sandbox_id=sandbox_id, limit=_PAGE)
+        ]
+
+    def inbox(self, *, destinations: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Follow the inbox: (name, data) of `reset`, `snapshot`, `ready`, `opened`, `decided`, `expired`, `closed`.
+
+        destinations: also `destinations`, and `destination_opened`, `_decided`, `_expired` and `_closed`.
+        """
+        for sent in self.stream(f"/api/v1/pending-actions/stream{'?destinations=true' if destinations else ''}"):
             yield sent.name, json.loads(sent.data)
 
     def sandboxes(self) -> Iterator[SandboxInfo]:
@@ -457,6 +468,32 @@ class PendingAction:
     def reject(self, reason: str = "") -> None:
         """Refuse it; the agent reads the reason. Raises as approve does."""
         self.conversation.decide([self], "reject", **({"reason": reason} if reason else {}))
+
+
+class Destination:
+    """A name and a port that a sandbox asks to reach, as it was shown: a decision is bound to its digest."""
+
+    def __init__(self, client: Client, item: AskedDestinationInfo) -> None:
+        self.client, self.item = client, item
+        self.id = f"{item['name']}:{item['port']}"
+
+    def approve(self, scope: str = "once") -> DestinationDecided:
+        """Let the sandbox connect. scope: `once`; `conversation`, as long as the sandbox is; `always`, by a rule.
+
+        Raises AgentServerError (404, 409) where it is decided, expired or asked anew by now.
+        """
+        return self._decide("approve", scope)
+
+    def reject(self, reason: str = "", scope: str = "conversation") -> DestinationDecided:
+        """Refuse it; the audit has the reason. Raises as approve does."""
+        return self._decide("reject", scope, **({"reason": reason} if reason else {}))
+
+    def _decide(self, decision: str, scope: str, **members: str) -> DestinationDecided:
+        item = self.item
+        shown = {"sandbox_id": item["sandbox_id"], "name": item["name"], "port": item["port"], "digest": item["digest"]}
+        body = {**shown, "decision": decision, "scope": scope, **members}
+        decided: DestinationDecided = self.client.post("/api/v1/destinations/decisions", body)
+        return decided
 
 
 #: paths in a sandbox, and of this machine: `list` is a method below

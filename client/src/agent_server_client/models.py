@@ -29,6 +29,20 @@ class AppConversationStartTask(TypedDict):
     updated_at: str
 
 
+class AskedDestinationInfo(TypedDict):
+    subject: NotRequired[str]
+    sandbox_id: str
+    conversation_id: str | None
+    name: str
+    port: int
+    program: str | None
+    tries: int
+    since: str
+    tried_at: str
+    expires_at: str | None
+    digest: str
+
+
 class ConversationInfo(TypedDict):
     id: str
     title: NotRequired[str | None]
@@ -73,6 +87,11 @@ class ConversationInfo(TypedDict):
 class DecisionsResult(TypedDict):
     success: bool
     rules: list["RuleOfDecision"]
+
+
+class DestinationDecided(TypedDict):
+    success: bool
+    rule_id: str | None
 
 
 class ExposedUrl(TypedDict):

@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Iterable
 from itertools import groupby
+from typing import Any
 
 import click
 from rich.text import Text
 
-from agent_server_client._sync import Client, PendingAction
+from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.program import NOT_DECIDED, NOT_FOUND, Failed, Session, command, print_json
-from agent_server_client.cli.shown import card
+from agent_server_client.cli.shown import card, destination_card
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line, visible
 
@@ -27,6 +28,15 @@ _PROBLEMS = {
 
 #: least characters of a digest on the command line
 _DIGEST = 12
+
+#: how long a decision about a destination holds, in words, and the option that says it
+_SCOPES = {"once": "once", "conversation": "for the conversation", "always": "always"}
+_SCOPE = click.option(
+    "--scope",
+    type=click.Choice(list(_SCOPES)),
+    help="Of a destination: the next connection, as long as its sandbox is, or a rule for all. Default: approve once, "
+    "reject for the conversation.",
+)
 
 #: the reason of a rejection by `--approve never`
 _NEVER = "Nothing is approved in this run."
@@ -95,56 +105,118 @@ class Approver:
 @click.option("-w", "--watch", is_flag=True, help="Go on: show what opens and what is decided, until Ctrl-C.")
 @click.option("--text", help="Those with this in the tool, the arguments, the thought or the title.")
 def inbox(session: Session, as_json: bool, watch: bool, text: str | None) -> None:
-    """Show what waits for a decision, the oldest first."""
+    """Show what waits for a decision: actions, the oldest first, then what sandboxes ask to reach."""
     if watch:
         _watch(session, session.client(patient=True), as_json)
         return
-    actions = session.client().pending_actions(text=text)
+    client = session.client()
+    actions = client.pending_actions(text=text)
+    destinations = [one for one in _destinations(client) if text is None or text.casefold() in one.id]
     if as_json:
-        print_json([one.item for one in actions])
+        print_json([*(one.item for one in actions), *(one.item for one in destinations)])
         return
     for one in actions:
         session.out.print(card(one.item))
-    words = "agentctl approve ID, or agentctl reject ID" if actions else "Nothing waits for a decision."
-    session.err.print(words, style="dim")
+    for asked in destinations:
+        session.out.print(destination_card(asked.item))
+    words = "agentctl approve ID, or agentctl reject ID" if actions or destinations else "Nothing waits for a decision."
+    session.err.print(words + (": of a destination NAME:PORT" if destinations else ""), style="dim")
 
 
 @command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--digest", help="Approve only what has this digest, or one that begins so (12 characters or more).")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def approve(session: Session, as_json: bool, ids: tuple[str, ...], digest: str | None, yes: bool) -> None:
-    """Approve actions that wait.
+@_SCOPE
+def approve(
+    session: Session, as_json: bool, ids: tuple[str, ...], digest: str | None, yes: bool, scope: str | None
+) -> None:
+    """Approve actions that wait, or what sandboxes ask to reach.
 
-    ID is that of an action, or of a conversation for all its actions, or the beginning of one. They are shown
-    first. A program gives the --digest of what it has looked at.
+    ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT, as in
+    pypi.org:443, of a destination. They are shown first. A program gives the --digest of what it has looked at.
     """
-    actions = _named(session.client(), ids)
+    client = session.client()
+    destinations, others = _asked(client, ids, scope)
+    actions = _named(client, others)
+    waiting: list[PendingAction | Destination] = [*actions, *destinations]
     if digest is not None:
-        if len(actions) != 1 or len(digest) < _DIGEST:
-            raise Failed(2, f"--digest is of one action, and has {_DIGEST} characters or more")
-        if not actions[0].item["digest"].startswith(digest.lower()):
+        own = [one for one in waiting if one.item["digest"].startswith(digest.lower())]
+        if len(digest) < _DIGEST or (len(waiting) != 1 and not (destinations and len(own) == 1)):
+            raise Failed(2, f"--digest is of one action or destination, and has {_DIGEST} characters or more")
+        if not own:
             raise Failed(NOT_DECIDED, _PROBLEMS["changed"])
+        actions, destinations = [one for one in actions if one in own], [one for one in destinations if one in own]
     elif not yes and not sys.stdin.isatty():
         raise Failed(2, "Nobody can be asked here: give --digest, or --yes")
     if not as_json:
         for one in actions:
             session.err.print(card(one.item))
+        for asked in destinations:
+            session.err.print(destination_card(asked.item))
     if digest is None and not yes:
         _forget_typed()
-        click.confirm(f"Approve {'this' if len(actions) == 1 else f'these {len(actions)}'}?", abort=True, err=True)
-    _decide_and_say(session, as_json, actions, "approve")
+        click.confirm(f"Approve {'this' if len(waiting) == 1 else f'these {len(waiting)}'}?", abort=True, err=True)
+    decided = [_decide_destination(session, as_json, one, "approve", scope or "once") for one in destinations]
+    _decide_and_say(session, as_json, actions, "approve", others=decided)
 
 
 @command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--reason", "-r", default="", help="What the agent reads.")
-def reject(session: Session, as_json: bool, ids: tuple[str, ...], reason: str) -> None:
-    """Reject actions that wait.
+@click.option("--reason", "-r", default="", help="What the agent reads; of a destination, what the audit has.")
+@_SCOPE
+def reject(session: Session, as_json: bool, ids: tuple[str, ...], reason: str, scope: str | None) -> None:
+    """Reject actions that wait, or what sandboxes ask to reach.
 
-    ID is that of an action, or of a conversation for all its actions, or the beginning of one.
+    ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT of a
+    destination.
     """
-    _decide_and_say(session, as_json, _named(session.client(), ids), "reject", reason)
+    client = session.client()
+    destinations, others = _asked(client, ids, scope)
+    actions = _named(client, others)
+    told = scope or "conversation"
+    decided = [_decide_destination(session, as_json, one, "reject", told, reason) for one in destinations]
+    _decide_and_say(session, as_json, actions, "reject", reason, others=decided)
+
+
+def _destinations(client: Client) -> list[Destination]:
+    """What sandboxes ask to reach; nothing at a server that does not know of it."""
+    try:
+        return client.destinations()
+    except AgentServerError as error:
+        if error.status == 404:
+            return []
+        raise
+
+
+def _asked(client: Client, ids: tuple[str, ...], scope: str | None) -> tuple[list[Destination], list[str]]:
+    """What waits under those ids that are NAME:PORT, and the other ids. Raises Failed."""
+    named = [one.lower() for one in ids if ":" in one]
+    others = [one for one in ids if ":" not in one]
+    if scope is not None and others:
+        raise Failed(2, "--scope is of destinations alone, which are NAME:PORT")
+    waiting = _destinations(client) if named else []
+    for one in named:
+        if all(asked.id != one for asked in waiting):
+            raise Failed(NOT_FOUND, f"No sandbox asks for {one}: it may be decided already. agentctl inbox")
+    return [asked for asked in waiting if asked.id in named], others
+
+
+def _decide_destination(
+    session: Session, as_json: bool, asked: Destination, verb: str, scope: str, reason: str = ""
+) -> dict[str, Any]:
+    try:
+        decided = asked.approve(scope) if verb == "approve" else asked.reject(reason, scope)
+    except AgentServerError as error:
+        if error.status not in (404, 409):
+            raise
+        raise Failed(NOT_DECIDED, error.detail, status=error.status) from error
+    if not as_json:
+        words = f"{'Approved' if verb == 'approve' else 'Rejected'} {_SCOPES[scope]}: "
+        session.err.print(Text.assemble(words, (in_line(asked.id), "bold"), f"  sandbox {asked.item['sandbox_id']}"))
+    item = asked.item
+    shown = {"sandbox_id": item["sandbox_id"], "name": item["name"], "port": item["port"], "digest": item["digest"]}
+    return {"subject": "destination", **shown, "decision": verb, "scope": scope, "rule_id": decided["rule_id"]}
 
 
 def _named(client: Client, starts: Iterable[str]) -> list[PendingAction]:
@@ -174,7 +246,15 @@ def _decide(actions: list[PendingAction], verb: str, reason: str = "") -> None:
         group[0].conversation.decide(group, verb, **({"reason": reason} if reason else {}))
 
 
-def _decide_and_say(session: Session, as_json: bool, actions: list[PendingAction], verb: str, reason: str = "") -> None:
+def _decide_and_say(
+    session: Session,
+    as_json: bool,
+    actions: list[PendingAction],
+    verb: str,
+    reason: str = "",
+    others: Iterable[dict[str, Any]] = (),
+) -> None:
+    """others: of the JSON, what was decided beside the actions."""
     try:
         _decide(actions, verb, reason)
     except AgentServerError as error:
@@ -182,7 +262,8 @@ def _decide_and_say(session: Session, as_json: bool, actions: list[PendingAction
             raise
         raise Failed(NOT_DECIDED, _words_of(error), status=error.status) from error
     if as_json:
-        print_json([{"action_id": one.id, "digest": one.item["digest"], "decision": verb} for one in actions])
+        own = [{"action_id": one.id, "digest": one.item["digest"], "decision": verb} for one in actions]
+        print_json([*own, *others])
         return
     for one in actions:
         words = "Approved" if verb == "approve" else "Rejected"
@@ -192,9 +273,12 @@ def _decide_and_say(session: Session, as_json: bool, actions: list[PendingAction
 
 def _watch(session: Session, client: Client, as_json: bool) -> None:
     shown: set[str] = set()
-    for name, data in client.inbox():
+    for name, data in client.inbox(destinations=True):
         if as_json:
             print_json({"event": name, **data})
+            continue
+        if name.startswith("destination"):
+            _tell_destination(session, name, data)
             continue
         for item in data.get("items", [data] if name == "opened" and "digest" in data else []):
             if item["action_id"] not in shown:
@@ -207,6 +291,16 @@ def _watch(session: Session, client: Client, as_json: bool) -> None:
             reason = visible(data.get("reason") or "", prose=True)
             told = f"{data['action_id'][:8]}  {words.get(name, 'waits no longer')}  {reason}"
             session.out.print(Text(told, "dim"), soft_wrap=True)
+
+
+def _tell_destination(session: Session, name: str, data: Any) -> None:
+    for item in data["items"] if name == "destinations" else [data] if name == "destination_opened" else []:
+        session.out.print(destination_card(item))
+    if name in ("destination_decided", "destination_expired", "destination_closed"):
+        who = in_line((data.get("actor") or {}).get("name") or "")
+        words = {"destination_decided": f"{data.get('decision')} by {who}", "destination_expired": "it expired"}
+        told = f"{in_line(data['name'])}:{data['port']}  {words.get(name, 'its sandbox has ended')}"
+        session.out.print(Text(told, "dim"), soft_wrap=True)
 
 
 def _words_of(error: AgentServerError) -> str:

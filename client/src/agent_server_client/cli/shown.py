@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from agent_server_client.models import Event, GitChange, GitDiff, WaitingAction
+from agent_server_client.models import AskedDestinationInfo, Event, GitChange, GitDiff, WaitingAction
 from agent_server_client.visible import beginning, in_line, of_output, visible
 from agent_server_client.wire import Entry
 
@@ -140,6 +140,21 @@ def card(item: WaitingAction) -> Panel:
     title = in_line(item["conversation_title"] or "Conversation without a title")
     parts.append(Text(f"{item['action_id'][:8]}  ·  digest {item['digest'][:12]}  ·  {title}", "dim"))
     return Panel(Group(*parts), title=Text(in_line(item["tool_name"]), "bold"), title_align="left", border_style=colour)
+
+
+def destination_card(item: AskedDestinationInfo) -> Panel:
+    """A destination that a sandbox asks for."""
+    facts = Text.assemble((f"asked {ago(item['since'])} ago", "dim"))
+    if item["tries"] > 1:
+        facts.append(f"  ·  {item['tries']} tries", "dim")
+    if item["expires_at"]:
+        left = int((moment(item["expires_at"]) - datetime.now(UTC)).total_seconds())
+        facts.append(f"  ·  rejected in {left} s" if left > 0 else "  ·  its time is over", "yellow")
+    parts = [Text(f"{in_line(item['name'])}:{item['port']}", "bold"), facts]  # a long name wraps here
+    if item["program"]:
+        parts.append(Text(f"by a program that calls itself {visible(item['program'], prose=True)}", "italic"))
+    parts.append(Text(f"sandbox {in_line(item['sandbox_id'])}  ·  digest {item['digest'][:12]}", "dim"))
+    return Panel(Group(*parts), title=Text("A sandbox asks to reach"), title_align="left", border_style="cyan")
 
 
 def diff_text(change: GitChange, diff: GitDiff) -> Text:

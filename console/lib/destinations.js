@@ -1,0 +1,86 @@
+// What sandboxes ask to reach, live, and decisions about it: each is bound to what was shown.
+import { call } from "./api.js";
+import { announce } from "./announce.js";
+import { Store } from "./store.js";
+
+/** What waits, the longest wait first: items as GET /api/v1/destinations has them, by digest. null before they are known. */
+export const asked = new Store(null);
+
+/** How many of them wait: one that has ended is still shown for a while. */
+export const askedNumber = new Store(0);
+
+/** How destinations ended that this page showed: digest → {state, words}: sent, failed or ended. */
+export const outcomes = new Store(new Map());
+
+/** Most outcomes that are remembered, and milliseconds for which an ended one is still shown. */
+const MOST = 500, READ = 8_000;
+
+let known = new Map();
+let isReady = false;
+
+function show() {
+  const ended = outcomes.get();
+  askedNumber.set(isReady ? [...known.keys()].filter((digest) => ended.get(digest)?.state !== "ended").length : 0);
+  if (isReady) asked.set([...known.values()].sort((a, b) => (a.since < b.since ? -1 : a.since > b.since ? 1 : 0)));
+}
+
+function note(digest, outcome) {
+  outcomes.set(new Map([...[...outcomes.get()].filter(([name]) => name !== digest).slice(1 - MOST), [digest, outcome]]));
+}
+
+/** It waits no longer: its card says so for a while, and keeps its place. */
+function end(digest, words) {
+  if (!known.has(digest) || outcomes.get().get(digest)?.state === "ended") return;
+  note(digest, { state: "ended", words });
+  show();
+  setTimeout(() => {
+    known.delete(digest);
+    show();
+  }, READ);
+}
+
+const DONE = { approve: "Allowed", reject: "Refused" };
+const SCOPES = { once: "once", conversation: "for the conversation", always: "always" };
+
+function endOf({ decision, scope, actor }) {
+  const who = actor.kind === "rule" ? "a rule" : actor.name || "somebody";
+  return `${DONE[decision] ?? decision}${scope ? ` ${SCOPES[scope] ?? scope}` : ""} by ${who}`;
+}
+
+/** The events of the stream that are about destinations, beside those of actions. */
+export const DESTINATION_HANDLERS = {
+  reset() {
+    known = new Map();
+    isReady = false;
+  },
+  destinations({ items }) {
+    for (const item of items) known.set(item.digest, item);
+  },
+  ready() {
+    isReady = true;
+  },
+  destination_opened(item) {
+    if (!known.has(item.digest)) announce({ conversation_title: "A sandbox", tool_name: `${item.name}:${item.port}` });
+    known.set(item.digest, item);
+  },
+  destination_decided: (data) => end(data.digest, endOf(data)),
+  destination_expired: ({ digest }) => end(digest, "Refused: it expired"),
+  destination_closed: ({ digest }) => end(digest, "Its sandbox has ended"),
+};
+
+/** After events of the stream: what is shown is what is known. */
+export { show as showDestinations };
+
+/** Decide what waits, as it was shown. verb: approve or reject. scope: once, conversation or always. */
+export async function decideDestination(item, verb, scope) {
+  const { sandbox_id, name, port, digest } = item;
+  if (["sent", "ended"].includes(outcomes.get().get(digest)?.state)) return;
+  note(digest, { state: "sent", words: "" });
+  try {
+    await call("POST /api/v1/destinations/decisions", { body: { sandbox_id, name, port, digest, decision: verb, scope } });
+    end(digest, `${DONE[verb]} ${SCOPES[scope]} by you`);
+  } catch (fault) {
+    if (fault.status === 404) end(digest, "Somebody was faster: it is decided already.");
+    else note(digest, { state: "failed", words: fault.message });
+  }
+}

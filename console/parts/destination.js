@@ -1,0 +1,55 @@
+// A destination that a sandbox asks for: the name and the port, and the decisions of a person about it.
+import { asked, decideDestination, outcomes } from "../lib/destinations.js";
+import { html } from "../lib/html.js";
+import { href } from "../lib/router.js";
+import { may } from "../lib/session.js";
+import { useStore } from "../lib/store.js";
+import { Deadline } from "./deadline.js";
+import { onceHeld, useSteady } from "./steady.js";
+import { Text } from "./text.js";
+import { Time } from "./time.js";
+
+function Buttons({ item }) {
+  const [element, press] = useSteady();
+  const decide = (verb, scope) => (event) => press(event, () => decideDestination(item, verb, scope));
+  const isShared = !item.conversation_id;
+  return html`<footer ref=${element} onKeyDown=${onceHeld}>
+    <button type="button" data-testid="allow-once" onClick=${decide("approve", "once")}>Allow once</button>
+    <button type="button" class="secondary" data-testid="allow-conversation" title="As long as the sandbox is" onClick=${decide("approve", "conversation")}>${isShared ? "For this sandbox" : "For this conversation"}</button>
+    <button type="button" class="secondary" data-testid="allow-always" title="A rule for every sandbox" onClick=${decide("approve", "always")}>Always</button>
+    <button type="button" class="secondary" data-testid="refuse" title="As long as the sandbox is" onClick=${decide("reject", "conversation")}>Refuse</button>
+  </footer>`;
+}
+
+function Card({ item }) {
+  const outcome = useStore(outcomes).get(item.digest), isEnded = outcome?.state === "ended";
+  const { name, port, program, tries, sandbox_id, conversation_id } = item;
+  return html`<article class=${isEnded ? "prompt destination ended" : "prompt destination"} data-testid=${`destination-${name}:${port}`}>
+    <header>
+      <h2>Reach <code class="tool"><${Text} text=${`${name}:${port}`} /></code></h2>
+      <p class="facts">
+        <span>Asked <${Time} at=${item.since} /></span>
+        ${tries > 1 && html`<span>${tries.toLocaleString("en")} tries</span>`}
+        ${item.expires_at && !isEnded && html`<${Deadline} at=${item.expires_at} />`}
+        ${conversation_id && html`<a href=${href("conversations", conversation_id)}>Conversation</a>`}
+        <a href=${href("sandboxes", sandbox_id)}>Sandbox</a>
+      </p>
+    </header>
+    ${program && html`<p class="thought">Asked by a program that calls itself <${Text} text=${program} prose /></p>`}
+    <div class="decision">
+      ${outcome?.state === "failed" && html`<p class="failed" role="alert" data-testid="problem">${outcome.words}</p>`}
+      ${isEnded
+        ? html`<p class="outcome" role="status" data-testid="outcome"><strong><${Text} text=${outcome.words} prose /></strong></p>`
+        : may("approve") && html`<${Buttons} item=${item} />`}
+    </div>
+  </article>`;
+}
+
+/** What sandboxes ask to reach, above the actions; nothing where none asks. */
+export function DestinationList() {
+  const items = useStore(asked);
+  if (!items?.length) return null;
+  return html`<section class="destinations" aria-label="Destinations that sandboxes ask for" data-testid="destinations">
+    ${items.map((item) => html`<${Card} key=${item.digest} item=${item} />`)}
+  </section>`;
+}

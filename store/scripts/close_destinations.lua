@@ -1,0 +1,42 @@
+-- close_destinations: have what waits wait no longer where its deadline has passed, its sandbox has ended, or a rule that
+-- was made since decides it. Each end is audited.
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 now, UTC text with Z   2 ms for which the audit of a day stays   3 most that are closed by one call
+-- Returns  number that were closed
+-- Cost  O(m log w), after a rule was made O(w): m closed of w that wait
+-- Idempotent  a repeat finds them closed
+-- Log  none
+-- Kept  proven
+-- include: _clock.lua
+-- include: _sha256.lua
+-- include: _destinations.lua
+local by, most = {time = ARGV[1], kept = ARGV[2]}, tonumber(ARGV[3])
+local closed = 0
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', root .. ':asking_due', '-inf', now, 'LIMIT', 0, most)) do
+  local sandbox, at = string.match(member, '^(%S+) (%S+)$')
+  looked_at(by, sandbox, at)
+  redis.call('ZREM', root .. ':asking_due', member)
+  closed = closed + 1
+end
+local ended = redis.call('ZRANGE', root .. ':asking_ended', 0, most - closed - 1, 'WITHSCORES')
+for i = 1, closed < most and #ended or 0, 2 do
+  local sandbox, name, port = string.match(ended[i], '^(%S+) (%S+):(%d+)$')
+  local item = {name = name, port = port, since = string.format('%.0f', ended[i + 1])}
+  audit(by, 'deleted', '{"address":"","kind":"deletion","name":""}', {name = name, port = port, sandbox = sandbox,
+    digest = digest_of(sandbox, item), reason = '"The sandbox has ended"'})
+  redis.call('ZREM', root .. ':asking_ended', ended[i])
+  closed = closed + 1
+end
+if redis.call('HEXISTS', root .. ':destinations', 'ruled') == 0 then return closed end
+for _, member in ipairs(redis.call('ZRANGE', root .. ':asking', 0, -1)) do
+  if closed >= most then return closed end
+  local sandbox, at = string.match(member, '^(%S+) (%S+)$')
+  local item = looked_at(by, sandbox, at)
+  local rule = item and item.state == 'waiting' and ruled(item.name, item.port)
+  if rule then
+    decide_by_rule(by, sandbox, at, item, rule)
+    closed = closed + 1
+  end
+end
+redis.call('HDEL', root .. ':destinations', 'ruled')
+return closed

@@ -1,0 +1,97 @@
+"""What sandboxes ask to reach, in the inbox: live, decided by a person, and with nothing hidden in it."""
+
+import pytest
+
+from core.bounds import Limits
+from store.approvals.audit import Actor
+from tests.conftest import store_of
+from tests.servers import agent_server, store_server, wait_until
+
+pytestmark = pytest.mark.browser("shows the console in a browser")
+
+NAME = "example.org"
+ELSEWHERE = Actor("key", "ada <b>", "10.0.0.9")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A server without a supervisor, and its store: a sandbox of it asks, and nothing ends it."""
+    folder = tmp_path_factory.mktemp("destinations")
+    with store_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
+        store = store_of(url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+        store.sandboxes.beat("h", "supervisor")
+        yield client, store
+
+
+@pytest.fixture
+def server(whole):
+    return whole[0]
+
+
+@pytest.fixture
+def asks(whole):
+    """Has a sandbox ask for a name; what waits then ends with the test."""
+    _, store = whole
+    sandbox = store.sandboxes.start("spec").id
+
+    def ask(name: str = NAME, program: str = "curl"):
+        return store.destinations.verdict(sandbox, name, 443, program)
+
+    yield ask
+    for one in store.destinations.waiting(sandbox):
+        store.destinations.decide(one, "reject", "conversation", ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("button", "passes", "words"),
+    [
+        ("allow-once", [True, False], "Allowed once by"),
+        ("allow-conversation", [True, True], "Allowed for the conversation by"),
+        ("refuse", [False, False], "Refused for the conversation by"),
+    ],
+)
+def test_a_destination_is_decided_where_it_came_up(browser, asks, button, passes, words):
+    name = f"{button}.example.org"
+    browser.open("inbox")
+    asks(name)
+    card = browser.find(f"destination-{name}:443")
+    assert browser.text("badge") == "1"
+    wait_until(
+        lambda: card.find_element("tag name", "footer").get_attribute("data-steady") is not None, "still buttons"
+    )
+    card.find_element("css selector", f"[data-testid={button}]").click()
+    wait_until(lambda: words in card.text, "the outcome")
+    assert [asks(name).is_allowed for _ in passes] == passes
+
+
+def test_always_makes_a_rule(browser, asks, server):
+    browser.open("inbox")
+    asks("always.example.org")
+    card = browser.find("destination-always.example.org:443")
+    wait_until(
+        lambda: card.find_element("tag name", "footer").get_attribute("data-steady") is not None, "still buttons"
+    )
+    card.find_element("css selector", "[data-testid=allow-always]").click()
+    wait_until(lambda: "Allowed always by" in card.text, "the outcome")
+    [rule] = server.get("/api/v1/destination-rules").json()
+    assert (rule["name"], rule["port"], rule["decision"]) == ("always.example.org", 443, "approve")
+    server.delete(f"/api/v1/destination-rules/{rule['id']}").raise_for_status()
+
+
+def test_what_a_program_calls_itself_hides_nothing_and_runs_nothing(browser, asks):
+    asks(program="<img src=x onerror=alert(1)> \u202egnp")
+    browser.open("inbox")
+    card = browser.find(f"destination-{NAME}:443")
+    assert "<img src=x onerror=alert(1)> \\u{202e}gnp" in card.text
+    assert card.find_elements("tag name", "img") == []
+
+
+def test_a_decision_from_elsewhere_is_told_and_the_card_goes(browser, asks, whole):
+    _, store = whole
+    browser.open("inbox")
+    asks("elsewhere.example.org")
+    card = browser.find("destination-elsewhere.example.org:443")
+    [one] = [one for one in store.destinations.waiting() if one.name == "elsewhere.example.org"]
+    store.destinations.decide(one, "reject", "conversation", ELSEWHERE)
+    wait_until(lambda: "Refused for the conversation by ada <b>" in card.text, "who decided")
+    browser.gone("destination-elsewhere.example.org:443")
