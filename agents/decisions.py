@@ -30,6 +30,7 @@ from store import Store
 from store.approvals.audit import Actor
 from store.approvals.decisions import Approvals, Decision, StaleDecision, Use
 from store.approvals.inbox import MOST_DUE, thought_of
+from store.destinations import AskedDestination
 from store.errors import UNAVAILABLE, ConversationNotFound, EventNotFound, NeedsApproval, NewerData, StoreError
 from store.sandboxes.sandboxes import SandboxId
 
@@ -77,7 +78,10 @@ class Shown(NamedTuple):
     since: str
     expires: Micros | None  #: the deadline of the action
     used_for: str  #: the decision that the link was used for, and that is not known to have been taken
-    together: int  #: actions that the agent takes one decision for; 0: it takes a decision of this one alone
+    together: int = 0  #: actions that the agent takes one decision for; 0: it takes a decision of this one alone
+    is_destination: bool = (
+        False  #: what a sandbox asks to reach; `arguments` say what, and all that is an agent's is ""
+    )
 
 
 def show_link(store: Store, link: Link) -> Shown:
@@ -85,6 +89,8 @@ def show_link(store: Store, link: Link) -> Shown:
     use = store.approvals.link_uses.find(link.identity, link.ends)
     if use is None:
         raise LinkExpired("This link has expired.")
+    if link.destination is not None:
+        return _show_destination(_asked(store, link, use), use)
     found = store.approvals.index.read_approvals(link.conversation_id)
     if found.gone:
         raise ConversationGone("The conversation was deleted, and none of its actions waits any more.")
@@ -118,6 +124,9 @@ def decide_by_link(
     commands: Commands, link: Link, verb: Literal["approve", "reject"], reason: str, address: str
 ) -> None:
     """Take a link's decision, once. Raises a LinkRefused, ReasonTooLong."""
+    if link.destination is not None:
+        _decide_destination(commands.store, link, verb, reason, address)
+        return
     store, decision = commands.store, Decision(link.action_id, verb, reason, digest=link.digest)
     store.approvals.confirmations.encode_decisions(
         link.conversation_id, [decision]
@@ -145,6 +154,55 @@ def decide_by_link(
         else:
             words = _told(store, link)
         raise ActionDecided(f"{words} Nothing was decided by this link.") from None
+
+
+def _asked(store: Store, link: Link, use: Use) -> AskedDestination:
+    """What the link of a destination is about, while it waits. Raises LinkUsed, ActionDecided."""
+    assert link.destination is not None
+    waiting = store.destinations.waiting(link.destination[0])
+    found = next((one for one in waiting if one.digest == link.digest), None)
+    if found is not None:
+        return found
+    if use.decision:
+        raise LinkUsed(f"This link was used at {utc_time(use.at)}: the destination was {_DECIDED[use.decision]}.")
+    raise ActionDecided("This destination does not wait: it was decided, has expired, or its sandbox has ended.")
+
+
+def _show_destination(asked: AskedDestination, use: Use) -> Shown:
+    shown = asked.shown
+    told = {name: shown[name] for name in ("name", "port", "program", "sandbox_id", "tries") if shown[name] is not None}
+    return Shown(
+        title=None,
+        tool="",
+        arguments=told,
+        summary="",
+        thought="",
+        risk="",
+        since=shown["since"],
+        expires=asked.expires_at,
+        used_for=use.decision,
+        is_destination=True,
+    )
+
+
+def _decide_destination(
+    store: Store, link: Link, verb: Literal["approve", "reject"], reason: str, address: str
+) -> None:
+    """Take the decision of a destination's link, once: an approval is of one connection, a rejection of the sandbox."""
+    outcome, use = store.approvals.link_uses.take(link.identity, link.ends, verb)
+    if outcome == "past":
+        raise LinkExpired("This link has expired. Nothing was decided by it.")
+    asked = _asked(store, link, use if outcome != "first" else Use("", Micros(0)))
+    if outcome == "other":
+        raise LinkUsed(
+            f"At {utc_time(use.at)} this link was used for another decision: the destination is to be "
+            f"{_DECIDED[use.decision]}. That decision is not taken yet: open the link again and repeat it."
+        )
+    scope: Literal["once", "conversation"] = "once" if verb == "approve" else "conversation"
+    try:
+        store.destinations.decide(asked, verb, scope, Actor("link", link.target, address), reason)
+    except StoreError as error:
+        raise ActionDecided(f"{error}. Nothing was decided by this link.") from None
 
 
 def _require_untaken(store: Store, link: Link, use: Use) -> None:

@@ -73,7 +73,11 @@ _STATUSES: dict[type[LinkRefused], tuple[int, str]] = {
 def show_action(token: str) -> Response:
     """Show the action, and a form to decide it."""
     link = _link(token)
-    return _page(200, "May the agent do this?", shown=show_link(current_store, link), link=link)
+    return _page(200, _question(link), shown=show_link(current_store, link), link=link)
+
+
+def _question(link: Link) -> str:
+    return "May the agent do this?" if link.destination is None else "May the sandbox reach this?"
 
 
 @approval_links.post(f"{LINK_PATH}/<token>")
@@ -86,14 +90,20 @@ def decide_action(token: str) -> Response:
     reason = "\n".join(request.form.get("reason", "").splitlines()).strip()
     if verb is None:
         sentence = "The form lacks a decision: approve or reject. Nothing was decided."
-        return _page(422, "May the agent do this?", sentence, shown=show_link(current_store, link), link=link)
-    words = (reason or _NO_REASON) if verb == "reject" else ""
+        return _page(422, _question(link), sentence, shown=show_link(current_store, link), link=link)
+    is_action = link.destination is None
+    words = (reason or (_NO_REASON if is_action else "")) if verb == "reject" else ""
     try:
         decide_by_link(current_app.extensions["commands"], link, verb, words, request.remote_addr or "")
     except ReasonTooLong as error:
         sentence = f"{error}. Nothing was decided."
         shown = show_link(current_store, link)
-        return _page(422, "May the agent do this?", sentence, shown=shown, link=link, reason=reason)
+        return _page(422, _question(link), sentence, shown=shown, link=link, reason=reason)
+    if not is_action:
+        told = "may connect once, within ten minutes" if verb == "approve" else "may not connect"
+        return _page(
+            200, "Allowed" if verb == "approve" else "Refused", f"The sandbox {told}. You can close this page."
+        )
     if verb == "approve":
         return _page(200, "Approved", "The action is approved. You can close this page.")
     return _page(200, "Rejected", f"The action is rejected, and the agent is told: {words} You can close this page.")

@@ -304,6 +304,15 @@ class Link(NamedTuple):
     ends: Micros
     identity: str  #: hex SHA-256 of the token without its signature; nothing stores the token
 
+    @property
+    def destination(self) -> tuple[str, str, int] | None:
+        """The sandbox, the name and the port that it is about; None: it is about an action."""
+        if self.conversation_id:
+            return None
+        sandbox_id, _, at = self.action_id.partition(" ")
+        name, _, port = at.rpartition(":")
+        return sandbox_id, name, int(port)
+
 
 class LinkForged(Exception):
     """A token was not made by this server, or not all of it came."""
@@ -333,7 +342,8 @@ class Links:
     ) -> str | None:
         """The URL of a link to a pending action; None where the settings name no PUBLIC_URL or no SECRET_KEY.
 
-        It expires after the seconds of the settings, or at the action's deadline if that is earlier.
+        It expires after the seconds of the settings, or at the action's deadline if that is earlier. Of a destination
+        conversation_id is "", and action_id "SANDBOX NAME:PORT".
         """
         if not self._public_url or self._serializer is None:
             return None

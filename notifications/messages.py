@@ -27,6 +27,9 @@ _TITLES = {
     "action.pending": "An action waits for a decision",
     "action.decided": "An action was decided",
     "action.expired": "An action expired and was rejected",
+    "destination.pending": "A sandbox asks to reach a destination",
+    "destination.decided": "A destination was decided",
+    "destination.expired": "A destination expired and was refused",
     "conversation.finished": "A conversation has finished",
     "conversation.error": "A conversation has failed",
     "sandbox.error": "A sandbox has failed",
@@ -44,6 +47,8 @@ class Subject(NamedTuple):
     expires_at: str = ""
     digest: str = ""
     detail: str = ""
+    destination: str = ""  #: NAME:PORT that a sandbox asks for
+    program: str = ""  #: what the program that asks calls itself
     secrets: Mapping[str, Any] = {}  #: of the conversation: no text shows one
     trace: str = ""  #: W3C traceparent of the batch that proposed the action; no payload has it
 
@@ -53,6 +58,8 @@ def body_of(entry: Mapping[str, Any], subject: Subject, *, public_url: str, appr
     said = {
         "title": subject.title,
         "summary": subject.summary,
+        "destination": subject.destination,
+        "program": subject.program,
         "arguments": redacted(subject.arguments),
         "detail": subject.detail or str(entry.get("detail") or ""),
     }
@@ -85,6 +92,8 @@ def text_of(body: str) -> tuple[str, str]:
     words = {
         "Conversation": data.get("title") or data.get("conversation_id"),
         "Sandbox": data.get("sandbox_id"),
+        "Destination": data.get("destination"),
+        "Program": data.get("program"),
         "Summary": data.get("summary"),
         "Arguments": data.get("arguments"),
         "Decision": data.get("decision"),
@@ -109,6 +118,8 @@ def _name_of(actor: Any) -> str:
 
 def _link(public_url: str, entry: Mapping[str, Any]) -> str:
     """The place of the console that shows the subject of an entry."""
+    if entry["type"].startswith("destination."):
+        return f"{public_url.rstrip('/')}/console/#/inbox"
     room = "sandboxes" if entry.get("sandbox_id") and not entry.get("conversation_id") else "conversations"
     identity = quote(entry.get("conversation_id") or entry.get("sandbox_id") or "", safe="")
     return f"{public_url.rstrip('/')}/console/#/{room}/{identity}"

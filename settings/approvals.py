@@ -14,6 +14,9 @@ EVENT_TYPES = (
     "action.pending",
     "action.decided",
     "action.expired",
+    "destination.pending",
+    "destination.decided",
+    "destination.expired",
     "conversation.finished",
     "conversation.error",
     "sandbox.error",
@@ -61,6 +64,7 @@ class ApprovalSettings:
     notify_events: str = _setting(
         "",
         "Types of the events that are notified of, with commas: `action.pending`, `action.decided`, `action.expired`, "
+        "`destination.pending`, `destination.decided`, `destination.expired`, "
         "`conversation.finished`, `conversation.error`, `sandbox.error`. Unset: all.",
     )
     notify_risk: str = _setting(

@@ -79,6 +79,8 @@ class OutboxMover:
             entry["time"] = utc_time(micros(entry["time"]) if "time" in entry else Micros(int(entry["at"])))
             if not self._rules.pass_entry(entry):
                 return None
+            if entry["type"].startswith("destination."):
+                return self._destination(entry)
             if "conversation_id" not in entry:
                 return entry["id"], self._bodies(entry, self._sandbox(SandboxId(entry["sandbox_id"])))
             identity = ConversationId(entry["conversation_id"])
@@ -94,6 +96,22 @@ class OutboxMover:
         except Exception:  # the entries after it must not wait for it
             log.exception("notifications: no message can be made of an entry of an outbox, which is dropped")
             return None
+
+    def _destination(self, entry: dict[str, Any]) -> tuple[str, list[str]] | None:
+        """The message about what a sandbox asks to reach; None: the tags of its only conversation do not pass."""
+        entry = {name: value for name, value in entry.items() if value}  # of several conversations there is none
+        title, secrets = "", {}
+        if "conversation_id" in entry:
+            identity = ConversationId(entry["conversation_id"])
+            [state] = self._store.conversations.get_many([identity])
+            if not self._rules.pass_tags((state or {}).get("tags") or {}):
+                return None
+            if state:
+                title, secrets = state.get("title") or "", self._store.conversations.secrets_of(identity)
+        texts = {name: str(entry.get(name) or "") for name in ("since", "expires_at", "digest", "program")}
+        destination = f"{entry['name']}:{int(entry['port'])}"
+        subject = Subject(title=title, secrets=secrets, destination=destination, **texts)
+        return entry["id"], self._bodies(entry, subject)
 
     def _sandbox(self, sandbox_id: SandboxId) -> Subject:
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
@@ -129,11 +147,14 @@ class OutboxMover:
         ]
 
     def _link(self, entry: dict[str, Any], subject: Subject, target: Target) -> str | None:
-        """A link of a target's own to decide by, for an action that waits."""
-        if entry["type"] != "action.pending" or not subject.since:
+        """A link of a target's own to decide by, for what waits."""
+        if entry["type"] not in ("action.pending", "destination.pending") or not subject.since:
             return None
-        identity, deadline = ConversationId(entry["conversation_id"]), subject.expires_at and micros(subject.expires_at)
-        words = (identity, entry["action_id"], subject.digest, target.name)
+        deadline = subject.expires_at and micros(subject.expires_at)
+        if subject.destination:
+            words = (ConversationId(""), f"{entry['sandbox_id']} {subject.destination}", subject.digest, target.name)
+        else:
+            words = (ConversationId(entry["conversation_id"]), entry["action_id"], subject.digest, target.name)
         return self._links.make(*words, deadline=deadline or None)
 
 

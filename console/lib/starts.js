@@ -9,7 +9,7 @@ const DRAFT = ours("agent-server-start"), UNDER_WAY = ours("agent-server-start-u
 /** Milliseconds between two polls of a start task; most looks for one whose request is not over yet. */
 const POLL = 400, MOST_LOOKS = 150;
 
-export const BLANK = { spec: "", title: "", message: "", policy: "" };
+export const BLANK = { spec: "", title: "", message: "", policy: "", tags: "" };
 
 /** What was typed. It stays until a conversation has begun with it, also when the page is loaded again. */
 export const draft = new Store({ ...BLANK, ...kept(DRAFT) });
@@ -53,10 +53,16 @@ function newId() {
 
 const content = (message) => [{ type: "text", text: message }];
 
+/** The tags of "team=core, issue=12", by name; undefined: none. What is wrong with one, the server says. */
+function tagsOf(text) {
+  const pairs = text.split(",").map((one) => one.trim()).filter(Boolean).map((one) => one.split(/=(.*)/s, 2).map((part) => part.trim()));
+  return pairs.length ? Object.fromEntries(pairs.map(([name, value = ""]) => [name, value])) : undefined;
+}
+
 /** Start a conversation with what was typed. Resolves to its id, or to null after a failure, which `start` tells. */
 export async function begin(signal) {
-  const { spec, title, message, policy } = draft.get();
-  const body = { conversation_id: newId(), sandbox_spec_id: spec || undefined, title: title.trim() || undefined };
+  const { spec, title, message, policy, tags } = draft.get();
+  const body = { conversation_id: newId(), sandbox_spec_id: spec || undefined, title: title.trim() || undefined, tags: tagsOf(tags) };
   if (message.trim() && !policy) body.initial_message = { content: content(message) };
   start.set({ asked: { body, once: newKey(), policy, message }, task: null, step: "start", error: null });
   return finish(signal);

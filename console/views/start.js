@@ -64,7 +64,7 @@ function Message({ value, spec, set }) {
 }
 
 function Form({ specs, isBusy, onStart }) {
-  const value = useStore(draft);
+  const value = useStore(draft), hadTags = useRef(Boolean(value.tags));
   const set = (name) => (event) => draft.set({ ...draft.get(), [name]: event.target.value });
   const spec = specs?.find(({ id }) => id === value.spec) ?? specs?.[0];
   const submit = (event) => {
@@ -93,6 +93,12 @@ function Form({ specs, isBusy, onStart }) {
         </select>
       </label>
       <p class="hint">${POLICIES.find(([kind]) => kind === value.policy)[2]}</p>`}
+      <details class="quiet" open=${hadTags.current}>
+        <summary>Tags</summary>
+        <label>Tags (optional)
+          <input name="tags" placeholder="team=core, issue=12" autocomplete="off" value=${value.tags} onInput=${set("tags")} />
+        </label>
+      </details>
     </fieldset>
     <footer><span class="hint">Ctrl+Enter also starts it</span><button type="submit" data-testid="start" disabled=${isBusy} aria-busy=${isBusy}>Start</button></footer>
   </form>`;

@@ -13,9 +13,11 @@ from app import create_app
 from core.approvals import Links, action_digest, shown_arguments
 from core.wire import now
 from settings.config import Config
+from store.approvals.audit import Actor
 from tests.blueprints import away
 from tests.conftest import SECRET_KEY, action, message
 from tests.servers import wait_until
+from tests.store.conftest import fresh_sandboxes, running_sandbox
 
 ADMIN = {"Authorization": "Bearer an-admin-key-of-the-settings"}
 URL = "http://localhost"
@@ -391,3 +393,60 @@ def test_a_used_link_is_too_late_after_its_end(client, waits):
     assert press(client, link, "approve").status_code == 200
 
     wait_until(lambda: client.get(link).status_code == 410, "the end of the link")
+
+
+# destinations
+
+
+@pytest.fixture
+def asked(app, client, links, redis_url):
+    """Has a sandbox ask for a name; returns the link to decide it, and what asks again."""
+    store = app.extensions["store"]
+    sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
+
+    def ask(program="curl"):
+        store.destinations.verdict(sandbox, "example.org", 443, program)
+        [item] = store.destinations.waiting(sandbox)
+        link = links.make("", f"{sandbox} example.org:443", item.digest, "the team's chat").removeprefix(URL)
+        return link, lambda: store.destinations.verdict(sandbox, "example.org", 443)
+
+    return ask
+
+
+def test_a_link_shows_what_a_sandbox_asks_to_reach_and_a_get_decides_nothing(client, asked):
+    link, again = asked("<b>curl\u202e")
+    shown = text(client.get(link))
+    for words in ("May the sandbox reach this?", "example.org", "443", "<b>curl\\u{202e}", "Allow once", "Refuse"):
+        assert words in shown
+    assert "Risk" not in shown
+    assert not again().is_allowed
+
+
+def test_a_link_allows_one_connection_once_and_the_audit_names_its_target(app, client, asked):
+    link, again = asked()
+    assert "may connect once" in text(press(client, link, "approve"))
+    assert [again().is_allowed for _ in range(2)] == [True, False]
+    used = press(client, link, "approve")
+    assert (used.status_code, "This link was used" in text(used)) == (409, True)
+    found = client.get(
+        "/api/v1/audit", query_string={"sort_order": "TIME_DESC", "actor_kind": "link", "limit": 1}, headers=ADMIN
+    )
+    [entry] = found.get_json()["items"]
+    assert (entry["decision"], entry["scope"], entry["actor"]["name"]) == ("approve", "once", "the team's chat")
+    assert entry["destination"]["name"] == "example.org"
+
+
+def test_a_link_refuses_with_a_reason_for_the_audit(client, asked):
+    link, again = asked()
+    assert "may not connect" in text(press(client, link, "reject", reason="Not now"))
+    assert "a person rejected it" in again().reason
+
+
+def test_a_link_whose_destination_was_decided_elsewhere_decides_nothing(app, client, asked):
+    link, again = asked()
+    store = app.extensions["store"]
+    store.destinations.decide(store.destinations.waiting()[0], "reject", "conversation", Actor("key", "ada"))
+    for response in (client.get(link), press(client, link, "approve")):
+        assert response.status_code == 409
+        assert "This destination does not wait" in text(response) or "This link was used" in text(response)
+    assert not again().is_allowed

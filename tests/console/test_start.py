@@ -79,6 +79,18 @@ def test_a_chosen_policy_holds_before_the_first_message(browser, server):
     assert "at once" in json.dumps(server.get(observed, timeout=40).json())
 
 
+def test_tags_are_those_of_the_conversation(browser, server):
+    browser.open("start")
+    _type(browser, "message", "run: echo tagged")
+    browser.script("document.querySelector('form.start details').open = true")
+    _type(browser, "tags", "team=core, issue = 12=b, urgent")
+    browser.find("start").click()
+
+    wait_until(lambda: "#/conversations/" in browser.driver.current_url, "the conversation")
+    state = server.get(f"/api/conversations/{browser.driver.current_url.rpartition('/')[2]}").json()
+    assert state["tags"] == {"team": "core", "issue": "12=b", "urgent": ""}
+
+
 def test_a_start_that_fails_shows_the_last_lines_of_the_log_and_keeps_what_was_typed(browsers, broken):
     browser = browsers(base_url=str(broken.base_url).rstrip("/"))
     browser.open("start")

@@ -339,6 +339,7 @@ def test_what_a_killed_process_left_is_noted_once(here, audited, store):
     stored = destinations._redis.xrange("{sandboxes}:unnoted")
     destinations.close_over()
     assert destinations._redis.xlen("{approvals}:stream") == noted + 1
+    destinations._redis.delete("{sandboxes}:unnoted")
     destinations._redis.xadd("{sandboxes}:unnoted", stored[0][1], id="0-1")  # an earlier place: it was noted
     destinations.note()
     assert destinations._redis.xlen("{approvals}:stream") == noted + 1

@@ -1,5 +1,6 @@
 """Sending notifications: through every failure of a target each message arrives once per id and in order."""
 
+import json
 import logging
 import threading
 from contextlib import ExitStack
@@ -11,11 +12,13 @@ from notifications.messages import QuietRules
 from notifications.sending import Sender, Services, Webhooks
 from notifications.targets import targets_of
 from settings.config import Config
+from store.approvals.audit import Actor
 from store.errors import SecretsRefused
 from supervisor import notifications
 from supervisor.notifications import Notifier, OutboxMover
 from tests.notifications import SECRET, Receiver, entry, forget_notifications, push, receiver
 from tests.servers import free_port, wait_until
+from tests.store.conftest import fresh_sandboxes, running_sandbox
 
 
 @pytest.fixture
@@ -275,3 +278,31 @@ def test_a_failure_that_repeats_is_said_once_and_tried_less_and_less_often(caplo
     failures.end()
     assert failures.note(SecretsRefused()) == 0.25
     assert len(caplog.records) == 3
+
+
+def test_what_a_sandbox_asks_to_reach_is_notified_of_with_a_link_of_its_own(store, queues, redis_url):
+    store.notifications.outboxes.want()
+    sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
+    store.destinations.verdict(sandbox, "example.org", 443, "curl\u202e")
+    [item] = store.destinations.waiting(sandbox)
+    store.destinations.decide(item, "reject", "conversation", Actor("key", "ada", "127.0.0.1"), "Not now")
+
+    config = Config(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
+    links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
+    mover = OutboxMover(
+        store, targets_of(config), QuietRules.of(config), links, public_url="https://agents.example.org"
+    )
+    raws = store.notifications.outboxes.read(50)["approvals"]
+    pending, decided = (json.loads(mover._message(raw, {})[1][0]) for raw in raws)
+
+    assert (pending["type"], decided["type"]) == ("destination.pending", "destination.decided")
+    data = pending["data"]
+    assert data["destination"] == "example.org:443"
+    assert data["program"] == "curl\\u{202e}"
+    assert (data["sandbox_id"], data["digest"]) == (sandbox, item.digest)
+    assert data["link"] == "https://agents.example.org/console/#/inbox"
+    link = links.read(data["approval_link"].rpartition("/")[2])
+    assert (link.destination, link.digest) == ((sandbox, "example.org", 443), item.digest)
+    assert (decided["data"]["decision"], decided["data"]["detail"]) == ("reject", "Not now")
+    assert decided["data"]["actor"] == {"kind": "key", "name": "ada"}
+    assert "approval_link" not in decided["data"]

@@ -304,9 +304,14 @@ class AsyncConversation:
         info: ConversationInfo = await self.client.get(self._path)
         return info
 
-    async def send(self, text: str, *, run: bool = True) -> None:
-        """Send a user's message, which rejects what waits for a decision. run: whether the agent begins to run."""
-        await self.client.post(f"{self._path}/events", {"content": [{"type": "text", "text": text}], "run": run})
+    async def send(self, text: str, *, run: bool = True, rejects: bool = True) -> None:
+        """Send a user's message. run: whether the agent begins to run.
+
+        rejects: whether it rejects what waits for a decision; if not, it raises AgentServerError (409) while an action
+        waits, and is not sent.
+        """
+        message = {"content": [{"type": "text", "text": text}], "run": run, "rejects": rejects}
+        await self.client.post(f"{self._path}/events", message)
 
     async def run(self) -> None:
         """Let the agent go on. Raises AgentServerError (409) while an action waits: the run would approve it."""

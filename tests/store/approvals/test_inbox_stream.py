@@ -15,7 +15,7 @@ from store.errors import FellBehind, Stopping, TooManyFollowers
 from store.keys import ApprovalKeys
 from tests.conftest import SECRET_KEY, action, as_events, status
 from tests.servers import wait_until
-from tests.store.conftest import expire, poll
+from tests.store.conftest import expire, fresh_sandboxes, poll, running_sandbox
 from wiring import open_store_of
 
 PERSON = Actor("key", "a person", "192.0.2.1")
@@ -392,3 +392,35 @@ def test_streams_count_as_followers_and_end_when_the_process_stops(redis_url, fo
         stream.next(5.0)
     with pytest.raises(Stopping):
         follow(of=store)
+
+
+def of_destinations(events) -> list[tuple[str, str]]:
+    """The changes about destinations: name, and the name that a sandbox asks for."""
+    return [(name, data["name"]) for name, data, _ in events if name.startswith("destination_")]
+
+
+def test_what_sandboxes_ask_to_reach_is_streamed_to_who_asks_for_it(follow, store, redis_url):
+    sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
+    store.destinations.verdict(sandbox, "old.example.org", 443)
+    plain, stream = follow(conversation_id=None), follow(conversation_id=None, destinations=True)
+    before, begun = taken(plain, "ready"), taken(stream, "ready")
+    [items] = [data["items"] for name, data, _ in begun if name == "destinations"]
+    assert "destinations" not in {name for name, _, _ in before}
+    assert [one["name"] for one in items] == ["old.example.org"]
+    assert items == [one.shown for one in store.destinations.waiting()]
+
+    store.destinations.verdict(sandbox, "new.example.org", 443)
+    store.destinations.decide(store.destinations.waiting()[0], "approve", "once", PERSON, "yes")
+    changes = taken(stream, "destination_opened", "destination_decided")
+    assert of_destinations(changes) == [
+        ("destination_opened", "new.example.org"),
+        ("destination_decided", "old.example.org"),
+    ]
+    decided = changes[-1][1]
+    assert (decided["decision"], decided["scope"], decided["reason"]) == ("approve", "once", "yes")
+    assert decided["actor"] == {"kind": "key", "name": "a person"}
+    assert decided["digest"] == items[0]["digest"]
+    assert all(place for _, _, place in changes)
+    resumed = follow(after=changes[0][2], conversation_id=None, destinations=True)
+    assert of_destinations(taken(resumed, "destination_decided")) == [("destination_decided", "old.example.org")]
+    assert of_destinations([(one.name, json.loads(one.raw), one.id) for one in plain.next(0)]) == []

@@ -171,16 +171,25 @@ def logs(
 @conversation_argument
 @click.argument("text")
 @click.option("-f", "--follow", is_flag=True, help="Follow the agent until it stops.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_approve_option
-def send(session: Session, as_json: bool, conversation: str, text: str, follow: bool, approve: str | None) -> None:
+def send(
+    session: Session, as_json: bool, conversation: str, text: str, follow: bool, yes: bool, approve: str | None
+) -> None:
     """Send a message to an agent, which then runs.
 
-    The message rejects what waits for a decision. TEXT `-` is read from the standard input.
+    The message rejects what waits for a decision; at a terminal you are asked before. TEXT `-` is read from the
+    standard input.
     """
     approver, client = Approver(session, approve), session.client(patient=follow)
     found = session.conversation(client, conversation)
     after = found.count() if follow else 0
-    found.send(sys.stdin.read() if text == "-" else text)
+    rejects = yes or not sys.stdin.isatty()
+    if not rejects and (waiting := found.pending_actions()):
+        click.confirm(f"This message rejects {counted(len(waiting), 'action')}. Send it?", abort=True, err=True)
+        rejects = True
+    # Whoever saw nothing that waits rejects nothing that came meanwhile.
+    found.send(sys.stdin.read() if text == "-" else text, rejects=rejects)
     if follow:
         _follow(session, found, after, approver, as_json)
     else:

@@ -26,6 +26,8 @@ def files(session: Session, as_json: bool, conversation: str, path: str) -> None
     if as_json:
         print_json(names)
         return
+    if not names:
+        session.err.print("No files.", style="dim")
     for name in names:
         click.echo(in_line(name))
     if len(names) == _MOST_NAMES:

@@ -82,6 +82,10 @@ def size(number: int | None) -> str:
     return "–" if number is None else f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
 
 
+#: columns that a narrow terminal does without, in this order; blanks between two; least columns of a title or a name
+_LEFT_OUT, _GAP, _LEAST_NAME = ("EVENTS", "CHANGED", "USED", "WAITING", "ENDS"), 3, 10
+
+
 def print_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
     """A table for people; for a pipe, lines with tabs and without a head."""
     if not console.is_terminal:
@@ -90,18 +94,29 @@ def print_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[
         return
     kept = list(rows)
     widths = [max(cell_len(str(cell)) for cell in column) for column in zip(heads, *kept, strict=True)]
-    # Only what a person has named gives way on a narrow terminal.
+    # On a narrow terminal what a person has named gives way, and then the columns that say least: an id is shown whole.
     gives_way = next(place for place, head in enumerate(heads) if head in ("TITLE", "NAME"))
-    widths[gives_way] = min(
-        widths[gives_way], max(10, console.width - sum(widths) - 3 * len(heads) + widths[gives_way])
-    )
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 3, 0, 0))
+    least = min(widths[gives_way], _LEAST_NAME)
+    for head in _LEFT_OUT:
+        if sum(widths) - widths[gives_way] + least + _GAP * (len(heads) - 1) > console.width and head in heads:
+            at = heads.index(head)
+            heads, kept = _without(heads, at), [_without(row, at) for row in kept]
+            widths.pop(at)
+            gives_way -= gives_way > at
+    room = console.width - sum(widths) - _GAP * (len(heads) - 1) + widths[gives_way]
+    widths[gives_way] = min(widths[gives_way], max(least, room))
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, _GAP, 0, 0))
     for head, width in zip(heads, widths, strict=True):
         justify: Literal["left", "right"] = "right" if head in ("WAITING", "EVENTS") else "left"
         table.add_column(head, no_wrap=True, overflow="ellipsis", width=width, justify=justify)
     for row in kept:
         table.add_row(*row)
     console.print(table)
+
+
+def _without(row: Sequence[Any], at: int) -> Sequence[Any]:
+    """A row without one of its cells."""
+    return [*row[:at], *row[at + 1 :]]
 
 
 def print_entry(console: Console, entry: Entry, *, full: bool = False) -> None:
