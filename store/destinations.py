@@ -27,10 +27,10 @@ from core.cuts import beginning
 from core.egress import MOST_NAME, is_destination_name
 from core.refused import Kind
 from core.wire import Micros, micros, utc_time
-from store.approvals.audit import Actor, said
+from store.approvals.audit import Actor, audit_member, said
 from store.approvals.inbox import MOST_CHANGES
 from store.errors import StoreError
-from store.keys import ApprovalKeys, SandboxKeys, audit_member
+from store.keys import ApprovalKeys, SandboxKeys
 from store.link.attempts import minted
 from store.scripts import Scripts
 

@@ -3,10 +3,8 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 
 | key                             | type       | holds                                        | bound                 |
 |---------------------------------|------------|----------------------------------------------|-----------------------|
-| data_version                    | string     | the version of all data, see                 |                       |
-|                                 |            | `data_version.py`                            |                       |
-| seal_check                      | string     | a word that a server has sealed:             |                       |
-|                                 |            | `link/secrets.py`                            |                       |
+| data_version                    | string     | the version of all data: `data_version.py`   |                       |
+| seal_check                      | string     | a sealed word: `link/secrets.py`             |                       |
 | conv:{ID}                       | hash       | the conversation's state; see below          | 64 fields             |
 | conv:{ID}:log                   | list       | the events, see `frames.py`; index = seq - 1 | one per event         |
 | conv:{ID}:seqs                  | hash       | ids → seqs, packed: `scripts/_ids.lua`       | one per 32 events     |
@@ -454,22 +452,6 @@ class IdempotencyKeys:
 def audit_key(keys: ConversationKeys) -> str:
     """The audit of a conversation, in its slot; it outlives the conversation."""
     return f"{keys.root}:audit"
-
-
-#: what the name of a chain of the audit of destinations begins with; the day follows
-DESTINATION_CHAIN = "destinations-"
-
-
-def chain_key(chain: str) -> str:
-    """The entries of a chain of the audit: of the destinations of a day, or of a conversation by its id."""
-    if chain.startswith(DESTINATION_CHAIN):
-        return f"{SandboxKeys.root}:audit:{chain.removeprefix(DESTINATION_CHAIN)}"
-    return audit_key(ConversationKeys(ConversationId(chain)))
-
-
-def audit_member(chain: str, seq: int) -> str:
-    """An entry in the index of all audits: of equal times those of one chain are in the order of their seqs."""
-    return f"{chain} {seq:010d}"
 
 
 class ApprovalKeys:

@@ -4,7 +4,8 @@ from uuid import uuid4
 
 from core.approvals import canonical, digest
 from core.wire import Micros, utc_time
-from store.keys import ApprovalKeys, ConversationKeys, audit_key, audit_member
+from store.approvals.audit import audit_member
+from store.keys import ApprovalKeys, ConversationKeys, audit_key
 
 KEY = {"kind": "key", "name": "ada", "address": "127.0.0.1"}
 

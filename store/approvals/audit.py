@@ -21,7 +21,7 @@ from core.approvals import canonical
 from core.cuts import beginning
 from core.wire import ConversationId, Micros, micros
 from store.errors import ConversationNotFound
-from store.keys import ApprovalKeys, ConversationKeys, audit_key, audit_member, chain_key
+from store.keys import ApprovalKeys, ConversationKeys, SandboxKeys, audit_key
 from store.listing import MOST_SCANNED, SCAN_CHUNK
 from store.scripts import Scripts
 
@@ -31,6 +31,22 @@ ACTOR_KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
 
 #: longest name and address of an actor, in characters
 _LONGEST = 256
+
+
+#: what the name of a chain of the audit of destinations begins with; the day follows
+DESTINATION_CHAIN = "destinations-"
+
+
+def chain_key(chain: str) -> str:
+    """The entries of a chain of the audit: of the destinations of a day, or of a conversation by its id."""
+    if chain.startswith(DESTINATION_CHAIN):
+        return f"{SandboxKeys.root}:audit:{chain.removeprefix(DESTINATION_CHAIN)}"
+    return audit_key(ConversationKeys(ConversationId(chain)))
+
+
+def audit_member(chain: str, seq: int) -> str:
+    """An entry in the index of all audits: of equal times those of one chain are in the order of their seqs."""
+    return f"{chain} {seq:010d}"
 
 
 class Actor(NamedTuple):

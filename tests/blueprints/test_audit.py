@@ -12,8 +12,7 @@ from admin.audit import main, verify
 from core.wire import Micros, utc_time
 from schemas import audit as schema
 from store.approvals import audit as stored
-from store.approvals.audit import SCAN_CHUNK, AuditFilter
-from store.keys import audit_member
+from store.approvals.audit import SCAN_CHUNK, AuditFilter, audit_member
 from tests.audits import KEY, START, chain, keep
 from tests.blueprints import NOT_FOUND
 from tests.servers import agent_server, store_server

@@ -154,6 +154,7 @@ def test_a_message_over_a_socket_may_be_text_and_always_runs():
             "role": "user",
             "content": [part],
             "run": True,
+            "rejects": True,
         }
     for refused in ([], 5, {"role": "system", "content": "x"}, {"content": [{"type": "sound"}]}, {"content": 5}):
         assert faults_of(InboundMessage().load, refused) != []

@@ -305,9 +305,9 @@ def test_names_whose_refusals_are_audited_are_bounded(here, audited, monkeypatch
     assert 3 <= sum(one["decision"] == "refused" for one in audited()) <= 4
 
 
-def test_a_deadline_is_audited_though_nobody_looks(here, audited):
+def test_a_deadline_is_audited_though_nobody_looks(here, audited, monkeypatch):
     destinations, start, _ = here
-    destinations._span = 1
+    monkeypatch.setattr(destinations, "_span", 1)
     sandbox = start()
     destinations.verdict(sandbox, NAME, 443)
     assert destinations.close_over() == 1

@@ -6,10 +6,9 @@ from collections import Counter
 import pytest
 
 from core.wire import now
-from store.approvals.audit import SERVER, Actor
+from store.approvals.audit import SERVER, Actor, audit_member
 from store.approvals.decisions import Decision
 from store.approvals.inbox import PART, Filter
-from store.keys import audit_member
 from tests.conftest import action, as_events, message, observation, status
 from tests.store.conftest import ALWAYS, WAITING, shown, told
 
