@@ -266,7 +266,10 @@ class Destinations:
         args = [asked.sandbox_id, asked.name, asked.port, asked.since, decision, scope, *rule]
         args += [*self._audited(), actor.json, said(reason)]
         outcome = self._scripts.decide_destination([SandboxKeys.root], args)
-        self.close_over() if scope == "always" else self.note()
+        if scope == "always":
+            self.close_over()
+        else:
+            self.note()
         match outcome:
             case ("decided",):
                 return None
@@ -297,12 +300,15 @@ class Destinations:
     def close_over(self) -> int:
         """Have what waits wait no longer where its deadline has passed, its sandbox has ended, or a rule decides it.
 
-        Any number of processes may do so at once. Returns how many were closed.
+        Also notes what the audit has got. Any number of processes may do so at once. Returns how many were closed. One
+        round trip where there is nothing to do.
         """
-        number = 0
-        while closed := self._scripts.close_destinations([SandboxKeys.root], [*self._audited(), _CLOSED]):
+        number, closed = 0, 1
+        while closed:
+            closed, left = self._scripts.close_destinations([SandboxKeys.root], [*self._audited(), _CLOSED])
             number += closed
-        self.note()
+            if left:
+                self.note()
         return number
 
     def note(self) -> None:

@@ -34,7 +34,7 @@ class Reading:
     overdue_start: float  #: for how long no supervisor has claimed the start task whose lease ended first
     outboxes: dict[str, int]
     dropped: dict[str, int]  #: entries that full outboxes dropped
-    asking: int  #: destinations that wait for a decision, or have expired and were not looked at since
+    asking: int  #: destinations that wait for a decision
     destinations: dict[str, int]  #: what all sandboxes did: see `Destinations.totals`
     hosts: dict[str, float]  #: age of the last heartbeat of each host's supervisor; a lost host leaves after a while
     living_hosts: int  #: with a heartbeat within HOST_SECONDS

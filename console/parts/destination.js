@@ -1,10 +1,14 @@
 // A destination that a sandbox asks for: the name and the port, and the decisions of a person about it.
+import { useEffect, useState } from "preact/hooks";
+import { call } from "../lib/api.js";
 import { asked, decideDestination, outcomes } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
 import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { Deadline } from "./deadline.js";
+import { Question } from "./dialog.js";
+import { attempt, Failure } from "./notices.js";
 import { onceHeld, useSteady } from "./steady.js";
 import { Text } from "./text.js";
 import { Time } from "./time.js";
@@ -52,4 +56,42 @@ export function DestinationList() {
   return html`<section class="destinations" aria-label="Destinations that sandboxes ask for" data-testid="destinations">
     ${items.map((item) => html`<${Card} key=${item.digest} item=${item} />`)}
   </section>`;
+}
+
+function Rule({ rule, onRevoke }) {
+  const { name, port, decision, uses, created_by, created_at } = rule;
+  const often = uses === 1 ? "once" : `${uses.toLocaleString("en")} times`;
+  return html`<article class="card rule" data-testid=${`destination-rule-${rule.id}`}>
+    <header><h2>${decision === "approve" ? "Allows" : "Refuses"} <code><${Text} text=${`${name}:${port}`} /></code></h2></header>
+    <p class="muted">In every sandbox${name.startsWith("*.") && ", for each name below the suffix"}.</p>
+    <footer>
+      <p class="muted">Used ${often}. Created by <${Text} text=${created_by || "somebody"} prose /> <${Time} at=${created_at} />.</p>
+      ${may("approve") && html`<button type="button" class="secondary" data-testid="revoke" onClick=${onRevoke}>Revoke…</button>`}
+    </footer>
+  </article>`;
+}
+
+/** The rules for destinations; nothing where there are none. version: a change of it reads them again. */
+export function DestinationRules({ version }) {
+  const [rules, setRules] = useState([]), [error, setError] = useState(null), [revoked, setRevoked] = useState(null);
+  const load = () => {
+    setError(null);
+    call("GET /api/v1/destination-rules").then(setRules, setError);
+  };
+  useEffect(load, [version]);
+  const revoke = async () => {
+    const path = { rule_id: revoked.id };
+    const done = await attempt(() => call("DELETE /api/v1/destination-rules/{rule_id}", { path }), "The rule is revoked.");
+    if (done === undefined) return;
+    setRevoked(null);
+    load();
+  };
+  if (error) return html`<${Failure} error=${error} again=${load} />`;
+  if (!rules.length) return null;
+  return html`<h2>Destinations</h2>
+    <p class="muted">A rule decides what sandboxes with a named way out may reach. A rule that refuses wins over rules that allow.</p>
+    ${rules.map((rule) => html`<${Rule} key=${rule.id} rule=${rule} onRevoke=${() => setRevoked(rule)} />`)}
+    ${revoked && html`<${Question} title="Revoke this rule?" yes="Revoke" onYes=${revoke} onClose=${() => setRevoked(null)}>
+      Its open connections end within a second. From now on such a destination waits for a person again.
+    <//>`}`;
 }

@@ -5,6 +5,7 @@ import { html } from "../lib/html.js";
 import { may } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { millis, now } from "../lib/words.js";
+import { DestinationRules } from "../parts/destination.js";
 import { Question } from "../parts/dialog.js";
 import { attempt, Empty, Failure } from "../parts/notices.js";
 import { NewRule } from "../parts/new_rule.js";
@@ -58,8 +59,10 @@ export default function Rules() {
   const [error, setError] = useState(null);
   const [isMaking, setMaking] = useState(false);
   const [revoked, setRevoked] = useState(null);
+  const [version, setVersion] = useState(0);
   const load = () => {
     setError(null);
+    setVersion((number) => number + 1);
     call("GET /api/v1/approval-rules").then(setRules, setError);
   };
   useEffect(load, []);
@@ -87,6 +90,7 @@ export default function Rules() {
     ${isMaking && html`<${NewRule} onMade=${made} onClose=${() => setMaking(false)} />`}
     ${error ? html`<${Failure} error=${error} again=${load} />` : rules
       ? html`<${List} rules=${rules} onRevoke=${setRevoked} />` : html`<p aria-busy="true">Loading</p>`}
+    <${DestinationRules} version=${version} />
     ${revoked &&
     html`<${Question} title="Revoke this rule?" yes="Revoke" onYes=${revoke} onClose=${() => setRevoked(null)}>
       What it decided stays decided. From now on such an action waits for a person again.

@@ -2,16 +2,17 @@
 -- was made since decides it. Each end is audited.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 now, UTC text with Z   2 ms for which the audit of a day stays   3 most that are closed by one call
--- Returns  number that were closed
+-- Returns  {number that were closed, number of entries of the audit that are not noted}
 -- Cost  O(m log w), after a rule was made O(w): m closed of w that wait
 -- Idempotent  a repeat finds them closed
 -- Log  none
--- Kept  proven
+-- Kept  not proven: no response says so, and a repeat closes what was lost
 -- include: _clock.lua
 -- include: _sha256.lua
 -- include: _destinations.lua
 local by, most = {time = ARGV[1], kept = ARGV[2]}, tonumber(ARGV[3])
 local closed = 0
+local function reply() return {closed, redis.call('XLEN', root .. ':unnoted')} end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', root .. ':asking_due', '-inf', now, 'LIMIT', 0, most)) do
   local sandbox, at = string.match(member, '^(%S+) (%S+)$')
   looked_at(by, sandbox, at)
@@ -27,9 +28,9 @@ for i = 1, closed < most and #ended or 0, 2 do
   redis.call('ZREM', root .. ':asking_ended', ended[i])
   closed = closed + 1
 end
-if redis.call('HEXISTS', root .. ':destinations', 'ruled') == 0 then return closed end
+if redis.call('HEXISTS', root .. ':destinations', 'ruled') == 0 then return reply() end
 for _, member in ipairs(redis.call('ZRANGE', root .. ':asking', 0, -1)) do
-  if closed >= most then return closed end
+  if closed >= most then return reply() end
   local sandbox, at = string.match(member, '^(%S+) (%S+)$')
   local item = looked_at(by, sandbox, at)
   local rule = item and item.state == 'waiting' and ruled(item.name, item.port)
@@ -39,4 +40,4 @@ for _, member in ipairs(redis.call('ZRANGE', root .. ':asking', 0, -1)) do
   end
 end
 redis.call('HDEL', root .. ':destinations', 'ruled')
-return closed
+return reply()

@@ -95,3 +95,16 @@ def test_a_decision_from_elsewhere_is_told_and_the_card_goes(browser, asks, whol
     store.destinations.decide(one, "reject", "conversation", ELSEWHERE)
     wait_until(lambda: "Refused for the conversation by ada <b>" in card.text, "who decided")
     browser.gone("destination-elsewhere.example.org:443")
+
+
+def test_a_rule_for_a_destination_is_revoked_where_the_rules_are(browser, server):
+    made = server.post("/api/v1/destination-rules", json={"name": "*.example.net", "decision": "approve"}).json()
+    browser.open("rules")
+    card = browser.find(f"destination-rule-{made['id']}")
+    assert "Allows *.example.net:443" in card.text
+    card.find_element("css selector", "[data-testid=revoke]").click()
+    wait_until(lambda: browser.driver.find_elements("css selector", "dialog[open]"), "the question")
+    [dialog] = browser.driver.find_elements("css selector", "dialog[open]")
+    next(one for one in dialog.find_elements("tag name", "button") if one.text == "Revoke").click()
+    browser.gone(f"destination-rule-{made['id']}")
+    assert server.get("/api/v1/destination-rules").json() == []
