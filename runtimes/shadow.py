@@ -39,6 +39,9 @@ from runtimes.folder import Directories, entries, failing, locked, remove, unrea
 #: bytes of a file whose content is recorded, files of a folder, entries that are looked at, and bytes of all contents
 MOST_FILE, MOST_FILES, MOST_SEEN, MOST_CONTENT = 1 << 20, 20_000, 200_000, 256 << 20
 
+#: directories that lie in each other
+MOST_DEEP = 200
+
 #: bytes that the shadow repositories of a sandbox take, records that one has, and changed files that are listed
 MOST_BYTES, MOST_RECORDS, MOST_CHANGES = 512 << 20, 1_000, 10_000
 
@@ -280,6 +283,8 @@ class Shadow:
                 path = _from(start, entry.path)
                 if number > MOST_SEEN:
                     raise NotRecorded(f"The folder has more than {MOST_SEEN} files, so it is not recorded")
+                if path.count(b"/") >= MOST_DEEP:
+                    raise NotRecorded(f"The folder has more than {MOST_DEEP} directories in each other")
                 if entry.is_directory:
                     ignored.enter(path, entry.directory)
                 elif entry.name != b".git" and not ignored.has(path):
