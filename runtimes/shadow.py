@@ -2,6 +2,7 @@
 
 PLACE/KEY/           one for each folder of a sandbox that was recorded; PLACE lies outside of the sandbox's folder
     git/             a bare repository
+    copies-…/        copies of its `.gitignore` files, while it is walked
     state.json       the tree that was recorded last, what every file of it was seen as, and the records by event
 PLACE.lock           held by each caller that uses PLACE
 
@@ -29,7 +30,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, NamedTuple
 
 from runtimes import FileTooLong, FolderNotKept, RuntimeFailure, reading
@@ -37,6 +38,9 @@ from runtimes.folder import Directories, entries, failing, locked, remove, unrea
 
 #: bytes of a file whose content is recorded, files of a folder, entries that are looked at, and bytes of all contents
 MOST_FILE, MOST_FILES, MOST_SEEN, MOST_CONTENT = 1 << 20, 20_000, 200_000, 256 << 20
+
+#: directories that lie in each other
+MOST_DEEP = 200
 
 #: bytes that the shadow repositories of a sandbox take, records that one has, and changed files that are listed
 MOST_BYTES, MOST_RECORDS, MOST_CHANGES = 512 << 20, 1_000, 10_000
@@ -52,6 +56,9 @@ _TICK = 20_000_000
 
 #: bytes of a `.gitignore` that are read
 _MOST_IGNORE = 64 * 1024
+
+#: how the names of folders with copies of `.gitignore` files begin
+_COPIES = "copies-"
 
 #: modes of Git's trees
 _FILE, _PROGRAM, _LINK, _UNREAD = "100644", "100755", "120000", "160000"
@@ -263,7 +270,9 @@ class Shadow:
             raise NotRecorded("The conversation's folder is a link out of the files that are kept")
         found: dict[str, _Seen] = {}
         number = size = 0
-        with _Ignored(self._environment(), timeout) as ignored:
+        for left in self._own.glob(f"{_COPIES}*"):  # by a supervisor that was killed
+            remove(left)
+        with _Ignored(self._own, self._environment(), timeout) as ignored:
 
             def enters(path: bytes) -> bool:
                 return not ignored.has(_from(start, path), is_directory=True)
@@ -274,6 +283,8 @@ class Shadow:
                 path = _from(start, entry.path)
                 if number > MOST_SEEN:
                     raise NotRecorded(f"The folder has more than {MOST_SEEN} files, so it is not recorded")
+                if path.count(b"/") >= MOST_DEEP:
+                    raise NotRecorded(f"The folder has more than {MOST_DEEP} directories in each other")
                 if entry.is_directory:
                     ignored.enter(path, entry.directory)
                 elif entry.name != b".git" and not ignored.has(path):
@@ -391,8 +402,7 @@ def _running(
         raise NotRecorded("There is no git program on the sandbox's host, so its folder is not recorded")
     options = [word for option in _OPTIONS for word in ("-c", option)]
     with (
-        TemporaryDirectory(prefix="shadow-") as scratch,
-        (Path(scratch) / "errors").open("w+b") as errors,
+        TemporaryFile() as errors,
         subprocess.Popen(
             [program, *options, *words],
             cwd=folder,
@@ -430,8 +440,9 @@ def _running(
 class _Ignored:
     """What the `.gitignore` files of a folder leave out, as Git says of copies of them. Close it."""
 
-    def __init__(self, environment: Mapping[str, str], timeout: _Timeout) -> None:
-        self._environment, self._timeout = environment, timeout
+    def __init__(self, folder: Path, environment: Mapping[str, str], timeout: _Timeout) -> None:
+        """folder: of ours, for the copies."""
+        self._folder, self._environment, self._timeout = folder, environment, timeout
         self._ends = contextlib.ExitStack()
         self._copies: Path | None = None
         self._git: subprocess.Popen[bytes] | None = None
@@ -455,7 +466,7 @@ class _Ignored:
         finally:
             os.close(file)
         if self._copies is None:
-            self._copies = Path(self._ends.enter_context(TemporaryDirectory(prefix="shadow-")))
+            self._copies = Path(self._ends.enter_context(TemporaryDirectory(prefix=_COPIES, dir=self._folder)))
         copy = self._copies / os.fsdecode(path) / ".gitignore"
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(content)

@@ -185,6 +185,15 @@ def test_a_folder_beyond_a_bound_is_not_recorded_and_the_bound_is_named(kept, wo
 
 
 @runs_git
+def test_a_folder_of_directories_in_each_other_is_not_recorded(kept, work):
+    (work / ".gitignore").write_text("")
+    (work / "/".join(["d"] * (shadow.MOST_DEEP + 2))).mkdir(parents=True)
+
+    with pytest.raises(NotRecorded, match="in each other"):
+        kept.record("c", 0)
+
+
+@runs_git
 def test_among_too_many_records_the_first_and_the_last_ones_stay(kept, work, monkeypatch):
     monkeypatch.setattr(shadow, "MOST_RECORDS", 3)
     monkeypatch.setattr(shadow, "_STAY", 2)
