@@ -56,6 +56,20 @@ def test_a_decision_is_bound_to_the_digest_of_what_was_shown(detached):
     assert len(detached.pending_actions()) == 1
 
 
+def test_a_message_that_rejects_nothing_is_not_sent_while_an_action_waits(detached):
+    detached.post(action("ls"))
+
+    with pytest.raises(AgentServerError) as refused:
+        detached.send("go on", rejects=False)
+
+    assert refused.value.status == 409
+    assert len(detached.pending_actions()) == 1
+    detached.send("go on")
+    assert detached.pending_actions() == []
+    detached.send("and on", rejects=False)
+    assert detached.count(kind="MessageEvent") == 2
+
+
 def test_a_second_decision_says_that_somebody_was_faster(detached):
     detached.post(action("ls"))
     [one], [other] = detached.pending_actions(), detached.pending_actions()

@@ -20,6 +20,14 @@ def test_the_environment_comes_first_and_gets_no_key_of_a_profile(environment):
     assert target("", environment) == ("http://home", "home")
 
 
+def test_what_is_no_url_is_refused_by_the_name_of_what_has_it(environment, tmp_path):
+    with pytest.raises(BadProfile, match="AGENT_SERVER_URL should begin with http:// or https://, not 'nonsense'"):
+        target("", {"AGENT_SERVER_URL": "nonsense"})
+    (tmp_path / "agentctl/config.toml").write_text('[default]\nurl = "home:8000"\n')
+    with pytest.raises(BadProfile, match=r"`url` in .*config.toml should begin with"):
+        target("", environment)
+
+
 def test_a_named_profile_comes_before_the_environment(environment):
     named = {**environment, "AGENT_SERVER_URL": "http://other", "AGENT_SERVER_KEY": "other"}
     assert target("work", named) == ("http://work", "work")

@@ -20,6 +20,8 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+from agent_server_client.errors import AgentServerError
+
 #: most bytes and files that are written, as the server packs at most
 MOST_BYTES, MOST_FILES = 64 << 30, 200_000
 
@@ -67,7 +69,7 @@ def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
     """Write the files at a path of a `.tar.zst` below a folder, or one file to a path, and return what was written.
 
     wanted: relative to the archive's root, "" for everything. Files that are there are replaced.
-    Raises Unsafe, FileNotFoundError for a path that the archive has not, OSError, and zstd's errors.
+    Raises Unsafe, AgentServerError (404) for a path that the archive has not, OSError, and zstd's errors.
     """
     wanted = posixpath.normpath(wanted or ".").removeprefix("./").strip("/")
     written, size = list[Path](), 0
@@ -85,7 +87,7 @@ def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
             if _write(tar, member, target, to):
                 written.append(target)
     if not written and wanted != ".":
-        raise FileNotFoundError(f"The sandbox has no file {wanted}")
+        raise AgentServerError(404, f"The sandbox has no file {wanted}")
     return written
 
 

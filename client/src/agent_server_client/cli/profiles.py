@@ -33,7 +33,7 @@ def target(profile: str = "", environment: Mapping[str, str] = os.environ) -> Ta
     """
     url, key = environment.get("AGENT_SERVER_URL", ""), environment.get("AGENT_SERVER_KEY", "")
     if url and not profile:
-        return Target(url, key)
+        return Target(_checked(url, "AGENT_SERVER_URL"), key)
     path = file_of(environment)
     if not path.exists():
         if profile:
@@ -48,7 +48,14 @@ def target(profile: str = "", environment: Mapping[str, str] = os.environ) -> Ta
             raise BadProfile(f"{path}: `{name}` of the profile should be a text")
     if values["key"] and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise BadProfile(f"Others can read the key in {path}: chmod 600 {path}")
-    return Target(values["url"], values["key"] if profile else key or values["key"])
+    return Target(_checked(values["url"], f"`url` in {path}"), values["key"] if profile else key or values["key"])
+
+
+def _checked(url: str, name: str) -> str:
+    """The URL of a server, or "" for the default. Raises BadProfile."""
+    if url and not url.startswith(("http://", "https://")):
+        raise BadProfile(f"{name} should begin with http:// or https://, not {url[:80]!r}")
+    return url
 
 
 def _read(path: Path) -> dict[str, object]:
