@@ -91,6 +91,18 @@ def test_an_action_that_nobody_decided_is_rejected_and_told_as_expired(store, dr
     assert store.approvals.checks.due() == []
 
 
+@pytest.mark.process("waits for what threads do")
+def test_what_a_sandbox_asks_to_reach_expires_though_nobody_looks(url, store, driver):
+    def kinds() -> list[bytes]:
+        return [fields[b"kind"] for _, fields in Redis.from_url(url).xrange("{approvals}:stream")]
+
+    with running_sandbox(store, "http://agent") as sandbox:
+        store.destinations.verdict(sandbox.id, "example.org", 443)
+        expire_until(driver, lambda: len(kinds()) == 2)
+        assert store.destinations.waiting() == []
+    assert kinds() == [b"destination_opened", b"destination_expired"]
+
+
 def test_nothing_is_rejected_before_its_deadline(url, driver):
     later = store_with(url, 3600)
     conversation = begin(later, action())
