@@ -24,6 +24,9 @@ _NULLABLE = {"type": ["string", "null"]}
 class TagFilter(Text):
     """A tag's name, or NAME=VALUE; loaded as both, the value None where there is none."""
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(metadata={"pattern": "^[^=]", **kwargs.pop("metadata", {})}, **kwargs)
+
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         name, separator, tag = super()._deserialize(value, *args, **kwargs).partition("=")
         if not name:
