@@ -10,7 +10,7 @@ from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, Text, 
 
 #: kinds of actors, and decisions, that an entry can have; `store/approvals/audit.py` has what they mean
 ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "deletion", "server")
-DECISIONS = ("approve", "reject", "edit", "deleted", "unapproved")
+DECISIONS = ("approve", "reject", "edit", "deleted", "unapproved", "terminal_opened", "terminal_closed")
 
 #: most characters of an actor's name
 _MOST_NAME = 256

@@ -19,7 +19,7 @@ export function AuditEntry({ entry, onOnly }) {
     <span class="when"><${Time} at=${entry.time} /></span>
     <div class="what">
       <strong class=${LOOKS[decision] ?? ""}>${DECISIONS[decision] ?? decision}</strong>
-      <span>${number === 1 ? "an action" : `${number} actions`} of</span>
+      <span>${{ 0: "in", 1: "an action of" }[number] ?? `${number} actions of`}</span>
       <a href=${href("conversations", conversation_id)}>${conversation_id.slice(0, 8)}</a>
       <span class="muted">${ACTORS[actor.kind] ?? actor.kind}${actor.name && actor.name !== actor.kind && html`: <${Text} text=${actor.name} />`}${actor.address && ` from ${actor.address}`}</span>
     </div>

@@ -23,6 +23,8 @@ export const DECISIONS = {
   edit: "Edited",
   deleted: "Deleted",
   unapproved: "Not approved by anybody",
+  terminal_opened: "Terminal opened",
+  terminal_closed: "Terminal closed",
 };
 
 const NAMES = ["time__gte", "time__lt", "actor", "actor_kind", "decision", "conversation_id"];
