@@ -269,7 +269,7 @@ def code_of(path) -> str:
 
 
 #: scripts that open a socket, which the OpenAPI document does not have; docs/wire.md has it
-SOCKETS = {"conversation/terminal.js": ("sockets/terminals", "new WebSocket")}
+SOCKETS = {"console/conversation/terminal.js": ("sockets/terminals", "new WebSocket")}
 
 
 def test_scripts_name_operations_of_the_public_api_alone():
