@@ -45,6 +45,7 @@ from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
 from blueprints.sandboxes import sandboxes, specs
 from blueprints.sockets import sockets
+from blueprints.terminals import terminals
 from blueprints.users import sandbox_settings, users, web_client
 from blueprints.webhooks import webhooks
 from blueprints.workspace_files import workspace_files
@@ -103,7 +104,7 @@ BLUEPRINTS = (
 )
 
 #: names of the blueprints whose operations read data
-_READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, bash_socket, approval_links)} - {
+_READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, bash_socket, terminals, approval_links)} - {
     operations.name,
     metrics.name,
     web_client.name,
@@ -156,7 +157,7 @@ def create_app(config: Config | None = None) -> Flask:
     app.extensions["api"] = api = Api(app)
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)
-    for pages in (sockets, bash_socket, docs_page, console, approval_links):
+    for pages in (sockets, bash_socket, terminals, docs_page, console, approval_links):
         app.register_blueprint(pages)
     lead_browsers(app)
     app.count_rules()

@@ -265,6 +265,11 @@ def text_frame(payload: bytes) -> bytes:
     return head + payload
 
 
+def binary_frame(payload: bytes) -> bytes:
+    """The same of one whole binary message."""
+    return b"\x82" + text_frame(payload)[1:]
+
+
 sockets = Blueprint("sockets", __name__, url_prefix="/sockets")
 
 #: what the query of a socket may have: where it begins, and who asks

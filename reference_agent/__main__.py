@@ -14,6 +14,7 @@ from werkzeug.serving import make_server
 from reference_agent.api import Server, create_app
 from reference_agent.model import TOKEN_BUDGET, Llm
 from reference_agent.services import services
+from reference_agent.terminals import terminals
 from reference_agent.webhooks import Webhooks
 
 C = ctypes.CDLL(None)
@@ -69,6 +70,8 @@ def main() -> None:
     app = create_app(Server(key, folder, webhooks, llm, secret))
     app.register_blueprint(services, url_prefix="/api")
     app.register_blueprint(services, url_prefix="/api/conversations/<identity>", name="services_of_conversation")
+    app.register_blueprint(terminals, url_prefix="/api")
+    app.register_blueprint(terminals, url_prefix="/api/conversations/<identity>", name="terminals_of_conversation")
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # its log has the agent's work, and not each request
     http = make_server(arguments.host, arguments.port, app, threaded=True)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=http.shutdown).start())

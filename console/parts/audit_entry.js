@@ -42,7 +42,7 @@ export function AuditEntry({ entry, onOnly }) {
 function Subject({ entry: { action_ids, destination, conversation_id, scope } }) {
   const number = action_ids.length;
   const of = conversation_id && html`<a href=${href("conversations", conversation_id)}>${conversation_id.slice(0, 8)}</a>`;
-  if (!destination) return html`<span>${number === 1 ? "an action" : `${number} actions`} of</span> ${of}`;
+  if (!destination) return html`<span>${{ 0: "in", 1: "an action of" }[number] ?? `${number} actions of`}</span> ${of}`;
   const { name, port, sandbox_id } = destination;
   return html`<span><code>${name}:${port}</code>${scope && ` ${SCOPES[scope] ?? scope}`}${sandbox_id && " for"}</span>
     ${sandbox_id && html`<a href=${href("sandboxes", sandbox_id)}>sandbox ${sandbox_id.slice(0, 8)}</a>`} ${of && html`<span>in</span> ${of}`}`;

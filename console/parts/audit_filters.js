@@ -28,6 +28,8 @@ export const DECISIONS = {
   refused: "Refused",
   rule_made: "Rule made",
   rule_revoked: "Rule revoked",
+  terminal_opened: "Terminal opened",
+  terminal_closed: "Terminal closed",
 };
 
 const NAMES = ["time__gte", "time__lt", "actor", "actor_kind", "decision", "conversation_id", "chain"];

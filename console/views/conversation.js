@@ -28,7 +28,11 @@ const part = (load) => async () => (await Promise.all([load(), style("work")]))[
 const LOADS = {
   changes: part(() => import("../conversation/changes.js")),
   files: part(() => import("../conversation/files.js")),
+  terminal: async () => (await Promise.all([import("../conversation/terminal.js"), style("work"), style("xterm")]))[0],
 };
+
+/** Whether the key may open it. */
+const mayShow = (name) => ({ files: may("approve"), terminal: may("write") && may("approve") })[name] ?? true;
 
 /** The window of the log that passes the filters, once the stream has begun. */
 function useLog(feed, id, query, isBegun) {
@@ -80,7 +84,7 @@ export default function View({ place: { id, query } }) {
   const log = useLog(feed, id, query, total !== null);
   const items = useMemo(() => (all ?? []).filter((item) => same(item.conversation_id, id)), [all, id]);
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
-  const shown = Object.hasOwn(LOADS, query.show ?? "") && (query.show !== "files" || may("approve")) ? query.show : "";
+  const shown = Object.hasOwn(LOADS, query.show ?? "") && mayShow(query.show) ? query.show : "";
   const show = (name) => setQuery({ ...query, show: name });
   useShortcuts({ "/": { label: "Search the conversation", run: () => (shown && show(""), setOpen(true), setTimeout(() => document.querySelector("[data-search]")?.focus())) } });
   if (gone) return html`<${Gone} />`;

@@ -3,7 +3,7 @@
 from redis import Redis
 
 from core.bounds import Bounds, Limits
-from store.approvals.audit import Audit
+from store.approvals.audit import Audit, TerminalAudit
 from store.approvals.decisions import Confirmations, LinkUses
 from store.approvals.deliveries import Deliveries
 from store.approvals.inbox import ApprovalChecks, Inbox, Index
@@ -34,6 +34,7 @@ class ApprovalWing:
         self.listing = Listing(redis, scripts, self.rule_decisions)
         self.confirmations = Confirmations(redis, scripts, self.listing, bounds)
         self.deliveries = Deliveries(scripts, self.listing, bounds, limits, sealer)
+        self.terminals = TerminalAudit(scripts, self.listing)
         self.inbox = Inbox(redis, scripts, self.rule_decisions)
         self.checks = ApprovalChecks(redis, scripts, self.listing)
         self.link_uses = LinkUses(scripts)

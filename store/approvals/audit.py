@@ -22,7 +22,8 @@ from core.cuts import beginning
 from core.wire import ConversationId, Micros, micros
 from store.errors import ConversationNotFound
 from store.keys import ApprovalKeys, ConversationKeys, SandboxKeys, audit_key
-from store.listing import MOST_SCANNED, SCAN_CHUNK
+from store.link.attempts import Stamp
+from store.listing import MOST_SCANNED, SCAN_CHUNK, Listing
 from store.scripts import Scripts
 
 #: what an actor can be: who decided, or what did. Source: docs/approvals.md
@@ -198,6 +199,30 @@ class Audit:
         entries: Any = self._redis.lrange(chain_key(chain), first, last)
         found = [(_place_of(raw), raw) for raw in entries]
         return found[::-1] if descending else found
+
+
+class TerminalAudit:
+    """What the audit has of terminals: entries about no action, when one is opened and when it is closed."""
+
+    def __init__(self, scripts: Scripts, listing: Listing) -> None:
+        self._scripts = scripts
+        self._listing = listing
+
+    def opened(self, conversation_id: ConversationId, actor: Actor, terminal_id: str, sandbox_id: str) -> None:
+        """Note that a terminal is opened. Round trips as of `Listing.write`. Raises ConversationNotFound."""
+        self._note("terminal_opened", conversation_id, actor, f"Terminal {terminal_id} in sandbox {sandbox_id}.")
+
+    def closed(
+        self, conversation_id: ConversationId, actor: Actor, terminal_id: str, sandbox_id: str, seconds: float
+    ) -> None:
+        """Note that it is closed, after so many seconds. As `opened`."""
+        reason = f"Terminal {terminal_id} in sandbox {sandbox_id}, open for {seconds:.0f} s."
+        self._note("terminal_closed", conversation_id, actor, reason)
+
+    def _note(self, what: str, conversation_id: ConversationId, actor: Actor, reason: str) -> None:
+        stamp = Stamp.now()
+        args = [stamp.args[0], stamp.utc_time, what, actor.json, said(reason)]
+        self._listing.write(self._scripts.audit_terminal, conversation_id, args)
 
 
 def _place(member: bytes, score: bytes) -> Place:

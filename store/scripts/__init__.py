@@ -307,6 +307,7 @@ class Scripts:
     put_secrets: DecidingScript
     renew_mask: Script
     report_conversation: DecidingScript
+    audit_terminal: DecidingScript
     settle_labels: Script
     read_log: Script
     read_versions: Script

@@ -268,6 +268,10 @@ def code_of(path) -> str:
     return "\n".join(line for line in lines if not line.lstrip().startswith(("//", "/*", "* ", "*/")))
 
 
+#: scripts that open a socket, which the OpenAPI document does not have; docs/wire.md has it
+SOCKETS = {"console/conversation/terminal.js": ("sockets/terminals", "new WebSocket")}
+
+
 def test_scripts_name_operations_of_the_public_api_alone():
     document = json.loads(OPENAPI.read_text())["paths"]
     faults = []
@@ -277,8 +281,9 @@ def test_scripts_name_operations_of_the_public_api_alone():
             method, _, address = operation.partition(" ")
             if method.lower() not in document.get(address, {}):
                 faults.append(f"{named(path)}: {operation} is not an operation of docs/openapi.json")
-        others = re.findall(r"/api/|/sockets/|/server_info|new WebSocket|XMLHttpRequest", OPERATION.sub("", code))
-        faults += [f"{named(path)}: {other}" for other in others]
+        others = re.findall(r"/api/|sockets/\w+|/server_info|new WebSocket|XMLHttpRequest", OPERATION.sub("", code))
+        allowed = SOCKETS.get(named(path), ())
+        faults += [f"{named(path)}: {other}" for other in others if other not in allowed]
     assert faults == []
 
 

@@ -150,3 +150,21 @@ def test_a_conversation_without_a_folder_says_whose_folders_are_recorded(browser
     browser.open(f"conversations/{detached}?show=changes")
     browser.says("The folder of a sandbox that is a process is recorded", "changes-panel")
     browser.errors()  # of the request that failed
+
+
+def test_a_terminal_runs_what_is_typed_and_the_audit_has_its_beginning_and_its_end(browser, server, work):
+    browser.open(f"conversations/{work}")
+    browser.find("timeline")
+    browser.find("terminal-button").click()
+    wait_until(lambda: browser.find("terminal-panel").get_attribute("data-state") == "open", "the terminal")
+
+    typed = browser.driver.find_element("css selector", ".xterm-helper-textarea")
+    typed.send_keys("printf '\\033[38;2;255;100;0m<b>%s\\033[0m\\n' shown-$((6*7))\n")
+    browser.says("<b>shown-42", "terminal")
+    browser.find("terminal-button").click()
+
+    def audited() -> list[str]:
+        entries = server.get(f"/api/v1/conversation/{work}/audit").json()["items"]
+        return [entry["decision"] for entry in entries if not entry["action_ids"]]
+
+    wait_until(lambda: audited() == ["terminal_opened", "terminal_closed"], "both entries")

@@ -1,0 +1,151 @@
+"""A connection through the agent server of a sandbox, to a terminal there.
+
+A request with an `Upgrade` asks for one; after the 101 the connection is no longer HTTP's. The end in the sandbox is
+made by the agent server, so it reaches nothing that the sandbox does not reach. An agent server is not trusted: the
+head of its response is bounded in bytes and in time, and of what it sends then one piece at a time is in memory.
+"""
+
+import contextlib
+import json
+import re
+import socket
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from agents.client import AgentUnreachable
+from agents.inquiries import NO_ROUTE
+from core.cuts import beginning
+from core.pauses import take_turns
+from core.refused import Kind, Refused
+from core.wire import one_line
+
+#: bytes of one piece, most bytes of a response's head and of the body of a refusal
+PIECE, _MOST_HEAD, _MOST_REFUSAL = 16 * 1024, 16 * 1024, 4096
+
+#: seconds that a connection may take, and in which the head must come
+_CONNECT, _HEAD = 2.0, 10.0
+
+#: seconds without progress after which a side that takes nothing has ended
+_STALLED = 30.0
+
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
+
+
+class NoTunnel(Refused):
+    """The agent server of a sandbox makes no such connection: in its words, or because it has no such route."""
+
+    kind = Kind.CONFLICT
+
+
+class Tunnel:
+    """One connection. One thread may call `receive`, another one `send`; any may call `close`."""
+
+    def __init__(self, connection: socket.socket, rest: bytes) -> None:
+        """rest: what came behind the head."""
+        self.socket = connection
+        self._rest = rest
+
+    def receive(self, seconds: float) -> bytes | None:
+        """What the sandbox sends next, at most PIECE bytes; b"" at its end, None where nothing comes in that time."""
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            return rest
+        take_turns()  # a read of bytes that are there already waits for nothing
+        try:
+            self.socket.settimeout(seconds)
+            return self.socket.recv(PIECE)
+        except TimeoutError:
+            return None
+        except OSError:
+            return b""
+
+    def send(self, data: bytes) -> None:
+        """Send all of it. Raises AgentUnreachable where the sandbox takes nothing for too long, or has ended."""
+        left, progress = memoryview(data), time.monotonic()
+        while left:
+            try:
+                left = left[self.socket.send(left) :]
+                progress = time.monotonic()
+            except TimeoutError:
+                if time.monotonic() - progress > _STALLED:
+                    raise AgentUnreachable("The sandbox takes nothing any more") from None
+            except OSError as error:
+                raise AgentUnreachable(f"The connection into the sandbox broke: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """End it; a `receive` that waits ends too."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+
+def open_tunnel(agent_url: str, session_api_key: str, path: str, protocol: str) -> Tunnel:
+    """Ask an agent server for a connection. path: with its query. protocol: the name of the `Upgrade`.
+
+    Raises NoTunnel, AgentUnreachable.
+    """
+    place = urlsplit(agent_url)
+    if place.scheme != "http" or place.hostname is None:
+        raise AgentUnreachable("The agent server has no address of HTTP")
+    asked = (
+        f"GET {place.path.rstrip('/')}{path} HTTP/1.1\r\nHost: {place.netloc}\r\n"
+        f"X-Session-API-Key: {session_api_key}\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
+    )
+    try:
+        connection = socket.create_connection((place.hostname, place.port or 80), _CONNECT)
+    except OSError as error:
+        raise AgentUnreachable(f"The agent server takes no connection: {error.strerror or error}") from error
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(asked.encode("ascii"))
+        status, head, rest = _head(connection)
+        if status == 101:
+            return Tunnel(connection, rest)
+        raise _refusal(status, path.partition("?")[0], head, rest, connection)
+    except OSError as error:
+        connection.close()
+        raise AgentUnreachable(f"The agent server does not answer: {error.strerror or error}") from error
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _head(connection: socket.socket) -> tuple[int, bytes, bytes]:
+    """Status, head and what came behind it. Raises AgentUnreachable, OSError."""
+    raw, deadline = b"", time.monotonic() + _HEAD
+    while b"\r\n\r\n" not in raw:
+        left = deadline - time.monotonic()
+        if len(raw) > _MOST_HEAD or left <= 0:
+            raise AgentUnreachable("The agent server's response has no end of its head")
+        connection.settimeout(left)
+        piece = connection.recv(PIECE)
+        if not piece:
+            raise AgentUnreachable("The agent server has ended the connection")
+        raw += piece
+    head, _, rest = raw.partition(b"\r\n\r\n")
+    match = _STATUS.match(head)
+    if match is None:
+        raise AgentUnreachable("The agent server's response is no HTTP")
+    return int(match[1]), head, rest
+
+
+def _refusal(status: int, path: str, head: bytes, body: bytes, connection: socket.socket) -> Exception:
+    """The error of a response that is no 101."""
+    length = re.search(rb"(?i)\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*(?:\r\n|$)", head)
+    while length and len(body) < min(int(length[1]), _MOST_REFUSAL):
+        piece = connection.recv(_MOST_REFUSAL)
+        if not piece:
+            break
+        body += piece
+    try:
+        told: Any = json.loads(body[:_MOST_REFUSAL])
+    except (ValueError, RecursionError):
+        told = None
+    said = told.get("detail") if isinstance(told, dict) else None
+    words = beginning(one_line(said), 300) if isinstance(said, str) else ""
+    if status in NO_ROUTE and (not words or words == "Not Found" or " does not serve " in words):
+        return NoTunnel(f"The agent server of this sandbox does not serve {path}")
+    if 400 <= status < 500 and status != 401 and words:
+        return NoTunnel(words)
+    return AgentUnreachable(f"The agent server answered {status}: {words or 'no detail'}")

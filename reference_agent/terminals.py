@@ -1,0 +1,203 @@
+"""A terminal of the bundled agent: a shell in a pseudo-terminal, on a connection that is no longer HTTP's.
+
+`GET /api/terminal` with `Upgrade: terminal`: the server sends lines of JSON, `{"input": TEXT}` or `{"cols", "rows"}`,
+and gets what the terminal prints, byte for byte, until the shell ends. The end of the connection ends the shell and all
+of its session.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import termios
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from flask import Blueprint, Response, abort, request
+
+from reference_agent.api import check_key
+from reference_agent.services import folder_of
+
+#: terminals that are open at once
+MOST_TERMINALS = 4
+
+#: most columns and rows of a terminal, and bytes of one line of the server's
+MOST_COLS, MOST_ROWS, _MOST_LINE = 500, 200, 64 * 1024
+
+#: bytes of one read, and seconds between a hangup and a kill, and between two looks whether the shell lives
+_PIECE, _GRACE = 16 * 1024, 1.0
+
+#: seconds after which what was typed and nobody reads is dropped, and bytes that a terminal takes where it takes any
+_UNREAD, _ROOM = 3.0, 256
+
+#: what opens the terminal by its name, so that it becomes that of the shell's session
+_SCRIPT = 'exec "$1" -i <>"$0" >&0 2>&0'
+
+#: the response by which the connection becomes the terminal's
+_SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: terminal\r\n\r\n"
+
+terminals = Blueprint("terminals", __name__)
+terminals.before_request(check_key)
+
+_terminals = threading.Semaphore(MOST_TERMINALS)
+
+
+class _TakenOver(Response):
+    """The response of a view that has used up the connection: nothing more is written on it."""
+
+    def __call__(self, *_: Any) -> Any:
+        raise ConnectionAbortedError("the connection has ended")
+
+
+class Terminal:
+    """A shell in a pseudo-terminal."""
+
+    def __init__(self, folder: Path, cols: int, rows: int) -> None:
+        """Raises OSError where none can be made."""
+        self._master, slave = os.openpty()
+        try:
+            self.resize(cols, rows)
+            words = ["/bin/sh", "-c", _SCRIPT, os.ttyname(slave), shutil.which("bash") or "/bin/sh"]
+            env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+            env.setdefault("HOME", str(Path.cwd()))
+            env.setdefault("PS1", "\\w $ " if words[-1].endswith("bash") else "$ ")
+            self._shell = subprocess.Popen(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+        except BaseException:
+            os.close(self._master)
+            raise
+        finally:
+            os.close(slave)
+
+    def resize(self, cols: int, rows: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def type(self, text: str) -> None:
+        """Drops what a program does not take in _UNREAD seconds. Raises OSError after the shell has ended."""
+        left = text.encode("utf-8", "replace")
+        while left and select.select([], [self._master], [], _UNREAD)[1]:
+            left = left[os.write(self._master, left[:_ROOM]) :]
+
+    def printed(self) -> bytes:
+        """What it prints next; b"" at its end."""
+        while True:
+            ready, _, _ = select.select([self._master], [], [], _GRACE)
+            try:
+                if ready:
+                    return os.read(self._master, _PIECE)
+            except OSError as error:
+                if error.errno == errno.EIO:  # nobody has the other end open any more
+                    return b""
+                raise
+            if self._shell.poll() is not None:  # and a program that it has left holds the terminal
+                return b""
+
+    def end(self) -> None:
+        """Hang up, then kill what is left of the session."""
+        session = self._shell.pid
+        for number in (signal.SIGHUP, signal.SIGCONT):
+            _signal(session, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._shell.wait(_GRACE)
+        _signal(session, signal.SIGKILL)
+        self._shell.wait()
+
+    def close(self) -> None:
+        """Give the terminal back, after the last read of it."""
+        os.close(self._master)
+
+
+def _signal(session: int, number: signal.Signals) -> None:
+    """Signal all processes of a session."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.getsid(int(process.name)) == session:
+                os.kill(int(process.name), number)
+
+
+def taken_over() -> socket.socket:
+    """The connection of the present request, which has asked for a terminal."""
+    connection = request.environ.get("werkzeug.socket")
+    if connection is None or request.headers.get("Upgrade", "").lower() != "terminal":
+        abort(426, "This path needs Connection: Upgrade and Upgrade: terminal")
+    assert isinstance(connection, socket.socket)
+    return connection
+
+
+def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
+    """The objects that the server sends, until it ends the connection or breaks a bound."""
+    raw = b""
+    while piece := connection.recv(_PIECE):
+        *whole, raw = (raw + piece).split(b"\n")
+        for line in whole:
+            with contextlib.suppress(ValueError, RecursionError):
+                told = json.loads(line)
+                if isinstance(told, dict):
+                    yield told
+        if len(raw) > _MOST_LINE:
+            return
+
+
+def bounded(value: Any, most: int) -> int:
+    """A number of columns or rows within its bounds."""
+    return max(1, min(int(value), most))
+
+
+@terminals.get("/terminal")
+def open_terminal(identity: str | None = None) -> Response:
+    connection, size = taken_over(), []
+    for name, default in (("cols", 80), ("rows", 24)):
+        text = request.args.get(name, str(default))
+        if not (text.isascii() and text.isdigit() and len(text) < 5):
+            abort(422, f"{name} should be a whole number")
+        size.append(int(text))
+    folder = folder_of(identity)
+    if not _terminals.acquire(blocking=False):
+        abort(429, f"{MOST_TERMINALS} terminals of this sandbox are open already: close one")
+    try:
+        try:
+            terminal = Terminal(folder, bounded(size[0], MOST_COLS), bounded(size[1], MOST_ROWS))
+        except OSError as error:
+            abort(409, f"No terminal can be made in this sandbox: {error.strerror or error}")
+        printer = threading.Thread(target=show, args=(terminal, connection), daemon=True)
+        try:
+            with contextlib.suppress(OSError):  # either side has ended
+                connection.sendall(_SWITCHED)
+                printer.start()
+                serve(terminal, connection)
+        finally:
+            terminal.end()
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            if printer.ident is not None:
+                printer.join()
+            terminal.close()
+    finally:
+        _terminals.release()
+    return _TakenOver()
+
+
+def show(terminal: Terminal, connection: socket.socket) -> None:
+    """Send what a terminal prints until it ends, then end the connection."""
+    with contextlib.suppress(OSError):
+        while piece := terminal.printed():
+            connection.sendall(piece)
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def serve(terminal: Terminal, connection: socket.socket) -> None:
+    """Type and resize as the server says, until it ends the connection. Raises OSError."""
+    for told in lines(connection):
+        if isinstance(told.get("input"), str):
+            terminal.type(told["input"])
+        elif isinstance(told.get("cols"), int) and isinstance(told.get("rows"), int):
+            terminal.resize(bounded(told["cols"], MOST_COLS), bounded(told["rows"], MOST_ROWS))

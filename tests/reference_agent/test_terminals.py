@@ -1,0 +1,84 @@
+"""A terminal of the bundled agent, on a connection that it has switched to."""
+
+import json
+import os
+import socket
+import time
+
+import pytest
+
+from tests.reference_agent.program import KEY, ReferenceAgent
+from tests.servers import TIMEOUT, wait_until
+
+pytestmark = pytest.mark.process("starts an agent server, and shells in it")
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory):
+    agent = ReferenceAgent(tmp_path_factory.mktemp("terminals"))
+    yield agent
+    agent.kill()
+
+
+class Terminal:
+    """The server's end of a terminal."""
+
+    def __init__(self, agent, path="/api/terminal"):
+        place = agent.client.base_url
+        self.socket = socket.create_connection((place.host, place.port), TIMEOUT)
+        head = f"GET {path} HTTP/1.1\r\nHost: agent\r\nX-Session-API-Key: {KEY}\r\n"
+        self.socket.sendall(f"{head}Connection: Upgrade\r\nUpgrade: terminal\r\n\r\n".encode())
+        self.read = b""
+
+    def reads(self, wanted: bytes) -> bytes:
+        deadline = time.monotonic() + TIMEOUT
+        while wanted not in self.read:
+            piece = self.socket.recv(4096)
+            assert piece, self.read
+            assert time.monotonic() < deadline
+            self.read += piece
+        found, self.read = self.read, b""
+        return found
+
+    def types(self, text: str) -> None:
+        self.socket.sendall(json.dumps({"input": text}).encode() + b"\n")
+
+
+def test_a_terminal_has_the_size_that_was_asked_for_and_the_one_that_follows(agent):
+    terminal = Terminal(agent, "/api/terminal?cols=101&rows=31")
+    terminal.reads(b"101 Switching Protocols")
+
+    terminal.types("stty size; test -t 0 && echo a-$((6*7))\r")
+    assert b"31 101" in terminal.reads(b"a-42")
+
+    terminal.socket.sendall(b'{"cols": 60, "rows": 20}\n')
+    terminal.types("stty size\r")
+    terminal.reads(b"20 60")
+
+
+def test_the_end_of_the_connection_ends_what_runs_in_the_terminal(agent):
+    terminal = Terminal(agent)
+    terminal.reads(b"101 Switching Protocols")
+    terminal.types("sleep 300 & echo pid-$!-\r")
+    pid = int(terminal.reads(b"-\r\n").split(b"pid-")[-1].partition(b"-")[0])
+
+    terminal.socket.shutdown(socket.SHUT_RDWR)
+    terminal.socket.close()
+
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))  # noqa: PTH110 - the process
+
+
+def test_the_end_of_the_shell_ends_the_connection(agent):
+    terminal = Terminal(agent)
+    terminal.reads(b"101 Switching Protocols")
+    terminal.types("exit\r")
+
+    while terminal.socket.recv(4096):
+        pass
+
+
+def test_a_plain_request_for_a_terminal_is_told_what_is_missing(agent):
+    response = agent.client.get("/api/terminal")
+
+    assert response.status_code == 426
+    assert "Upgrade: terminal" in response.json()["detail"]
