@@ -127,8 +127,9 @@ qwq-plus                       0.8   2.4      -      -
 """
 
 #: what stands before a model's name where it says who serves it at that price. Source: LiteLLM's prefixes
-_PROVIDERS = ("openai", "anthropic", "gemini", "google", "mistral", "mistralai", "deepseek", "dashscope", "qwen")
-_PROVIDERS += ("litellm_proxy", "openrouter")
+_PROVIDERS = frozenset(
+    "openai anthropic gemini google mistral mistralai deepseek dashscope qwen litellm_proxy openrouter".split()
+)
 
 #: the date of a version of a model, which costs what the model does
 _DATED = re.compile(r"-(?:20[0-9]{2}-[0-9]{2}-[0-9]{2}|20[0-9]{6})$")
