@@ -128,7 +128,19 @@ qwq-plus                       0.8   2.4      -      -
 
 #: what stands before a model's name where it says who serves it at that price. Source: LiteLLM's prefixes
 _PROVIDERS = frozenset(
-    "openai anthropic gemini google mistral mistralai deepseek dashscope qwen litellm_proxy openrouter".split()
+    [
+        "openai",
+        "anthropic",
+        "gemini",
+        "google",
+        "mistral",
+        "mistralai",
+        "deepseek",
+        "dashscope",
+        "qwen",
+        "litellm_proxy",
+        "openrouter",
+    ]
 )
 
 #: the date of a version of a model, which costs what the model does
