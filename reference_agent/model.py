@@ -21,6 +21,7 @@ from uuid import uuid4
 import httpx
 
 from core.cuts import beginning
+from core.prices import Prices, Used
 from reference_agent import events, tools
 from reference_agent.events import RESULTS, Event, messages, to_forget
 from reference_agent.log import State
@@ -313,6 +314,8 @@ def _line(error: Any, hidden: str = "") -> str:
     return (beginning(text, 500) or type(error).__name__).encode(errors="replace").decode()
 
 
+_PRICES = Prices()
+
 #: characters of a token, roughly: where an endpoint counts none, and before it has counted
 CHARACTERS_PER_TOKEN = 4
 
@@ -442,10 +445,18 @@ def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: 
     usage |= {"model": llm.model, "context_window": llm.context_window, "per_turn_token": prompt + completion}
     return {
         "model_name": llm.model,
-        "accumulated_cost": 0.0,  # an endpoint does not tell prices
+        "accumulated_cost": (stats["accumulated_cost"] if stats else 0.0) + _dollars(llm.model, new),
         "max_budget_per_task": None,
         "accumulated_token_usage": {**usage, "response_id": response_id},
     }
+
+
+def _dollars(model: str, new: dict[str, int]) -> float:
+    """The cost of a response by the table of prices; 0 for a model that it does not name: the wire has no "unknown"."""
+    if (price := _PRICES.of(model)) is None:
+        return 0.0
+    cached = min(new["cache_read_tokens"], new["prompt_tokens"])
+    return price.nanos(Used(new["prompt_tokens"] - cached, new["completion_tokens"], cached)) / 1e9
 
 
 def _number(used: Any, name: str) -> int:

@@ -1,0 +1,202 @@
+"""What models cost: a table of prices.
+
+A price is in US dollars per million tokens of text. What a provider charges beyond that is not in the table: long
+contexts (of some models above 200,000 or 272,000 tokens), faster tiers, tools, pictures and sound. Discounts neither.
+A model that the table does not name has no price, and then no cost is said.
+
+Source of the table: each provider's page, as LiteLLM 1.110.2 has collected them (November 2026).
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: a model, then its prices of input, output, input that was cached, and input that is written to a cache; a dash: as
+#: the input costs
+_TABLE = """
+# OpenAI: https://developers.openai.com/api/docs/pricing
+gpt-4.1                          2     8    0.5      -
+gpt-4.1-mini                   0.4   1.6    0.1      -
+gpt-4o                         2.5    10   1.25      -
+gpt-4o-mini                   0.15   0.6  0.075      -
+gpt-5                         1.25    10  0.125      -
+gpt-5-mini                    0.25     2  0.025      -
+gpt-5-nano                    0.05   0.4  0.005      -
+gpt-5-pro                       15   120      -      -
+gpt-5.1                       1.25    10  0.125      -
+gpt-5.2                       1.75    14  0.175      -
+gpt-5.2-pro                     21   168      -      -
+gpt-5.3-codex                 1.75    14  0.175      -
+gpt-5.4                        2.5    15   0.25      -
+gpt-5.4-mini                  0.75   4.5  0.075      -
+gpt-5.4-nano                   0.2  1.25   0.02      -
+gpt-5.4-pro                     30   180      -      -
+gpt-5.5                          5    30    0.5      -
+gpt-5.5-pro                     30   180      -      -
+gpt-5.6                          4    20    0.4      5
+gpt-5.6-luna                   0.2   1.2   0.02   0.25
+gpt-5.6-sol                      4    20    0.4      5
+gpt-5.6-terra                    2    12    0.2    2.5
+gpt-6-astra                     10    50      1   12.5
+gpt-6-luna                     0.1   0.5   0.01  0.125
+gpt-6-sol                        2    10    0.2    2.5
+gpt-6.1-sol                      2    10    0.1    2.5
+gpt-6.1-terra                    1     5   0.05   1.25
+o3                               2     8    0.5      -
+o3-pro                          20    80      -      -
+# Anthropic: https://platform.claude.com/docs/en/about-claude/pricing
+claude-fable-5                  10    50      1   12.5
+claude-fable-5-1                10    50   0.25   12.5
+claude-haiku-4-5                 1     5    0.1   1.25
+claude-haiku-5-5               0.1   0.5   0.01  0.125
+claude-mythos-5                 10    50      1   12.5
+claude-mythos-5-1               10    50   0.25   12.5
+claude-opus-4-5                  5    25    0.5   6.25
+claude-opus-4-6                  5    25    0.5   6.25
+claude-opus-4-7                  5    25    0.5   6.25
+claude-opus-4-8                  5    25    0.5   6.25
+claude-opus-5                    5    25    0.5   6.25
+claude-opus-5-5                  4    20    0.2      5
+claude-sonnet-4-5                3    15    0.3   3.75
+claude-sonnet-4-6                3    15    0.3   3.75
+claude-sonnet-5                  2    10    0.2    2.5
+claude-sonnet-5-5                2    10    0.1    2.5
+# Google: https://ai.google.dev/gemini-api/docs/pricing
+gemini-2.5-flash               0.3   2.5   0.03      -
+gemini-2.5-flash-lite          0.1   0.4   0.01      -
+gemini-2.5-pro                1.25    10  0.125      -
+gemini-3-flash-preview         0.5     3   0.05      -
+gemini-3.1-flash-lite         0.25   1.5  0.025      -
+gemini-3.1-pro-preview           2    12    0.2      -
+gemini-3.5-flash               1.5     9   0.15      -
+gemini-3.5-flash-lite          0.3   2.5   0.03      -
+gemini-3.6-flash              0.75  3.75  0.075      -
+gemini-3.7-flash              0.75  3.75  0.075      -
+gemini-3.8-flash              0.75  3.75  0.075      -
+gemini-4-argon                   2    10    0.1      -
+gemini-4-hydrogen              1.5   7.5  0.075      -
+gemini-flash-latest           0.75  3.75  0.075      -
+gemini-flash-lite-latest       0.3   2.5   0.03      -
+gemini-pro-latest                2    12    0.2      -
+# Mistral: https://mistral.ai/pricing
+codestral-2508                 0.3   0.9   0.03      -
+codestral-latest               0.3   0.9   0.03      -
+codestral-mamba-latest        0.25  0.25  0.025      -
+devstral-latest                0.4     2   0.04      -
+devstral-medium-latest         0.4     2   0.04      -
+devstral-small-latest          0.1   0.3   0.01      -
+magistral-medium-latest        1.5   7.5   0.15      -
+magistral-small-latest        0.15   0.6  0.015      -
+ministral-14b-2512             0.2   0.2   0.02      -
+ministral-14b-latest           0.2   0.2   0.02      -
+ministral-3b-2512              0.1   0.1   0.01      -
+ministral-3b-latest            0.1   0.1   0.01      -
+ministral-8b-2512             0.15  0.15  0.015      -
+ministral-8b-latest           0.15  0.15  0.015      -
+mistral-large-2512             0.5   1.5   0.05      -
+mistral-large-3                0.5   1.5   0.05      -
+mistral-large-4                0.7   2.1   0.07      -
+mistral-large-4-0              0.7   2.1   0.07      -
+mistral-large-latest           0.5   1.5   0.05      -
+mistral-medium                 1.5   7.5   0.15      -
+mistral-medium-2604            1.5   7.5   0.15      -
+mistral-medium-3               1.5   7.5   0.15      -
+mistral-medium-3-5             1.5   7.5   0.15      -
+mistral-medium-3.5             1.5   7.5   0.15      -
+mistral-medium-latest          1.5   7.5   0.15      -
+mistral-small                  0.1   0.3   0.01      -
+mistral-small-2603            0.15   0.6  0.015      -
+mistral-small-latest          0.15   0.6  0.015      -
+# DeepSeek: https://api-docs.deepseek.com/quick_start/pricing
+deepseek-flash                 0.3   1.2  0.006      -
+deepseek-v3.2                 0.28   0.4  0.028      -
+deepseek-v4-flash              0.3   1.2  0.006      -
+deepseek-v4-pro               1.32  3.96  0.044      -
+# Qwen, of Alibaba Cloud: https://www.alibabacloud.com/help/en/model-studio/models
+qwen-coder                     0.3   1.5      -      -
+qwen-max                       1.6   6.4      -      -
+qwen-plus                      0.4   1.2      -      -
+qwen-turbo                    0.05   0.2      -      -
+qwen-turbo-latest             0.05   0.2      -      -
+qwen3-next-80b-a3b-instruct   0.15   1.2      -      -
+qwen3-next-80b-a3b-thinking   0.15   1.2      -      -
+qwen3.7-max                    2.5   7.5    0.5  3.125
+qwen3.8-flash                 0.15  0.47  0.016    0.2
+qwen3.8-max                      2     6   0.25      -
+qwq-plus                       0.8   2.4      -      -
+"""
+
+#: what stands before a model's name where it says who serves it at that price. Source: LiteLLM's prefixes
+_PROVIDERS = frozenset(
+    [
+        "openai",
+        "anthropic",
+        "gemini",
+        "google",
+        "mistral",
+        "mistralai",
+        "deepseek",
+        "dashscope",
+        "qwen",
+        "litellm_proxy",
+        "openrouter",
+    ]
+)
+
+#: the date of a version of a model, which costs what the model does
+_DATED = re.compile(r"-(?:20[0-9]{2}-[0-9]{2}-[0-9]{2}|20[0-9]{6})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Tokens of one response. input: what was neither read from a cache nor written to one. output: with reasoning."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens."""
+
+    input: float
+    output: float
+    cached: float
+    written: float
+
+    @classmethod
+    def of(cls, numbers: Iterable[float | None]) -> "Price":
+        """Of input, output, and where they differ from the input's cached and written."""
+        input, output, cached, written = [*numbers, None, None][:4]
+        assert input is not None
+        assert output is not None
+        return cls(input, output, input if cached is None else cached, input if written is None else written)
+
+    def nanos(self, used: Used) -> int:
+        """The cost in billionths of a dollar."""
+        by_kind = (used.input * self.input, used.output * self.output)
+        return round((sum(by_kind) + used.cached * self.cached + used.written * self.written) * 1000)
+
+
+def _table() -> dict[str, Price]:
+    lines = [line.split() for line in _TABLE.splitlines() if line and not line.startswith("#")]
+    return {name: Price.of(None if one == "-" else float(one) for one in numbers) for name, *numbers in lines}
+
+
+class Prices:
+    """The prices of models by name."""
+
+    def __init__(self) -> None:
+        self._by_name = _table()
+
+    def of(self, model: str) -> Price | None:
+        """The price of a model as a client or a response names it; None: the table does not have it.
+
+        A known provider before it and a date at its end are left out.
+        """
+        *before, name = model.lower().split("/")
+        if not all(part in _PROVIDERS for part in before):
+            return None
+        return self._by_name.get(name) or self._by_name.get(_DATED.sub("", name))

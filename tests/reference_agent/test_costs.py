@@ -1,0 +1,24 @@
+"""What the agent reports of costs in the metrics of the wire."""
+
+import pytest
+
+from reference_agent.model import Llm, counted
+
+USED = {"prompt_tokens": 1000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 400}}
+
+
+def test_the_cost_of_each_response_is_added():
+    llm = Llm("openai/gpt-5.5")  # dollars per million: 5 of input, 30 of output, 0.5 of what was cached
+    first = counted({}, USED, llm, "one")
+    assert first["accumulated_cost"] == pytest.approx(0.0062)
+    assert counted(first, USED, llm, "two")["accumulated_cost"] == pytest.approx(0.0124)
+
+
+def test_a_model_without_a_price_adds_nothing():
+    first = counted({}, USED, Llm("openai/gpt-5.5"), "one")
+    assert counted(first, USED, Llm("of-my-own"), "two")["accumulated_cost"] == first["accumulated_cost"]
+
+
+def test_more_cached_than_was_asked_costs_no_less_than_nothing():
+    used = {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 400}}
+    assert counted({}, used, Llm("gpt-5.5"), "one")["accumulated_cost"] == pytest.approx(5e-6)
