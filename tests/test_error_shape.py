@@ -137,6 +137,7 @@ STORELESS = {
     "show_metrics": 200,
     "root": 200,
     "follow_events": 426,
+    "open_terminal": 426,
     "get_web_client_config": 200,
     "get_current_user": 200,
     "search_sandbox_specs": 200,
