@@ -18,11 +18,13 @@ import struct
 import subprocess
 import termios
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from flask import Blueprint, Response, abort, request
+from werkzeug.exceptions import HTTPException
 
 from reference_agent.api import check_key
 from reference_agent.services import folder_of
@@ -35,6 +37,9 @@ MOST_COLS, MOST_ROWS, _MOST_LINE = 500, 200, 64 * 1024
 
 #: bytes of one read, and seconds between a hangup and a kill, and between two looks whether the shell lives
 _PIECE, _GRACE = 16 * 1024, 1.0
+
+#: seconds between two looks whether a shell that begins has opened its terminal
+_OPENING = 0.02
 
 #: seconds after which what was typed and nobody reads is dropped, and bytes that a terminal takes where it takes any
 _UNREAD, _ROOM = 3.0, 256
@@ -49,6 +54,13 @@ terminals = Blueprint("terminals", __name__)
 terminals.before_request(check_key)
 
 _terminals = threading.Semaphore(MOST_TERMINALS)
+
+
+class UpgradeRequired(HTTPException):
+    """A plain request for a terminal. Werkzeug has no exception of this status."""
+
+    code = 426
+    description = "This path needs Connection: Upgrade and Upgrade: terminal"
 
 
 class _TakenOver(Response):
@@ -94,10 +106,10 @@ class Terminal:
                 if ready:
                     return os.read(self._master, _PIECE)
             except OSError as error:
-                if error.errno == errno.EIO:  # nobody has the other end open any more
-                    return b""
-                raise
-            if self._shell.poll() is not None:  # and a program that it has left holds the terminal
+                if error.errno != errno.EIO:  # nobody has the other end open: the shell not yet, or not any more
+                    raise
+                time.sleep(_OPENING)
+            if self._shell.poll() is not None:  # and a program that it has left may hold the terminal
                 return b""
 
     def end(self) -> None:
@@ -127,7 +139,7 @@ def taken_over() -> socket.socket:
     """The connection of the present request, which has asked for a terminal."""
     connection = request.environ.get("werkzeug.socket")
     if connection is None or request.headers.get("Upgrade", "").lower() != "terminal":
-        abort(426, "This path needs Connection: Upgrade and Upgrade: terminal")
+        raise UpgradeRequired
     assert isinstance(connection, socket.socket)
     return connection
 

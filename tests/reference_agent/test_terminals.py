@@ -1,9 +1,10 @@
 """A terminal of the bundled agent, on a connection that it has switched to."""
 
 import json
-import os
+import re
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,15 @@ def agent(tmp_path_factory):
     agent.kill()
 
 
+@pytest.fixture
+def opened(agent):
+    """Opens terminals, whose connections end with the test."""
+    terminals = []
+    yield lambda *path: terminals.append(Terminal(agent, *path)) or terminals[-1]
+    for terminal in terminals:
+        terminal.socket.close()
+
+
 class Terminal:
     """The server's end of a terminal."""
 
@@ -31,8 +41,9 @@ class Terminal:
         self.read = b""
 
     def reads(self, wanted: bytes) -> bytes:
+        """What it prints up to a regular expression."""
         deadline = time.monotonic() + TIMEOUT
-        while wanted not in self.read:
+        while not re.search(wanted, self.read):
             piece = self.socket.recv(4096)
             assert piece, self.read
             assert time.monotonic() < deadline
@@ -44,8 +55,8 @@ class Terminal:
         self.socket.sendall(json.dumps({"input": text}).encode() + b"\n")
 
 
-def test_a_terminal_has_the_size_that_was_asked_for_and_the_one_that_follows(agent):
-    terminal = Terminal(agent, "/api/terminal?cols=101&rows=31")
+def test_a_terminal_has_the_size_that_was_asked_for_and_the_one_that_follows(opened):
+    terminal = opened("/api/terminal?cols=101&rows=31")
     terminal.reads(b"101 Switching Protocols")
 
     terminal.types("stty size; test -t 0 && echo a-$((6*7))\r")
@@ -56,20 +67,19 @@ def test_a_terminal_has_the_size_that_was_asked_for_and_the_one_that_follows(age
     terminal.reads(b"20 60")
 
 
-def test_the_end_of_the_connection_ends_what_runs_in_the_terminal(agent):
-    terminal = Terminal(agent)
+def test_the_end_of_the_connection_ends_what_runs_in_the_terminal(opened):
+    terminal = opened()
     terminal.reads(b"101 Switching Protocols")
     terminal.types("sleep 300 & echo pid-$!-\r")
-    pid = int(terminal.reads(b"-\r\n").split(b"pid-")[-1].partition(b"-")[0])
+    pid = int(re.search(rb"pid-(\d+)-", terminal.reads(rb"pid-\d+-"))[1])
 
     terminal.socket.shutdown(socket.SHUT_RDWR)
-    terminal.socket.close()
 
-    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))  # noqa: PTH110 - the process
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the end of what ran")
 
 
-def test_the_end_of_the_shell_ends_the_connection(agent):
-    terminal = Terminal(agent)
+def test_the_end_of_the_shell_ends_the_connection(opened):
+    terminal = opened()
     terminal.reads(b"101 Switching Protocols")
     terminal.types("exit\r")
 
