@@ -2,13 +2,14 @@
 
 A price is in US dollars per million tokens of text. What a provider charges beyond that is not in the table: long
 contexts (of some models above 200,000 or 272,000 tokens), faster tiers, tools, pictures and sound. Discounts neither.
-A model that the table does not name has no price, and then no cost is said.
+A model that the table does not name has no price, and then no cost is said. The setting MODEL_PRICES overrides and
+extends the table.
 
 Source of the table: each provider's page, as LiteLLM 1.110.2 has collected them (November 2026).
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 #: a model, then its prices of input, output, input that was cached, and input that is written to a cache; a dash: as
@@ -185,17 +186,48 @@ def _table() -> dict[str, Price]:
     return {name: Price.of(None if one == "-" else float(one) for one in numbers) for name, *numbers in lines}
 
 
+#: most dollars per million tokens that an entry of MODEL_PRICES may say
+_MOST = 1_000_000
+
+_NUMBER = r"[0-9]{1,7}(?:\.[0-9]{1,9})?"
+
+#: an entry of MODEL_PRICES: a model, then its prices of input, output, and input that was cached
+_ENTRY = re.compile(rf"([^=\s]+)\s*=\s*({_NUMBER})/({_NUMBER})(?:/({_NUMBER}))?")
+
+
+def read_prices(text: str) -> dict[str, Price]:
+    """The prices of a text such as `qwen3:32b=0/0, mine=0.5/1.5/0.05`, by model in small letters.
+
+    In US dollars per million tokens of input/output/cached input; without the last one it costs as the input does, and
+    so does what is written to a cache. Raises ValueError, whose sentence names the entry.
+    """
+    prices = dict[str, Price]()
+    for entry in filter(None, map(str.strip, text.split(","))):
+        found = _ENTRY.fullmatch(entry)
+        numbers = [None if one is None else float(one) for one in found.groups()[1:]] if found else []
+        if found is None or any(one is not None and one > _MOST for one in numbers):
+            form = f"entries MODEL=INPUT/OUTPUT or MODEL=INPUT/OUTPUT/CACHED, numbers from 0 to {_MOST}, with commas"
+            raise ValueError(f"must be {form}, not {entry!r}")
+        if (name := found[1].lower()) in prices:
+            raise ValueError(f"must name each model once, and has another {entry!r}")
+        prices[name] = Price.of(numbers)
+    return prices
+
+
 class Prices:
     """The prices of models by name."""
 
-    def __init__(self) -> None:
-        self._by_name = _table()
+    def __init__(self, given: Mapping[str, Price] | None = None) -> None:
+        """given: what overrides and extends the table, by model in small letters."""
+        self._by_name = {**_table(), **(given or {})}
 
     def of(self, model: str) -> Price | None:
-        """The price of a model as a client or a response names it; None: the table does not have it.
+        """The price of a model as a client or a response names it; None: it is not known.
 
-        A known provider before it and a date at its end are left out.
+        A known provider before it and a date at its end are left out, unless it has a price with them.
         """
+        if price := self._by_name.get(model.lower()):
+            return price
         *before, name = model.lower().split("/")
         if not all(part in _PROVIDERS for part in before):
             return None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from werkzeug.serving import make_server
 
+from core.prices import Prices, read_prices
 from reference_agent.api import Server, create_app
 from reference_agent.model import TOKEN_BUDGET, Llm
 from reference_agent.services import services
@@ -47,6 +48,8 @@ variables of the environment, each of which may be unset:
   LLM_API_KEY              the model's key
   LLM_BASE_URL             its OpenAI-compatible endpoint; default: OpenAI's
   LLM_TOKEN_BUDGET         tokens of a conversation after which the agent stops; default: 1000000, 0: never
+  MODEL_PRICES             what models cost, before the table of core/prices.py: MODEL=INPUT/OUTPUT or
+                           MODEL=INPUT/OUTPUT/CACHED, with commas, in US dollars per million tokens
 """
 
 
@@ -64,7 +67,11 @@ def main() -> None:
     budget = os.environ.get("LLM_TOKEN_BUDGET") or str(TOKEN_BUDGET)
     if not (budget.isascii() and budget.isdigit()):
         parser.error("LLM_TOKEN_BUDGET should be a number of tokens")
-    llm = Llm(model, url, model_key, budget=int(budget))
+    try:
+        prices = Prices(read_prices(os.environ.get("MODEL_PRICES", "")))
+    except ValueError as error:
+        parser.error(f"MODEL_PRICES {error}")
+    llm = Llm(model, url, model_key, budget=int(budget), prices=prices)
     folder = Path(os.environ.get("OH_CONVERSATIONS_PATH") or ".agent-server/conversations").absolute()
     webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
     app = create_app(Server(key, folder, webhooks, llm, secret))

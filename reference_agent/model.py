@@ -30,6 +30,9 @@ from reference_agent.mind import Response, Tell
 #: tokens of one conversation after which the agent stops, unless LLM_TOKEN_BUDGET says otherwise
 TOKEN_BUDGET = 1_000_000
 
+#: what models cost where MODEL_PRICES says nothing
+_PRICES = Prices()
+
 
 @dataclass(frozen=True)
 class Llm:
@@ -40,6 +43,7 @@ class Llm:
     api_key: str = field(default="", repr=False)
     context_window: int = 0  #: tokens, as clients are told; 0: unknown
     budget: int = TOKEN_BUDGET  #: most tokens of a conversation; 0: no limit
+    prices: Prices = field(default=_PRICES, repr=False)
 
     def with_given(self, given: dict[str, Any]) -> "Llm":
         """This model, with what a start request says of it. A key goes only to the endpoint that it was given for."""
@@ -314,8 +318,6 @@ def _line(error: Any, hidden: str = "") -> str:
     return (beginning(text, 500) or type(error).__name__).encode(errors="replace").decode()
 
 
-_PRICES = Prices()
-
 #: characters of a token, roughly: where an endpoint counts none, and before it has counted
 CHARACTERS_PER_TOKEN = 4
 
@@ -445,15 +447,15 @@ def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: 
     usage |= {"model": llm.model, "context_window": llm.context_window, "per_turn_token": prompt + completion}
     return {
         "model_name": llm.model,
-        "accumulated_cost": (stats["accumulated_cost"] if stats else 0.0) + _dollars(llm.model, new),
+        "accumulated_cost": (stats["accumulated_cost"] if stats else 0.0) + _dollars(llm, new),
         "max_budget_per_task": None,
         "accumulated_token_usage": {**usage, "response_id": response_id},
     }
 
 
-def _dollars(model: str, new: dict[str, int]) -> float:
-    """The cost of a response by the table of prices; 0 for a model that it does not name: the wire has no "unknown"."""
-    if (price := _PRICES.of(model)) is None:
+def _dollars(llm: Llm, new: dict[str, int]) -> float:
+    """The cost of a response by the model's prices; 0 for a model that has none: the wire has no "unknown"."""
+    if (price := llm.prices.of(llm.model)) is None:
         return 0.0
     cached = min(new["cache_read_tokens"], new["prompt_tokens"])
     return price.nanos(Used(new["prompt_tokens"] - cached, new["completion_tokens"], cached)) / 1e9

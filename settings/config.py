@@ -14,6 +14,7 @@ from environs import Env
 
 from core.bounds import Bounds, Durability, Limits
 from core.origins import host_pattern, is_loopback, origin
+from core.prices import read_prices
 from settings import (
     ConfigError,
     check_bounds,
@@ -201,6 +202,11 @@ class Config(KeepingSettings, ApprovalSettings):
         90.0, "Seconds after which a client that answers no ping, or takes no bytes, is dropped.", least=0.2, most=7200
     )
     sandbox_specs: str = _setting("", "TOML file of the sandbox specs; unset: the bundled `specs.toml`.")
+    model_prices: str = _setting(
+        "",
+        "What models cost, with commas: `MODEL=INPUT/OUTPUT` or `MODEL=INPUT/OUTPUT/CACHED`, in US dollars per million "
+        "tokens, such as `qwen3:32b=0/0, mine=0.5/1.5/0.05`. Overrides and extends the table of the bundled agent.",
+    )
     sandbox_dir: str = _setting("", "Folder of the sandboxes of this host; unset: `sandboxes` in DATA_DIR.")
     max_sandboxes: int = _setting(20, "Most sandboxes that run or start, on all hosts.", least=1, most=10_000)
     sandbox_overflow: str = _setting(
@@ -377,6 +383,10 @@ class Config(KeepingSettings, ApprovalSettings):
         check_each("ALLOWED_ORIGINS", self.allowed_origins, origin, "origins such as https://app.example.org")
         check_each("TRUSTED_PROXIES", self.trusted_proxies, ip_network, "addresses or networks such as 10.0.0.0/8")
         read_users("SANDBOX_USERS", self.sandbox_users)
+        try:
+            read_prices(self.model_prices)
+        except ValueError as error:
+            raise ConfigError(f"MODEL_PRICES {error}") from None
         self.sandbox_port_range  # noqa: B018 - the property refuses a wrong one
 
     def _check_store(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.prices import Prices, Used
+from core.prices import Price, Prices, Used, read_prices
 
 PRICES = Prices()
 
@@ -28,3 +28,34 @@ def test_a_model_is_known_with_its_provider_and_with_its_date(name):
 @pytest.mark.parametrize("name", ["", "scripted", "ollama/deepseek-flash", "gpt-5.5-mine", "qwen3:32b", "openai/"])
 def test_a_model_that_the_table_does_not_name_has_no_price(name):
     assert PRICES.of(name) is None
+
+
+def test_given_prices_override_and_extend_the_table():
+    prices = Prices(read_prices("qwen3:32b=0/0, Mine = 0.5/1.5/0.05, gpt-5.5=1/2, ollama/own=3/4,"))
+    assert prices.of("qwen3:32b") == Price(0, 0, 0, 0)
+    assert prices.of("openai/mine") == Price(0.5, 1.5, cached=0.05, written=0.5)
+    assert prices.of("openai/gpt-5.5-2026-04-23") == Price(1, 2, cached=1, written=1)
+    assert prices.of("ollama/own") == Price(3, 4, cached=3, written=3)
+    assert prices.of("own") is None
+    assert prices.of("claude-sonnet-5") == PRICES.of("claude-sonnet-5")
+
+
+def test_no_text_gives_no_prices():
+    assert read_prices("") == read_prices(" , ") == {}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *["mine", "mine=", "mine=1", "=1/2", "mine=1/", "mine=-1/2", "mine=1/2/3/4", "mine=a/b", "mine=nan/1"],
+        *["a b=1/2", "mine=1000001/1", "mine=1/2=3", "mine=1e3/1", "mine=1/2/"],
+    ],
+)
+def test_an_entry_that_is_no_price_is_refused_by_its_text(entry):
+    with pytest.raises(ValueError, match=f"^must be entries .*, not {entry!r}$"):
+        read_prices(f"fine=1/2, {entry}")
+
+
+def test_a_model_has_one_price():
+    with pytest.raises(ValueError, match=r"^must name each model once, and has another 'Mine=3/4'$"):
+        read_prices("mine=1/2, Mine=3/4")

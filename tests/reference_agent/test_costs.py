@@ -2,6 +2,7 @@
 
 import pytest
 
+from core.prices import Prices, read_prices
 from reference_agent.model import Llm, counted
 
 USED = {"prompt_tokens": 1000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 400}}
@@ -22,3 +23,10 @@ def test_a_model_without_a_price_adds_nothing():
 def test_more_cached_than_was_asked_costs_no_less_than_nothing():
     used = {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 400}}
     assert counted({}, used, Llm("gpt-5.5"), "one")["accumulated_cost"] == pytest.approx(5e-6)
+
+
+def test_a_model_costs_what_the_server_has_set_and_so_does_one_that_a_start_names():
+    llm = Llm("gpt-5.5", prices=Prices(read_prices("of-my-own=1/2/0.5")))
+    own = llm.with_given({"model": "openai/of-my-own"})
+    # 600 of input, 400 of what was cached, 100 of output
+    assert counted({}, USED, own, "one")["accumulated_cost"] == pytest.approx(0.001)

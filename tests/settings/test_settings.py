@@ -289,3 +289,13 @@ def test_the_settings_load_no_client_of_s3():
     found = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
 
     assert found.stdout == "False\n"
+
+
+def test_prices_of_models_are_read_and_the_entry_that_is_none_is_named(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MODEL_PRICES", "qwen3:32b=0/0, mine=0.5/1.5/0.05")
+    assert Config.from_env().model_prices == "qwen3:32b=0/0, mine=0.5/1.5/0.05"
+
+    monkeypatch.setenv("MODEL_PRICES", "qwen3:32b=0/0, mine=cheap")
+    with pytest.raises(ConfigError, match=r"^MODEL_PRICES must be entries MODEL=INPUT/OUTPUT .*, not 'mine=cheap'$"):
+        Config.from_env()

@@ -99,7 +99,9 @@ def test_a_variable_of_the_server_reaches_what_no_response_shows_and_one_that_is
 
 def test_the_name_of_a_model_is_told_and_its_key_and_a_password_in_its_address_are_not(tmp_path):
     model = 'LLM_MODEL = "openai/named", LLM_API_KEY = "a-key", LLM_BASE_URL = "http://user:a-password@model.example"'
-    [spec] = Specs.load(written(tmp_path, one(secret_env=f"{{ {model}, OTHER = 'a-text' }}"))).all
+    [spec] = Specs.load(
+        written(tmp_path, one(secret_env=f"{{ {model}, MODEL_PRICES = 'named=1/2', OTHER = 'a-text' }}"))
+    ).all
 
     assert sorted(spec.secret_texts) == ["a-key", "a-password", "a-text"]
 
