@@ -52,8 +52,7 @@ from core.access import SettingsKeys
 from core.approvals import Links
 from core.origins import authority, host_pattern, origin
 from core.wire import API_VERSION
-from notifications.desk import Desk
-from notifications.sending import open_sender
+from notifications.sending import Desk, open_sender
 from notifications.targets import targets_of
 from settings import ConfigError, worker_processes
 from settings.config import Config
