@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from flask import Flask, request
+from flask import Flask, Response, current_app, request
+from werkzeug.exceptions import HTTPException
 
 from agents.client import http_client
 from agents.commands import Commands
@@ -13,7 +14,7 @@ from agents.decisions import ExpiryDriver
 from agents.forwarding import Forwarding
 from blueprints import current_store
 from blueprints.agent_verbs import agent_verbs
-from blueprints.api import Api, UnicodeRequest
+from blueprints.api import Api, InvalidInput, UnicodeRequest
 from blueprints.app_conversations import app_conversations, app_folders
 from blueprints.approval_links import approval_links
 from blueprints.approval_rules import approval_rules
@@ -22,8 +23,7 @@ from blueprints.bash_socket import OpenSockets, bash_socket
 from blueprints.catalogs import catalogs
 from blueprints.client_settings import client_settings
 from blueprints.console import Files, console, docs_page
-from blueprints.conversation_list import conversation_list, list_stream
-from blueprints.conversations import conversations
+from blueprints.conversations import conversation_list, conversations, list_stream
 from blueprints.destinations import destinations
 from blueprints.errors import register_errors
 from blueprints.events import app_events, events, stream
@@ -38,8 +38,7 @@ from blueprints.notifications import notifications
 from blueprints.once import register_once
 from blueprints.openai import openai
 from blueprints.operations import operations
-from blueprints.paths import lead_browsers, lead_from_slashes
-from blueprints.posture import Posture, TrustedProxies, register_headers
+from blueprints.posture import Posture, TrustedProxies, admit, register_headers
 from blueprints.profiles import agent_profiles, profiles
 from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
@@ -53,13 +52,12 @@ from core.access import SettingsKeys
 from core.approvals import Links
 from core.origins import authority, host_pattern, origin
 from core.wire import API_VERSION
-from notifications.desk import Desk
-from notifications.sending import open_sender
+from notifications.sending import Desk, open_sender
 from notifications.targets import targets_of
 from settings import ConfigError, worker_processes
 from settings.config import Config
 from settings.specs import Specs
-from store.access.quotas import Quota, TooManyFollowersOfKey, TooManySilentSockets
+from store.access import Quota, TooManyFollowersOfKey, TooManySilentSockets
 from store.errors import UNAVAILABLE
 from wiring import open_store_of
 
@@ -219,3 +217,58 @@ def _ensure_data_version() -> None:
     if not version.is_current and request.blueprint in _READ_DATA:
         with suppress(*UNAVAILABLE):
             version.ensure()
+
+
+def lead_browsers(app: Flask) -> None:
+    """Lead to the console, which is open to all: browsers from `/`, everyone from its path without a slash, to which
+    the page's own addresses are not relative. Goes before the guard, which would ask for a key."""
+    app.before_request(_to_console)
+
+
+def lead_from_slashes(app: Flask) -> None:
+    """Lead clients to the path without trailing slashes, with the method and the body. Source: docs/wire.md, 2.
+
+    Goes after the guard: a refused request is not redirected.
+    """
+    app.after_request(_without_slashes)
+
+
+def _to_console() -> Response | None:
+    is_led = request.path == "/console" or (request.path == "/" and _is_browser())
+    if not is_led or request.method not in ("GET", "HEAD"):
+        return None
+    # Relative: a proxy that serves this below a path may not say so. If it does, that path may come without a slash.
+    place = f"{request.root_path}/console/" if request.root_path else "console/"
+    return admit() or Response(status=302, headers={"Location": place, "Vary": "Accept"})
+
+
+def _is_browser() -> bool:
+    """Whether a request prefers a page; a program that names no type does not."""
+    return request.accept_mimetypes.best_match(["application/json", "text/html"]) == "text/html"
+
+
+def _without_slashes(response: Response) -> Response:
+    """The response, or where nothing is served there, 307 to the path without its last slashes, if that is served.
+
+    Only the id of an event may end in a slash: one that exists is served. A path that was meant as another may seem to
+    be one, and then its query is refused.
+    """
+    if response.status_code not in (404, 405, 422):
+        return response
+    path = request.path.rstrip("/")
+    if path in ("", request.path) or not _is_served(path):
+        return response
+    # One slash at the begin: after two, the name of a host would follow.
+    query = f"?{request.query_string.decode('latin-1')}" if request.query_string else ""
+    return Response(status=307, headers={"Location": f"{request.root_path}/{quote(path.lstrip('/'))}{query}"})
+
+
+def _is_served(path: str) -> bool:
+    """Whether a rule serves a path, with the method of the present request."""
+    adapter = current_app.create_url_adapter(request)
+    try:
+        return adapter is not None and bool(adapter.match(path, method=request.method))
+    except InvalidInput:  # a rule serves it, and refuses the id in it
+        return True
+    except HTTPException:
+        return False

@@ -15,7 +15,7 @@ from flask import current_app, g, request
 from werkzeug.local import LocalProxy
 
 from agents.commands import Commands
-from notifications.desk import Desk
+from notifications.sending import Desk
 from settings.specs import Specs
 from store import Store
 from store.approvals.audit import Actor

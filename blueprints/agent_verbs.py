@@ -16,20 +16,22 @@ from blueprints.client_settings import own_settings
 from blueprints.following import client_required
 from blueprints.webhooks import keep_report
 from core.wire import ConversationId
-from schemas.agent_verbs import (
+from schemas.confirmations import Success
+from schemas.conversations import (
     AgentAnswer,
     AskAgent,
+    ConversationInfo,
     LoadPlugin,
     Navigate,
     RuntimeCredentials,
     RuntimeInfo,
+    SkillsChoice,
     StartGoal,
     SwitchAcpModel,
     SwitchLlm,
     SwitchProfile,
+    with_skills,
 )
-from schemas.confirmations import Success
-from schemas.conversations import ConversationInfo, SkillsChoice, with_skills
 from store.sandboxes.sandboxes import SandboxId
 
 agent_verbs = Blueprint("Agent", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")

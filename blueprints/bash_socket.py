@@ -37,7 +37,7 @@ from blueprints.sockets import (
 from core.access import NOBODY
 from core.refused import Refused
 from core.wire import InvalidJson, event_time, now, parse_json
-from schemas.agent_verbs import BashCommand
+from schemas.conversations import BashCommand
 from schemas.errors import validation_errors
 from schemas.fields import read_said
 from store import Store

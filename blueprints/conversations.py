@@ -1,4 +1,6 @@
-"""Conversations: start, list, get, change, run and pause, fork, delete."""
+"""Conversations: start, list, get, change, run and pause, fork, delete. And two streams: the changes of
+their list, and those of the list of sandboxes. Source of the streams: docs/wire.md, 15.
+"""
 
 from typing import Any
 
@@ -23,25 +25,35 @@ from blueprints.api import (
     repeated_parameter,
 )
 from blueprints.client_settings import own_settings
-from core.wire import ConversationId, parse_json
+from blueprints.following import ended_stream, event_lines, last_event_id, streamed
+from core.wire import EXECUTION_STATUSES, ConversationId, parse_json
 from schemas.app_conversations import echo
 from schemas.confirmations import SetConfirmationPolicy, Success
 from schemas.conversations import (
+    ChangeNumber,
     ConversationFilter,
     ConversationInfo,
+    ConversationListSearch,
     ConversationPage,
     ConversationSearch,
     FinalResponse,
     ForkRequest,
+    ListedConversation,
+    ListedConversationPage,
+    ListStreamQuery,
     SetSecurityAnalyzer,
     SkillsChoice,
     StartConversationRequest,
     UpdateConversationRequest,
     UpdateSecrets,
     read_conversation_ids,
+    read_statuses,
     with_skills,
 )
 from schemas.cursors import page_id
+from schemas.sandboxes import SandboxInfo
+from store.conversations.lists import ListStream, Show
+from store.errors import Stopping
 from store.link.attempts import minted
 from store.listing import Filter
 from store.sandboxes.sandboxes import SandboxId
@@ -265,3 +277,82 @@ def fork_conversation(
 def get_conversation_agent_final_response(conversation_id: ConversationId) -> dict[str, str]:
     """Get the final response of the agent: the message that it finished with, or its last message."""
     return {"response": current_store.events.final_response(conversation_id)}
+
+
+conversation_list = Blueprint("Conversation List", __name__, url_prefix="/api/v1/conversations")
+
+_LISTED = form_of("listed", ListedConversation().dump)
+
+_STATUSES = {
+    "in": "query",
+    "name": "status",
+    "schema": {"type": "array", "items": {"type": "string", "enum": list(EXECUTION_STATUSES)}},
+    "description": "Repeat the parameter for each of several; absent: all.",
+}
+
+
+@conversation_list.get("/search")
+@needs("read")
+@conversation_list.fails()
+@conversation_list.doc(parameters=[_STATUSES])
+@conversation_list.arguments(ConversationListSearch(), location="query")
+@conversation_list.response(200, ListedConversationPage)
+def search_all_conversations(search: dict[str, Any]) -> Response:
+    """List all conversations, those that changed last first. A page may be shorter than its limit and not the last."""
+    page = {name: search.pop(name) for name in ("by", "descending", "limit", "start")}
+    sandbox_id = search.pop("sandbox_id", None)
+    group = None if sandbox_id is None else f"in-{sandbox_id}"
+    filters = Filter(group=group, statuses=tuple(repeated("status", read_statuses)), **search)
+    items, following = current_store.conversations.summaries.page(filters, _LISTED, **page)
+    return json_response(json_page(items, page_id(page["by"], page["descending"], following)) + b"\n")
+
+
+list_stream = Blueprint("List Stream", __name__, url_prefix="/api/v1")
+
+_EVENTS = (
+    "Events: `reset` (read the list again, forget what you knew) and `ready`, then `changed` with an item of the list "
+    "and `deleted` with its id; `id:` is to be sent back as Last-Event-ID"
+)
+_HEADER = {
+    "in": "header",
+    "name": "Last-Event-ID",
+    "schema": {"type": "integer", "minimum": 0},
+    "description": "Sent by a browser that connects again; last_event_id does not count then.",
+}
+
+_CONVERSATION, _SANDBOX = ListedConversation(), SandboxInfo(exclude=("session_api_key",))
+
+
+@list_stream.get("/conversations/stream")
+@needs("read", ticket=True)
+@list_stream.fails(429)
+@list_stream.doc(parameters=[_HEADER])
+@list_stream.arguments(ListStreamQuery(), location="query")
+@list_stream.response(200, {"type": "string"}, content_type="text/event-stream", description=_EVENTS)
+def stream_conversations(query: dict[str, int]) -> Response:
+    """Follow the list of all conversations; read its pages after `ready`, and nothing is missed between."""
+    return _stream(current_store.streams.conversations, _CONVERSATION.dump, **query)
+
+
+@list_stream.get("/sandboxes/stream")
+@needs("read", ticket=True)
+@list_stream.fails(429)
+@list_stream.doc(parameters=[_HEADER])
+@list_stream.arguments(ListStreamQuery(), location="query")
+@list_stream.response(200, {"type": "string"}, content_type="text/event-stream", description=_EVENTS)
+def stream_sandboxes(query: dict[str, int]) -> Response:
+    """Follow the list of sandboxes, which are shown without their keys; read its pages after `ready`."""
+    return _stream(current_store.streams.sandboxes, _without_key, **query)
+
+
+def _stream(stream: ListStream, show: Show, after: int | None = None) -> Response:
+    after = last_event_id(ChangeNumber(), after)
+    try:
+        return streamed(stream.follow(after, show), lambda sent: event_lines(sent.raw, sent.id, sent.name))
+    except Stopping:
+        return ended_stream()
+
+
+def _without_key(sandbox: Any) -> dict[str, Any]:
+    """A sandbox for all who follow, whatever the key of the one whose request reads it may see."""
+    return {**_SANDBOX.dump(sandbox), "session_api_key": None}

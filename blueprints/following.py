@@ -21,8 +21,8 @@ from marshmallow import ValidationError, fields
 from agents.forwarding import ClientGone
 from blueprints.api import InvalidInput
 from core.access import Principal, is_revocable
+from store.access import Quota
 from store.access.access_keys import AccessKeys
-from store.access.quotas import Quota
 from store.errors import UNAVAILABLE, StoreError
 
 #: seconds between two checks

@@ -7,7 +7,7 @@ from typing import Any
 
 from blueprints import current_desk
 from blueprints.api import Blueprint, needs
-from notifications.desk import Outcome
+from notifications.sending import Outcome
 from schemas.notifications import NotificationOutcome, Notifications, NotificationTest
 
 notifications = Blueprint("Notifications", __name__, url_prefix="/api/v1")

@@ -23,7 +23,7 @@ from limits.storage import Storage
 from werkzeug.exceptions import TooManyRequests
 
 from core.access import NOBODY, Principal
-from store.access.quotas import Counters
+from store.access import Counters
 from store.errors import UNAVAILABLE
 
 #: the value of a setting without a limit

@@ -58,7 +58,7 @@ from schemas.errors import validation_errors
 from schemas.events import Follow, InboundMessage
 from schemas.fields import read_said
 from store import Store
-from store.access.quotas import TooManyFollowersOfKey, TooManySilentSockets
+from store.access import TooManyFollowersOfKey, TooManySilentSockets
 from store.errors import (
     FULL,
     REDIS_FULL,

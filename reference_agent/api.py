@@ -23,12 +23,10 @@ from reference_agent.commands import Commands
 from reference_agent.conversation import Conversation
 from reference_agent.decisions import Stale, read_decisions
 from reference_agent.events import Event, now
-from reference_agent.hidden import Hidden
-from reference_agent.log import MOST_RESPONSES, DiskError, Journal, Log
+from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
 from reference_agent.mind import Mind, Rule
 from reference_agent.model import NO_LLM, Llm, Model, Seal
 from reference_agent.tools import Files, Terminal
-from reference_agent.webhooks import Webhooks
 
 #: most events of a page, and bytes of JSON after which a page ends early: the server reads 8 MiB at most
 MOST_ITEMS, PAGE_BYTES = 100, 1 << 20

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from core.masking import Mask, Masked
 from reference_agent.events import now
-from reference_agent.hidden import Hidden
+from reference_agent.log import Hidden
 
 #: commands that run at once, that are remembered, and characters of the output of each that are kept
 MOST_RUNNING, MOST_COMMANDS, MOST_KEPT = 8, 64, 1 << 20

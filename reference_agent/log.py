@@ -10,20 +10,109 @@ Cost: an fsync per step, measured at 0.2 ms on a local SSD; a command takes two 
 
 import json
 import os
+import queue
 import shutil
-from collections.abc import Collection
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import httpx
+
 from core.cuts import beginning
 from core.masking import Mask
-from core.redaction import without_secrets_of
+from core.redaction import credentials_in, without_secrets_of
 from reference_agent import events
 from reference_agent.events import Event
-from reference_agent.hidden import Hidden
-from reference_agent.webhooks import Webhooks
+
+
+class Webhooks:
+    """Posts events and changes in order, and retries each until the webhook takes it.
+
+    Limitation: the queue is in memory. A server whose agent was killed reads the rest from GET …/events/search.
+    """
+
+    def __init__(self, base_url: str, headers: dict[str, str]) -> None:
+        self._waiting: queue.Queue[tuple[str, Any, bool]] = queue.Queue()
+        self._base_url = base_url
+        self._client = httpx.Client(headers=headers, timeout=30, trust_env=False)
+        if base_url:
+            threading.Thread(target=self._send, daemon=True).start()
+
+    def put(self, path: str, body: Any, *, is_kept: bool = True) -> None:
+        """Post a body. is_kept: False for what is worth nothing later, which is posted once."""
+        if self._base_url:
+            self._waiting.put((path, body, is_kept))
+
+    def flush(self, seconds: float) -> None:
+        """Wait until the webhook has taken everything, at most so many seconds."""
+        deadline = time.monotonic() + seconds
+        while self._waiting.unfinished_tasks and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def _send(self) -> None:
+        while True:
+            path, body, is_kept = self._waiting.get()
+            pause = 0.1
+            while not self._is_taken(path, body) and is_kept:
+                time.sleep(pause)
+                pause = min(2 * pause, 5.0)
+            self._waiting.task_done()
+
+    def _is_taken(self, path: str, body: Any) -> bool:
+        """True if the webhook took the body, or refused it for good: then it is not posted again."""
+        try:
+            response = self._client.post(self._base_url + path, json=body)
+        except httpx.HTTPError as error:
+            print(f"webhook: {error}", file=sys.stderr)
+            return False
+        if not response.is_success:
+            print(f"webhook: {path} {response.status_code} {beginning(response.text, 300)}", file=sys.stderr)
+        return response.status_code < 500 and response.status_code not in (408, 429)
+
+
+class Hidden:
+    """What this agent server shows nobody: the secrets of all its conversations, and credentials among its variables.
+
+    The conversations share files and processes, so a command in one may print a secret of another. Any thread may use
+    it. The values are in memory alone, each as long as its conversation.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: dict[str, set[str]] = {}
+        self._mask = Mask(credentials_in(os.environ))
+
+    @property
+    def mask(self) -> Mask:
+        """The mask of all present values."""
+        return self._mask
+
+    def texts(self) -> list[str]:
+        """The secrets of conversations."""
+        with self._lock:
+            return [text for texts in self._of.values() for text in texts]
+
+    def add(self, conversation_id: str, secrets: Iterable[str]) -> None:
+        """Hide secrets of a conversation from now on."""
+        with self._lock:
+            self._set(conversation_id, {*self._of.get(conversation_id, ()), *secrets})
+
+    def drop(self, conversation_id: str) -> None:
+        """Forget the secrets of a conversation that is deleted."""
+        with self._lock:
+            self._set(conversation_id, set())
+
+    def _set(self, conversation_id: str, secrets: set[str]) -> None:
+        self._of.pop(conversation_id, None)
+        if secrets:
+            self._of[conversation_id] = secrets
+        texts = [text for texts in self._of.values() for text in texts]
+        self._mask = Mask([*texts, *credentials_in(os.environ)])
 
 
 class DiskError(Exception):

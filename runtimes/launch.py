@@ -27,10 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from runtimes import RuntimeFailure, tree
-from runtimes.cgroup import Cgroup, own
+from runtimes.cgroup import CHUNK, PAUSED, Cgroup, copy, own
 from runtimes.ends import OrphanWatch, kill_all_below, own_mark, reap
 from runtimes.folder import opened_below
-from runtimes.freezer import CHUNK, PAUSED, copy
 from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NONE, kernel
 from runtimes.isolation.entrance import Confinement, Entrance, entrance
 

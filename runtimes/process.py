@@ -58,10 +58,9 @@ from runtimes import (
     tree,
 )
 from runtimes.archive import fill
-from runtimes.cgroup import Cgroup
+from runtimes.cgroup import Cgroup, Freezer, printed
 from runtimes.ends import END_TIMEOUT, UNSHOWN, mark_for, settle, supervise
 from runtimes.folder import failing, lock_of, locked, remove, used
-from runtimes.freezer import Freezer, printed
 from runtimes.isolation.users import USERS
 from runtimes.launch import ENDING, HANDLE, read, write
 from runtimes.shadow import Shadow, forget, held

@@ -26,9 +26,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runtimes import Handle, Launch, RuntimeFailure, cgroup, filled, tree
+from runtimes.cgroup import PAUSED
 from runtimes.ends import END_TIMEOUT
 from runtimes.folder import make_below, remove
-from runtimes.freezer import PAUSED
 from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NAMED, NONE, Abilities, Isolation, decided, view, why_shared
 from runtimes.isolation.abilities import abilities
 from runtimes.isolation.entrance import Confinement

@@ -11,8 +11,8 @@ from schemas.confirmations import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SentMessage, SortOrder, text_filter
-from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, StrictBoolean, Text, Title, refusal
-from schemas.sandboxes import SANDBOX_ID, SHOWS_KEYS, STATUSES, is_sandbox_id, running
+from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, StrictBoolean, Text, Title
+from schemas.sandboxes import SHOWS_KEYS, STATUSES, SandboxName, running
 
 _PROVIDERS = ("github", "gitlab", "bitbucket", "bitbucket_data_center", "forgejo", "azure_devops", "enterprise_sso")
 _TRIGGERS = (
@@ -45,19 +45,6 @@ _NULLABLE = {"type": ["string", "null"]}
 def bare(identity: str | None) -> str | None:
     """An id in the form of the app-server wire: 32 digits, no dashes."""
     return UUID(identity).hex if identity else None
-
-
-class SandboxName(Text):
-    """The id of a sandbox."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(metadata={"pattern": SANDBOX_ID, **kwargs.pop("metadata", {})}, **kwargs)
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
-        name = super()._deserialize(value, *args, **kwargs)
-        if not is_sandbox_id(name):
-            raise refusal("Input should be the id of a sandbox", "value_error")
-        return name
 
 
 class TitleOfStart(Text):

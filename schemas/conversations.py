@@ -1,4 +1,5 @@
-"""Conversations: the requests that start and change one, and its state."""
+"""Conversations: the requests that start and change one, and those for its agent; its state, what its agent server
+reports of it, and the list of all."""
 
 import json
 from typing import Any
@@ -10,7 +11,16 @@ from core.cuts import beginning
 from core.masking import LEAST
 from core.redaction import REDACTED as REDACTED
 from core.redaction import redacted
-from core.wire import EXECUTION_STATUSES, UNASKED, acts_unasked
+from core.wire import (
+    EXECUTION_STATUSES,
+    MOST_AGENT_BYTES,
+    MOST_REPORTED_BYTES,
+    MOST_TITLE,
+    REPORTED_MEMBERS,
+    UNASKED,
+    acts_unasked,
+    are_capabilities,
+)
 from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import MOST_IDS, SendMessageRequest
@@ -18,14 +28,18 @@ from schemas.fields import (
     BaseSchema,
     Choice,
     Id,
+    Instant,
     StrictBoolean,
     StrictInteger,
     Text,
     Title,
+    WholeNumber,
     canonical_id,
     checked_text,
     refusal,
 )
+from schemas.inbox import TagFilter
+from schemas.sandboxes import SandboxName
 
 #: characters of a secret's name, and bytes of one secret
 MOST_SECRET_NAME, MOST_SECRET_BYTES = 128, 64 * 1024
@@ -314,3 +328,187 @@ def read_conversation_ids(ids: list[str]) -> list[str]:
     if faults:
         raise ValidationError(faults)
     return found
+
+
+_NULLABLE = {"type": ["string", "null"]}
+
+
+class ConversationListSearch(OrderedSearch):
+    """The filters of conversations, all of which must pass, beside `status`; an order and a page."""
+
+    order = ListingOrder("CREATED_AT", "UPDATED_AT", "TITLE", default="UPDATED_AT_DESC")
+    title = Text(data_key="text", most=MOST_TITLE, metadata={"description": "A part of the title, whatever its case."})
+    tag = TagFilter(most=512, metadata={"description": "A tag: `NAME` or `NAME=VALUE`."})
+    sandbox_id = SandboxName()
+    updated_since = Instant(data_key="updated__gte")
+    updated_until = Instant(data_key="updated__lt")
+
+
+class ListedConversation(BaseSchema):
+    """What a list shows of a conversation."""
+
+    id = fields.String(required=True, metadata={"format": "uuid"})
+    title = fields.String(required=True, allow_none=True)
+    execution_status = fields.String(required=True, metadata={"enum": list(EXECUTION_STATUSES)})
+    pending = fields.Integer(required=True, metadata={"description": "The number of its pending actions."})
+    events = fields.Function(lambda state: int(state["seq"]), metadata={"type": "integer", "minimum": 0})
+    tags = fields.Dict(required=True)
+    sandbox_id = fields.Function(
+        lambda state: state["sandbox_id"] or None,
+        metadata={**_NULLABLE, "description": "Null: it is detached. Its status is that of the list of sandboxes."},
+    )
+    parent_conversation_id = fields.Function(
+        lambda state: state["app"]["parent_conversation_id"], metadata={**_NULLABLE, "format": "uuid"}
+    )
+    llm_model = fields.Function(lambda state: state["app"]["llm_model"], metadata=_NULLABLE)
+    created_at = fields.String(required=True, metadata={"format": "date-time"})
+    updated_at = fields.String(required=True, metadata={"format": "date-time"})
+
+
+class ListedConversationPage(BaseSchema):
+    items = fields.List(fields.Nested(ListedConversation), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+def read_statuses(statuses: list[str]) -> list[str]:
+    """The statuses of a search, each once. Raises ValidationError, with the index of each that is none."""
+    choice, faults = Choice(*EXECUTION_STATUSES), {}
+    for index, one in enumerate(statuses):
+        try:
+            choice.deserialize(one)
+        except ValidationError as fault:
+            faults[index] = fault.messages
+    if faults:
+        raise ValidationError(faults)
+    return list(dict.fromkeys(statuses))
+
+
+class ChangeNumber(WholeNumber):
+    """The number of a change, as the events of a list's stream bear it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(least=0, most=10**16 - 1, **kwargs)
+
+
+class ListStreamQuery(BaseSchema):
+    """Where a stream begins."""
+
+    after = ChangeNumber(
+        data_key="last_event_id",
+        metadata={"description": "Send the changes after this one, as Last-Event-ID does; absent: from now on."},
+    )
+
+
+class AskAgent(BaseSchema):
+    question = Text(required=True)
+
+
+class AgentAnswer(BaseSchema):
+    response = fields.String(required=True)
+
+
+class StartGoal(BaseSchema):
+    objective = Text(required=True, metadata={"description": "What the agent shall reach."})
+    max_iterations = StrictInteger(least=1, load_default=10)
+
+
+class Navigate(BaseSchema):
+    event_id = Text(
+        load_default=None, allow_none=True, metadata={"description": "The new head of the log; null: before all."}
+    )
+
+
+class LoadPlugin(BaseSchema):
+    plugin_ref = Text(required=True)
+
+
+class SwitchLlm(BaseSchema):
+    llm = fields.Dict(
+        keys=fields.String(), required=True, metadata={"description": "With its key: it is stored nowhere here."}
+    )
+
+
+class SwitchAcpModel(BaseSchema):
+    model = Text(required=True)
+
+
+class SwitchProfile(BaseSchema):
+    profile_name = Text(required=True)
+
+
+class RuntimeFailure(BaseSchema):
+    code = fields.String(required=True)
+    message = fields.String(required=True)
+
+
+class RuntimeInfo(BaseSchema):
+    """Whether the sandbox of a conversation runs. Source: the agent-server wire."""
+
+    runtime_status = fields.String(
+        required=True, metadata={"enum": ["available", "starting", "missing", "ownership_lost", "error"]}
+    )
+    can_resume = fields.Boolean(required=True)
+    runtime_error = fields.Nested(RuntimeFailure, required=True, allow_none=True)
+
+
+class RuntimeCredentials(BaseSchema):
+    session_api_key = fields.String(required=True, metadata={"description": "The session key of the sandbox."})
+
+
+class BashCommand(BaseSchema):
+    """A command that a client sends over a socket."""
+
+    command = Text(required=True, least=1, most=100_000)
+    cwd = Text(most=4096, allow_none=True, load_default=None)
+    timeout = StrictInteger(least=1, most=86_400, load_default=300)
+
+
+#: members that hold descriptions of values and no values: what looks like a secret there is the name of a parameter
+_DESCRIPTIONS = ("client_tools", "tool_module_qualnames")
+
+
+class ConversationReport(BaseSchema):
+    """The members of a ConversationInfo that are stored; the others follow from its events.
+
+    A member that is too long is left out, and named in `too_long`: a refusal would lose all others with it.
+    """
+
+    of_agents = True
+
+    id = Id(required=True)
+    parent_conversation_id = Id(allow_none=True)
+    execution_status = fields.String()
+    title = fields.String(allow_none=True)
+    tags = fields.Dict(keys=fields.String(), values=fields.String(), allow_none=True)
+    stats = fields.Dict(allow_none=True)
+    agent = Settings()
+    workspace = fields.Dict(allow_none=True)
+    persistence_dir = fields.String(allow_none=True)
+    max_iterations = fields.Integer(strict=True, allow_none=True)
+    stuck_detection = fields.Boolean(allow_none=True)
+    activated_knowledge_skills = fields.List(fields.Raw(), allow_none=True)
+    invoked_skills = fields.List(fields.Raw(), allow_none=True)
+    blocked_actions = fields.Dict(allow_none=True)
+    blocked_messages = fields.Dict(allow_none=True)
+    last_user_message_id = fields.String(allow_none=True)
+    leaf_event_id = fields.String(allow_none=True)
+    hook_config = fields.Dict(allow_none=True)
+    current_model_id = fields.String(allow_none=True)
+    available_models = fields.List(fields.Raw(), allow_none=True)
+    supports_runtime_model_switch = fields.Boolean(allow_none=True)
+    launched_agent_profile = fields.Raw(allow_none=True)
+    client_tools = fields.List(fields.Raw(), allow_none=True)
+    tool_module_qualnames = fields.Dict(allow_none=True)
+    runtime_info = fields.Dict(allow_none=True)
+    capabilities = fields.Raw(allow_none=True)
+
+    @post_load
+    def _bounded(self, told: dict[str, Any], **_: Any) -> dict[str, Any]:
+        bounds = {**dict.fromkeys((*REPORTED_MEMBERS, "tags", "stats"), MOST_REPORTED_BYTES), "agent": MOST_AGENT_BYTES}
+        too_long = [name for name, most in bounds.items() if name in told and len(json.dumps(told[name])) > most]
+        kept = {
+            name: value if name in _DESCRIPTIONS or name not in REPORTED_MEMBERS else redacted(value)
+            for name, value in told.items()
+            if name not in too_long and (name != "capabilities" or are_capabilities(value))
+        }
+        return {**kept, "too_long": too_long}

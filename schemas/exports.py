@@ -15,10 +15,9 @@ from marshmallow import ValidationError, fields
 
 from core.wire import EXECUTION_STATUSES, MOST_EVENT_BYTES, MOST_TITLE, REPORTED_MEMBERS, Event, InvalidJson, parse_json
 from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
-from schemas.conversations import ConversationInfo, Settings
+from schemas.conversations import ConversationInfo, ConversationReport, Settings
 from schemas.events import read_event
 from schemas.fields import Choice, Fault, Instant, StrictInteger, Text, read_told
-from schemas.webhooks import ConversationReport
 
 #: version 1, which no release wrote, had no digest
 FORMAT, VERSION = "agent-server-conversation", 2

@@ -246,3 +246,16 @@ def read_names(names: list[str]) -> list[str]:
     if len(names) > MOST_IDS:
         raise refusal(f"At most {MOST_IDS} ids", "too_long")
     return names
+
+
+class SandboxName(Text):
+    """The id of a sandbox."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(metadata={"pattern": SANDBOX_ID, **kwargs.pop("metadata", {})}, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        name = super()._deserialize(value, *args, **kwargs)
+        if not is_sandbox_id(name):
+            raise refusal("Input should be the id of a sandbox", "value_error")
+        return name

@@ -16,13 +16,12 @@ from store.conversations.cold import Cold, Objects
 from store.conversations.events import EventLog
 from store.conversations.lists import ListStream
 from store.conversations.masks import Masks
-from store.data_version import DataVersion
 from store.destinations import Destinations
 from store.gauges import Gauges
 from store.keys import ListingKeys, SandboxKeys
 from store.link import LinkWing
 from store.link.connection import connect, counted
-from store.link.health import Health
+from store.link.health import DataVersion, Health
 from store.link.secrets import SealCheck, Sealer
 from store.link.signals import Signals, Wakeups
 from store.listing import Listing

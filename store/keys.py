@@ -3,7 +3,7 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 
 | key                             | type       | holds                                        | bound                 |
 |---------------------------------|------------|----------------------------------------------|-----------------------|
-| data_version                    | string     | the version of all data: `data_version.py`   |                       |
+| data_version                    | string     | the version of all data: `link/health.py`    |                       |
 | seal_check                      | string     | a sealed word: `link/secrets.py`             |                       |
 | conv:{ID}                       | hash       | the conversation's state; see below          | 64 fields             |
 | conv:{ID}:log                   | list       | the events, see `frames.py`; index = seq - 1 | one per event         |
@@ -336,7 +336,7 @@ class ConversationKeys:
 #: the version of all data, and a word that a server has sealed
 DATA_VERSION, SEAL_CHECK = "data_version", "seal_check"
 
-#: of the data that this code reads and writes, see `data_version.py`
+#: of the data that this code reads and writes, see `link/health.py`
 VERSION = 1
 
 #: prefixes of fields of a conversation's hash: what only app conversations have, what an agent server has reported

@@ -36,8 +36,8 @@ from settings.data_dir import make_private, make_secret_key
 from settings.egress import NAMED
 from settings.specs import Specs
 from store import Store
-from store.data_version import DataVersion
 from store.errors import UNAVAILABLE, NewerData
+from store.link.health import DataVersion
 from supervisor.archives import Archives, Files
 from supervisor.checks import Checker
 from supervisor.deliveries import DeliveryDriver

@@ -1,11 +1,17 @@
 """Keys of access, and what one client may use."""
 
+import threading
+from collections import Counter
+from typing import Any
+
 from redis import Redis
 
+from core.refused import Kind
 from store.access.access_keys import AccessKeys, Tickets, WorkspaceSessions
 from store.access.client_settings import ClientSettings
 from store.access.idempotency import Idempotency
-from store.access.quotas import Counters
+from store.errors import StoreError
+from store.keys import rate_key
 from store.link.secrets import Sealer
 from store.scripts import Scripts
 
@@ -20,3 +26,76 @@ class AccessWing:
         self.tickets = Tickets(scripts)
         self.idempotency = Idempotency(scripts, most=most_idempotency_keys)
         self.counters = Counters(redis, scripts)
+
+
+class Quota:
+    """A bound for each holder. No Redis: a process counts its own."""
+
+    def __init__(self, most: int, error: type["QuotaExceeded"]) -> None:
+        self._most = most
+        self._error = error
+        self._lock = threading.Lock()
+        self._taken: Counter[str] = Counter()
+
+    def take(self, holder: str) -> None:
+        """Count one more of a holder, until `give_back`. Raises the quota's error."""
+        with self._lock:
+            if self._taken[holder] >= self._most:
+                raise self._error(self._most)
+            self._taken[holder] += 1
+
+    def give_back(self, holder: str) -> None:
+        """Count one less of a holder that has taken one."""
+        with self._lock:
+            self._taken[holder] -= 1
+            if self._taken[holder] <= 0:
+                del self._taken[holder]
+
+
+class QuotaExceeded(StoreError):
+    """A holder has as many open as the settings allow."""
+
+    kind = Kind.FULL
+
+    def __init__(self, most: int) -> None:
+        super().__init__(self.words.format(most=most))
+
+    words = ""
+
+
+class TooManyFollowersOfKey(QuotaExceeded):
+    """One key has as many sockets, streams and long polls here as the settings allow."""
+
+    words = "At most {most} connections with one key may follow conversations here (MAX_FOLLOWERS_PER_KEY)"
+
+
+class TooManySilentSockets(QuotaExceeded):
+    """One address has as many sockets here that have shown no key yet as the settings allow."""
+
+    words = "At most {most} sockets of one address may wait here to show their key (MAX_SILENT_SOCKETS)"
+
+
+class Counters:
+    """One counter per limit and client, which expires with its window. Redis' clock ends a window."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+        self._redis = redis
+        self._scripts = scripts
+
+    def hit(self, name: str, seconds: int, number: int) -> int:
+        """Count hits, and return the number within the window, which begins with the first. One round trip."""
+        return int(self._scripts.count_hit([rate_key(name)], [number, seconds * 1000]))
+
+    def hits(self, name: str) -> int:
+        """The number of hits within the window."""
+        stored: Any = self._redis.get(rate_key(name))
+        return int(stored or 0)
+
+    def seconds_left(self, name: str) -> float:
+        """Seconds until the window ends; 0 without a window."""
+        left: Any = self._redis.pttl(rate_key(name))
+        return float(max(left, 0) / 1000)
+
+    def forget(self, name: str) -> None:
+        """Begin a new window with the next hit."""
+        self._redis.delete(rate_key(name))

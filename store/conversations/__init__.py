@@ -1,19 +1,25 @@
 """Conversations: their state, their events, their lists and copies."""
 
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
 from redis import Redis
 
 from core.bounds import Bounds
+from core.wire import ConversationId
 from store.conversations.app_conversations import AppConversations
-from store.conversations.chats import Chats
 from store.conversations.cold import Cold
 from store.conversations.conversations import Conversations
 from store.conversations.copies import Exports, Forks
 from store.conversations.lists import ConversationList, ConversationPages
 from store.conversations.message_search import MessageSearch
 from store.conversations.queued_messages import QueuedMessages
+from store.keys import chat_root
 from store.link.secrets import Sealer
 from store.listing import Listing
-from store.log.text import MessageText
+from store.log.text import MessageText, texts
 from store.sandboxes import SandboxWing
 from store.sandboxes.start_tasks import StartTasks
 from store.scripts import Scripts
@@ -44,3 +50,49 @@ class ConversationWing(Conversations):
         self.in_sandboxes = AppConversations(self, listing, sandboxes)
         self.chats = Chats(scripts)
         self.queued_messages = QueuedMessages(scripts, start_tasks, self)
+
+
+#: seconds for which an answer is remembered
+_SECONDS = 7 * 86_400
+
+
+class Chats:
+    """Which conversation gave the last answer of a chat, for the chats of all keys.
+
+    A chat client sends all messages again with every call, and most cannot send the id of a conversation. So what was
+    said up to an answer stands for the conversation that gave it, to the key that was given it, for a week. Only the
+    first words that follow the answer take it: if a person goes back in a chat and says something else, another
+    conversation begins.
+    """
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def remember(self, owner: str, said: Sequence[Mapping[str, Any]], conversation_id: ConversationId) -> None:
+        """Note which conversation gave the last message of a chat.
+
+        owner: id of the key; "" without one. said: all messages, with `role` and `content`. One round trip.
+        """
+        self._scripts.remember_chat([chat_root(_digest(owner, said))], [conversation_id, _SECONDS * 1000])
+
+    def take(
+        self, owner: str, said: Sequence[Mapping[str, Any]], words: Sequence[Mapping[str, Any]]
+    ) -> ConversationId | None:
+        """The conversation that gave the last message of a chat, for the words that follow; None: there is none, or
+        other words have followed. It may be deleted. One round trip."""
+        found = self._scripts.take_chat([chat_root(_digest(owner, said))], [_digest(owner, words)])
+        return ConversationId(found.decode()) if found else None
+
+
+def _digest(owner: str, said: Sequence[Mapping[str, Any]]) -> str:
+    """Of a chat as one key sees it; clients may change the blanks of a text, and their instructions with every call."""
+    spoken = [
+        [one["role"], " ".join(" ".join(texts(one["content"])).split()), _images(one["content"])]
+        for one in said
+        if one["role"] in ("user", "assistant")
+    ]
+    return sha256(json.dumps([owner, *spoken]).encode()).hexdigest()
+
+
+def _images(content: Any) -> list[Any]:
+    return [part["image_urls"] for part in content if isinstance(part, dict) and "image_urls" in part]

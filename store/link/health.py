@@ -1,10 +1,11 @@
-"""The state of the Redis that we use: whether it answers, of which kind it is, whether its data survive it, and what it
-lacks of the settings that the server relies on."""
+"""The state of the Redis that we use: whether it answers, of which kind it is, whether its data survive it, what
+it lacks of the settings that the server relies on, and of which version its data are."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from redis import Redis, RedisCluster
@@ -13,7 +14,8 @@ from redis.exceptions import RedisError, ResponseError
 from core.bounds import Durability
 from core.refused import Kind
 from core.wire import Micros
-from store.errors import UNAVAILABLE, StoreError, StoreFull
+from store.errors import UNAVAILABLE, NewerData, StoreError, StoreFull
+from store.keys import DATA_VERSION, VERSION
 from store.link.connection import LazyCluster
 from store.link.durability import SYNCED, unsynced
 
@@ -184,3 +186,39 @@ def _full(info: dict[str, Any]) -> tuple[int, int] | None:
 def _text(value: Any) -> str | None:
     """redis-py reads a version such as 7.2 as a number."""
     return None if value is None else str(value)
+
+
+#: by the version that it leads to: what changes the data of the version before. Each may be repeated from its
+#: beginning, as it is after an interruption, while no other server writes
+MIGRATIONS: Mapping[int, Callable[["Redis"], None]] = MappingProxyType({})
+
+
+class DataVersion:
+    """Migrates the data to VERSION before a request reads any, and finds that a newer release has changed them.
+
+    Version 1 is what `store/keys.py` says. A store without the key is empty. The next version raises VERSION and enters
+    its migration into MIGRATIONS; tests/store/test_data_version.py shows it.
+    """
+
+    def __init__(self, redis: "Redis", probe: "Redis") -> None:
+        """probe: a client that waits so briefly that a request may ask first."""
+        self._redis = redis
+        self._probe = probe
+        self.is_current = False  #: as it was found last
+
+    def ensure(self) -> None:
+        """Migrate older data. One round trip where nothing is to be done: every process asks again all the time.
+
+        Raises NewerData, or one of UNAVAILABLE.
+        """
+        stored: Any = self._probe.get(DATA_VERSION)
+        found = int(stored or VERSION)
+        if stored is not None and found == VERSION and self.is_current:
+            return
+        self.is_current = False
+        if found > VERSION:
+            raise NewerData(found, VERSION)
+        for version in range(found + 1, VERSION + 1):
+            MIGRATIONS[version](self._redis)
+        self._redis.set(DATA_VERSION, VERSION)
+        self.is_current = True

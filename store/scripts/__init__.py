@@ -75,7 +75,7 @@ if cold then return redis.error_reply('COLD ' .. cold) end
 """
 
 #: The data may be those of a newer release by now, which this one would damage: checked where it writes, as nothing can
-#: come between. In a cluster the key is on another node, see `data_version.py`.
+#: come between. In a cluster the key is on another node, see `link/health.py`.
 _OF_THIS_VERSION = """do
   local found = redis.call('GET', '%s')
   if found and tonumber(found) > %d then return redis.error_reply('NEWERDATA ' .. found) end

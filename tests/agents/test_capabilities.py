@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.webhooks import ConversationReport
+from schemas.conversations import ConversationReport
 from tests.blueprints import API
 from tests.conftest import as_events, event, message
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from reference_agent.api import Server
-from reference_agent.webhooks import Webhooks
+from reference_agent.log import Webhooks
 from tests.agents import scripted_agent
 from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until

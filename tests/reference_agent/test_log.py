@@ -8,9 +8,8 @@ import pytest
 from reference_agent import events
 from reference_agent.api import Server
 from reference_agent.events import event
-from reference_agent.log import MOST_TOLD, DiskError, Journal, Log, moved, told
+from reference_agent.log import MOST_TOLD, DiskError, Journal, Log, Webhooks, moved, told
 from reference_agent.tools import seen
-from reference_agent.webhooks import Webhooks
 from tests.servers import wait_until
 
 START = {"id": str(uuid4()), "confirmation_policy": {"kind": "NeverConfirm"}, "initial_message": None}

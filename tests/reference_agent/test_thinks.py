@@ -11,10 +11,9 @@ import pytest
 
 from reference_agent import events
 from reference_agent.conversation import Conversation
-from reference_agent.log import Journal, Kept, Log
+from reference_agent.log import Journal, Kept, Log, Webhooks
 from reference_agent.mind import Response
 from reference_agent.tools import Files, Terminal
-from reference_agent.webhooks import Webhooks
 from tests.agents import scripted_agent
 from tests.agents.scripted_model import calls, completion, edit, finish, run, scripted_model, text
 from tests.reference_agent.program import reference_agent

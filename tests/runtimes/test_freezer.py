@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from runtimes import Launch, State, freezer
+from runtimes import Launch, State, cgroup
 from runtimes.process import ProcessRuntime
 from runtimes.tree import _CHILDREN
 from tests.runtimes.test_process import marked
@@ -43,26 +43,26 @@ def test_what_is_printed_between_two_pieces_is_copied_as_one(tmp_path, monkeypat
         read.append(os.read(file, size))
         return read[-1]
 
-    monkeypatch.setattr(freezer, "time", SimpleNamespace(sleep=wait))
-    monkeypatch.setattr(freezer, "os", SimpleNamespace(**vars(os) | {"read": counted}))
+    monkeypatch.setattr(cgroup, "time", SimpleNamespace(sleep=wait))
+    monkeypatch.setattr(cgroup, "os", SimpleNamespace(**vars(os) | {"read": counted}))
     os.write(end, b"first\n")
-    freezer.copy(output, tmp_path, 1 << 20)
+    cgroup.copy(output, tmp_path, 1 << 20)
     os.close(output)
 
     assert read == [b"first\n", b"second\nthird\n", b""]
     assert waits == [0.005, 0.005]
-    assert freezer.printed(tmp_path, 10) == "first\nsecond\nthird"
+    assert cgroup.printed(tmp_path, 10) == "first\nsecond\nthird"
 
 
 def test_a_log_takes_the_place_of_the_older_one_before_it_is_longer_than_its_bound(tmp_path):
     output, end = os.pipe()
     os.write(end, b"12345\n12345\n12345\n")
     os.close(end)
-    freezer.copy(output, tmp_path, 8)
+    cgroup.copy(output, tmp_path, 8)
     os.close(output)
 
     assert [(tmp_path / name).read_bytes() for name in ("log.1", "log")] == [b"345\n1234", b"5\n"]
-    assert freezer.printed(tmp_path, 10) == "… 1 earlier line is not shown\n345\n12345"
+    assert cgroup.printed(tmp_path, 10) == "… 1 earlier line is not shown\n345\n12345"
 
 
 def opened(runtime, handle, monkeypatch) -> int:

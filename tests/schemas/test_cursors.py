@@ -6,8 +6,7 @@ import pytest
 from marshmallow import ValidationError
 
 from schemas.app_conversations import AppConversationSearch, StartTaskSearch
-from schemas.conversation_list import ConversationListSearch
-from schemas.conversations import ConversationSearch
+from schemas.conversations import ConversationListSearch, ConversationSearch
 from schemas.cursors import page_id
 from schemas.sandboxes import SandboxSearch
 

@@ -17,8 +17,7 @@ from schemas.app_conversations import (
 )
 from schemas.audit import AuditSearch, ConversationAuditSearch
 from schemas.confirmations import ConfirmationResponse, SetConfirmationPolicy
-from schemas.conversation_list import ChangeNumber, ListStreamQuery
-from schemas.conversations import StartConversationRequest, UpdateConversationRequest
+from schemas.conversations import ChangeNumber, ListStreamQuery, StartConversationRequest, UpdateConversationRequest
 from schemas.events import Stream
 from schemas.fields import BaseSchema, Place
 from schemas.inbox import ChangeId, InboxStreamQuery, PendingActionSearch

@@ -10,10 +10,10 @@ from redis import Redis
 
 from app import create_app
 from settings.config import Config
-from store import data_version
-from store.data_version import VERSION, DataVersion
 from store.errors import NewerData
 from store.keys import DATA_VERSION
+from store.link import health
+from store.link.health import VERSION, DataVersion
 from tests.servers import PROJECT, store_server, wait_until
 
 
@@ -44,8 +44,8 @@ def renamed(monkeypatch):
         if redis.exists("old name"):  # it may have been renamed before an interruption
             redis.rename("old name", "new name")
 
-    monkeypatch.setattr(data_version, "VERSION", VERSION + 1)
-    monkeypatch.setattr(data_version, "MIGRATIONS", {VERSION + 1: rename})
+    monkeypatch.setattr(health, "VERSION", VERSION + 1)
+    monkeypatch.setattr(health, "MIGRATIONS", {VERSION + 1: rename})
     return done
 
 

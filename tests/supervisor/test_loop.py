@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
-from store.data_version import VERSION
+from store.link.health import VERSION
 from tests.servers import store_server, wait_until
 from tests.supervisor import says, supervisor
 

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from core.bounds import Limits
-from store.access.quotas import Quota, TooManyFollowersOfKey
+from store.access import Quota, TooManyFollowersOfKey
 from store.errors import TooManyConversations, TooManyStarts
 from tests.conftest import store_of
 from tests.store.conftest import forget

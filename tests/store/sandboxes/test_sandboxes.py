@@ -7,7 +7,7 @@ import pytest
 from core import wire
 from schemas.sandboxes import STATUSES
 from store.errors import NoSupervisor, SandboxNotFound, SandboxPostedTooMuch, SandboxPostsTooFast, TooManySandboxes
-from store.sandboxes.hosts import Hosts
+from store.sandboxes import Hosts
 from store.sandboxes.sandboxes import MOST_DETAIL, MOST_LOG_BYTES, SandboxId
 from tests.store.conftest import (
     fresh_sandboxes,
