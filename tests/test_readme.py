@@ -154,7 +154,7 @@ def lasting(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith('"status"') or line in ends]
 
 
-PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", PROJECT / "SECURITY.md", *(PROJECT / "docs").glob("*.md")]
+PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *(PROJECT / "docs").glob("*.md")]
 
 
 def test_every_file_that_a_page_names_exists():
