@@ -34,7 +34,7 @@ from blueprints.sockets import (
     refuse,
     text_frame,
 )
-from core.access import NOBODY
+from core.access import NOBODY, REVOKED
 from core.refused import Refused
 from core.wire import InvalidJson, event_time, now, parse_json
 from schemas.conversations import BashCommand
@@ -57,8 +57,6 @@ _POLL, _SLOWEST_POLL = 0.1, 1.0
 
 #: seconds for which a command is followed beyond its own timeout
 _GRACE = 60.0
-
-_REVOKED = "The key was revoked or has expired"
 
 #: what a command can be refused with
 _REFUSALS: tuple[type[Exception], ...] = (Refused, NotReachable, AgentUnreachable, *UNAVAILABLE)
@@ -86,7 +84,7 @@ def follow_commands() -> Response:
         if not g.principal.may("approve"):
             socket.close(REFUSED, "Commands need a key with the scope approve")
             return TakenOver()
-        ends = guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, _REVOKED))
+        ends = guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED))
         with current_app.extensions["bash_sockets"].holding(socket), ends:
             Terminal(store, current_app.extensions["forwarding"], g.principal.owner, socket).serve(resends=resends)
     except SocketClosed:

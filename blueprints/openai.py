@@ -28,6 +28,7 @@ from blueprints import current_commands, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs
 from blueprints.errors import code_of
 from blueprints.following import client_required, event_lines, streamed
+from core.access import REVOKED
 from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import ConversationId, Seq
@@ -298,7 +299,7 @@ def _waited(turn: Turn) -> list[Piece]:
             except UNAVAILABLE:
                 turn.pause()
             if turn.closed:
-                raise Unauthorized("The key was revoked or has expired")
+                raise Unauthorized(REVOKED)
             require_client()
         if turn.failure:
             raise turn.failure

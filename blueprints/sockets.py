@@ -50,7 +50,7 @@ from blueprints.api import InvalidInput, needs, refuse_unknown
 from blueprints.guard import Guard
 from blueprints.rates import count_failure
 from blueprints.request_log import note, request_id
-from core.access import NOBODY, Principal
+from core.access import NOBODY, REVOKED, Principal
 from core.pauses import take_turns
 from core.wire import ConversationId, InvalidJson, Micros, Seq, event_time, micros, now, parse_json
 from schemas.conversations import ConversationInfo, with_skills
@@ -280,8 +280,6 @@ REFUSED, INTERNAL_ERROR, TRY_AGAIN, UNAUTHORIZED = 1008, 1011, 1013, 4001
 #: seconds in which the first frame must come that shows a key, and the most bytes that it may have
 AUTH_SECONDS, AUTH_BYTES = 10.0, 4096
 
-_REVOKED = "The key was revoked or has expired"
-
 #: the close code for each error that ends a follower
 CLOSE_CODES: dict[type[StoreError], int] = {
     ConversationNotFound: 4004,
@@ -316,7 +314,7 @@ def follow_events(conversation_id: ConversationId) -> Response:
     try:
         if g.principal is NOBODY:
             g.principal = first_frame(socket, guard)
-        with guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, _REVOKED)):
+        with guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED)):
             Session(current_commands.of(current_actor()), g.principal, conversation_id, socket, **cursor).serve()
     except SocketClosed:
         pass

@@ -47,7 +47,7 @@ from blueprints.sockets import (
     first_frame,
     refuse,
 )
-from core.access import NOBODY
+from core.access import NOBODY, REVOKED
 from core.refused import Refused
 from core.wire import ConversationId, InvalidJson
 from schemas.fields import read_said
@@ -71,7 +71,7 @@ IDLE, LONGEST = 15 * 60.0, 8 * 3600.0
 #: seconds between two looks at these bounds, and between two notes that the sandbox is in use
 _POLL, _USE = 1.0, 10.0
 
-_ENDED, _REVOKED = 1000, "The key was revoked or has expired"
+_ENDED = 1000
 
 #: what a terminal may be refused with
 _REFUSALS: tuple[type[Exception], ...] = (Refused, NotReachable, AgentUnreachable)
@@ -102,7 +102,7 @@ def open_terminal(conversation_id: ConversationId) -> Response:
         if not (g.principal.may("write") and g.principal.may("approve")):
             socket.close(REFUSED, NEEDS_BOTH)
             return TakenOver()
-        ends = guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, _REVOKED))
+        ends = guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED))
         with current_app.extensions["bash_sockets"].holding(socket), ends:
             Session(store, current_app.extensions["forwarding"], conversation_id, current_actor(), socket).serve(size)
     except SocketClosed:

@@ -13,6 +13,9 @@ SCOPES = ("read", "write", "approve", "admin")
 
 Scope = Literal["read", "write", "approve", "admin"]
 
+#: what a client is told whose key has ended while something that it opened goes on
+REVOKED = "The key was revoked or has expired"
+
 _INCLUDED: dict[str, tuple[str, ...]] = {
     "read": ("read",),
     "write": ("read", "write"),

@@ -81,6 +81,8 @@ class Terminal:
             words = ["/bin/sh", "-c", _SCRIPT, os.ttyname(slave), shutil.which("bash") or "/bin/sh"]
             env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
             env.setdefault("HOME", str(Path.cwd()))
+            # The home is the folder of the work: what is typed would be one of its changes.
+            env |= {"HISTFILE": "", "LESSHISTFILE": "-"}
             env.setdefault("PS1", "\\w $ " if words[-1].endswith("bash") else "$ ")
             self._shell = subprocess.Popen(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         except BaseException:

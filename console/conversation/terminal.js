@@ -43,6 +43,14 @@ function create(name, ...others) {
 /** Dark in both looks of the page: programs choose their colours for that. */
 const COLOURS = { background: "#16181d", foreground: "#e4e6eb", cursor: "#e4e6eb", selectionBackground: "#4a5f8a" };
 
+/** The way out for a keyboard, as Tab belongs to the shell: F6 goes on to what comes after the terminal. */
+function leave(event) {
+  if (event.key !== "F6" || event.type !== "keydown") return true;
+  event.preventDefault();
+  document.querySelector(".composer textarea")?.focus();
+  return false;
+}
+
 /** A screen in an element, and what ends it. */
 function screenIn(place) {
   const screen = new Screen({ scrollback: MOST_LINES, fontSize: 13, fontFamily: "ui-monospace, monospace", theme: COLOURS });
@@ -50,6 +58,7 @@ function screenIn(place) {
   screen.loadAddon(fit);
   document.createElement = create;
   screen.open(place);
+  screen.attachCustomKeyEventHandler(leave);
   const dispose = () => {
     screen.dispose();
     delete document.createElement;
@@ -129,7 +138,7 @@ export default function Terminal({ id }) {
   const hasEnded = state && state !== "open";
   return html`<section class="beside shell" aria-label="Terminal" data-testid="terminal-panel" data-state=${hasEnded ? "ended" : state || "opening"}>
     <header><strong>Terminal</strong>
-      <span class="muted">Runs in the sandbox without asking. Opening it is in the audit; what you type is not.</span></header>
+      <span class="muted">Runs in the sandbox without asking. Opening it is in the audit; what you type is not. <kbd>F6</kbd> leaves it.</span></header>
     <div class="screen" ref=${place} data-testid="terminal"></div>
     ${hasEnded && html`<p class="end" role="status"><span data-testid="terminal-end">${state}</span>
       <button type="button" class="quiet" data-testid="terminal-again" onClick=${() => setNumber(number + 1)}>Open again</button></p>`}

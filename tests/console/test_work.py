@@ -3,6 +3,7 @@
 from uuid import UUID
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from tests.servers import wait_until
 
@@ -161,6 +162,8 @@ def test_a_terminal_runs_what_is_typed_and_the_audit_has_its_beginning_and_its_e
     typed = browser.driver.find_element("css selector", ".xterm-helper-textarea")
     typed.send_keys("printf '\\033[38;2;255;100;0m<b>%s\\033[0m\\n' shown-$((6*7))\n")
     browser.says("<b>shown-42", "terminal")
+    typed.send_keys(Keys.TAB, Keys.F6)
+    assert browser.driver.switch_to.active_element == browser.driver.find_element("css selector", ".composer textarea")
     browser.find("terminal-button").click()
 
     def audited() -> list[str]:

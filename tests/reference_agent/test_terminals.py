@@ -87,6 +87,14 @@ def test_the_end_of_the_shell_ends_the_connection(opened):
         pass
 
 
+def test_what_is_typed_is_written_into_no_file(opened):
+    terminal = opened()
+    terminal.reads(b"101 Switching Protocols")
+
+    terminal.types("echo history-in-[$HISTFILE][$LESSHISTFILE]\r")
+    terminal.reads(rb"history-in-\[\]\[-\]")
+
+
 def test_a_plain_request_for_a_terminal_is_told_what_is_missing(agent):
     response = agent.client.get("/api/terminal")
 
