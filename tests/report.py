@@ -9,6 +9,7 @@ printed, and cannot fail the run; past its date it can again.
 """
 
 import datetime
+import functools
 import tomllib
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -29,6 +30,9 @@ GROUPS = {
     "interop": "run the published OpenHands SDK and agent server",
 }
 
+#: the groups whose tests are in files of any kind, so that their runs collect all of them
+EVERYWHERE = (QUICK, "stores")
+
 UNSTEADY = Path(__file__).with_name("unsteady.toml")
 MOST_UNSTEADY, MOST_DAYS = 10, 30
 
@@ -38,6 +42,11 @@ _left_out: Counter[str] = Counter()
 
 def group_of(item: pytest.Item) -> str:
     return next((mark.name for mark in item.iter_markers() if mark.name in GROUPS), QUICK)
+
+
+def _is_found(item: pytest.Item) -> bool:
+    """Whether a run of its group collects a test."""
+    return group_of(item) in EVERYWHERE or may_hold(item.path, group_of(item))
 
 
 def unsteady(text: str, today: datetime.date) -> dict[str, str]:
@@ -68,6 +77,21 @@ def pytest_configure(config):
         config.pluginmanager.register(Report(config))
 
 
+@functools.cache
+def may_hold(path: Path, group: str) -> bool:
+    """Whether a test file can hold a test of a group: it, or a conftest.py above it, names the mark."""
+    above = [folder / "conftest.py" for folder in path.parents if folder.is_relative_to(UNSTEADY.parent)]
+    return any(f"mark.{group}(" in file.read_text() for file in (path, *above) if file.exists())
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Pass over files that hold no test of the group: to load them all takes longer than some groups."""
+    group = config.getoption("--group")
+    if group in (None, *EVERYWHERE) or not collection_path.name.startswith("test_"):
+        return None
+    return None if collection_path.is_dir() or may_hold(collection_path, group) else True
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     silent = sorted(
@@ -75,8 +99,14 @@ def pytest_collection_modifyitems(config, items):
     )
     if silent:
         raise pytest.UsageError(f"a mark of a group says why: {', '.join(silent)}")
-    if wanted := config.getoption("--group"):
+    wanted = config.getoption("--group")
+    if wanted in (None, QUICK):
+        hidden = {item.nodeid for item in items if not _is_found(item)}
+        if hidden:
+            raise pytest.UsageError(f"a mark of a group stands in the file, or a conftest.py above it: {hidden}")
+    if wanted == QUICK:
         _left_out.update(group_of(item) for item in items if group_of(item) != wanted)
+    if wanted:
         items[:] = [item for item in items if group_of(item) == wanted]
     may_fail = unsteady(UNSTEADY.read_text(), datetime.date.today())
     for item in items:

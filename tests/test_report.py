@@ -54,3 +54,8 @@ def test_a_group_is_told_by_its_numbers_its_skips_and_its_failures(tmp_path):
 
 def test_a_group_that_was_cut_off_has_failed(tmp_path):
     assert groups.outcome(tmp_path / "missing.xml", status=2) == ("ran no test", ["the run ended with status 2"])
+
+
+def test_a_file_is_passed_over_where_neither_it_nor_a_conftest_above_it_names_the_mark():
+    assert report.may_hold(report.UNSTEADY.parent / "console" / "test_inbox.py", "browser")
+    assert not report.may_hold(report.UNSTEADY.parent / "core" / "test_prices.py", "browser")
