@@ -286,10 +286,18 @@ def _event(item: Any) -> Event | None:
 def _detail(body: bytes) -> str:
     """The `detail` of an error response, or its text, as one short line."""
     try:
-        text = str(_object(body)["detail"])
+        text = said_by(_object(body)["detail"])
     except (AgentUnreachable, KeyError):
-        text = body.decode(errors="replace")
+        text = ""
+    text = text or body.decode(errors="replace")
     return beginning(one_line(beginning(text, 4 * _DETAIL)), _DETAIL)
+
+
+def said_by(detail: Any) -> str:
+    """The sentences of a `detail`, which is one text, or of a 422 a list of faults; none of another shape."""
+    faults = detail if isinstance(detail, list) else [{"msg": detail}]
+    said = [fault.get("msg") for fault in faults if isinstance(fault, dict)]
+    return "; ".join(each for each in said if isinstance(each, str))
 
 
 def http_client(seconds: float) -> httpx.Client:

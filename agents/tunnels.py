@@ -13,7 +13,7 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from agents.client import AgentUnreachable
+from agents.client import AgentUnreachable, said_by
 from agents.inquiries import NO_ROUTE
 from core.cuts import beginning
 from core.pauses import take_turns
@@ -142,8 +142,7 @@ def _refusal(status: int, path: str, head: bytes, body: bytes, connection: socke
         told: Any = json.loads(body[:_MOST_REFUSAL])
     except (ValueError, RecursionError):
         told = None
-    said = told.get("detail") if isinstance(told, dict) else None
-    words = beginning(one_line(said), 300) if isinstance(said, str) else ""
+    words = beginning(one_line(said_by(told.get("detail") if isinstance(told, dict) else None)), 300)
     if status in NO_ROUTE and (not words or words == "Not Found" or " does not serve " in words):
         return NoTunnel(f"The agent server of this sandbox does not serve {path}")
     if 400 <= status < 500 and status != 401 and words:

@@ -177,9 +177,17 @@ def create_app(state: Server) -> Flask:
     app.extensions["server"] = state
     app.register_blueprint(api)
     app.register_blueprint(health)
-    app.register_error_handler(HTTPException, lambda error: (jsonify(detail=sentence_of(error)), error.code or 500))
+    app.register_error_handler(HTTPException, refusal_of)
     app.register_error_handler(DiskError, lambda error: (jsonify(detail=str(error)), 507))
     return app
+
+
+def refusal_of(error: HTTPException) -> tuple[Response, int]:
+    """The response to a request that is refused; a 422 has the shape that agent servers have for it."""
+    detail: Any = sentence_of(error)
+    if error.code == 422:
+        detail = [{"loc": ["query" if request.method == "GET" else "body"], "msg": detail, "type": "value_error"}]
+    return jsonify(detail=detail), error.code or 500
 
 
 def sentence_of(error: HTTPException) -> str | None:

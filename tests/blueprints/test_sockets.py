@@ -240,7 +240,6 @@ def test_an_invalid_message_gets_an_error_frame_and_the_socket_stays_open(server
 
 
 def test_a_message_that_is_to_reject_nothing_gets_an_error_frame_while_an_action_waits(server, conversation, post):
-    post()
     policy = {"policy": {"kind": "AlwaysConfirm"}}
     assert server.post(f"/api/conversations/{conversation}/confirmation_policy", json=policy).status_code == 200
     held = action("ls")

@@ -330,7 +330,9 @@ from types import SimpleNamespace as Fake
 hooks = runpy.run_path("gunicorn.conf.py")
 hooks["post_fork"](None, None)
 loads = gc.isenabled()
-extensions = {"store": Fake(followers=Fake(stop=list)), "expiry": Fake(run=lambda stop: None)}
+stops = Fake(stop=list)
+extensions = {"store": Fake(streams=Fake(events=stops)), "bash_sockets": stops, "api": Fake(write=list)}
+extensions["expiry"] = Fake(run=lambda stop: None)
 hooks["post_worker_init"](Fake(slot=None, alive=False, wsgi=Fake(extensions=extensions)))
 print(loads, gc.isenabled())
 """

@@ -194,7 +194,7 @@ def test_malformed_decisions_are_refused_and_nothing_is_decided(agent, waiting):
     for decisions in MALFORMED:
         body = {"accept": True, "decisions": decisions}
         response = agent.post(f"{conversation}/events/respond_to_confirmation", body)
-        assert (response.status_code, isinstance(response.json()["detail"], str)) == (422, True), decisions
+        assert (response.status_code, len(response.json()["detail"])) == (422, 1), decisions
 
     assert unchanged(agent, conversation) == before
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,14 +19,64 @@ from tests.servers import program, supervised_server, wait_until
 
 pytestmark = pytest.mark.process("starts a server, sandboxes and a model")
 
-KEY = f"sk-canary-{uuid4().hex}"
+#: what must stay outside, each by the setting or the variable that the server has it in
+CANARIES = {
+    name: f"sk-canary-{name.lower().replace('_', '')}-{uuid4().hex}"
+    for name in ("LLM_API_KEY", "GIT_TOKEN", "REGISTRY_TOKEN", "SECRET_KEY")
+}
+KEY = CANARIES["LLM_API_KEY"]
 
-#: counts the lines with the key in what a command may read: its environment, that of every process, and all files. The
-#: pattern does not find itself; the agent would mask the key itself in what it prints
-SWEEP = (
-    "(env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; find . -type f -exec cat {} + 2>/dev/null)"
-    " | grep -ac 'sk-can[a]ry'; echo via $HTTPS_PROXY"
-)
+SERVICES = """
+[[spec.service]]
+name = "git"
+base_url = "https://git.example.org/api"
+headers = { Authorization = "Bearer {env:GIT_TOKEN}" }
+
+[[spec.service]]
+name = "registry"
+base_url = "https://registry.example.org"
+headers = { X-Api-Key = "{env:REGISTRY_TOKEN}" }
+"""
+
+#: reads what a program inside may: environments, command lines and memory of every process, and every file that was
+#: changed today. It prints whose canaries it found; one that it plants itself shows that it looks. Its pattern is no
+#: match of itself, and the agent would mask a key in what it prints
+SWEEP = f"""echo 'sk-can''ary-planted-' > planted; {sys.executable} - <<'END'
+import glob, os, re, time
+pattern, found, read = re.compile(rb"sk-canary-([a-z]+)-"), set(), 0
+def look(path, *ranges):
+    global read
+    try:
+        with open(path, "rb", buffering=0) as file:
+            for start, size in ranges or [(0, 8 << 20)]:
+                try:
+                    data = (file.seek(start), file.read(size))[1] or b""
+                except (OSError, OverflowError):
+                    continue
+                found.update(pattern.findall(data))
+                read += len(data)
+    except OSError:
+        pass
+for process in glob.glob("/proc/[0-9]*"):
+    look(process + "/environ")
+    look(process + "/cmdline")
+    try:
+        lines = [line.split() for line in open(process + "/maps") if " r" in line]
+    except OSError:
+        continue
+    spans = [[int(end, 16) for end in line[0].split("-")] for line in lines]
+    look(process + "/mem", *((start, min(end - start, 64 << 20)) for start, end in spans))
+for folder, folders, names in os.walk("/"):
+    folders[:] = [one for one in folders if os.path.join(folder, one) not in ("/proc", "/sys", "/usr")]
+    for path in (os.path.join(folder, one) for one in names):
+        try:
+            if os.stat(path).st_mtime > time.time() - 86400 and os.path.isfile(path):
+                look(path)
+        except OSError:
+            pass
+print("found", sorted(one.decode() for one in found), "in MB:", read >> 20)
+END
+echo via $HTTPS_PROXY"""
 
 
 class _Model(BaseHTTPRequestHandler):
@@ -71,7 +122,7 @@ def model() -> Iterator[tuple[str, type[_Model]]]:
 
 @pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
 def client(request, model, tmp_path_factory):
-    environment = {"LLM_MODEL": "gpt", "LLM_API_KEY": KEY, "LLM_BASE_URL": model[0]}
+    environment = {"LLM_MODEL": "gpt", "LLM_BASE_URL": model[0], **CANARIES}
     if request.param == "bubblewrap":
         program("bwrap")
         if abilities().bubblewrap:
@@ -84,7 +135,7 @@ def client(request, model, tmp_path_factory):
     named = BUNDLED.read_text().replace(
         "\nidle_pause_seconds = 1200\n", '\nidle_pause_seconds = 1200\negress = "named"\n'
     )
-    (folder / "specs.toml").write_text(named)
+    (folder / "specs.toml").write_text(named + SERVICES)
     with supervised_server(folder, SANDBOX_SPECS=str(folder / "specs.toml"), **environment) as (client, _):
         yield client
 
@@ -100,16 +151,29 @@ def finished(client, conversation: str) -> None:
     wait_until(lambda: client.get(path).json()["execution_status"] == "finished", "the end of the run")
 
 
-def test_the_model_answers_and_its_key_is_nowhere_inside(client, model):
+def test_the_model_answers_and_no_key_is_inside_or_in_what_leaves_the_sandbox(client, model):
     _, seen = model
     seen.shown.clear()
     seen.read.clear()
     conversation = str(uuid4())
     finished(client, conversation)
+    sandbox = client.get("/api/v1/app-conversations", params={"ids": conversation}).json()[0]["sandbox_id"]
 
     assert set(seen.shown) == {f"Bearer {KEY}"}
-    assert "0\\nvia http://127.0.0.1:" in seen.read[0]
-    assert KEY not in client.get(f"/api/conversations/{conversation}/events/search").text
+    assert "found ['planted'] in MB: " in seen.read[0]
+    assert "via http://127.0.0.1:" in seen.read[0]
+    paths = [
+        f"/api/conversations/{conversation}/events/search",
+        f"/api/conversations/{conversation}/export",
+        f"/api/file/download-trajectory/{conversation}",
+        f"/api/v1/sandboxes/{sandbox}/logs",
+        f"/api/v1/sandboxes/{sandbox}/archive",
+        "/api/v1/sandboxes/search",
+        "/api/v1/sandbox-specs/search",
+    ]
+    left = [client.get(path).raise_for_status().content for path in paths]
+    left.append(client.get("/api/v1/sandboxes/no-sandbox/logs").content)  # an error's text
+    assert not [name for name, canary in CANARIES.items() for each in left if canary.encode() in each]
 
 
 def test_a_proxy_that_is_killed_is_started_again(client, model):
