@@ -73,12 +73,12 @@ class AgentRefused(Exception):
     """The agent server responded with an error status; the message is a sentence of one line.
 
     shown: what a client reads of it in place of the message, with the same status: a text or the list of an
-    HTTPValidationError. None unless the error is about the client's own request.
+    HTTPValidationError. None unless the error is about the client's own request. detail: what the agent server says.
     """
 
     def __init__(self, status: int, detail: str = "", body: bytes = b"", *, shown: Any = None) -> None:
         super().__init__(f"The agent server answered {status}: {detail or 'no detail'}")
-        self.status, self.body, self.shown = status, body, shown
+        self.status, self.detail, self.body, self.shown = status, detail, body, shown
 
 
 class AgentServer:

@@ -20,18 +20,18 @@ class RouteLacking(AgentRefused):
     def __init__(self, status: int, path: str, *, keeps_status: bool = False) -> None:
         sentence = f"The agent server of the conversation's sandbox does not serve {path}"
         Exception.__init__(self, sentence)
-        self.status, self.body, self.shown = status, b"", sentence if keeps_status else None
+        self.status, self.detail, self.body = status, "", b""
+        self.shown = sentence if keeps_status else None
 
 
 def git_changes(agent: AgentServer, folder: str, path: str, ref: str | None) -> Any:
     """A list of the files that differ from a ref, of the repository at a path below the folder."""
-    changes = _ask(agent, "GET", "/api/git/changes", params=_git(folder, path, ref))
-    return _checked(changes, list, "list of changes")
+    return _checked(_ask_git(agent, "changes", _git(folder, path, ref)), list, "list of changes")
 
 
 def git_diff(agent: AgentServer, folder: str, path: str, ref: str | None) -> Any:
     """An object of a file below the folder as it is and as a ref has it."""
-    return _checked(_ask(agent, "GET", "/api/git/diff", params=_git(folder, path, ref)), dict, "difference of a file")
+    return _checked(_ask_git(agent, "diff", _git(folder, path, ref)), dict, "difference of a file")
 
 
 def skills(agent: AgentServer, folder: str, agent_info: Any) -> list[dict[str, Any]]:
@@ -66,6 +66,16 @@ def hooks(agent: AgentServer, folder: str) -> list[dict[str, Any]]:
 
 def _git(folder: str, path: str, ref: str | None) -> dict[str, str]:
     return {"path": posixpath.normpath(posixpath.join(folder, path))} | ({} if ref is None else {"ref": ref})
+
+
+def _ask_git(agent: AgentServer, operation: str, query: dict[str, str]) -> Any:
+    """What Git says in a folder. The words of a 409 are shown: it is about the folder, as one without a repository."""
+    try:
+        return _ask(agent, "GET", f"/api/git/{operation}", params=query)
+    except AgentRefused as refusal:
+        if refusal.status == 409:
+            refusal.shown = refusal.detail or None
+        raise
 
 
 def _ask(agent: AgentServer, method: str, path: str, **options: Any) -> Any:
@@ -136,6 +146,7 @@ def without_place(state: dict[str, Any]) -> Iterator[None]:
         for place in (seen_folder(state), linked_folder(state)):
             if place.startswith("/") and place != "/":
                 refusal.args = (str(refusal).replace(place, USUAL),)
+                refusal.shown = refusal.shown and refusal.shown.replace(place, USUAL)
         raise
 
 

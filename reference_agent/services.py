@@ -224,7 +224,9 @@ def commit_of(folder: Path, sha: str) -> str:
     """The commit that a client names by its hash."""
     if not _SHA.fullmatch(sha):
         abort(422, "The commit should be 4 to 64 hexadecimal digits")
-    return needed(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{sha}^{{commit}}").strip()
+    needed(folder, "rev-parse", "--git-dir")
+    found = git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{sha}^{{commit}}")
+    return abort(400, "The repository has no commit of that hash") if found is None else found.strip()
 
 
 def parent_of(folder: Path, commit: str) -> str:
@@ -245,7 +247,7 @@ def ref_of(folder: Path) -> str:
 def needed(folder: Path, *words: str) -> str:
     """What Git prints in a folder; where it refuses, so does this."""
     printed = git(folder, *words)
-    return abort(400, "The folder is in no Git repository that can be read") if printed is None else printed
+    return abort(409, "The folder is not in a Git repository that can be read") if printed is None else printed
 
 
 def git(folder: Path, *words: str) -> str | None:

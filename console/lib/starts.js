@@ -6,21 +6,33 @@ import { Store } from "./store.js";
 /** What the browser's session keeps: what was typed, and the start that goes on. */
 const DRAFT = ours("agent-server-start"), UNDER_WAY = ours("agent-server-start-under-way");
 
-/** Milliseconds between two polls of a start task; most looks for one whose request is not over yet. */
-const POLL = 400, MOST_LOOKS = 150;
+/** Milliseconds between two polls of a start task; most looks for one whose request is not over yet, or is not repeated. */
+const POLL = 400, MOST_LOOKS = 150, MOST_LOOKS_ALONE = 25;
 
-export const BLANK = { spec: "", title: "", message: "", policy: "", tags: "" };
+/** Most files of one start: each is a request of its own. */
+export const MOST_FILES = 500;
+
+/** What is left out of a folder: what a tool makes again, and a repository's own files. */
+const LEFT_OUT = /(^|\/)(\.git|node_modules|\.venv|__pycache__)\//;
+
+/** Names of archives, which are unpacked where they are uploaded. */
+const ARCHIVE = /\.(zip|tgz|tar(\.(gz|bz2|xz|zst))?)$/i;
+
+export const BLANK = { spec: "", title: "", message: "", policy: "", tags: "", repository: "", branch: "", model: "" };
 
 /** What was typed. It stays until a conversation has begun with it, also when the page is loaded again. */
 export const draft = new Store({ ...BLANK, ...kept(DRAFT) });
 
 draft.subscribe((value) => keep(DRAFT, value));
 
+/** Files for the working folder: [{file, path}]; secrets: [{name, value}]. The browser keeps neither when the page is loaded again. */
+export const files = new Store([]), secrets = new Store([]);
+
 /**
- * The present start: {asked, task, step, error}, or null. It goes on when the page is loaded again.
+ * The present start: {asked, task, step, sent, error}, or null. It goes on when the page is loaded again.
  *
- * asked: {body, once, policy, message}. task: null before the server's response. step: "start", "policy" or "message":
- * what is being done, or what failed.
+ * asked: {body, once, policy, model, message, files, hasSecrets}, files their number; body is without the secrets. task: null
+ * before the server's response. step: what is being done, or what failed: "start", or one of STEPS. sent: files that are there.
  */
 export const start = new Store(kept(UNDER_WAY) && { task: null, error: null, ...kept(UNDER_WAY) });
 
@@ -28,6 +40,8 @@ start.subscribe((value) => {
   const isOver = !value || value.task?.status === "ERROR" || (value.error && !value.task);
   keep(UNDER_WAY, isOver ? null : { asked: value.asked, step: value.step });
 });
+
+files.subscribe(() => start.get() && start.set({ ...start.get(), sent: 0 })); // others may have been chosen for a second try
 
 function kept(name) {
   try {
@@ -53,6 +67,50 @@ function newId() {
 
 const content = (message) => [{ type: "text", text: message }];
 
+/** The chosen files with their paths in the working folder: of a folder, what is in it. */
+export function placed(chosen) {
+  const all = [...chosen].map((file) => ({ file, path: file.webkitRelativePath.replace(/^[^/]*\//, "") || file.name }));
+  return all.filter(({ path }) => !LEFT_OUT.test(path));
+}
+
+/** A text as one word of a shell. */
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** What asks the agent to clone. isRuled: the agent has no model, and takes commands alone. */
+export function cloning({ repository, branch }, isRuled) {
+  const [from, of] = [repository.trim(), branch.trim()];
+  if (isRuled) return `run: git clone ${of && `--branch ${quoted(of)} `}-- ${quoted(from)}`;
+  return `First clone ${from}${of && `, branch ${of},`} into the working folder.`;
+}
+
+const typedSecrets = () => secrets.get().map(({ name, value }) => ({ name: name.trim(), value })).filter(({ name, value }) => name || value);
+
+/** What is wrong with what was typed, in words by field; the server says the rest. */
+export function faultsOf({ repository, branch }) {
+  const faults = {}, typed = typedSecrets();
+  if (branch.trim() && !repository.trim()) faults.repository = "Name the repository that has this branch.";
+  if (files.get().length > MOST_FILES) faults.files = `At most ${MOST_FILES} files: put more of them into an archive.`;
+  if (typed.some(({ name, value }) => !name || !value)) faults.secrets = "Give each secret a name and a value.";
+  else if (new Set(typed.map(({ name }) => name)).size < typed.length) faults.secrets = "Two secrets have the same name.";
+  return faults;
+}
+
+/** Members of a start request, and the fields that they come from. */
+const FIELDS = {
+  title: "title", tags: "tags", sandbox_spec_id: "spec", selected_repository: "repository", selected_branch: "repository",
+  secrets: "secrets", initial_message: "message",
+};
+
+/** What the server says of single fields of a start, in words by field. */
+export function faultsIn(error) {
+  const faults = {}, detail = Array.isArray(error?.body?.detail) ? error.body.detail : [];
+  for (const { loc: [, member, ...rest] = [], msg } of detail) {
+    const field = FIELDS[member];
+    if (field) faults[field] ??= [rest.filter((part) => typeof part === "string").join(" "), msg].filter(Boolean).join(": ");
+  }
+  return faults;
+}
+
 /** The tags of "team=core, issue=12", by name; undefined: none. What is wrong with one, the server says. */
 function tagsOf(text) {
   const pairs = text.split(",").map((one) => one.trim()).filter(Boolean).map((one) => one.split(/=(.*)/s, 2).map((part) => part.trim()));
@@ -61,18 +119,25 @@ function tagsOf(text) {
 
 /** Start a conversation with what was typed. Resolves to its id, or to null after a failure, which `start` tells. */
 export async function begin(signal) {
-  const { spec, title, message, policy, tags } = draft.get();
-  const body = { conversation_id: newId(), sandbox_spec_id: spec || undefined, title: title.trim() || undefined, tags: tagsOf(tags) };
-  if (message.trim() && !policy) body.initial_message = { content: content(message) };
-  start.set({ asked: { body, once: newKey(), policy, message }, task: null, step: "start", error: null });
+  const { spec, title, message, policy, tags, repository, branch, model } = draft.get();
+  const body = {
+    conversation_id: newId(), sandbox_spec_id: spec || undefined, title: title.trim() || undefined, tags: tagsOf(tags),
+    selected_repository: repository.trim() || undefined, selected_branch: branch.trim() || undefined,
+  };
+  const number = files.get().length;
+  if (message.trim() && !policy && !model && !number) body.initial_message = { content: content(message) };
+  const asked = { body, once: newKey(), policy, model, message, files: number, hasSecrets: typedSecrets().length > 0 };
+  start.set({ asked, task: null, step: "start", sent: 0, error: null });
   return finish(signal);
 }
 
 /** The start task of a request, which is sent again where its response got lost, and has one effect. */
-async function created({ body, once }, signal) {
+async function created({ body, once, hasSecrets }, signal) {
+  const typed = Object.fromEntries(typedSecrets().map(({ name, value }) => [name, value]));
+  if (hasSecrets && !Object.keys(typed).length) return alone(body.conversation_id, signal);
   for (let looks = 0; ; looks++) {
     try {
-      return await call("POST /api/v1/app-conversations", { body, once });
+      return await call("POST /api/v1/app-conversations", { body: hasSecrets ? { ...body, secrets: typed } : body, once });
     } catch (error) {
       const found = await known(body.conversation_id);
       if (found) return found;
@@ -82,6 +147,17 @@ async function created({ body, once }, signal) {
     await new Promise((resolve) => setTimeout(resolve, POLL));
     if (signal.aborted) throw signal.reason;
   }
+}
+
+/** The start task of a request that is not repeated: its secrets are gone with the page that sent it. */
+async function alone(id, signal) {
+  for (let looks = 0; looks < MOST_LOOKS_ALONE; looks++) {
+    const found = await known(id);
+    if (found) return found;
+    await new Promise((resolve) => setTimeout(resolve, POLL));
+    if (signal.aborted) throw signal.reason;
+  }
+  throw new ApiError(0, "The page was loaded again before the server had this start, and it keeps no secrets: enter them again.");
 }
 
 /** The start task of a conversation, or undefined. */
@@ -98,9 +174,11 @@ export async function finish(signal) {
     if (!present.task) start.set({ ...present, task: await created(present.asked, signal), error: null });
     const task = await watched(start.get().task, signal);
     if (task.status !== "READY") return null;
-    await afterwards(present.asked, task, present.step);
+    await afterwards(present.asked, task, present.step, signal);
     start.set(null);
     draft.set({ ...BLANK, spec: draft.get().spec, policy: draft.get().policy });
+    files.set([]);
+    secrets.set([]);
     return task.app_conversation_id ?? task.request.conversation_id;
   } catch (error) {
     if (!signal.aborted) start.set({ ...start.get(), error });
@@ -114,19 +192,56 @@ export async function end() {
   await call("DELETE /api/v1/app-conversations/start-tasks/{start_task_id}", { path });
 }
 
-/** The policy before the message: no action of the agent may come before the policy that the person chose. */
-async function afterwards({ message, policy, once }, task, step) {
-  const path = { conversation_id: task.app_conversation_id };
-  if (!policy) return;
-  if (step !== "message") {
-    start.set({ ...start.get(), task, step: "policy", error: null });
-    const chosen = policy === "ConfirmRisky" ? { kind: policy, threshold: "MEDIUM", confirm_unknown: true } : { kind: policy };
-    await call("POST /api/conversations/{conversation_id}/confirmation_policy", { path, body: { policy: chosen } });
+/**
+ * What is done once the agent is ready, in this order: no action may come before the policy that the person chose, and no
+ * message before the files that it speaks of. Each: whether it is wanted, and what does it.
+ */
+const STEPS = {
+  policy: [({ policy }) => policy, setPolicy],
+  model: [({ model }) => model, ({ model }, path) => call("POST /api/conversations/{conversation_id}/switch_profile", { path, body: { profile_name: model } })],
+  files: [(asked) => asked.files, upload],
+  message: [({ message, body }) => message.trim() && !body.initial_message, sendMessage],
+};
+
+async function afterwards(asked, task, from, signal) {
+  const path = { conversation_id: task.app_conversation_id }, names = Object.keys(STEPS);
+  for (const name of names.slice(Math.max(0, names.indexOf(from)))) {
+    const [isWanted, take] = STEPS[name];
+    if (!isWanted(asked)) continue;
+    start.set({ ...start.get(), task, step: name, error: null });
+    await take(asked, path, signal);
+    if (signal.aborted) throw signal.reason;
   }
-  if (!message.trim()) return;
-  start.set({ ...start.get(), task, step: "message", error: null });
+}
+
+async function setPolicy({ policy }, path) {
+  const chosen = policy === "ConfirmRisky" ? { kind: policy, threshold: "MEDIUM", confirm_unknown: true } : { kind: policy };
+  await call("POST /api/conversations/{conversation_id}/confirmation_policy", { path, body: { policy: chosen } });
+}
+
+async function sendMessage({ message, once }, path) {
   const body = { content: content(message) };
   await call("POST /api/v1/app-conversations/{conversation_id}/send-message", { path, body, once: `${once}-message` });
+}
+
+/** One file after the other; a second try goes on with the one that failed. */
+async function upload(_asked, path, signal) {
+  const chosen = files.get();
+  if (!chosen.length) throw new ApiError(0, "The page was loaded again, and keeps no files: choose them again, then try again.");
+  for (let sent = start.get().sent ?? 0; sent < chosen.length; sent++) {
+    start.set({ ...start.get(), sent });
+    const { file, path: name } = chosen[sent];
+    await call("POST /api/conversations/{conversation_id}/file/upload", { path, query: { path: name }, file, isLong: true, signal });
+    if (ARCHIVE.test(name) && !file.webkitRelativePath) await unpack(name, path, signal);
+  }
+}
+
+async function unpack(name, path, signal) {
+  const archive = quoted(`./${name}`), zip = `if command -v unzip; then unzip -qo ${archive}; else python3 -m zipfile -e ${archive} .; fi`;
+  const command = `{ ${/\.zip$/i.test(name) ? zip : `tar -xf ${archive}`}; } >/dev/null && rm -- ${archive}`;
+  const options = { path, body: { command }, isLong: true, signal };
+  const { exit_code: code, stderr } = await call("POST /api/conversations/{conversation_id}/bash/execute_bash_command", options);
+  if (code !== 0) throw new ApiError(0, `${name} cannot be unpacked: ${stderr?.trim().split("\n").at(-1) || `exit code ${code}`}`);
 }
 
 async function watched(first, signal) {

@@ -8,6 +8,9 @@ import { ACTORS, DECISIONS } from "./audit_filters.js";
 import { Folded, Text } from "./text.js";
 import { Time } from "./time.js";
 
+/** What a rule for a destination does: the reason of the entry of its making is its decision. */
+const RULES = { approve: "Allows", reject: "Refuses" };
+
 /** How long a decision about a destination holds, in words. */
 const SCOPES = { once: "once", conversation: "for the conversation", always: "always" };
 
@@ -21,11 +24,13 @@ export function chainOf(entry) {
 
 /** onOnly({conversation_id} or {chain}): show the entries of this chain alone. */
 export function AuditEntry({ entry, onOnly }) {
-  const { actor, decision, reason, chain, conversation_id } = entry;
+  const { actor, decision, chain, conversation_id } = entry;
+  const rule = decision === "rule_made" && entry.destination ? RULES[entry.reason] : null, reason = rule ? "" : entry.reason;
   return html`<li class="row entry" data-testid=${`entry-${chainOf(entry)}-${entry.seq}`}>
     <span class="when"><${Time} at=${entry.time} /></span>
     <div class="what">
       <strong class=${LOOKS[decision] ?? ""}>${DECISIONS[decision] ?? decision}</strong>
+      ${rule && html`<span>${rule}</span>`}
       <${Subject} entry=${entry} />
       ${actor.kind !== "sandbox" && html`<span class="muted">${ACTORS[actor.kind] ?? actor.kind}${actor.name && actor.name !== actor.kind && html`: <${Text} text=${actor.name} />`}${actor.address && ` from ${actor.address}`}</span>`}
     </div>

@@ -16,10 +16,10 @@ import { Time } from "./time.js";
 function Buttons({ item }) {
   const [element, press] = useSteady();
   const decide = (verb, scope) => (event) => press(event, () => decideDestination(item, verb, scope));
-  const isShared = !item.conversation_id;
+  const length = item.conversation_id ? "conversation" : "sandbox";
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
     <button type="button" data-testid="allow-once" onClick=${decide("approve", "once")}>Allow once</button>
-    <button type="button" class="secondary" data-testid="allow-conversation" title="As long as the sandbox is" onClick=${decide("approve", "conversation")}>${isShared ? "For this sandbox" : "For this conversation"}</button>
+    <button type="button" class="secondary" data-testid="allow-conversation" title="As long as the sandbox is" aria-label=${`Allow for this ${length}`} onClick=${decide("approve", "conversation")}><span class="where-wide">For this </span><span class="where-narrow">${length}</span></button>
     <button type="button" class="secondary" data-testid="allow-always" title="A rule for every sandbox" onClick=${decide("approve", "always")}>Always</button>
     <button type="button" class="secondary" data-testid="refuse" title="As long as the sandbox is" onClick=${decide("reject", "conversation")}>Refuse</button>
   </footer>`;

@@ -4,8 +4,9 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { go, href } from "../lib/router.js";
 import { may } from "../lib/session.js";
-import { begin, draft, end, finish, start } from "../lib/starts.js";
+import { begin, cloning, draft, end, faultsIn, faultsOf, files, finish, MOST_FILES, placed, secrets, start } from "../lib/starts.js";
 import { useStore } from "../lib/store.js";
+import { bytes, counted } from "../lib/words.js";
 import { Failure } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
@@ -23,8 +24,13 @@ const STATES = {
   ERROR: "The start failed",
 };
 
-/** What is done after the agent is ready. */
-const STEPS = { policy: "The confirmation policy is set", message: "The first message is sent" };
+/** What is done after the agent is ready, and what it is when it failed. */
+const STEPS = {
+  policy: ["The confirmation policy is set", "the confirmation policy was not set"],
+  model: ["The model is set", "the model was not set"],
+  files: ["The files are uploaded", "not all files were uploaded"],
+  message: ["The first message is sent", "the first message was not sent"],
+};
 
 const MAIN = ["WORKING", "WAITING_FOR_SANDBOX", "STARTING_CONVERSATION", "READY"];
 
@@ -53,33 +59,122 @@ function isRuled(spec) {
   return spec?.command.includes("reference_agent") && !("LLM_MODEL" in spec.initial_env);
 }
 
-function Message({ value, spec, set }) {
+/** The models that the key keeps, by the names of their profiles; none where they cannot be read. */
+function useModels() {
+  const [models, setModels] = useState([]);
+  useEffect(() => void call("GET /api/profiles").then(({ profiles }) => setModels(profiles), () => {}), []);
+  return models;
+}
+
+/** What is wrong with a field, under it; `wrong` ties the field to it. */
+function Fault({ name, faults }) {
+  return faults[name] && html`<p class="fault" id=${`fault-${name}`}>${faults[name]}</p>`;
+}
+
+const wrong = (name, faults) => (faults[name] ? { "aria-invalid": "true", "aria-describedby": `fault-${name}` } : {});
+
+/** A part of the form that is closed until it is opened, or has something in it. */
+function More({ title, number = 0, isWrong, children }) {
+  const isOpen = useRef(number > 0);
+  isOpen.current ||= isWrong;
+  return html`<details class="quiet" open=${isOpen.current}>
+    <summary>${title}${number > 0 && ` (${number})`}</summary>
+    <div>${children}</div>
+  </details>`;
+}
+
+function Repository({ value, spec, set, faults }) {
+  const named = value.repository.trim(), isAsked = named && value.message.includes(named);
+  const ask = () => draft.set({ ...draft.get(), message: [cloning(value, isRuled(spec)), value.message.trim()].filter(Boolean).join("\n\n") });
+  return html`<${More} title="Repository" number=${named ? 1 : 0} isWrong=${Boolean(faults.repository)}>
+    <div class="pair">
+      <label>Repository
+        <input name="repository" maxlength="1024" placeholder="owner/name or a URL" autocomplete="off" spellcheck=${false} value=${value.repository} onInput=${set("repository")} ...${wrong("repository", faults)} />
+      </label>
+      <label>Branch (optional)
+        <input name="branch" maxlength="1024" placeholder="The default branch" autocomplete="off" spellcheck=${false} value=${value.branch} onInput=${set("branch")} />
+      </label>
+    </div>
+    <${Fault} name="repository" faults=${faults} />
+    <p class="hint">${isAsked ? "Your message names the repository, so the agent can clone it." : "The server notes the repository and does not clone it."}
+      ${named && !isAsked && html` <button type="button" class="quiet" data-testid="ask-to-clone" onClick=${ask}>Ask the agent to clone it</button>`}</p>
+  <//>`;
+}
+
+function Files({ faults }) {
+  const chosen = useStore(files), several = useRef(null), folder = useRef(null);
+  const take = (event) => {
+    files.set(placed(event.target.files));
+    event.target.value = ""; // the same ones may be chosen again
+  };
+  const size = chosen.reduce((sum, { file }) => sum + file.size, 0);
+  return html`<${More} title="Files" number=${chosen.length} isWrong=${Boolean(faults.files)}>
+    <input ref=${several} type="file" multiple hidden data-testid="start-files" onChange=${take} />
+    <input ref=${folder} type="file" webkitdirectory hidden data-testid="start-folder" onChange=${take} />
+    <p class="chosen" role="status">
+      <button type="button" class="secondary" aria-describedby=${faults.files ? "fault-files" : null} onClick=${() => several.current.click()}>Choose files</button>
+      <button type="button" class="secondary" onClick=${() => folder.current.click()}>Choose a folder</button>
+      ${chosen.length > 0 && html`<span>${chosen.length === 1 ? html`<${Text} text=${chosen[0].path} />` : counted(chosen.length, "file")}, ${bytes(size)}</span>
+        <button type="button" class="quiet" data-testid="drop-files" onClick=${() => files.set([])}>Remove</button>`}
+    </p>
+    <${Fault} name="files" faults=${faults} />
+    <p class="hint">Uploaded into the working folder before the first message, at most ${MOST_FILES}. An archive (.zip, .tar, .tar.gz) is unpacked there. Of a folder, .git and node_modules stay here.</p>
+  <//>`;
+}
+
+function Secrets({ faults }) {
+  const rows = useStore(secrets), shown = rows.length ? rows : [{ name: "", value: "" }];
+  const put = (place, members) => secrets.set(shown.map((row, at) => (at === place ? { ...row, ...members } : row)));
+  const drop = (place) => secrets.set(rows.filter((_, at) => at !== place));
+  return html`<${More} title="Secrets" number=${rows.filter(({ name, value }) => name || value).length} isWrong=${Boolean(faults.secrets)}>
+    ${shown.map(({ name, value }, place) => html`<div key=${place} class="secret">
+      <input name="secret-name" aria-label=${`Name of secret ${place + 1}`} placeholder="NAME, such as GITHUB_TOKEN" autocomplete="off" spellcheck=${false} value=${name} onInput=${(event) => put(place, { name: event.target.value })} ...${wrong("secrets", faults)} />
+      <input name="secret-value" type="password" aria-label=${`Value of secret ${place + 1}`} placeholder="Value" autocomplete="new-password" value=${value} onInput=${(event) => put(place, { value: event.target.value })} />
+      <button type="button" class="quiet" aria-label=${`Remove secret ${place + 1}`} disabled=${!rows.length} onClick=${() => drop(place)}>Remove</button>
+    </div>`)}
+    <${Fault} name="secrets" faults=${faults} />
+    <p class="hint">Each is an environment variable of the agent’s commands. No page shows its value again, and a reload of this one forgets it.${" "}
+      <button type="button" class="quiet" data-testid="add-secret" onClick=${() => secrets.set([...shown, { name: "", value: "" }])}>Add another</button></p>
+  <//>`;
+}
+
+function Message({ value, spec, set, faults }) {
   const example = "run: uname -a", field = useRef(null);
   useEffect(() => field.current.focus(), []); // `autofocus` counts once for a page
   return html`<label>What should the agent do?
-      <textarea name="message" rows="4" ref=${field} placeholder=${isRuled(spec) ? example : "Find out why the tests fail"} value=${value.message} onInput=${set("message")}></textarea>
+      <textarea name="message" rows="4" ref=${field} placeholder=${isRuled(spec) ? example : "Find out why the tests fail"} value=${value.message} onInput=${set("message")} ...${wrong("message", faults)}></textarea>
     </label>
+    <${Fault} name="message" faults=${faults} />
     <p class="hint">${isRuled(spec) && html`This agent has no model: it proposes each line <code>run: COMMAND</code> as an action.${" "}
       <button type="button" class="quiet" onClick=${() => draft.set({ ...draft.get(), message: example })}>Take “${example}”</button>`}</p>`;
 }
 
-function Form({ specs, isBusy, onStart }) {
-  const value = useStore(draft), hadTags = useRef(Boolean(value.tags));
+/** refused: what the server said of single fields, in words by field. */
+function Form({ specs, isBusy, refused, onStart }) {
+  const value = useStore(draft), models = useModels(), form = useRef(null), [own, setOwn] = useState({});
   const set = (name) => (event) => draft.set({ ...draft.get(), [name]: event.target.value });
   const spec = specs?.find(({ id }) => id === value.spec) ?? specs?.[0];
+  const faults = Object.keys(own).length ? own : refused, hasModels = models.length > 0 && spec && !spec.command.includes("reference_agent");
   const submit = (event) => {
     event.preventDefault();
-    if (!isBusy) onStart();
+    if (isBusy) return;
+    const found = faultsOf(value);
+    setOwn(found);
+    if (!hasModels) draft.set({ ...draft.get(), model: "" });
+    if (!Object.keys(found).length) onStart();
   };
+  const marked = Object.keys(faults).join();
+  useEffect(() => void (marked && form.current.querySelector("[aria-describedby^=fault-]")?.focus()), [marked]);
   const onKeyDown = (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
   };
-  return html`<form class="card start" onSubmit=${submit} onKeyDown=${onKeyDown} aria-label="Start a conversation">
+  return html`<form ref=${form} class="card start" onSubmit=${submit} onKeyDown=${onKeyDown} aria-label="Start a conversation">
     <fieldset disabled=${isBusy}>
-      <${Message} value=${value} spec=${spec} set=${set} />
+      <${Message} value=${value} spec=${spec} set=${set} faults=${faults} />
       <div class="pair">
         <label>Title (optional)
-          <input name="title" maxlength="200" placeholder="A number if left empty" autocomplete="off" value=${value.title} onInput=${set("title")} />
+          <input name="title" maxlength="200" placeholder="A number if left empty" autocomplete="off" value=${value.title} onInput=${set("title")} ...${wrong("title", faults)} />
+          <${Fault} name="title" faults=${faults} />
         </label>
         <label>Agent
           <select name="spec" value=${spec?.id ?? ""} onChange=${set("spec")}>
@@ -93,20 +188,32 @@ function Form({ specs, isBusy, onStart }) {
         </select>
       </label>
       <p class="hint">${POLICIES.find(([kind]) => kind === value.policy)[2]}</p>`}
-      <details class="quiet" open=${hadTags.current}>
-        <summary>Tags</summary>
-        <label>Tags (optional)
-          <input name="tags" placeholder="team=core, issue=12" autocomplete="off" value=${value.tags} onInput=${set("tags")} />
-        </label>
-      </details>
+      ${hasModels && html`<label>Model
+        <select name="model" value=${value.model} onChange=${set("model")}>
+          <option value="">What the agent’s spec says</option>
+          ${models.map(({ name, model }) => html`<option key=${name} value=${name}>${model && model !== name ? `${name} (${model})` : name}</option>`)}
+        </select>
+      </label>`}
+      <div class="more">
+        <${Repository} value=${value} spec=${spec} set=${set} faults=${faults} />
+        ${may("approve") && html`<${Files} faults=${faults} />`}
+        <${Secrets} faults=${faults} />
+        <${More} title="Tags" number=${value.tags.split(",").filter((tag) => tag.trim()).length} isWrong=${Boolean(faults.tags)}>
+          <label>Tags (optional)
+            <input name="tags" placeholder="team=core, issue=12" autocomplete="off" value=${value.tags} onInput=${set("tags")} ...${wrong("tags", faults)} />
+          </label>
+          <${Fault} name="tags" faults=${faults} />
+        <//>
+      </div>
     </fieldset>
     <footer><span class="hint">Ctrl+Enter also starts it</span><button type="submit" data-testid="start" disabled=${isBusy} aria-busy=${isBusy}>Start</button></footer>
   </form>`;
 }
 
-function words({ task, step, error }) {
-  if (error || task?.status === "ERROR") return step === "start" ? STATES.ERROR : `${STATES.READY}, but this failed: ${STEPS[step]}`;
-  return STEPS[step] ?? STATES[task?.status ?? "WORKING"] ?? task.status;
+function words({ asked, task, step, sent, error }) {
+  if (error || task?.status === "ERROR") return step === "start" ? STATES.ERROR : `${STATES.READY}, but ${STEPS[step][1]}`;
+  if (step === "files" && asked.files > 1) return `${STEPS.files[0]}: ${(sent ?? 0) + 1} of ${asked.files.toLocaleString("en")}`;
+  return STEPS[step]?.[0] ?? STATES[task?.status ?? "WORKING"] ?? task.status;
 }
 
 /** The states of a start so far, the present one last, and the main ones that are still to come. */
@@ -140,7 +247,8 @@ function End() {
     <footer><button type="button" class="quiet" data-testid="end-start" disabled=${state.isAsked} aria-busy=${state.isAsked} onClick=${ask}>End this start</button></footer>`;
 }
 
-function Progress({ present, onAgain, onFinish }) {
+/** isMarked: the form shows what failed, at its fields. */
+function Progress({ present, isMarked, onAgain, onFinish }) {
   const { task, step, error } = present;
   const isFailed = Boolean(error) || task?.status === "ERROR";
   const status = task?.status ?? "WORKING";
@@ -153,7 +261,7 @@ function Progress({ present, onAgain, onFinish }) {
     ${task?.status === "ERROR" && html`<${Detail} text=${task.detail ?? "The server gives no reason."} />
       <p class="muted">What you typed is still there.</p>
       <footer><button type="button" onClick=${onAgain}>Try again</button></footer>`}
-    ${error && html`<${Failure} error=${error} again=${task ? onFinish : onAgain} />`}
+    ${error && (isMarked ? html`<p role="alert">Nothing was started: correct what is marked in the form.</p>` : html`<${Failure} error=${error} again=${task ? onFinish : onAgain} />`)}
     ${error && task?.status === "READY" && html`<p><a href=${href("conversations", task.app_conversation_id)}>Open the conversation</a> as it is.</p>`}
   </section>`;
 }
@@ -172,12 +280,13 @@ export default function View() {
     if (start.get() && !start.get().error) follow(finish); // the person came back to a start that goes on
     return () => left.current.abort();
   }, []);
+  const refused = present?.task ? {} : faultsIn(present?.error);
   const isBusy = Boolean(present) && !present.error && present.task?.status !== "ERROR";
   return html`
     <div class="view-head"><h1>Start a conversation</h1></div>
     <div class="start-view">
-      ${error ? html`<${Failure} error=${error} again=${read} />` : html`<${Form} specs=${specs} isBusy=${isBusy} onStart=${() => follow(begin)} />`}
-      ${present && html`<${Progress} present=${present} onAgain=${() => follow(begin)} onFinish=${() => follow(finish)} />`}
+      ${error ? html`<${Failure} error=${error} again=${read} />` : html`<${Form} specs=${specs} isBusy=${isBusy} refused=${refused} onStart=${() => follow(begin)} />`}
+      ${present && html`<${Progress} present=${present} isMarked=${Object.keys(refused).length > 0} onAgain=${() => follow(begin)} onFinish=${() => follow(finish)} />`}
     </div>
   `;
 }

@@ -43,6 +43,14 @@ def test_what_the_agent_server_refuses_is_told_in_its_own_words(agent):
         git_changes(agent.server(), "/work", "repo", "no-such-ref")
 
 
+def test_what_git_refuses_of_a_folder_is_shown_in_the_agent_servers_words(agent):
+    for ask in (git_changes, git_diff):
+        agent.statuses = [409]
+        with pytest.raises(AgentRefused) as refused:
+            ask(agent.server(), "/work", "a", None)
+        assert (refused.value.status, refused.value.shown) == (409, "as scripted")
+
+
 def test_a_refusal_names_the_folder_as_clients_do_and_not_its_place_on_the_host():
     state = {"sandbox": SimpleNamespace(working_dir="/srv/box/work", linked_dir="/data/work"), "info": {}}
 
@@ -50,6 +58,9 @@ def test_a_refusal_names_the_folder_as_clients_do_and_not_its_place_on_the_host(
         with pytest.raises(AgentRefused) as refused, without_place(state):
             raise AgentRefused(400, f"{place}/src is in no repository")
         assert str(refused.value) == "The agent server answered 400: /workspace/project/src is in no repository"
+        with pytest.raises(AgentRefused) as refused, without_place(state):
+            raise AgentRefused(409, shown=f"{place}/src is in no repository")
+        assert refused.value.shown == "/workspace/project/src is in no repository"
 
 
 def test_a_response_of_another_shape_is_none(agent):

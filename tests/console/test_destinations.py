@@ -78,6 +78,26 @@ def test_always_makes_a_rule(browser, asks, server):
     server.delete(f"/api/v1/destination-rules/{rule['id']}").raise_for_status()
 
 
+def test_the_four_decisions_stand_in_one_row_on_a_phone(browsers, asks, server):
+    browser = browsers(width=500)
+    browser.command("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=False)
+    asks("a-phone.example.org")
+    browser.open("inbox")
+    card = browser.find("destination-a-phone.example.org:443")
+    buttons = card.find_elements("css selector", "footer button")
+    assert len({button.rect["y"] for button in buttons}) == 1, [button.text for button in buttons]
+    assert max(button.rect["x"] + button.rect["width"] for button in buttons) <= 390
+
+
+def test_the_audit_says_in_words_what_a_new_rule_does(browser, server):
+    made = server.post("/api/v1/destination-rules", json={"name": "said.example.net", "decision": "approve"}).json()
+    browser.open("audit")
+    browser.says("Rule made Allows said.example.net:443")
+    entry = next(one for one in browser.all("entry-*") if "said.example.net" in one.text)
+    assert not entry.find_elements("css selector", ".reason")
+    server.delete(f"/api/v1/destination-rules/{made['id']}").raise_for_status()
+
+
 def test_what_a_program_calls_itself_hides_nothing_and_runs_nothing(browser, asks):
     asks(program="<img src=x onerror=alert(1)> \u202egnp")
     browser.open("inbox")

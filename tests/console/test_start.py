@@ -1,6 +1,8 @@
 """Start: one field is enough; every state is shown; a failure says why, and what was typed stays."""
 
+import io
 import json
+import tarfile
 
 import pytest
 
@@ -79,16 +81,143 @@ def test_a_chosen_policy_holds_before_the_first_message(browser, server):
     assert "at once" in json.dumps(server.get(observed, timeout=40).json())
 
 
+def _open(browser: Browser, *parts: str) -> None:
+    """Open parts of the form by their names."""
+    browser.find("start")
+    for part in parts:
+        browser.driver.find_element("xpath", f"//summary[starts-with(., '{part}')]").click()
+
+
+def _begun(browser: Browser) -> str:
+    """Start, and wait for the conversation; its id."""
+    browser.find("start").click()
+    wait_until(lambda: "#/conversations/" in browser.driver.current_url, "the conversation")
+    return browser.driver.current_url.rpartition("/")[2]
+
+
+def _unasked(browser: Browser) -> None:
+    browser.driver.find_element("css selector", "select[name=policy] option[value=NeverConfirm]").click()
+
+
+def _observed(server, identity: str) -> str:
+    """What came of the first action."""
+    search = f"/api/conversations/{identity}/events/search?kind=ObservationEvent&after_seq=0&wait=20"
+    return json.dumps(server.get(search, timeout=40).json())
+
+
 def test_tags_are_those_of_the_conversation(browser, server):
     browser.open("start")
     _type(browser, "message", "run: echo tagged")
-    browser.script("document.querySelector('form.start details').open = true")
+    _open(browser, "Tags")
     _type(browser, "tags", "team=core, issue = 12=b, urgent")
+
+    state = server.get(f"/api/conversations/{_begun(browser)}").json()
+    assert state["tags"] == {"team": "core", "issue": "12=b", "urgent": ""}
+
+
+def test_what_the_server_refuses_is_told_at_its_field_and_nothing_is_lost(browser):
+    browser.open("start")
+    _type(browser, "message", "run: echo kept")
+    _open(browser, "Tags")
+    _type(browser, "tags", "Team=core")
     browser.find("start").click()
 
-    wait_until(lambda: "#/conversations/" in browser.driver.current_url, "the conversation")
-    state = server.get(f"/api/conversations/{browser.driver.current_url.rpartition('/')[2]}").json()
-    assert state["tags"] == {"team": "core", "issue": "12=b", "urgent": ""}
+    browser.says("A tag's key should have only a-z and 0-9, not 'Team'")
+    tags = browser.driver.switch_to.active_element
+    assert (tags.get_attribute("name"), tags.get_attribute("aria-invalid")) == ("tags", "true")
+    told = browser.driver.find_element("id", tags.get_attribute("aria-describedby"))
+    assert told.text.startswith("A tag's key")
+    assert (_typed(browser, "message"), _typed(browser, "tags")) == ("run: echo kept", "Team=core")
+
+
+def test_a_repository_is_noted_and_the_message_asks_for_its_clone_where_the_person_wants_it(browser, server):
+    browser.open("start")
+    _open(browser, "Repository")
+    _type(browser, "branch", "dev")
+    browser.find("start").click()
+    browser.says("Name the repository that has this branch.")
+
+    _type(browser, "repository", "/srv/it's here.git")
+    browser.find("ask-to-clone").click()
+    assert _typed(browser, "message") == "run: git clone --branch 'dev' -- '/srv/it'\\''s here.git'"
+    found = server.get("/api/v1/app-conversations", params={"ids": _begun(browser)}).json()[0]
+    assert (found["selected_repository"], found["selected_branch"]) == ("/srv/it's here.git", "dev")
+
+
+def test_files_are_in_the_working_folder_before_the_first_message(browser, server, tmp_path):
+    (tmp_path / "a file.txt").write_text("as it is; ")
+    with tarfile.open(tmp_path / "packed.tar.gz", "w:gz") as archive:
+        inner = tarfile.TarInfo("src/inner.txt")
+        inner.size = 8
+        archive.addfile(inner, io.BytesIO(b"unpacked"))
+    browser.open("start")
+    _open(browser, "Files")
+    browser.all("start-files")[0].send_keys(f"{tmp_path / 'a file.txt'}\n{tmp_path / 'packed.tar.gz'}")
+    browser.says("2 files")
+    _unasked(browser)
+    _type(browser, "message", "run: cat 'a file.txt' src/inner.txt; ls")
+
+    observed = _observed(server, _begun(browser))
+    assert "as it is; unpacked" in observed
+    assert "packed.tar.gz" not in observed
+
+
+def test_a_file_that_cannot_be_unpacked_is_named_and_the_conversation_can_be_opened(browser, tmp_path):
+    (tmp_path / "broken.tar").write_text("no archive")
+    browser.open("start")
+    _open(browser, "Files")
+    browser.all("start-files")[0].send_keys(str(tmp_path / "broken.tar"))
+    browser.says("broken.tar")
+    browser.find("start").click()
+
+    browser.says("The agent is ready, but not all files were uploaded", "start-state")
+    browser.says("broken.tar cannot be unpacked: ")
+    browser.driver.find_element("link text", "Open the conversation").click()
+    browser.find("timeline")
+
+
+def test_a_secret_is_a_variable_of_the_agents_commands_and_is_kept_nowhere_in_the_browser(browser, server):
+    browser.open("start")
+    _open(browser, "Secrets")
+    _type(browser, "secret-name", "TOKEN")
+    browser.find("start").click()
+    browser.says("Give each secret a name and a value.")
+    _type(browser, "secret-value", "a long secret value")
+    _type(browser, "message", 'run: printf %s "$TOKEN" | sha256sum')
+    _unasked(browser)
+    assert "a long secret value" not in browser.script("return JSON.stringify([sessionStorage, localStorage])")
+
+    identity = _begun(browser)
+    assert "af44d3dfbd44f624" in _observed(server, identity)
+    assert "a long secret value" not in server.get(f"/api/conversations/{identity}").text
+    browser.open("start")
+    _open(browser, "Secrets")
+    assert _typed(browser, "secret-value") == ""
+
+
+def test_models_that_the_key_keeps_are_offered_for_agents_that_can_take_one(browsers, broken, server):
+    model = {"llm": {"model": "provider/fast"}}
+    for client in (broken, server):
+        client.post("/api/profiles/Fast", json=model).raise_for_status()
+    try:
+        able = browsers(base_url=str(broken.base_url).rstrip("/"))
+        able.open("start")
+        able.says("Fast (provider/fast)")
+        bundled = browsers()
+        bundled.open("start")
+        _open(bundled, "Tags")
+        assert not bundled.driver.find_elements("name", "model")  # the bundled agent keeps the model of its spec
+    finally:
+        for client in (broken, server):
+            client.delete("/api/profiles/Fast").raise_for_status()
+
+
+def test_the_whole_form_fits_a_phone(browser):
+    browser.command("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=False)
+    browser.open("start")
+    _open(browser, "Repository", "Files", "Secrets", "Tags")
+    assert browser.script("return document.documentElement.scrollWidth") <= 390
+    assert browser.violations() == []
 
 
 def test_a_start_that_fails_shows_the_last_lines_of_the_log_and_keeps_what_was_typed(browsers, broken):

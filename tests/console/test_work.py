@@ -171,3 +171,17 @@ def test_a_terminal_runs_what_is_typed_and_the_audit_has_its_beginning_and_its_e
         return [entry["decision"] for entry in entries if not entry["action_ids"]]
 
     wait_until(lambda: audited() == ["terminal_opened", "terminal_closed"], "both entries")
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_no_panel_beside_the_talk_has_a_violation(browsers, work, is_dark):
+    browser = browsers(dark=is_dark)
+    for panel, shown in (("changes", "comment-line"), ("files", "file"), ("terminal", "terminal")):
+        browser.open(f"conversations/{work}?show={panel}")
+        browser.find(shown)
+        if panel == "files":
+            browser.find("file").click()
+            browser.find("file-shown")
+        if panel == "terminal":
+            wait_until(lambda: browser.find("terminal-panel").get_attribute("data-state") == "open", "the terminal")
+        assert browser.violations() == [], panel

@@ -187,10 +187,10 @@ def test_commits_of_a_repository_are_told_newest_first_with_what_each_has_change
     assert agent.client.get(f"{at}/git/commits", params={**asked, "limit": 201}).status_code == 422
 
 
-def test_a_folder_without_a_repository_is_400_in_words(agent, place):
+def test_a_folder_without_a_repository_is_409_in_words(agent, place):
     at, _ = place
     refused = agent.client.get(f"{at}/git/changes", params={"path": "."})
-    assert (refused.status_code, "no Git repository" in refused.json()["detail"]) == (400, True)
+    assert (refused.status_code, "not in a Git repository" in refused.json()["detail"]) == (409, True)
 
 
 def test_the_services_need_the_key(agent):

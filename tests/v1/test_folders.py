@@ -98,9 +98,13 @@ def test_a_shadow_repository_ends_with_its_sandbox(api, work):
     wait_until(lambda: not shadow.with_name(f"{shadow.name}.lock").exists(), "the end of its lock")
 
 
-def test_without_a_repository_no_path_of_the_host_is_told(api, work):
-    conversation, folder = work
-    assert str(folder) not in changed(api, conversation, status=502)["detail"]
+def test_a_folder_without_a_repository_is_409_in_one_sentence_at_both_doors(api, work):
+    conversation, _ = work
+    sentence = {"detail": "The folder is not in a Git repository that can be read"}
+
+    for door in (f"{PATH}/{conversation}", f"/conversations/{conversation}"):
+        for end, path in (("changes", "."), ("diff", "a.txt")):
+            assert api.call("GET", f"{door}/git/{end}", params={"path": path}, status=409) == sentence, (door, end)
 
 
 def test_a_symlink_that_leads_outside_is_neither_followed_nor_listed(api, work, tmp_path):
