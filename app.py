@@ -39,6 +39,7 @@ from blueprints.once import register_once
 from blueprints.openai import openai
 from blueprints.operations import operations
 from blueprints.posture import Posture, TrustedProxies, admit, register_headers
+from blueprints.previews import PreviewHosts, previews
 from blueprints.profiles import agent_profiles, profiles
 from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
@@ -81,6 +82,7 @@ BLUEPRINTS = (
     inbox_stream,
     list_stream,
     sandboxes,
+    previews,
     sandbox_settings,
     users,
     web_client,
@@ -150,6 +152,7 @@ def create_app(config: Config | None = None) -> Flask:
     app.extensions["desk"] = Desk(store, targets_of(config), sender)
     app.extensions["posture"] = _posture(config)
     app.extensions["console"] = Files()
+    app.wsgi_app = PreviewHosts(app, app.wsgi_app)  # type: ignore[method-assign]
     if config.trusted_proxies:
         app.wsgi_app = TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
     app.extensions["api"] = api = Api(app)
@@ -191,6 +194,7 @@ def _settings(config: Config) -> dict[str, Any]:
         WORKERS=worker_processes(config.web_concurrency),
         COMPLETION_SECONDS=config.completion_seconds,
         PUBLIC_URL=config.public_url,
+        PREVIEW_HOST=config.preview_host,
         RATE_LIMIT_WRITES=config.rate_limit_writes,
         RATE_LIMIT_READS=config.rate_limit_reads,
         RATE_LIMIT_STARTS=config.rate_limit_starts,

@@ -137,12 +137,12 @@ class Forwarding:
             raise SandboxNotNamed(several=bool(found))
         return found[0]
 
-    def awake(self, sandbox_id: SandboxId) -> tuple[str, str]:
-        """URL and key of the agent server of a sandbox, which is woken if it is paused.
+    def awake(self, sandbox_id: SandboxId, *, wakes: bool = True) -> tuple[str, str]:
+        """URL and key of the agent server of a sandbox; wakes: a paused one is woken.
 
         Raises NotReachable, TooManySandboxes, AgentUnreachable.
         """
-        sandbox = wake(self._store, sandbox_id, self._wake_seconds)
+        sandbox = wake(self._store, sandbox_id, self._wake_seconds if wakes else 0)
         try:
             return sandbox.agent_url, sandbox.session_api_key
         except KeyUnreadable as error:

@@ -1,4 +1,4 @@
-"""A connection through the agent server of a sandbox, to a terminal there.
+"""A connection through the agent server of a sandbox, to a terminal or a port there.
 
 A request with an `Upgrade` asks for one; after the 101 the connection is no longer HTTP's. The end in the sandbox is
 made by the agent server, so it reaches nothing that the sandbox does not reach. An agent server is not trusted: the

@@ -52,9 +52,12 @@ class Following:
         finally:
             done()
 
-    def begin(self, principal: Principal, end: Callable[[], None]) -> Callable[[], None]:
-        """As `going_on`, without a block; returns what must be called once at its end."""
-        holder, identity = principal.key_id or f"address {request.remote_addr}", object()
+    def begin(self, principal: Principal, end: Callable[[], None], address: str = "") -> Callable[[], None]:
+        """As `going_on`, without a block; returns what must be called once at its end.
+
+        address: of the client, for what is no request of the app's.
+        """
+        holder, identity = principal.key_id or f"address {address or request.remote_addr}", object()
         self._quota.take(holder)
         if is_revocable(principal):
             with self._lock:
@@ -210,7 +213,11 @@ class _Body:
 
 def client_required() -> Callable[[], None]:
     """A function that raises ClientGone once the client of the present request has ended its connection."""
-    connection: socket.socket | None = request.environ.get("gunicorn.socket")
+    return client_of(request.environ.get("gunicorn.socket"))
+
+
+def client_of(connection: socket.socket | None) -> Callable[[], None]:
+    """The same, of a connection."""
 
     def require_client() -> None:
         if _has_ended(connection):

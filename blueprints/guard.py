@@ -75,6 +75,10 @@ class Guard:
         self._asks_store = False
         g.principal = ANYONE if self._is_open else NOBODY
 
+    def stands(self, principal: Principal) -> bool:
+        """Whether one who was let in earlier still is: the key opens something, or none is needed."""
+        return self.following.are_live(principal) if principal.key_id else self._is_open and not self._asks_store
+
     def find(self, key: str) -> Principal | None:
         """The one whose key this is, of the settings or of an admin's making."""
         return None if len(key) > _LONGEST else self._keys.find(key) or self._store.access.keys.find(key)

@@ -9,6 +9,9 @@ MOST_SECRETS, MOST_SECRETS_BYTES = 100, 1024 * 1024
 #: seconds of the units of a rate limit
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 
+#: the least port of a sandbox that has a preview: below are the ways out of it, which speak in its name
+LEAST_PREVIEW_PORT = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -72,6 +72,14 @@ def is_loopback(host: str) -> bool:
     return any(address in network for network in _LOOPBACKS)
 
 
+_DOMAIN = re.compile(r"(?=.{1,190}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def is_domain(text: str) -> bool:
+    """Whether a text is a name that can have names below it: two labels or more, in lower case, and no address."""
+    return _DOMAIN.fullmatch(text) is not None
+
+
 def host_pattern(text: str) -> str:
     """An entry of ALLOWED_HOSTS as `is_named` takes it: a host, `*.DOMAIN` or `*`. Raises ValueError."""
     if text == "*":

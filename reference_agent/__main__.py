@@ -15,6 +15,7 @@ from core.prices import Prices, read_prices
 from reference_agent.api import Server, create_app
 from reference_agent.log import Webhooks
 from reference_agent.model import TOKEN_BUDGET, Llm
+from reference_agent.ports import ports
 from reference_agent.services import services
 from reference_agent.terminals import terminals
 
@@ -79,6 +80,7 @@ def main() -> None:
     app.register_blueprint(services, url_prefix="/api/conversations/<identity>", name="services_of_conversation")
     app.register_blueprint(terminals, url_prefix="/api")
     app.register_blueprint(terminals, url_prefix="/api/conversations/<identity>", name="terminals_of_conversation")
+    app.register_blueprint(ports, url_prefix="/api")
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # its log has the agent's work, and not each request
     http = make_server(arguments.host, arguments.port, app, threaded=True)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=http.shutdown).start())

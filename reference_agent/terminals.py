@@ -47,9 +47,6 @@ _UNREAD, _ROOM = 3.0, 256
 #: what opens the terminal by its name, so that it becomes that of the shell's session
 _SCRIPT = 'exec "$1" -i <>"$0" >&0 2>&0'
 
-#: the response by which the connection becomes the terminal's
-_SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: terminal\r\n\r\n"
-
 terminals = Blueprint("terminals", __name__)
 terminals.before_request(check_key)
 
@@ -57,13 +54,12 @@ _terminals = threading.Semaphore(MOST_TERMINALS)
 
 
 class UpgradeRequired(HTTPException):
-    """A plain request for a terminal. Werkzeug has no exception of this status."""
+    """A plain request for what needs the whole connection. Werkzeug has no exception of this status."""
 
     code = 426
-    description = "This path needs Connection: Upgrade and Upgrade: terminal"
 
 
-class _TakenOver(Response):
+class TakenOver(Response):
     """The response of a view that has used up the connection: nothing more is written on it."""
 
     def __call__(self, *_: Any) -> Any:
@@ -137,13 +133,19 @@ def _signal(session: int, number: signal.Signals) -> None:
                 os.kill(int(process.name), number)
 
 
-def taken_over() -> socket.socket:
-    """The connection of the present request, which has asked for a terminal."""
+def taken_over(protocol: str) -> socket.socket:
+    """The connection of the present request, which has asked for this protocol. Raises UpgradeRequired."""
     connection = request.environ.get("werkzeug.socket")
-    if connection is None or request.headers.get("Upgrade", "").lower() != "terminal":
-        raise UpgradeRequired
+    if connection is None or request.headers.get("Upgrade", "").lower() != protocol:
+        raise UpgradeRequired(f"This path needs Connection: Upgrade and Upgrade: {protocol}")
     assert isinstance(connection, socket.socket)
     return connection
+
+
+def switch(connection: socket.socket, protocol: str) -> None:
+    """Answer the request: from here on the connection is the protocol's. Raises OSError."""
+    head = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
+    connection.sendall(head.encode())
 
 
 def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
@@ -167,7 +169,7 @@ def bounded(value: Any, most: int) -> int:
 
 @terminals.get("/terminal")
 def open_terminal(identity: str | None = None) -> Response:
-    connection, size = taken_over(), []
+    connection, size = taken_over("terminal"), []
     for name, default in (("cols", 80), ("rows", 24)):
         text = request.args.get(name, str(default))
         if not (text.isascii() and text.isdigit() and len(text) < 5):
@@ -184,7 +186,7 @@ def open_terminal(identity: str | None = None) -> Response:
         printer = threading.Thread(target=show, args=(terminal, connection), daemon=True)
         try:
             with contextlib.suppress(OSError):  # either side has ended
-                connection.sendall(_SWITCHED)
+                switch(connection, "terminal")
                 printer.start()
                 serve(terminal, connection)
         finally:
@@ -196,7 +198,7 @@ def open_terminal(identity: str | None = None) -> Response:
             terminal.close()
     finally:
         _terminals.release()
-    return _TakenOver()
+    return TakenOver()
 
 
 def show(terminal: Terminal, connection: socket.socket) -> None:

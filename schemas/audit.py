@@ -13,7 +13,7 @@ ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "sand
 DECISIONS = (
     *("approve", "reject", "edit", "deleted", "unapproved"),
     *("asked", "refused", "rule_made", "rule_revoked"),  # of destinations alone
-    *("terminal_opened", "terminal_closed"),
+    *("terminal_opened", "terminal_closed", "preview_opened"),
 )
 
 #: pattern of the name of a chain of the destinations of a day

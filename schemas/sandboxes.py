@@ -7,9 +7,10 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_dump
 
+from core.bounds import LEAST_PREVIEW_PORT
 from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES, utc_time
 from schemas.events import MOST_IDS
-from schemas.fields import BaseSchema, Choice, Limit, Text, WholeNumber, refusal
+from schemas.fields import BaseSchema, Choice, Limit, StrictInteger, Text, WholeNumber, refusal
 
 #: whether the response to the present request may show session keys, which open an agent server. No argument, for
 #: marshmallow hands none to nested schemas: a dump that nobody has allowed to shows none
@@ -232,6 +233,27 @@ class SandboxPage(BaseSchema):
 
 class SandboxLog(BaseSchema):
     log = fields.String(required=True, metadata={"description": "The last lines of the log."})
+
+
+class PreviewRequest(BaseSchema):
+    """A port to show."""
+
+    port = StrictInteger(required=True, least=LEAST_PREVIEW_PORT, most=65535)
+
+
+class PreviewAddress(BaseSchema):
+    """Where a port is shown."""
+
+    url = fields.String(required=True, metadata={"description": "Opens the preview in one browser, once."})
+    expires_at = fields.String(required=True, metadata={"format": "date-time", "description": "Until when it does."})
+
+
+class ListeningPorts(BaseSchema):
+    """The ports that can be shown."""
+
+    ports = fields.List(
+        fields.Integer(), required=True, metadata={"description": "Those at which programs of the sandbox listen."}
+    )
 
 
 def is_sandbox_id(text: str) -> bool:

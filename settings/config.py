@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from environs import Env
 
 from core.bounds import Bounds, Durability, Limits
-from core.origins import host_pattern, is_loopback, origin
+from core.origins import host_pattern, is_domain, is_loopback, origin
 from core.prices import read_prices
 from settings import (
     ConfigError,
@@ -116,6 +116,12 @@ class Config(KeepingSettings, ApprovalSettings):
         (),
         "Origins of web pages elsewhere that may use the server and its sandboxes, with commas: "
         "`https://app.example.org`.",
+    )
+    preview_host: str = _setting(
+        "",
+        "Domain of previews, whose names must lead to this server: with `preview.example.org` a preview is at "
+        "`PORT-SANDBOX.preview.example.org`, at the port of the server. Not the server's own domain, nor one above it. "
+        "Unset: `preview.localhost`, for clients that reach the server by a name or an address of loopback.",
     )
     trusted_proxies: tuple[str, ...] = _setting(
         (),
@@ -381,6 +387,7 @@ class Config(KeepingSettings, ApprovalSettings):
             check_key("SESSION_API_KEY", key)
         check_each("ALLOWED_HOSTS", self.allowed_hosts, host_pattern, "host names without ports, `*.DOMAIN` or `*`")
         check_each("ALLOWED_ORIGINS", self.allowed_origins, origin, "origins such as https://app.example.org")
+        self._check_preview_host()
         check_each("TRUSTED_PROXIES", self.trusted_proxies, ip_network, "addresses or networks such as 10.0.0.0/8")
         read_users("SANDBOX_USERS", self.sandbox_users)
         try:
@@ -398,6 +405,16 @@ class Config(KeepingSettings, ApprovalSettings):
             raise ConfigError(
                 f"DURABILITY must be fsync, none or replicas:N with N from 1 to 99, not {self.durability!r}"
             )
+
+    def _check_preview_host(self) -> None:
+        """Raises ConfigError of what is no domain, and of one whose names below would be the server's own."""
+        host = self.preview_host
+        if host and not is_domain(host):
+            raise ConfigError(f"PREVIEW_HOST must be a domain such as preview.example.org, not {host!r}")
+        for name in (*self.allowed_hosts, urlsplit(self.public_url).hostname or ""):
+            name = name.removeprefix("*.").lower()
+            if host and (name == host.lower() or name.endswith(f".{host.lower()}")):
+                raise ConfigError(f"PREVIEW_HOST must not be the domain of the server itself, {name}")
 
     @property
     def is_open(self) -> bool:

@@ -61,7 +61,7 @@ function Toggle({ name, label, panel: [isOpen, set], controls, ...others }) {
 }
 
 /** record: the conversation. number: of its pending actions. total: of its events. wire, filters, details: [isOpen, set].
- * shown, show: what is in the place of the timeline, "changes", "files", "terminal" or "". onFork(): asks about a fork of all. */
+ * shown, show: what is in the place of the timeline, "changes", "files", "terminal", "preview" or "". onFork(): asks about a fork of all. */
 export function Heading({ record, number, total, wire: [isWire, setWire], filters, details, shown, show, onFork, onDone }) {
   const [isAsking, setAsking] = useState(false);
   return html`<header class="heading">
@@ -70,6 +70,7 @@ export function Heading({ record, number, total, wire: [isWire, setWire], filter
       <button type="button" class="quiet" data-testid="changes" aria-pressed=${shown === "changes"} onClick=${() => show(shown === "changes" ? "" : "changes")}>Changes</button>
       ${may("approve") && html`<button type="button" class="quiet" data-testid="files" aria-pressed=${shown === "files"} onClick=${() => show(shown === "files" ? "" : "files")}>Files</button>`}
       ${may("write") && may("approve") && html`<button type="button" class="quiet" data-testid="terminal-button" aria-pressed=${shown === "terminal"} onClick=${() => show(shown === "terminal" ? "" : "terminal")}>Terminal</button>`}
+      ${may("write") && may("approve") && html`<button type="button" class="quiet" data-testid="preview-button" aria-pressed=${shown === "preview"} onClick=${() => show(shown === "preview" ? "" : "preview")}>Preview</button>`}
       <${Toggle} name="filters" label="Search" panel=${filters} controls="filters" />
       <button type="button" class="quiet" data-testid="all-events" aria-pressed=${isWire} title="Every event as it was sent, one row each" onClick=${() => setWire(!isWire)}>All events</button>
       ${may("write") && html`<button type="button" class="quiet" data-testid="fork" onClick=${onFork}>Fork</button>`}

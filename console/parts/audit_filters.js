@@ -30,6 +30,7 @@ export const DECISIONS = {
   rule_revoked: "Rule revoked",
   terminal_opened: "Terminal opened",
   terminal_closed: "Terminal closed",
+  preview_opened: "Preview opened",
 };
 
 const NAMES = ["time__gte", "time__lt", "actor", "actor_kind", "decision", "conversation_id", "chain"];

@@ -28,11 +28,12 @@ const part = (load) => async () => (await Promise.all([load(), style("work")]))[
 const LOADS = {
   changes: part(() => import("../conversation/changes.js")),
   files: part(() => import("../conversation/files.js")),
+  preview: part(() => import("../conversation/preview.js")),
   terminal: async () => (await Promise.all([import("../conversation/terminal.js"), style("work"), style("xterm")]))[0],
 };
 
 /** Whether the key may open it. */
-const mayShow = (name) => ({ files: may("approve"), terminal: may("write") && may("approve") })[name] ?? true;
+const mayShow = (name) => ({ files: may("approve"), terminal: may("write") && may("approve"), preview: may("write") && may("approve") })[name] ?? true;
 
 /** The window of the log that passes the filters, once the stream has begun. */
 function useLog(feed, id, query, isBegun) {

@@ -7,7 +7,7 @@ from typing import Any
 from redis import Redis
 
 from core.refused import Kind
-from store.access.access_keys import AccessKeys, Tickets, WorkspaceSessions
+from store.access.access_keys import AccessKeys, PreviewSessions, Tickets, WorkspaceSessions
 from store.access.client_settings import ClientSettings
 from store.access.idempotency import Idempotency
 from store.errors import StoreError
@@ -23,6 +23,7 @@ class AccessWing:
         self.keys = AccessKeys(scripts)
         self.settings = ClientSettings(redis, scripts, sealer)
         self.sessions = WorkspaceSessions(sealer)
+        self.previews = PreviewSessions(sealer)
         self.tickets = Tickets(scripts)
         self.idempotency = Idempotency(scripts, most=most_idempotency_keys)
         self.counters = Counters(redis, scripts)

@@ -29,7 +29,7 @@ REMEMBERED, _MOST_REMEMBERED = 0.5, 10_000
 #: seconds that a ticket is good for
 TICKET_SECONDS = 30
 
-#: the cookie by which a browser shows files of workspaces, and the seconds for which it is good
+#: the cookie by which a browser shows files of workspaces, and the seconds for which it and that of a preview are good
 WORKSPACE_COOKIE, SESSION_SECONDS = "workspace_session", 8 * 3600
 
 #: letters and digits of a key, of 256 random bits, and what a key and a ticket begin with
@@ -140,24 +140,24 @@ class Tickets:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    def make(self, principal: Principal, conversation_id: ConversationId | None, scopes: Collection[str]) -> str:
+    def make(self, principal: Principal, about: ConversationId | str | None, scopes: Collection[str]) -> str:
         """A ticket by which its bearer is that principal, with these scopes, for one request.
 
-        conversation_id: that the request is about; None for the inbox and the lists.
+        about: the conversation that the request is about, or the label of a preview; None for the inbox and the lists.
         """
         ticket = _TICKET + random_text(_LENGTH)
-        content = [principal.name, principal.key_id, sorted(scopes), conversation_id]
-        args = [_digest(ticket), json.dumps(content), TICKET_SECONDS * 1000, conversation_id or ""]
+        content = [principal.name, principal.key_id, sorted(scopes), about]
+        args = [_digest(ticket), json.dumps(content), TICKET_SECONDS * 1000, about or ""]
         self._scripts.make_ticket([AccessRoot.root], args)
         return ticket
 
-    def take(self, ticket: str, conversation_id: ConversationId | None) -> Principal | None:
+    def take(self, ticket: str, about: ConversationId | str | None) -> Principal | None:
         """The one whose ticket this is; None for one that is unknown, too old, or was taken before. One round trip.
 
-        conversation_id: that the request is about. A ticket for another one stays as good as it was; the caller refuses
-        it, by the principal's `conversation_id`.
+        about: as of `make`. A ticket about something else stays as good as it was; the caller refuses it, by the
+        principal's `conversation_id`.
         """
-        content = self._scripts.take_ticket([AccessRoot.root], [_digest(ticket), uuid4().hex, conversation_id or ""])
+        content = self._scripts.take_ticket([AccessRoot.root], [_digest(ticket), uuid4().hex, about or ""])
         if not content:
             return None
         name, key_id, scopes, conversation_id = json.loads(content)
@@ -187,6 +187,36 @@ class WorkspaceSessions:
             return None
         name, key_id = json.loads(opened)
         return Principal(name, key_id, frozenset({"approve"})) if key_id else None
+
+
+class PreviewSessions:
+    """What the cookie of a preview says: whose it is and until when, sealed for one port of one sandbox.
+
+    Limitation: as of `WorkspaceSessions`.
+    """
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+
+    def make(self, principal: Principal, label: str) -> str:
+        """The cookie of a principal for the preview of that label. Raises CookieUnsealed."""
+        content = [principal.name, principal.key_id, int(time.time()) + SESSION_SECONDS]
+        try:
+            return self._sealer.seal_session(json.dumps(content), f"preview {label}")
+        except SecretsRefused:
+            raise CookieUnsealed from None
+
+    def find(self, cookie: str, label: str) -> tuple[Principal, float] | None:
+        """The one whose cookie this is, and the seconds that it is still good for; None for what is none, or too old.
+
+        The principal has no key where none was needed when the cookie was made.
+        """
+        opened = self._sealer.open_session(cookie, SESSION_SECONDS, f"preview {label}")
+        if opened is None:
+            return None
+        name, key_id, until = json.loads(opened)
+        left = until - time.time()
+        return (Principal(name, key_id), left) if left > 0 else None
 
 
 def _listed(identity: str, name: str, scopes: str, created: str, expires: str, used: str) -> AccessKey:

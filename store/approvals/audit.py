@@ -202,7 +202,7 @@ class Audit:
 
 
 class TerminalAudit:
-    """What the audit has of terminals: entries about no action, when one is opened and when it is closed."""
+    """What the audit has of terminals and previews: entries about no action, when one is opened or closed."""
 
     def __init__(self, scripts: Scripts, listing: Listing) -> None:
         self._scripts = scripts
@@ -218,6 +218,14 @@ class TerminalAudit:
         """Note that it is closed, after so many seconds. As `opened`."""
         reason = f"Terminal {terminal_id} in sandbox {sandbox_id}, open for {seconds:.0f} s."
         self._note("terminal_closed", conversation_id, actor, reason)
+
+    def previewed(
+        self, conversation_id: ConversationId, actor: Actor, preview_id: str, sandbox_id: str, port: int
+    ) -> None:
+        """Note that a preview of a port is opened. As `opened`."""
+        self._note(
+            "preview_opened", conversation_id, actor, f"Preview {preview_id} of port {port} of sandbox {sandbox_id}."
+        )
 
     def _note(self, what: str, conversation_id: ConversationId, actor: Actor, reason: str) -> None:
         stamp = Stamp.now()

@@ -104,14 +104,14 @@ class Sealer:
         except (InvalidToken, SecretsRefused):
             return None
 
-    def seal_session(self, text: str) -> str:
-        """What a cookie says, sealed. Raises SecretsRefused when no key is set."""
-        return self._cipher("session", "").encrypt(text.encode()).decode()
+    def seal_session(self, text: str, what: str = "") -> str:
+        """What a cookie says, sealed. what: that it opens alone. Raises SecretsRefused when no key is set."""
+        return self._cipher("session", what).encrypt(text.encode()).decode()
 
-    def open_session(self, cookie: str, seconds: int) -> str | None:
-        """The same, unsealed; None for what is no cookie of this server, or is older than so many seconds."""
+    def open_session(self, cookie: str, seconds: int, what: str = "") -> str | None:
+        """The same, unsealed; None for what is no such cookie of this server, or is older than so many seconds."""
         try:
-            return self._cipher("session", "").decrypt(cookie.encode(), ttl=seconds).decode()
+            return self._cipher("session", what).decrypt(cookie.encode(), ttl=seconds).decode()
         except (InvalidToken, SecretsRefused):
             return None
 

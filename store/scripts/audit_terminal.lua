@@ -1,7 +1,7 @@
--- audit_terminal: note in the audit of a conversation that a terminal was opened or closed in its sandbox.
+-- audit_terminal: note in the audit of a conversation that a terminal was opened or closed in its sandbox, or a preview opened.
 -- KEYS  1 conversation root, conv:{id}
--- ARGV  1 id of the request   2 now, UTC text with Z   3 terminal_opened | terminal_closed
---       4 who has opened it, as canonical JSON   5 which terminal and where, as canonical JSON
+-- ARGV  1 id of the request   2 now, UTC text with Z   3 terminal_opened | terminal_closed | preview_opened
+--       4 who has opened it, as canonical JSON   5 which one and where, as canonical JSON
 -- Returns  {"done", revision, execution_status, created_at, updated_at, groups, title, whether approvals matter}
 --          | false: no such conversation
 -- Cost  O(1)

@@ -1,0 +1,302 @@
+"""Previews: a port of a sandbox, the host that shows it, and the exchange with the program that listens there.
+
+The exchange is HTTP/1.1 by h11 on a tunnel (`agents/tunnels.py`). Both sides are foreign: the page belongs to the
+sandbox, and the program too. Guarantee: no key, no cookie and no hop-by-hop header of ours goes in, and nothing that
+comes out gives a browser a cookie of another host, a service worker's scope, or a rule for hosts beside this one.
+Source: docs/console.md, "Preview".
+"""
+
+import base64
+import binascii
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from http import HTTPStatus
+from typing import NamedTuple
+
+import h11
+
+from agents.client import AgentUnreachable
+from agents.forwarding import Call, Forwarding
+from agents.tunnels import Tunnel
+from core.bounds import LEAST_PREVIEW_PORT
+from core.refused import Kind, Refused
+from core.wire import InvalidJson, parse_json
+from store.sandboxes.sandboxes import SandboxId
+
+#: the domain of previews where the settings name none: of loopback, on the person's own machine
+LOOPBACK_HOST = "preview.localhost"
+
+#: most bytes of the body of a request and of a response, and of a head of the program's
+MOST_SENT, MOST_RECEIVED, _MOST_HEAD = 256 << 20, 2 << 30, 64 * 1024
+
+#: seconds in which a byte must come, and seconds between two looks whether the client is there
+SILENCE, _POLL = 120.0, 1.0
+
+#: the cookie of a preview over plain HTTP, and over HTTPS, where no other host can set one of that name
+COOKIES = ("agent_preview", "__Host-agent_preview")
+
+#: a label of DNS has at most so many characters
+_LONGEST_LABEL = 63
+
+_LABEL = re.compile(r"([1-9][0-9]{3,4})-([a-z2-7]+)")
+
+
+class NoPreview(Refused):
+    """A port has no preview: the port is none of a preview's, or no host can be named for it."""
+
+    kind = Kind.CONFLICT
+
+
+class PreviewBodyTooLong(Refused):
+    """The body of a request to a preview has too many bytes."""
+
+    kind = Kind.TOO_LONG
+    words = f"The body is longer than {MOST_SENT} bytes"
+
+
+class Preview(NamedTuple):
+    """A port of a sandbox."""
+
+    sandbox_id: SandboxId
+    port: int
+
+    @property
+    def label(self) -> str:
+        """The first label of its host: hosts have no case, so the id is in base 32. Raises NoPreview."""
+        text = base64.b32encode(self.sandbox_id.encode()).decode().rstrip("=").lower()
+        label = f"{self.port}-{text}"
+        if len(label) > _LONGEST_LABEL:
+            raise NoPreview("The id of this sandbox is too long for the name of a host: it has no previews")
+        return label
+
+    @classmethod
+    def of_label(cls, label: str) -> "Preview | None":
+        """The port that a label names; None for what is no label of a preview."""
+        match = _LABEL.fullmatch(label)
+        if match is None or len(label) > _LONGEST_LABEL or not LEAST_PREVIEW_PORT <= int(match[1]) <= 65535:
+            return None
+        text = match[2].upper()
+        try:
+            sandbox_id = base64.b32decode(text + "=" * (-len(text) % 8)).decode("ascii")
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+        found = cls(SandboxId(sandbox_id), int(match[1]))
+        return found if found.label == label else None
+
+
+#: most bytes of a list of ports
+_MOST_LIST = 64 * 1024
+
+
+def listening_ports(
+    forwarding: Forwarding, sandbox_id: SandboxId, require_client: Callable[[], None] = lambda: None
+) -> list[int]:
+    """The ports at which programs of a sandbox listen. Raises as `Forwarding.open`, and RouteLacking."""
+    call = Call("GET", "/api/ports", b"", lambda _: None, require_client=require_client)
+    answer = forwarding.open(sandbox_id, call)
+    try:
+        answer.require_route(call.path)
+        raw = b""
+        for piece in answer:
+            raw += piece
+            if len(raw) > _MOST_LIST:
+                raise AgentUnreachable("The agent server's list of ports is too long")
+    finally:
+        answer.close()
+    try:
+        told = parse_json(raw)
+    except InvalidJson:
+        told = None
+    found = told.get("ports") if answer.status == HTTPStatus.OK and isinstance(told, dict) else None
+    if not isinstance(found, list):
+        raise AgentUnreachable(f"The agent server answered {answer.status}, and not with a list of ports")
+    return sorted({port for port in found if type(port) is int and LEAST_PREVIEW_PORT <= port <= 65535})
+
+
+class Head(NamedTuple):
+    """The head of a program's response, as the browser gets it."""
+
+    status: int
+    headers: list[tuple[str, str]]
+
+    @property
+    def line(self) -> str:
+        """The status with its usual words: those of the program are not repeated."""
+        try:
+            return f"{self.status} {HTTPStatus(self.status).phrase}"
+        except ValueError:
+            return f"{self.status} Unknown"
+
+
+class Exchange:
+    """One request to the program, and its response; iterate over its body, then close it."""
+
+    def __init__(self, tunnel: Tunnel, seconds: float, require_client: Callable[[], None]) -> None:
+        """seconds: after which it ends. require_client: raises ClientGone once nobody waits."""
+        self._tunnel = tunnel
+        self._until = time.monotonic() + seconds
+        self._require_client = require_client
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MOST_HEAD)
+        self._received = 0
+
+    def ask(self, method: str, target: str, headers: list[tuple[str, str]], body: Iterable[bytes]) -> Head:
+        """Send a request, and return the head of its response; of an upgrade it is a 101, see `rest`.
+
+        Raises AgentUnreachable, PreviewBodyTooLong, ClientGone, and what the body raises.
+        """
+        try:
+            with suppress(AgentUnreachable):  # a program may answer, and end, before it has read all
+                self._send(h11.Request(method=method, target=target, headers=headers))
+                self._send_body(body)
+                self._send(h11.EndOfMessage())
+        except h11.LocalProtocolError as error:
+            raise AgentUnreachable(f"The request cannot be sent on: {error}") from error
+        while not isinstance(event := self._next(), h11.Response):
+            if isinstance(event, h11.InformationalResponse) and event.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+                break
+            if not isinstance(event, h11.InformationalResponse):
+                raise AgentUnreachable("The program at this port does not answer by HTTP")
+        return Head(event.status_code, response_headers(event.status_code, event.headers))
+
+    def _send_body(self, body: Iterable[bytes]) -> None:
+        sent = 0
+        for piece in body:
+            sent += len(piece)
+            if sent > MOST_SENT:
+                raise PreviewBodyTooLong
+            self._send(h11.Data(data=piece))
+
+    def _send(self, event: h11.Event) -> None:
+        if data := self._http.send(event):
+            self._tunnel.send(data)
+
+    def _next(self) -> h11.Event:
+        """The next thing that the program says. Raises AgentUnreachable at its silence, and ClientGone."""
+        silent_since = time.monotonic()
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                data = self._tunnel.receive(_POLL)
+                now = time.monotonic()
+                if data is None and now - silent_since > SILENCE:
+                    raise AgentUnreachable(f"The program at this port was silent for {SILENCE:g} s")
+                if now > self._until:
+                    raise AgentUnreachable("The preview has ended")
+                self._require_client()
+                if data is not None:
+                    self._http.receive_data(data)
+        except h11.RemoteProtocolError as error:
+            raise AgentUnreachable(f"The program at this port does not answer by HTTP: {error}") from error
+        if isinstance(event, h11.ConnectionClosed):
+            raise AgentUnreachable("The program at this port has ended the connection")
+        assert not isinstance(event, type), event  # PAUSED comes after the end alone
+        return event
+
+    @property
+    def rest(self) -> bytes:
+        """After a 101: what the program has sent already of the other protocol."""
+        return self._http.trailing_data[0]
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The body, a piece at a time. Raises as `_next`: the response breaks off, so that the browser notices."""
+        while isinstance(event := self._next(), h11.Data):
+            self._received += len(event.data)
+            if self._received > MOST_RECEIVED:
+                raise AgentUnreachable(f"The response is longer than {MOST_RECEIVED} bytes")
+            yield bytes(event.data)
+
+    def close(self) -> None:
+        """End it, also before the end of the body."""
+        self._tunnel.close()
+
+
+#: headers that are about one connection. Source: RFC 9110, 7.6.1
+_HOP_BY_HOP = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer"),
+        *("transfer-encoding", "upgrade", "expect"),
+    }
+)
+
+#: headers of a request that are for this server alone, or that it says itself
+_OURS = frozenset({"authorization", "x-session-api-key", "forwarded", "x-real-ip", "via"})
+
+#: headers of a response that a page of a sandbox may not set: rules for a browser that hold beyond it, and those that
+#: this server sets
+_WITHHELD = frozenset(
+    {
+        *("alt-svc", "clear-site-data", "nel", "report-to", "reporting-endpoints", "service-worker-allowed"),
+        *("public-key-pins", "strict-transport-security", "set-login", "activate-storage-access"),
+        *("cross-origin-opener-policy", "cross-origin-resource-policy", "origin-agent-cluster", "referrer-policy"),
+    }
+)
+
+#: what every response of a preview has. A policy beside another one adds to it: the page's own holds too
+GUARDS = (
+    ("Content-Security-Policy", "frame-ancestors 'self'"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Origin-Agent-Cluster", "?1"),
+    ("Referrer-Policy", "same-origin"),
+)
+
+_NAME, _VALUE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+def request_headers(sent: Iterable[tuple[str, str]], scheme: str) -> list[tuple[str, str]]:
+    """The headers that a program gets of those that a browser has sent, which an upgrade may keep its two.
+
+    scheme: by which the browser reaches this server.
+    """
+    named = [(name, value) for name, value in sent if _NAME.fullmatch(name) and _VALUE.fullmatch(value)]
+    dropped = _HOP_BY_HOP | _OURS | _listed(named)
+    kept = list[tuple[str, str]]()
+    host = ""
+    for name, value in named:
+        lower = name.lower()
+        if lower == "cookie":
+            value = _without_ours(value)
+        if lower == "host":
+            host = value
+        if value and lower not in dropped and not lower.startswith("x-forwarded-"):
+            kept.append((name, value))
+    return [*kept, ("X-Forwarded-Proto", scheme), ("X-Forwarded-Host", host)]
+
+
+def _listed(headers: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """The names that `Connection` lists, which are about the connection too."""
+    listed = [value for name, value in headers if name.lower() == "connection"]
+    return frozenset(name.strip().lower() for value in listed for name in value.split(","))
+
+
+def _without_ours(cookies: str) -> str:
+    """What `Cookie` says, without the cookies of previews."""
+    pairs = (pair.strip() for pair in cookies.split(";"))
+    return "; ".join(pair for pair in pairs if pair.partition("=")[0].strip() not in COOKIES)
+
+
+def response_headers(status: int, sent: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
+    """The headers that a browser gets of those that a program has sent."""
+    named = [(name.decode("latin-1"), value.decode("latin-1").strip()) for name, value in sent]
+    names = {name.lower() for name, _ in named}
+    dropped = _HOP_BY_HOP | _WITHHELD | _listed(named)
+    if status < 200 or status in (204, 304) or "transfer-encoding" in names:
+        dropped |= {"content-length"}
+    kept = list[tuple[str, str]]()
+    for name, value in named:
+        lower = name.lower()
+        if lower == "set-cookie":
+            value = own_cookie(value)
+        if lower not in dropped and (value or lower != "set-cookie") and _VALUE.fullmatch(value):
+            kept.append((name.title(), value))
+    return [*kept, *GUARDS]
+
+
+def own_cookie(cookie: str) -> str:
+    """A `Set-Cookie` for the host of the preview alone; empty where it would take the place of the preview's own."""
+    pair, *attributes = cookie.split(";")
+    name = pair.partition("=")[0].strip() if "=" in pair else ""
+    if name in COOKIES or (not name and any(ours in pair for ours in COOKIES)):
+        return ""
+    return ";".join([pair, *(one for one in attributes if one.partition("=")[0].strip().lower() != "domain")])

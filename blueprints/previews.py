@@ -1,0 +1,436 @@
+"""Previews: the operations that open one, and the hosts that show them. Source: docs/console.md, "Preview".
+
+`PreviewHosts` stands before the app and chooses by the `Host` header: a request to a host of previews reaches no route
+of this server, and one to any other host reaches no preview.
+
+A preview is opened by an address with a ticket, which is good once. It becomes a cookie of that host, sealed for the
+one port of the one sandbox, and the browser is led to `/`. What a page of another origin sends is refused whatever
+cookie it bears, because all previews are one site to a browser.
+"""
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qs
+from uuid import uuid4
+
+from flask import Flask, current_app, g, request
+from gunicorn.http.errors import ParseException
+from werkzeug.datastructures import EnvironHeaders
+from werkzeug.exceptions import Forbidden
+from werkzeug.http import dump_cookie
+from werkzeug.wsgi import get_input_stream
+
+from agents.client import AgentUnreachable
+from agents.forwarding import ClientGone, Forwarding
+from agents.previews import (
+    COOKIES,
+    GUARDS,
+    LOOPBACK_HOST,
+    MOST_SENT,
+    Exchange,
+    Head,
+    NoPreview,
+    Preview,
+    PreviewBodyTooLong,
+    listening_ports,
+    request_headers,
+)
+from agents.tunnels import PIECE, Tunnel, open_tunnel
+from agents.waking import NotReachable
+from blueprints import current_store
+from blueprints.api import Blueprint, needs
+from blueprints.following import client_of, client_required
+from blueprints.guard import Guard
+from boot.http import BodyTooSlow, body_of
+from core.access import Principal
+from core.origins import Authority, authority, is_loopback, origin, origin_at
+from core.refused import Refused
+from core.wire import Micros, now, utc_time
+from schemas.sandboxes import ListeningPorts, PreviewAddress, PreviewRequest, is_sandbox_id
+from store import Store
+from store.access import Quota, QuotaExceeded
+from store.access.access_keys import SESSION_SECONDS, TICKET_SECONDS
+from store.approvals.audit import Actor
+from store.conversations.app_conversations import app_filter
+from store.errors import UNAVAILABLE, SandboxNotFound
+from store.sandboxes.sandboxes import SandboxId
+
+previews = Blueprint("Previews", __name__, url_prefix="/api/v1/sandboxes")
+
+#: where a ticket is shown, and what its query may have; a page has this path never
+_OPENING, _LONGEST_QUERY = "/_preview", 512
+
+#: exchanges with a sandbox that a worker has at once
+_MOST_EXCHANGES = 64
+
+#: conversations of a sandbox whose audit has the opening of a preview: those that were made last
+_MOST_AUDITED = 100
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+NEEDS_BOTH = "A preview shows what nobody approves: it needs a key with the scopes write and approve"
+
+NO_HOST = (
+    "This server has no host of previews: set PREVIEW_HOST to a domain whose names lead to it, such as "
+    "preview.example.org, or reach it by a name of loopback"
+)
+
+_log = logging.getLogger(__name__)
+
+
+class TooManyExchanges(QuotaExceeded):
+    """A worker has as many exchanges with the previews of one sandbox as it may."""
+
+    words = "At most {most} requests to the previews of one sandbox are served at once"
+
+
+@previews.get("/<sandbox_id>/ports")
+@needs("write")
+@previews.fails(404, 409, 410, 429, 500, 502)
+@previews.response(200, ListeningPorts)
+def list_ports(sandbox_id: str) -> dict[str, list[int]]:
+    """List the ports at which programs of a sandbox listen, where its agent server can tell."""
+    return {"ports": listening_ports(_forwarding(), _allowed(sandbox_id), client_required())}
+
+
+@previews.post("/<sandbox_id>/previews")
+@needs("write")
+@previews.replay(has_key=True)
+@previews.fails(404, 409, 410, 413, 415, 429, 502)
+@previews.arguments(PreviewRequest())
+@previews.response(201, PreviewAddress)
+def open_preview(wanted: dict[str, int], sandbox_id: str) -> dict[str, Any]:
+    """Make the address of a preview: what a program of a sandbox serves at a port, on an origin of its own."""
+    preview = Preview(_allowed(sandbox_id), wanted["port"])
+    label, place = preview.label, authority(request.host)
+    host = current_app.config["PREVIEW_HOST"] or LOOPBACK_HOST
+    if place is None or (host == LOOPBACK_HOST and not is_loopback(place.host)):
+        raise NoPreview(NO_HOST)
+    _tunnel(_forwarding(), preview).close()  # whether something listens there is told here, not in a new tab
+    ticket = current_store.access.tickets.make(g.principal, _about(label), g.principal.scopes)
+    own = origin_at(request.scheme, Authority(f"{label}.{host}", place.port))
+    expires_at = Micros(now() + TICKET_SECONDS * 1_000_000)
+    return {"url": f"{own}{_OPENING}?ticket={ticket}", "expires_at": utc_time(expires_at)}
+
+
+def _allowed(sandbox_id: str) -> SandboxId:
+    """The sandbox, for a key that may. Raises Forbidden, SandboxNotFound."""
+    if not g.principal.may("approve"):
+        raise Forbidden(NEEDS_BOTH)
+    if not is_sandbox_id(sandbox_id):
+        raise SandboxNotFound
+    return current_store.sandboxes.get(SandboxId(sandbox_id)).id
+
+
+def _forwarding() -> Forwarding:
+    found: Forwarding = current_app.extensions["forwarding"]
+    return found
+
+
+def _about(label: str) -> str:
+    """What the ticket of a preview is about: no conversation has such an id."""
+    return f"preview {label}"
+
+
+def _tunnel(forwarding: Forwarding, preview: Preview, *, wakes: bool = True) -> Tunnel:
+    """A connection to the program. Raises NotReachable, TooManySandboxes, AgentUnreachable, NoTunnel."""
+    url, key = forwarding.awake(preview.sandbox_id, wakes=wakes)
+    return open_tunnel(url, key, f"/api/ports/{preview.port}", "tcp")
+
+
+class _Refusal(Exception):
+    """A request to a host of previews that is not served; the sentence is for the person."""
+
+    def __init__(self, status: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+#: what a browser gets for a preview that it has not opened, or that has ended
+_NOT_OPEN = _Refusal(
+    "403 Forbidden",
+    "This preview is not open in this browser, or has ended. Open it again: Preview, in the console's conversation.",
+)
+
+#: what may refuse a request after its sandbox was asked
+_REFUSALS: tuple[type[Exception], ...] = (Refused, NotReachable, BodyTooSlow, ParseException)
+
+StartResponse = Callable[..., Any]
+
+
+class PreviewHosts:
+    """The hosts of previews, before an app, which serves all other hosts."""
+
+    def __init__(self, app: Flask, served: Any) -> None:
+        """served: the WSGI app that serves the other hosts."""
+        self._app = app
+        self._served = served
+        self._host: str = app.config["PREVIEW_HOST"] or LOOPBACK_HOST
+        self._exchanges = Quota(_MOST_EXCHANGES, TooManyExchanges)
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        place = authority(environ.get("HTTP_HOST", ""))
+        if place is None or not f".{place.host}".endswith(f".{self._host}"):
+            served: Iterable[bytes] = self._served(environ, start_response)
+            return served
+        try:
+            return _Visit(self._app, self._exchanges, environ, place, self._host).serve(start_response)
+        except _Refusal as refusal:
+            return _said(start_response, refusal.status, str(refusal))
+        except _REFUSALS as refusal:
+            return _said(start_response, _status_of(refusal), str(refusal))
+        except UNAVAILABLE:
+            return _said(start_response, "503 Service Unavailable", "The store does not answer: try again shortly")
+        except (ClientGone, ConnectionError):
+            raise StopIteration from None  # the exception by which gunicorn's workers end a connection
+
+
+def _status_of(refusal: Exception) -> str:
+    if isinstance(refusal, PreviewBodyTooLong):
+        return "413 Content Too Large"
+    if isinstance(refusal, QuotaExceeded):
+        return "429 Too Many Requests"
+    if isinstance(refusal, BodyTooSlow):
+        return "408 Request Timeout"
+    if isinstance(refusal, ParseException):
+        return "400 Bad Request"
+    return "503 Service Unavailable" if isinstance(refusal, NotReachable) else "502 Bad Gateway"
+
+
+def _said(start_response: StartResponse, status: str, sentence: str) -> list[bytes]:
+    """A sentence as a page of text, which does nothing."""
+    raw = f"{sentence}\n".encode()
+    policy = [("Content-Security-Policy", "default-src 'none'"), ("X-Content-Type-Options", "nosniff")]
+    fixed = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store"), *policy, *GUARDS]
+    start_response(status, [("Content-Length", str(len(raw))), *fixed])
+    return [raw]
+
+
+class _Visit:
+    """One request to a host of previews."""
+
+    def __init__(self, app: Flask, exchanges: Quota, environ: dict[str, Any], place: Authority, host: str) -> None:
+        self._exchanges = exchanges
+        self._environ = environ
+        self._method: str = environ["REQUEST_METHOD"]
+        self._headers = EnvironHeaders(environ)
+        self._scheme: str = environ["wsgi.url_scheme"]
+        self._origin = origin_at(self._scheme, place)
+        self._label = place.host.removesuffix(f".{host}")
+        self._store: Store = app.extensions["store"]
+        self._guard: Guard = app.extensions["guard"]
+        self._forwarding: Forwarding = app.extensions["forwarding"]
+
+    def serve(self, start_response: StartResponse) -> Iterable[bytes]:
+        """Raises _Refusal, one of _REFUSALS or UNAVAILABLE, ClientGone; StopIteration where nothing more is written."""
+        target: str = self._environ.get("RAW_URI") or self._environ.get("REQUEST_URI") or "/"
+        preview = Preview.of_label(self._label)
+        if preview is None or not is_sandbox_id(preview.sandbox_id):
+            raise _Refusal("404 Not Found", "There is no such preview")
+        if not target.startswith("/"):
+            raise _Refusal("400 Bad Request", "The request's URI must be a path")
+        if self._method not in _METHODS:
+            raise _Refusal("501 Not Implemented", f"A preview takes {', '.join(sorted(_METHODS))}")
+        self._refuse_other_pages()
+        if target.partition("?")[0] == _OPENING:
+            return self._open(preview, start_response)
+        principal, seconds = self._bearer()
+        return self._exchange(preview, principal, seconds, target, start_response)
+
+    def _refuse_other_pages(self) -> None:
+        """Raises _Refusal of what a page of another origin has sent, unless it opens a page in a tab of its own."""
+        site, sent = self._headers.get("Sec-Fetch-Site"), self._headers.get("Origin")
+        if site == "same-origin":
+            return
+        refused = _Refusal("403 Forbidden", "A page elsewhere may not ask for this: open it in a tab of its own")
+        if site not in (None, "none") and not self._opens_page():
+            raise refused
+        if sent is not None and origin(sent) != self._origin:
+            raise refused
+
+    def _opens_page(self) -> bool:
+        """Whether a browser says that it shows the response in a tab or window."""
+        fetched = (self._headers.get("Sec-Fetch-Mode"), self._headers.get("Sec-Fetch-Dest"))
+        return self._method == "GET" and fetched == ("navigate", "document")
+
+    def _open(self, preview: Preview, start_response: StartResponse) -> list[bytes]:
+        """Take the ticket, note it in the audit, and give the browser its cookie."""
+        if self._method != "GET":
+            raise _Refusal("405 Method Not Allowed", "A preview is opened by GET")
+        query = parse_qs(self._environ.get("QUERY_STRING", "")[:_LONGEST_QUERY])
+        about = _about(self._label)
+        principal = self._store.access.tickets.take(query.get("ticket", [""])[0], about)
+        if principal is None or principal.conversation_id != about or not self._guard.stands(principal):
+            raise _NOT_OPEN
+        self._audit(preview, principal)
+        cookie = dump_cookie(
+            self._cookie,
+            self._store.access.previews.make(principal, self._label),
+            max_age=SESSION_SECONDS,
+            path="/",
+            secure=self._is_secure,
+            httponly=True,
+            samesite="Lax",  # of a Strict one a browser sends nothing after a redirect that the console's page began
+        )
+        headers = [("Location", "/"), ("Set-Cookie", cookie), ("Content-Length", "0"), ("Cache-Control", "no-store")]
+        start_response("303 See Other", [*headers, *GUARDS])
+        return [b""]
+
+    def _audit(self, preview: Preview, principal: Principal) -> None:
+        """Raises one of UNAVAILABLE: what is not noted is not opened."""
+        actor = Actor("key", principal.name, self._address, principal.may("approve"))
+        identity = uuid4().hex[:12]
+        filters = app_filter(sandbox_id=preview.sandbox_id, with_children=True)
+        found, _ = self._store.conversations.in_sandboxes.search(
+            filters, by="created", descending=True, limit=_MOST_AUDITED, start=None
+        )
+        for state in found:
+            self._store.approvals.terminals.previewed(state["id"], actor, identity, preview.sandbox_id, preview.port)
+
+    @property
+    def _address(self) -> str:
+        return str(self._environ.get("REMOTE_ADDR") or "")
+
+    @property
+    def _is_secure(self) -> bool:
+        return self._scheme == "https"
+
+    @property
+    def _cookie(self) -> str:
+        return COOKIES[self._is_secure]
+
+    def _bearer(self) -> tuple[Principal, float]:
+        """The one whose cookie opens this preview, and the seconds that are left of it. Raises _Refusal.
+
+        There may be several of that name: a page of another preview can set one for all of them, which opens nothing.
+        """
+        pairs = (pair.strip().partition("=") for pair in self._headers.get("Cookie", "").split(";"))
+        for value in [value for name, _, value in pairs if name == self._cookie][:8]:
+            found = self._store.access.previews.find(value, self._label)
+            if found and self._guard.stands(found[0]):
+                return found
+        raise _NOT_OPEN
+
+    def _exchange(
+        self, preview: Preview, principal: Principal, seconds: float, target: str, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        if "Service-Worker" in self._headers or self._headers.get("Sec-Fetch-Dest") == "serviceworker":
+            raise _Refusal("403 Forbidden", "A preview has no service workers: they would stay in the browser")
+        upgrade = self._upgrade()
+        self._exchanges.take(preview.sandbox_id)
+        try:
+            served = _Served(lambda: self._exchanges.give_back(preview.sandbox_id))
+        except BaseException:
+            self._exchanges.give_back(preview.sandbox_id)
+            raise
+        try:
+            # What a page asks for by itself wakes no sandbox: a tab that polls would keep a paused one awake.
+            tunnel = _tunnel(self._forwarding, preview, wakes=self._opens_page())
+            served.ends.append(tunnel.close)
+            served.ends.append(self._guard.following.begin(principal, tunnel.close, self._address))
+            exchange = Exchange(tunnel, seconds, client_of(self._environ.get("gunicorn.socket")))
+            head = exchange.ask(self._method, target, self._sent_headers(upgrade), self._body())
+            if head.status == 101:
+                _carry(self._environ["gunicorn.socket"], tunnel, head, exchange.rest, time.monotonic() + seconds)
+                raise StopIteration  # nothing more is written on the connection
+            served.pieces = iter(exchange)
+            start_response(head.line, head.headers)
+            return served
+        except BaseException:
+            served.close()
+            raise
+
+    def _upgrade(self) -> bool:
+        """Whether this is the handshake of a WebSocket. Another upgrade is not sent on. Raises _Refusal."""
+        if self._headers.get("Upgrade", "").lower() != "websocket":
+            return False
+        if self._headers.get("Origin") is None or self._environ.get("gunicorn.socket") is None:
+            raise _Refusal("403 Forbidden", "A WebSocket of a preview is opened by its own page")
+        return True
+
+    def _sent_headers(self, upgrade: bool) -> list[tuple[str, str]]:
+        kept = request_headers(self._headers.items(), self._scheme)
+        if upgrade:
+            return [*kept, ("Connection", "Upgrade"), ("Upgrade", "websocket")]
+        if self._is_chunked:
+            kept = [(name, value) for name, value in kept if name.lower() != "content-length"]
+            kept.append(("Transfer-Encoding", "chunked"))
+        return [*kept, ("Connection", "close")]
+
+    @property
+    def _is_chunked(self) -> bool:
+        return "chunked" in self._headers.get("Transfer-Encoding", "").lower()
+
+    def _body(self) -> Iterator[bytes]:
+        """The request's body, a piece at a time as it comes. Raises PreviewBodyTooLong, BodyTooSlow, ParseException."""
+        length = self._environ.get("CONTENT_LENGTH") or "0"
+        if not self._is_chunked and (not length.isdigit() or length == "0"):
+            return iter(())
+        if int(length) > MOST_SENT:
+            raise PreviewBodyTooLong
+        stream = get_input_stream(self._environ)
+        if body := body_of(self._environ):
+            body.stream()
+        return iter(lambda: stream.read(PIECE), b"")
+
+
+class _Served:
+    """The body of a response, and what must be ended after it. A class, as a generator may never be started."""
+
+    def __init__(self, *ends: Callable[[], None]) -> None:
+        self.ends = [*ends]
+        self.pieces: Iterator[bytes] = iter(())
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        """Raises ConnectionError where the program ends it early: the response breaks off, so the browser notices."""
+        try:
+            return next(self.pieces)
+        except (AgentUnreachable, ClientGone) as error:
+            raise ConnectionError(str(error)) from None
+
+    def close(self) -> None:
+        ends, self.ends = self.ends, []  # a server may close a response twice
+        for end in reversed(ends):
+            end()
+
+
+#: seconds between two looks whether a WebSocket must end
+_POLL = 1.0
+
+
+def _carry(client: socket.socket, tunnel: Tunnel, head: Head, rest: bytes, until: float) -> None:
+    """Answer a handshake, and carry bytes both ways until either side ends, or the preview does."""
+    names = "".join(f"{name}: {value}\r\n" for name, value in head.headers)
+    ending = threading.Event()
+
+    def to_program() -> None:
+        with suppress(OSError, AgentUnreachable):
+            while data := client.recv(PIECE):
+                tunnel.send(data)
+        ending.set()
+        tunnel.close()
+
+    with suppress(OSError):
+        client.sendall(
+            f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{names}\r\n".encode(
+                "latin-1"
+            )
+            + rest
+        )
+        client.settimeout(None)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sender = threading.Thread(target=to_program, daemon=True)
+        sender.start()
+        while not ending.is_set() and time.monotonic() < until and (piece := tunnel.receive(_POLL)) != b"":
+            if piece:
+                client.sendall(piece)
+    with suppress(OSError):
+        client.shutdown(socket.SHUT_RDWR)
