@@ -35,11 +35,15 @@ _OF_CONNECTION = ("host", "content-length", "transfer-encoding", "connection", "
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A base URL without a slash at its end, and the headers that are put in toward it."""
+    """A base URL without a slash at its end, and the headers that are put in toward it.
+
+    is_model: its calls are counted, and the budgets hold for them.
+    """
 
     name: str
     base_url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    is_model: bool = False
 
 
 class ServiceSchema(Schema):
@@ -55,6 +59,8 @@ class ServiceSchema(Schema):
         values=fields.String(validate=validate.Regexp(re.compile(r"[ -~]*\Z"), error="Must be printable ASCII.")),
         load_default=dict,
     )
+
+    model = fields.Boolean(truthy={True}, falsy={False}, load_default=None)
 
     @validates("base_url")
     def _is_base(self, value: str, **_: Any) -> None:
@@ -132,7 +138,8 @@ def read_services(
     for table in map(resolved, tables):
         if "base_url" in table:
             check_base_url(table["base_url"], may_be_plain=False)
-            found.append(Service(table["name"], table["base_url"].rstrip("/"), table.get("headers", {})))
+            is_model = table["name"] == MODEL_SERVICE if table["model"] is None else table["model"]
+            found.append(Service(table["name"], table["base_url"].rstrip("/"), table.get("headers", {}), is_model))
     return tuple(found)
 
 
@@ -162,9 +169,9 @@ def model_service(environment: Mapping[str, str]) -> Service | None:
         raise ValidationError(f"LLM_MODEL names the provider {provider}: set LLM_BASE_URL to its address.", "egress")
     check_base_url(url, may_be_plain=True)  # an operator's network may have it
     if not key:
-        return Service(MODEL_SERVICE, url.rstrip("/"))
+        return Service(MODEL_SERVICE, url.rstrip("/"), is_model=True)
     by_provider = {"x-api-key": key} if provider == "anthropic" else {"Authorization": f"Bearer {key}"}
-    return Service(MODEL_SERVICE, url.rstrip("/"), by_provider)
+    return Service(MODEL_SERVICE, url.rstrip("/"), by_provider, is_model=True)
 
 
 def environment_inside(environment: Mapping[str, str]) -> dict[str, str]:
