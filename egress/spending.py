@@ -158,7 +158,7 @@ def _document(data: bytes) -> Any:
 
 
 class OverBudget(Exception):
-    """A call that a budget does not admit; the message is the sentence that the sandbox reads. setting: of the budget."""
+    """A call that a budget does not admit: a sentence that the sandbox reads. setting: of the budget."""
 
     def __init__(self, setting: str, sentence: str) -> None:
         super().__init__(sentence)
