@@ -218,7 +218,8 @@ Destinations, which sandboxes ask for and reach: `destinations.py`. The first fi
 |                               |            | entries chained by hashes: `audit.py`         |                        |
 | {sandboxes}:unnoted           | stream     | its entries that are not indexed yet          | MOST_UNNOTED           |
 | {approvals}:destinations      | string     | the last id of that stream that is indexed    |                        |
-| {sandboxes}:spent:ID          | hash       | what a sandbox has spent: `spending.py`       | 12 fields, ends with it|
+| {sandboxes}:spent:ID          | hash       | what a sandbox has spent: `spending.py`; ends | 12 fields              |
+|                               |            | with it                                       |                        |
 | {sandboxes}:spent_on:DAY      | hash       | the same of a day, of all and " KEY" of each  | SPENT_DAYS; 12 fields  |
 |                               |            | key; DAY counts from 1970                     | for each key           |
 | {sandboxes}:models            | hash       | "MODEL FIELD" → what all sandboxes spent      | a model of the table   |
