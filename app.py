@@ -45,6 +45,7 @@ from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
 from blueprints.sandboxes import sandboxes, specs
 from blueprints.sockets import sockets
+from blueprints.spending import spending
 from blueprints.terminals import terminals
 from blueprints.users import sandbox_settings, users, web_client
 from blueprints.webhooks import webhooks
@@ -96,6 +97,7 @@ BLUEPRINTS = (
     workspace_files,
     approval_rules,
     destinations,
+    spending,
     audit,
     notifications,
     operations,
@@ -191,6 +193,7 @@ def _settings(config: Config) -> dict[str, Any]:
         BODY_BYTES_PER_SECOND=config.body_bytes_per_second,
         PING_SECONDS=config.ping_seconds,
         IDLE_SECONDS=config.idle_seconds,
+        MODEL_BUDGETS=config.budgets,
         WORKERS=worker_processes(config.web_concurrency),
         COMPLETION_SECONDS=config.completion_seconds,
         PUBLIC_URL=config.public_url,

@@ -114,6 +114,21 @@ def conversation_request(
     return body
 
 
+def template_of(spec: Spec, sandbox: Sandbox) -> dict[str, Any]:
+    """The spec's template as a sandbox gets it: `{EGRESS}` stands for the URL of its way out."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: filled(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [filled(one) for one in value]
+        return value.replace("{EGRESS}", sandbox.egress_url) if isinstance(value, str) else value
+
+    return (
+        {name: filled(one) for name, one in spec.conversation.items()} if sandbox.egress_url else {**spec.conversation}
+    )
+
+
 def own_request(conversation_id: ConversationId, body: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """A client's own body as its agent server gets it: with the conversation's id and a folder of the sandbox.
 
@@ -135,7 +150,7 @@ def restart_request(store: Store, conversation_id: ConversationId, sandbox: Sand
     if own is not None:
         body = own_request(conversation_id, own, working_folder(sandbox, spec))
     else:
-        body = conversation_request(conversation_id, state["app"], spec.conversation, spec.working_dir)
+        body = conversation_request(conversation_id, state["app"], template_of(spec, sandbox), spec.working_dir)
     body |= {name: state[name] for name in _CHANGED if state[name]}
     return body | ({"secrets": secrets} if secrets else {})
 

@@ -157,11 +157,39 @@ def _store(reading: Reading) -> Iterator[Metric]:
     octets = {name: tried.pop(name) for name in ("sent", "received")}
     yield _by("destination_connections", "Connections that sandboxes tried", "outcome", tried, CounterMetricFamily)
     yield _by("destination_bytes", "Bytes of sandboxes' connections", "direction", octets, CounterMetricFamily)
+    yield from _spending(reading)
     yield _by("supervisor_heartbeat_age_seconds", "Age of a supervisor's last heartbeat", "host", reading.hosts)
     yield _gauge("hosts", "Hosts whose supervisor has a heartbeat within HOST_SECONDS", reading.living_hosts)
     if reading.used_memory_bytes is not None:
         yield _gauge("store_used_memory_bytes", "Memory that Redis uses", reading.used_memory_bytes)
         yield _gauge("store_max_memory_bytes", "Its limit; 0: it has none", reading.max_memory_bytes or 0)
+
+
+def _spending(reading: Reading) -> Iterator[Metric]:
+    """By model: those that have a price, and "other"."""
+    tokens = CounterMetricFamily(
+        "agent_server_model_tokens", "Tokens that sandboxes used, as responses say it", labels=["model", "kind"]
+    )
+    for model, spent in reading.models.items():
+        for kind in ("input", "output", "cached", "written"):
+            tokens.add_metric([model, kind], getattr(spent, kind))
+    yield tokens
+    spendings = reading.models.items()
+    for name, help, of in (
+        ("model_calls", "Calls of models by sandboxes", {model: one.calls for model, one in spendings}),
+        (
+            "model_calls_estimated",
+            "Calls that did not say what they used",
+            {name: one.estimated for name, one in spendings},
+        ),
+        (
+            "model_dollars",
+            "What the calls cost by the prices of models",
+            {model: one.nanos / 1e9 for model, one in spendings},
+        ),
+    ):
+        yield _by(name, help, "model", of, CounterMetricFamily)
+    yield _counter("model_calls_refused", "Calls of models that a budget refused", reading.refused_calls)
 
 
 def _notifications(targets: list[TargetState]) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""What models cost: a table of prices.
+"""What models cost: a table of prices, and budgets.
 
 A price is in US dollars per million tokens of text. What a provider charges beyond that is not in the table: long
 contexts (of some models above 200,000 or 272,000 tokens), faster tiers, tools, pictures and sound. Discounts neither.
@@ -11,6 +11,7 @@ Source of the table: each provider's page, as LiteLLM 1.110.2 has collected them
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 #: a model, then its prices of input, output, input that was cached, and input that is written to a cache; a dash: as
 #: the input costs
@@ -157,6 +158,15 @@ class Used:
     cached: int = 0
     written: int = 0
 
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output + self.cached + self.written
+
+    def beyond(self, before: "Used") -> "Used":
+        """What it has more than an earlier count."""
+        pairs = ((self.input, before.input), (self.output, before.output), (self.cached, before.cached))
+        return Used(*(max(0, now - then) for now, then in (*pairs, (self.written, before.written))))
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -222,13 +232,59 @@ class Prices:
         self._by_name = {**_table(), **(given or {})}
 
     def of(self, model: str) -> Price | None:
-        """The price of a model as a client or a response names it; None: it is not known.
+        """The price of a model as a client or a response names it; None: it is not known."""
+        name = self.known(model)
+        return None if name is None else self._by_name[name]
+
+    def known(self, model: str) -> str | None:
+        """The name that has the price of a model; None: none has.
 
         A known provider before it and a date at its end are left out, unless it has a price with them.
         """
-        if price := self._by_name.get(model.lower()):
-            return price
         *before, name = model.lower().split("/")
-        if not all(part in _PROVIDERS for part in before):
-            return None
-        return self._by_name.get(name) or self._by_name.get(_DATED.sub("", name))
+        bare = [name, _DATED.sub("", name)] if all(part in _PROVIDERS for part in before) else []
+        return next((one for one in (model.lower(), *bare) if one in self._by_name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that may be spent on models: billionths of a dollar, and tokens; None: no such bound."""
+
+    nanos: int | None = None
+    tokens: int | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        return self.nanos is not None or self.tokens is not None
+
+
+class Budgets(NamedTuple):
+    """Of one conversation's sandbox, of one key's sandboxes in a day, and of all sandboxes in a day."""
+
+    conversation: Budget = Budget()
+    key: Budget = Budget()
+    day: Budget = Budget()
+
+
+#: nothing is bounded
+NO_BUDGETS = Budgets()
+
+_DOLLARS, _TOKENS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,9})?"), re.compile(r"([0-9]{1,15}) tokens")
+
+
+def read_budget(text: str) -> Budget:
+    """The budget of a text such as `5`, `2000000 tokens` or `5, 2000000 tokens`; an empty one bounds nothing.
+
+    Dollars bound what has a price, tokens everything. Raises ValueError, whose sentence says the form.
+    """
+    nanos: int | None = None
+    tokens: int | None = None
+    for part in filter(None, map(str.strip, text.split(","))):
+        if _DOLLARS.fullmatch(part) and nanos is None and float(part) > 0:
+            nanos = round(float(part) * 1e9)
+        elif (found := _TOKENS.fullmatch(part)) and tokens is None and int(found[1]) > 0:
+            tokens = int(found[1])
+        else:
+            form = "DOLLARS, `NUMBER tokens` or both with a comma, each greater than 0, such as `5, 2000000 tokens`"
+            raise ValueError(f"must be {form}, not {text!r}")
+    return Budget(nanos, tokens)

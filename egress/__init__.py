@@ -3,6 +3,7 @@
 hello.py       the name in the first message of TLS
 roads.py       from a name to a connection: its addresses are looked up and checked here
 services.py    requests that get a credential here, toward one base URL
+spending.py    what responses of models say of their usage, and the budgets
 proxy.py       one connection of a sandbox: a service, a plain request by name, or a tunnel
 __main__.py    the process
 """

@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 
 from boot.keeper import parent_is_there
+from core.prices import Prices, read_prices
 from egress.gate import Gate
 from egress.proxy import Proxy
 from settings import ConfigError
@@ -71,7 +72,7 @@ def main() -> int:
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     logging.getLogger("egress").info("the way out listens at %s", options.socket)
-    Proxy(Gate(store, specs)).serve(listener)
+    Proxy(Gate(store, specs, config.budgets, Prices(read_prices(config.model_prices)))).serve(listener)
     return 0
 
 

@@ -7,7 +7,9 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from core.egress import allows, is_destination_name
-from settings.egress import NAMED, Service
+from core.prices import NO_BUDGETS, Budgets, Prices
+from egress.spending import Accounts
+from settings.egress import MODEL_SERVICE, NAMED, Service
 from settings.specs import Spec, Specs
 from store import Store
 from store.destinations import Verdict
@@ -36,12 +38,17 @@ class Speaker(NamedTuple):
     def service(self, name: str) -> Service | None:
         return next((service for service in self.spec.services if service.name == name), None)
 
+    def model_of(self, service: Service) -> str:
+        """The model that the spec names for a service; empty: it names none."""
+        return self.spec.environment.get("LLM_MODEL", "") if service.name == MODEL_SERVICE else ""
+
 
 class Gate:
     """Any thread may use it. `speaker` raises UNAVAILABLE."""
 
-    def __init__(self, store: Store, specs: Specs) -> None:
+    def __init__(self, store: Store, specs: Specs, budgets: Budgets = NO_BUDGETS, prices: Prices | None = None) -> None:
         self._store, self._specs = store, specs
+        self.accounts = Accounts(store.spending, budgets, prices or Prices())
         self._lock = threading.Lock()
         self._spec_ids: OrderedDict[SandboxId, str] = OrderedDict()
 

@@ -23,6 +23,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import h11
 import httpcore
@@ -32,6 +33,7 @@ from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker
 from egress.hello import MOST_BYTES, NotTls, server_name
 from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, Unreachable
 from egress.services import Base, Headers, Wrong, below, kept, kept_of_response, returned, split_target, toward
+from egress.spending import Call, OverBudget, refused
 from settings.egress import Service
 from store.errors import UNAVAILABLE, StoreFull
 
@@ -70,9 +72,10 @@ _BROKEN = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolEr
 class Refusal(Exception):
     """A request that is not carried out; the message is the sentence that the sandbox reads."""
 
-    def __init__(self, status: int, sentence: str) -> None:
+    def __init__(self, status: int, sentence: str, body: dict[str, Any] | None = None) -> None:
+        """body: in the shape of a model's provider, where a model was called."""
         super().__init__(sentence)
-        self.status = status
+        self.status, self.body = status, body
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,23 @@ class Proxy:
             raise Refusal(403, _sentence(error)) from None
         url = httpcore.URL(scheme=base.scheme, host=base.host, port=base.port, target=path)
         headers = [(b"host", base.authority), *toward(service, request.headers)]
-        self._pass_on(talk, speaker, to, self.to_services, request, url, headers, service)
+        call = self._call(speaker, to, service, request, path)
+        self._pass_on(talk, speaker, to, self.to_services, request, url, headers, service, call)
+
+    def _call(
+        self, speaker: Speaker, to: Destination, service: Service, request: h11.Request, path: str
+    ) -> Call | None:
+        """What counts a request as a call of a model; None: it is none. Raises Refusal."""
+        if not service.is_model or request.method in (b"GET", b"HEAD", b"OPTIONS"):
+            return None
+        path = path.partition("?")[0]
+        try:
+            owner = self.gate.accounts.admit(speaker.sandbox_id, to.name, to.port)
+        except OverBudget as over:
+            self.gate.record(speaker, to.name, to.port, REFUSED)
+            status, body = refused(path, list(request.headers), over)
+            raise Refusal(status, str(over), body) from None
+        return Call(self.gate.accounts, speaker.sandbox_id, owner, path, speaker.model_of(service))
 
     # a plain request by name
 
@@ -250,7 +269,7 @@ class Proxy:
         url = httpcore.URL(scheme="http", host=to.name, port=port, target=rest)
         host_header = to.name.encode() if port == 80 else f"{to.name}:{port}".encode()
         headers = [(b"host", host_header), *kept(request.headers)]
-        self._pass_on(talk, speaker, to, self.by_name, request, url, headers, None)
+        self._pass_on(talk, speaker, to, self.by_name, request, url, headers)
 
     def _pass_on(
         self,
@@ -261,7 +280,8 @@ class Proxy:
         request: h11.Request,
         url: httpcore.URL,
         headers: Headers,
-        service: Service | None,
+        service: Service | None = None,
+        call: Call | None = None,
     ) -> None:
         """Send a request on, and its response back as it comes. Raises Refusal where none has begun."""
         count, begun = _Count(), False
@@ -288,10 +308,16 @@ class Proxy:
                     else kept_of_response(response.headers)
                 )
                 reason = response.extensions.get("reason_phrase", b"")
+                if call:
+                    call.begin(response.status, back)
                 talk.send(h11.Response(status_code=response.status, headers=back, reason=reason))
                 for piece in response.iter_stream():
                     count.add(len(piece), is_sent=False)
+                    if call:
+                        call.read(piece, count.sent)
                     talk.send(h11.Data(data=piece))
+                if call:
+                    call.book(count.sent, is_whole=True)
                 talk.send(h11.EndOfMessage())
                 outcome = ALLOWED
         except (
@@ -306,6 +332,8 @@ class Proxy:
                 502, f"{to.name}:{to.port} is not reached: {_sentence(error) or type(error).__name__}"
             ) from None
         finally:
+            if call and begun and outcome != ALLOWED:  # it broke off, or the sandbox did not take it to its end
+                call.book(count.sent, is_whole=False)
             self.gate.record(speaker, to.name, to.port, outcome, count.sent, count.received)
 
     # a tunnel
@@ -444,9 +472,13 @@ class _Talk:
         """Send a refusal, unless a response has begun, and end the connection."""
         sentence = _sentence(refusal)
         error = {"message": sentence, "type": "egress_refused", "code": refusal.status}
-        body = json.dumps({"detail": sentence, "error": error}).encode()
+        body = json.dumps(refusal.body or {"detail": sentence, "error": error}).encode()
         reason = re.sub(r"[^ -~]", "?", sentence).encode()
         head = f"HTTP/1.1 {refusal.status} ".encode() + reason + b"\r\nContent-Type: application/json\r\n"
+        if (
+            refusal.body
+        ):  # clients of providers retry 429 unless they are told; source: openai and anthropic, _base_client.py
+            head += b"X-Should-Retry: false\r\n"
         head += b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE, h11.ERROR):
             return

@@ -93,8 +93,13 @@ def kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def toward(service: Service, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The headers of a request to a service: its own credentials for whatever the sandbox showed. Raises Wrong."""
+    """The headers of a request to a service: its own credentials for whatever the sandbox showed. Raises Wrong.
+
+    A model is asked for no compression: what its response says of its usage is read here.
+    """
     own = [(name.lower().encode(), value.encode()) for name, value in service.headers.items()]
+    if service.is_model:
+        own.append((b"accept-encoding", b"identity"))
     dropped = _CREDENTIALS | {name for name, _ in own}
     return [(name, value) for name, value in kept(headers) if name not in dropped] + own
 

@@ -205,6 +205,8 @@ class Starts:
                 limits.pop("memory_bytes", None)
             handle = {"limits": limits, "start": launch.start, "isolation": isolation.described()}
             handle["working_dir"] = launch.working_dir if launch.working_dir.startswith("/") else str(working_dir)
+            if network == NAMED:
+                handle["egress_url"] = f"http://127.0.0.1:{egress_port or EGRESS_PORT}"
             order = Order(
                 handle=described(folder, held.ports, group) | handle,
                 command=command,

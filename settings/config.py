@@ -14,7 +14,7 @@ from environs import Env
 
 from core.bounds import Bounds, Durability, Limits
 from core.origins import host_pattern, is_domain, is_loopback, origin
-from core.prices import read_prices
+from core.prices import Budgets, read_budget, read_prices
 from settings import (
     ConfigError,
     check_bounds,
@@ -213,6 +213,15 @@ class Config(KeepingSettings, ApprovalSettings):
         "What models cost, with commas: `MODEL=INPUT/OUTPUT` or `MODEL=INPUT/OUTPUT/CACHED`, in US dollars per million "
         "tokens, such as `qwen3:32b=0/0, mine=0.5/1.5/0.05`. Overrides and extends the table of the bundled agent.",
     )
+    model_budget_conversation: str = _setting(
+        "",
+        "Most that the sandbox of a conversation may spend on models through its way out: dollars, `NUMBER tokens`, or "
+        "both with a comma: `5, 2000000 tokens`. Beyond it its calls are refused (docs/egress.md). Unset: no bound.",
+    )
+    model_budget_key: str = _setting(
+        "", "The same for all sandboxes that one key has started, in a day (UTC). Unset: no bound."
+    )
+    model_budget_day: str = _setting("", "The same for all sandboxes together, in a day (UTC). Unset: no bound.")
     sandbox_dir: str = _setting("", "Folder of the sandboxes of this host; unset: `sandboxes` in DATA_DIR.")
     max_sandboxes: int = _setting(20, "Most sandboxes that run or start, on all hosts.", least=1, most=10_000)
     sandbox_overflow: str = _setting(
@@ -394,6 +403,7 @@ class Config(KeepingSettings, ApprovalSettings):
             read_prices(self.model_prices)
         except ValueError as error:
             raise ConfigError(f"MODEL_PRICES {error}") from None
+        self.budgets  # noqa: B018 - the property refuses a wrong one
         self.sandbox_port_range  # noqa: B018 - the property refuses a wrong one
 
     def _check_store(self) -> None:
@@ -464,6 +474,17 @@ class Config(KeepingSettings, ApprovalSettings):
             posted_bytes=self.max_sandbox_bytes,
             posting_rate=self.rate_limit_hook_bytes,
         )
+
+    @property
+    def budgets(self) -> Budgets:
+        """The budgets of models. Raises ConfigError."""
+        found = []
+        for of in Budgets._fields:
+            try:
+                found.append(read_budget(getattr(self, f"model_budget_{of}")))
+            except ValueError as error:
+                raise ConfigError(f"MODEL_BUDGET_{of.upper()} {error}") from None
+        return Budgets(*found)
 
     @property
     def bounds(self) -> Bounds:

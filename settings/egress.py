@@ -1,12 +1,13 @@
 """What a spec says of the way out of its sandboxes: `egress`, `hosts`, `presets` and `[[spec.service]]`.
 
 A service is a base URL that sandboxes reach at `{EGRESS}/NAME`, with headers that the proxy puts in outside of them.
-The model of the variables LLM_MODEL, LLM_BASE_URL and LLM_API_KEY is one by itself.
+The model of the variables LLM_MODEL, LLM_BASE_URL and LLM_API_KEY is one by itself, and so is each model that
+`[spec.conversation]` names.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,9 @@ PLACEHOLDER = "placeholder-the-key-is-put-in-outside"
 #: the service that the variables LLM_… make, and most services of a spec
 MODEL_SERVICE, MOST_SERVICES = "model", 32
 
+#: the service of the model that a template of conversations names; of a second one with `-2`
+AGENT_MODEL_SERVICE = "agent-model"
+
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 #: headers that frame a request or belong to one connection
@@ -35,11 +39,15 @@ _OF_CONNECTION = ("host", "content-length", "transfer-encoding", "connection", "
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A base URL without a slash at its end, and the headers that are put in toward it."""
+    """A base URL without a slash at its end, and the headers that are put in toward it.
+
+    is_model: its calls are counted, and the budgets hold for them.
+    """
 
     name: str
     base_url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    is_model: bool = False
 
 
 class ServiceSchema(Schema):
@@ -55,6 +63,8 @@ class ServiceSchema(Schema):
         values=fields.String(validate=validate.Regexp(re.compile(r"[ -~]*\Z"), error="Must be printable ASCII.")),
         load_default=dict,
     )
+
+    model = fields.Boolean(truthy={True}, falsy={False}, load_default=None)
 
     @validates("base_url")
     def _is_base(self, value: str, **_: Any) -> None:
@@ -132,7 +142,8 @@ def read_services(
     for table in map(resolved, tables):
         if "base_url" in table:
             check_base_url(table["base_url"], may_be_plain=False)
-            found.append(Service(table["name"], table["base_url"].rstrip("/"), table.get("headers", {})))
+            is_model = table["name"] == MODEL_SERVICE if table["model"] is None else table["model"]
+            found.append(Service(table["name"], table["base_url"].rstrip("/"), table.get("headers", {}), is_model))
     return tuple(found)
 
 
@@ -155,16 +166,44 @@ def model_service(environment: Mapping[str, str]) -> Service | None:
     environment: a spec's, whole.
     """
     model, url, key = (environment.get(name, "") for name in ("LLM_MODEL", "LLM_BASE_URL", "LLM_API_KEY"))
-    if not model:
-        return None
+    return _model_at(MODEL_SERVICE, model, url, key, "LLM_MODEL", "LLM_BASE_URL") if model else None
+
+
+def _model_at(name: str, model: str, url: str, key: str, model_in: str, url_in: str) -> Service:
+    """The service of a model. model_in, url_in: what names the model and its address. Raises ValidationError."""
     provider = model.partition("/")[0] if "/" in model else ""
     if not (url := url or _PROVIDERS.get(provider, "")):
-        raise ValidationError(f"LLM_MODEL names the provider {provider}: set LLM_BASE_URL to its address.", "egress")
+        raise ValidationError(f"{model_in} names the provider {provider}: set {url_in} to its address.", "egress")
     check_base_url(url, may_be_plain=True)  # an operator's network may have it
-    if not key:
-        return Service(MODEL_SERVICE, url.rstrip("/"))
-    by_provider = {"x-api-key": key} if provider == "anthropic" else {"Authorization": f"Bearer {key}"}
-    return Service(MODEL_SERVICE, url.rstrip("/"), by_provider)
+    headers = {"x-api-key": key} if provider == "anthropic" else {"Authorization": f"Bearer {key}"}
+    return Service(name, url.rstrip("/"), headers if key else {}, is_model=True)
+
+
+def template_inside(conversation: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Service, ...]]:
+    """What starts a conversation as its sandbox gets it, and the services of the models that it names.
+
+    Each member `llm` with a model, of the agent and of whatever it contains, gets the address of a service and a
+    placeholder for its key. Raises ValidationError.
+    """
+    services: list[Service] = []
+
+    def inside(value: Any, of: str = "") -> Any:
+        if isinstance(value, list):
+            return [inside(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        members = {name: inside(one, name) for name, one in value.items()}
+        if of == "llm" and isinstance(model := value.get("model"), str) and model:
+            url, key = (one if isinstance(one := value.get(name), str) else "" for name in ("base_url", "api_key"))
+            found = _model_at("", model, url, key, "llm.model", "llm.base_url")
+            known = next((one for one in services if replace(one, name="") == found), None)
+            if known is None:
+                name = AGENT_MODEL_SERVICE + (f"-{len(services) + 1}" if services else "")
+                services.append(known := replace(found, name=name))
+            members |= {"base_url": f"{{EGRESS}}/{known.name}", "api_key": PLACEHOLDER}
+        return members
+
+    return inside(dict(conversation)), tuple(services)
 
 
 def environment_inside(environment: Mapping[str, str]) -> dict[str, str]:

@@ -31,6 +31,7 @@ from settings.egress import (
     model_service,
     read_hosts,
     read_services,
+    template_inside,
 )
 
 #: keys that loosen the hardening of a container, and keys of process sandboxes, with their defaults
@@ -265,7 +266,7 @@ class _Spec(_Strict):
         memory = limits.get("memory_mb")
         disk = limits.get("disk_mb", _DISK_MB if spec["runtime"] == "process" else 0)
         hidden = {name: _from_environment(spec[name]) for name in ("secret_env", "conversation")}
-        way_out = _way_out(spec, {**spec["initial_env"], **hidden["secret_env"]})
+        way_out = _way_out(spec, {**spec["initial_env"], **hidden["secret_env"]}, hidden.pop("conversation"))
         return Spec(
             **{**spec, **lists, **hidden, **way_out},
             created_at=created_at,
@@ -276,18 +277,20 @@ class _Spec(_Strict):
         )
 
 
-def _way_out(spec: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The members of a spec about its way out. Raises ValidationError."""
+def _way_out(spec: dict[str, Any], environment: Mapping[str, str], conversation: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of a spec about its way out, and what starts a conversation there. Raises ValidationError."""
     presets, tables = spec.pop("presets"), spec.pop("service") or []
     egress = spec["egress"] or (NO_WAY if spec["network"] == "none" else OPEN)
     if egress != NAMED:
-        return {"egress": egress, "hosts": (), "presets": (), "services": ()}
+        return {"egress": egress, "hosts": (), "presets": (), "services": (), "conversation": conversation}
     services = read_services(tables, _from_environment)
     model = model_service(environment)
-    if model and model.name not in (service.name for service in services):
-        services = (*services, model)
+    conversation, of_template = template_inside(conversation)
+    known = {service.name for service in services}
+    services += tuple(one for one in ((model,) if model else ()) + of_template if one.name not in known)
     named = ALL_PRESETS if presets is None else tuple(presets)
-    return {"egress": egress, "hosts": read_hosts(spec["hosts"] or []), "presets": named, "services": services}
+    hosts = read_hosts(spec["hosts"] or [])
+    return {"egress": egress, "hosts": hosts, "presets": named, "services": services, "conversation": conversation}
 
 
 def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -395,11 +398,13 @@ def model_of(spec: Spec) -> Model:
     agent = spec.conversation.get("agent")
     template = agent.get("llm") if isinstance(agent, dict) else None
     environment = spec.environment
-    if spec.egress == NAMED:  # the address of a service means something to the sandbox alone
-        environment.pop("LLM_BASE_URL", None)
 
     def named(member: str) -> str | None:
         value: Any = template.get(member) if isinstance(template, dict) else environment.get(_VARIABLES[member])
+        if (
+            spec.egress == NAMED and member == "base_url"
+        ):  # the address of a service means something to the sandbox alone
+            return None
         return value if isinstance(value, str) and value else None
 
     return Model(*(named(member) for member in Model._fields))

@@ -31,6 +31,7 @@ from store.notifications import NotificationWing
 from store.sandboxes import SandboxWing
 from store.sandboxes.start_tasks import StartTasks
 from store.scripts import Scripts
+from store.spending import ModelSpending
 from telemetry.meter import Meter
 
 __all__ = ["Objects", "Store", "open_store"]
@@ -55,6 +56,7 @@ class Store:
     approvals: ApprovalWing
     sandboxes: SandboxWing
     destinations: Destinations
+    spending: ModelSpending
     start_tasks: StartTasks
     streams: Streams
     access: AccessWing
@@ -107,6 +109,7 @@ def open_store(
         approvals=approvals,
         sandboxes=sandboxes,
         destinations=destinations,
+        spending=ModelSpending(redis, scripts, destinations, bounds),
         start_tasks=start_tasks,
         streams=Streams(
             events=followers,

@@ -14,6 +14,7 @@ from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES
 from store.destinations import TOTALS
 from store.errors import UNAVAILABLE
 from store.keys import OUTBOXES, ApprovalKeys, ColdKeys, ListingKeys, SandboxKeys, StartKeys, outbox_dropped
+from store.spending import Spending, by_model
 
 #: most hosts whose heartbeat is shown: those with the newest
 MOST_HOSTS = 100
@@ -36,6 +37,8 @@ class Reading:
     dropped: dict[str, int]  #: entries that full outboxes dropped
     asking: int  #: destinations that wait for a decision
     destinations: dict[str, int]  #: what all sandboxes did: see `Destinations.totals`
+    models: dict[str, Spending]  #: what all sandboxes spent on models, by model
+    refused_calls: int  #: calls of models that a budget refused
     hosts: dict[str, float]  #: age of the last heartbeat of each host's supervisor; a lost host leaves after a while
     living_hosts: int  #: with a heartbeat within HOST_SECONDS
     used_memory_bytes: int | None  #: None where Redis does not tell
@@ -70,9 +73,10 @@ class Gauges:
             pipe.zcard(ColdKeys.objects)
             pipe.zcard(SandboxKeys.asking)
             pipe.hgetall(SandboxKeys.destinations)
+            pipe.hgetall(SandboxKeys.models)
             found: list[Any] = pipe.execute()
         pending, oldest, deliveries, due, unfinished, lease, to_clear, kept, hosts, *numbers = found
-        *numbers, objects, asking, tried = numbers
+        *numbers, objects, asking, tried, models = numbers
         conversations, numbers = numbers[: len(EXECUTION_STATUSES)], numbers[len(EXECUTION_STATUSES) :]
         sandboxes, outboxes = numbers[: len(SANDBOX_STATUSES)], numbers[len(SANDBOX_STATUSES) :]
         ages = {name.decode(): max(0.0, now - at / 1e6) for name, at in hosts}
@@ -90,6 +94,8 @@ class Gauges:
             {name: int(number or 0) for name, number in zip(OUTBOXES, outboxes[1::2], strict=True)},
             asking,
             {name: int(tried.get(name.encode(), 0)) for name in TOTALS},
+            by_model(models),
+            int(models.get(b"refused", 0)),
             ages,
             sum(age <= self._limits.host_seconds for age in ages.values()),
             *self._memory(),

@@ -13,17 +13,12 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | conv:{ID}:pairs                 | set        | the KIND:SOURCE pairs that occur, escaped    | MAX_EVENT_KINDS + 5   |
 | conv:{ID}:peaks                 | sorted set | member N, score greatest time in µs of the   | one per 1,000 events  |
 |                                 |            | first N * 1,000 + 1,000 events               |                       |
-| conv:{ID}:pending               | hash       | id of an open action → JSON:                 | MAX_PENDING_ACTIONS   |
-|                                 |            | scripts/_actions.lua                         |                       |
-| conv:{ID}:text:N                | string     | case-folded text of messages, see            | 16 MiB or so each     |
-|                                 |            | `log/text.py`                                |                       |
+| conv:{ID}:pending               | hash       | id of an open action: `scripts/_actions.lua` | MAX_PENDING_ACTIONS   |
+| conv:{ID}:text:N                | string     | case-folded text of messages: `log/text.py`  | 16 MiB or so each     |
 | conv:{ID}:secrets               | hash       | name → secret, sealed                        | one per secret        |
 | conv:{ID}:start                 | string     | sealed start of its agent: `start_tasks.py`  | MAX_BODY_BYTES        |
-| conv:{ID}:echoes                | sorted set | "CLAIM TOKEN" of each echo that an agent is  | 1,000                 |
-|                                 |            | expected to post, score when in µs:          |                       |
-|                                 |            | `effects.py`                                 |                       |
-| conv:{ID}:deleted               | string     | of a repeated deletion: its request, its     | a minute              |
-|                                 |            | revision                                     |                       |
+| conv:{ID}:echoes                | sorted set | what its agent is to echo: `effects.py`      | 1,000                 |
+| conv:{ID}:deleted               | string     | of a repeated deletion: request, revision    | a minute              |
 | conv:{ID}:ended:START           | string     | a start task that has ended makes it no more | a day                 |
 | conv:{ID}:ended:FORK            | string     | a copy that a deletion has ended, likewise   | a day                 |
 | conv:{ID}:copies                | hash       | fork → until when in µs, and a sandbox, of   | an hour each          |
@@ -70,31 +65,22 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | {sandboxes}:removals:HOST       | set        | "RUNTIME ID" of those deleted while it was   | one per such          |
 |                                 |            | lost                                         |                       |
 | {sandboxes}:hosts               | sorted set | host, score its last heartbeat in µs         | one per host          |
-| {sandboxes}:supervisors         | hash       | host → identity of its supervisor that is    | one per host          |
-|                                 |            | alive                                        |                       |
-| {sandboxes}:silent              | hash       | host → its last heartbeat, since when        | one per host          |
-|                                 |            | silent; µs                                   |                       |
+| {sandboxes}:supervisors         | hash       | host → identity of its living supervisor     | one per host          |
+| {sandboxes}:silent              | hash       | host → its last heartbeat, silent since; µs  | one per host          |
 | {sandboxes}:present             | string     | since when supervisors are there             |                       |
 | {starts}:present                | string     | likewise                                     |                       |
-| {sandboxes}:tried               | hash       | a delivery → its tries:                      | one per such          |
-|                                 |            | `store/scripts/_tried.lua`                   |                       |
-| {sandboxes}:isolation           | hash       | host → isolation, its supervisor's version;  | one per host          |
-|                                 |            | JSON                                         |                       |
+| {sandboxes}:tried               | hash       | a delivery → its tries: `scripts/_tried.lua` | one per such          |
+| {sandboxes}:isolation           | hash       | host → its isolation and version; JSON       | one per host          |
 | {sandboxes}:deliveries          | sorted set | decisions that an agent may not have         | one per such          |
 |                                 |            | received: "DELIVERY CONVERSATION SANDBOX",   |                       |
 |                                 |            | score when due                               |                       |
 | {sandboxes}:checks              | sorted set | "CONVERSATION SANDBOX", score when due:      | one per conversation  |
 |                                 |            | checks.py                                    |                       |
-| {sandboxes}:agent:ID            | string     | token of the claim that delivers to its      | the lease             |
-|                                 |            | agent now                                    |                       |
-| {sandboxes}:claim:TOKEN         | string     | entry that a claim got, for a repeat of the  | the lease             |
-|                                 |            | claim                                        |                       |
-| {sandboxes}:signal              | channel    | a sandbox's id, "", a request:               |                       |
-|                                 |            | `link/signals.py`                            |                       |
-| {sandboxes}:reply:ID            | list       | a supervisor's reply to a worker: a log, a   | ten seconds           |
-|                                 |            | file                                         |                       |
-| {sandboxes}:transfer:ID         | hash       | an archive under way; see                    | a minute              |
-|                                 |            | `scripts/_transfer.lua`                      |                       |
+| {sandboxes}:agent:ID            | string     | token of the claim that delivers to it now   | the lease             |
+| {sandboxes}:claim:TOKEN         | string     | entry that a claim got, for its repeat       | the lease             |
+| {sandboxes}:signal              | channel    | an id, "", a request: `link/signals.py`      |                       |
+| {sandboxes}:reply:ID            | list       | a supervisor's reply: a log, a file          | ten seconds           |
+| {sandboxes}:transfer:ID         | hash       | archive under way: `scripts/_transfer.lua`   | a minute              |
 | {sandboxes}:chunks:ID           | list       | its chunks that were sent and not received   | 16 of 256 KiB         |
 | {starts}:task:ID                | hash       | a start task; see `start_tasks.py`           | 22 fields             |
 | {starts}:body:ID                | string     | sealed body of a start, while it is          | MAX_BODY_BYTES        |
@@ -112,13 +98,11 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 |                                 |            | may, µs                                      |                       |
 | {starts}:signal                 | channel    | id of a start task, or of a conversation's   |                       |
 |                                 |            | queue                                        |                       |
-| {starts}:queue:ID               | list       | messages that wait:                          | MOST_QUEUED           |
-|                                 |            | `store/scripts/_queue.lua`                   |                       |
+| {starts}:queue:ID               | list       | messages that wait: `scripts/_queue.lua`     | MOST_QUEUED           |
 | {starts}:queued:ID              | hash       | the state of that queue                      | 5 fields              |
 | {starts}:queues                 | sorted set | conversations with a queue, score when due,  | one per such          |
 |                                 |            | µs                                           |                       |
-| {starts}:message:ID             | string     | position that a queued message got, for a    | a minute              |
-|                                 |            | repeat                                       |                       |
+| {starts}:message:ID             | string     | position of a queued message, for a repeat   | a minute              |
 | {access}:key:ID                 | hash       | a key of access: id, digest, name, scopes,   | MOST_KEYS             |
 |                                 |            | created_at, expires_at, used_at (µs)         |                       |
 | {access}:digests                | hash       | SHA-256 of a key → id                        | one per key           |
@@ -234,6 +218,11 @@ Destinations, which sandboxes ask for and reach: `destinations.py`. The first fi
 |                               |            | entries chained by hashes: `audit.py`         |                        |
 | {sandboxes}:unnoted           | stream     | its entries that are not indexed yet          | MOST_UNNOTED           |
 | {approvals}:destinations      | string     | the last id of that stream that is indexed    |                        |
+| {sandboxes}:spent:ID          | hash       | what a sandbox has spent: `spending.py`; ends | 12 fields              |
+|                               |            | with it                                       |                        |
+| {sandboxes}:spent_on:DAY      | hash       | the same of a day, of all and " KEY" of each  | SPENT_DAYS; 12 fields  |
+|                               |            | key; DAY counts from 1970                     | for each key           |
+| {sandboxes}:models            | hash       | "MODEL FIELD" → what all sandboxes spent      | a model of the table   |
 
 The changes of lists. LIST is `conversations:{all}` or `{sandboxes}`, so that the script that changes an entry of a list
 notes the change too:
@@ -368,6 +357,7 @@ class SandboxKeys:
     destinations = f"{root}:destinations"
     destination_rules = f"{root}:destination_rules"
     destination_uses = f"{root}:destination_uses"
+    models = f"{root}:models"
     signal = f"{root}:signal"
 
     @classmethod
@@ -390,6 +380,14 @@ class SandboxKeys:
     @classmethod
     def reached(cls, sandbox_id: str) -> str:
         return f"{cls.root}:reached:{sandbox_id}"
+
+    @classmethod
+    def spent(cls, sandbox_id: str) -> str:
+        return f"{cls.root}:spent:{sandbox_id}"
+
+    @classmethod
+    def spent_on(cls, day: int) -> str:
+        return f"{cls.root}:spent_on:{day}"
 
     @classmethod
     def gone(cls, sandbox_id: str) -> str:

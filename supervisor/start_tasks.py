@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from agents.client import AgentRefused, AgentUnreachable
 from agents.commands import Commands
 from agents.deletions import tell_agent
-from agents.starts import asked_dir, conversation_request, own_request, working_folder
+from agents.starts import asked_dir, conversation_request, own_request, template_of, working_folder
 from agents.waking import NotReachable, retry_after_making_room
 from core.redaction import without_inputs, without_secrets_of
 from core.wire import ConversationId, Seq
@@ -115,7 +115,7 @@ def new_conversation(
     """Of a client's own body where one came, else of an app conversation. Raises SecretsRefused."""
     secrets, given = store.start_tasks.secrets_of(start), store.start_tasks.body_of(start)
     if given is None:
-        new = _of_app(start, request, spec, secrets)
+        new = _of_app(start, request, template_of(spec, sandbox), spec.working_dir, secrets)
     else:
         new = _of_client(start, request, given, working_folder(sandbox, spec))
         new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, given["body"])
@@ -125,9 +125,15 @@ def new_conversation(
     return new._replace(kept={**new.kept, **common})
 
 
-def _of_app(start: StartTask, request: Mapping[str, Any], spec: Spec, secrets: dict[str, Any]) -> NewConversation:
+def _of_app(
+    start: StartTask,
+    request: Mapping[str, Any],
+    template: Mapping[str, Any],
+    working_dir: str,
+    secrets: dict[str, Any],
+) -> NewConversation:
     identity = start.conversation_id
-    body = conversation_request(identity, request, spec.conversation, spec.working_dir)
+    body = conversation_request(identity, request, template, working_dir)
     app = {name: request[name] for name in _APP_FIELDS if request.get(name) is not None}
     kept = {
         "title": request.get("title") or f"Conversation {identity[:5]}",

@@ -241,6 +241,8 @@ def of_sandboxes(walk: Walk) -> None:
     walk.stream("/api/v1/sandboxes/stream", "event: ready")
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/logs")
     assert walk("GET", "/api/v1/sandboxes/{sandbox_id}/destinations") == []
+    assert walk("GET", "/api/v1/sandboxes/{sandbox_id}/spending")["calls"] == 0
+    assert walk("GET", "/api/v1/spending")["keys"] == []
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/archive", 409)
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets", 401)
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}", 401)

@@ -19,7 +19,9 @@ async function read(conversationId, signal) {
   const [conversation] = await call("GET /api/v1/app-conversations", { query: { ids: conversationId }, signal });
   if (!conversation?.sandbox_id) return null;
   const [sandbox] = await call("GET /api/v1/sandboxes", { query: { id: conversation.sandbox_id }, signal });
-  return sandbox ?? { id: conversation.sandbox_id, status: "MISSING", status_detail: "It was deleted." };
+  if (!sandbox) return { id: conversation.sandbox_id, status: "MISSING", status_detail: "It was deleted." };
+  const spent = await call("GET /api/v1/sandboxes/{sandbox_id}/spending", { path: { sandbox_id: sandbox.id }, signal });
+  return { ...sandbox, spent };
 }
 
 function Log({ sandboxId }) {
@@ -27,6 +29,17 @@ function Log({ sandboxId }) {
   return html`<details onToggle=${(event) => setOpen(event.target.open)} data-testid="sandbox-log">
     <summary>Log</summary>${isOpen && html`<${SandboxLog} id=${sandboxId} />`}
   </details>`;
+}
+
+const dollars = (number) => `$${number.toFixed(number < 1 ? 4 : 2)}`, count = (number) => number.toLocaleString("en");
+
+/** What the sandbox has spent on models by the count of its way out, which no agent can change, and what it may spend. */
+function Spent({ of: { calls, refused, tokens, dollars: spent, unpriced_tokens: unpriced, budget } }) {
+  const most = [budget.dollars !== null && dollars(budget.dollars), budget.tokens !== null && `${count(budget.tokens)} tokens`].filter(Boolean);
+  return html`${dollars(spent)}, ${count(tokens)} tokens in ${count(calls)} ${calls === 1 ? "call" : "calls"}
+    ${most.length > 0 && html` of ${most.join(" and ")}`}
+    ${unpriced > 0 && html` <span class="muted">(the price of ${count(unpriced)} tokens is not known)</span>`}
+    ${refused > 0 && html` <span class="high">${count(refused)} refused: the budget is used up</span>`}`;
 }
 
 function Verb({ sandbox, onDone }) {
@@ -58,6 +71,7 @@ export function Sandbox({ conversationId }) {
       ${value.memory_bytes != null && html`<div><dt>Memory</dt><dd>${bytes(value.memory_bytes)}</dd></div>`}
       ${value.cpu_cores != null && html`<div><dt>CPU</dt><dd>${value.cpu_cores.toFixed(2)} cores</dd></div>`}
       ${value.disk_bytes != null && html`<div><dt>Disk</dt><dd>${bytes(value.disk_bytes)}</dd></div>`}
+      ${(value.spent?.calls > 0 || value.spent?.refused > 0) && html`<div><dt>Spent on models</dt><dd data-testid="spent"><${Spent} of=${value.spent} /></dd></div>`}
     </dl>
     ${value.status_detail && html`<pre><${Text} text=${value.status_detail} /></pre>`}
     <${Verb} sandbox=${value} onDone=${again} />

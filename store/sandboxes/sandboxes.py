@@ -150,6 +150,11 @@ class Sandbox:
         """What isolates its processes, as its runtime says; None while it has none."""
         return (self.handle or {}).get("isolation")
 
+    @property
+    def egress_url(self) -> str:
+        """The URL of its way out by name, as it sees it; empty: it has none, or no processes."""
+        return str((self.handle or {}).get("egress_url", ""))
+
 
 def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
     """A sandbox from the names and values of its hash. A field that was never written has its default."""

@@ -352,6 +352,9 @@ class Scripts:
     rule_destination: DecidingScript
     revoke_destination_rule: Script
     record_destination: Script
+    read_spending: Script
+    book_call: Script
+    refuse_call: Script
     open_transfer: Script
     send_chunk: DecidingScript
     take_chunk: Script

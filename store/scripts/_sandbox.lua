@@ -96,7 +96,7 @@ local function remove(id, files)
   if owner then redis.call('SREM', root .. ':owned:' .. owner, id) end
   if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id,
-    root .. ':places:' .. id, root .. ':reached:' .. id)
+    root .. ':places:' .. id, root .. ':reached:' .. id, root .. ':spent:' .. id)
   for _, at in ipairs(redis.call('HKEYS', root .. ':asked:' .. id)) do -- what waits is closed by close_destinations
     local member = id .. ' ' .. at
     local since = redis.call('ZSCORE', root .. ':asking', member)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.prices import Price, Prices, Used, read_prices
+from core.prices import Budget, Price, Prices, Used, read_budget, read_prices
 
 PRICES = Prices()
 
@@ -59,3 +59,26 @@ def test_an_entry_that_is_no_price_is_refused_by_its_text(entry):
 def test_a_model_has_one_price():
     with pytest.raises(ValueError, match=r"^must name each model once, and has another 'Mine=3/4'$"):
         read_prices("mine=1/2, Mine=3/4")
+
+
+def test_a_model_is_known_by_the_name_that_has_its_price():
+    prices = Prices(read_prices("ollama/own=3/4"))
+    assert prices.known("openai/gpt-5.5-2026-04-23") == "gpt-5.5"
+    assert prices.known("Ollama/Own") == "ollama/own"
+    assert prices.known("own") is None
+
+
+def test_a_budget_is_dollars_tokens_or_both():
+    assert read_budget("5") == Budget(nanos=5_000_000_000)
+    assert read_budget("0.000000001") == Budget(nanos=1)
+    assert read_budget("2000000 tokens") == Budget(tokens=2_000_000)
+    assert read_budget(" 0.5 , 7 tokens,") == read_budget("7 tokens, 0.5") == Budget(500_000_000, 7)
+    assert read_budget("") == Budget()
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "0.0", "0 tokens", "-1", "five", "1e3", "nan", "1, 2", "1 token", "1 tokens, 2 tokens"]
+)
+def test_what_is_no_budget_is_refused_by_its_text(text):
+    with pytest.raises(ValueError, match=f"^must be DOLLARS, .* not {text!r}$"):
+        read_budget(text)

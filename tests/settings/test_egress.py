@@ -132,3 +132,56 @@ def test_without_a_model_no_key_is_inside_either(load, monkeypatch):
     spec = load(NAMED + MODEL)
     assert spec.services == ()
     assert spec.environment == {}
+
+
+def test_the_service_of_the_model_is_counted_and_another_where_the_spec_says_so(load, monkeypatch):
+    monkeypatch.setenv("LLM_MODEL", "gpt")
+    assert [one.is_model for one in load(NAMED + MODEL).services] == [True]
+    assert [one.is_model for one in load(service()).services] == [False]
+    assert [one.is_model for one in load(service(model="true")).services] == [True]
+    assert [one.is_model for one in load(service(name='"model"')).services] == [True]
+    assert [one.is_model for one in load(service(name='"model"', model="false")).services] == [False]
+    assert taken([service(model='"yes"')], load, ConfigError, "service") == []
+
+
+TEMPLATE = """\
+[spec.conversation.agent]
+kind = "Agent"
+llm = { model = "anthropic/claude", api_key = "{env:LLM_API_KEY}", usage_id = "agent" }
+
+[spec.conversation.agent.condenser]
+llm = { model = "anthropic/claude", api_key = "{env:LLM_API_KEY}", usage_id = "condenser" }
+
+[spec.conversation.agent.critic]
+llm = { model = "openai/small", base_url = "http://127.0.0.1:9/v1/" }
+"""
+
+
+def test_the_models_of_a_template_are_services_and_their_keys_stay_outside(load, monkeypatch):
+    monkeypatch.setenv("LLM_API_KEY", "canary-model-key")
+    spec = load(NAMED + TEMPLATE)
+
+    first, second = spec.services
+    assert (first.name, first.base_url, first.headers) == (
+        "agent-model",
+        "https://api.anthropic.com",
+        {"x-api-key": "canary-model-key"},
+    )
+    assert (second.name, second.base_url, second.headers) == ("agent-model-2", "http://127.0.0.1:9/v1", {})
+    assert first.is_model
+    assert second.is_model
+    agent = spec.conversation["agent"]
+    inside = {"base_url": "{EGRESS}/agent-model", "api_key": PLACEHOLDER}
+    assert agent["llm"] == {"model": "anthropic/claude", "usage_id": "agent", **inside}
+    assert agent["condenser"]["llm"] == {"model": "anthropic/claude", "usage_id": "condenser", **inside}
+    assert agent["critic"]["llm"]["base_url"] == "{EGRESS}/agent-model-2"
+    assert "canary" not in str(spec.conversation)
+    assert model_of(spec) == ("anthropic/claude", None, PLACEHOLDER)
+    assert (
+        load(TEMPLATE).conversation["agent"]["llm"]["api_key"] == "canary-model-key"
+    )  # an open way out changes nothing
+
+
+def test_a_model_of_a_template_whose_address_is_unknown_is_refused(load):
+    with pytest.raises(ConfigError, match=r"llm\.model names the provider unheard: set llm\.base_url"):
+        load(NAMED + '[spec.conversation.agent]\nllm = { model = "unheard/of" }\n')

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from app import create_app
+from core.prices import NO_BUDGETS, Budget, Budgets
 from docs import make
 from settings import ConfigError, keeping
 from settings.config import REDIS_SCHEMES, Config
@@ -298,4 +299,15 @@ def test_prices_of_models_are_read_and_the_entry_that_is_none_is_named(monkeypat
 
     monkeypatch.setenv("MODEL_PRICES", "qwen3:32b=0/0, mine=cheap")
     with pytest.raises(ConfigError, match=r"^MODEL_PRICES must be entries MODEL=INPUT/OUTPUT .*, not 'mine=cheap'$"):
+        Config.from_env()
+
+
+def test_budgets_of_models_are_read_and_the_setting_that_is_none_is_named(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert Config.from_env().budgets == NO_BUDGETS
+    monkeypatch.setenv("MODEL_BUDGET_KEY", "5, 2000000 tokens")
+    assert Config.from_env().budgets == Budgets(key=Budget(5_000_000_000, 2_000_000))
+
+    monkeypatch.setenv("MODEL_BUDGET_DAY", "much")
+    with pytest.raises(ConfigError, match=r"^MODEL_BUDGET_DAY must be DOLLARS, .*, not 'much'$"):
         Config.from_env()

@@ -1,0 +1,300 @@
+"""Reads what a model's response says of its usage as it passes, books it, and holds the budgets.
+
+A call is admitted by what was spent so far, and booked before the sandbox has the whole of its response: so calls that
+were admitted and are under way are all by which a budget is overshot. The bytes of a response pass as they came.
+
+What is understood: OpenAI's chat completions, responses and embeddings, and Anthropic's messages, as one JSON document
+or as server-sent events. What says nothing of its usage, or breaks off before it does, is estimated: BYTES_PER_TOKEN
+bytes of a request and of a document are a token, and so is each event of a stream.
+"""
+
+import json
+import logging
+import threading
+from collections import deque
+from typing import Any
+
+from core.prices import Budget, Budgets, Prices, Used
+from egress.services import Headers
+from store.errors import UNAVAILABLE, StoreError
+from store.spending import Account, ModelSpending, SoFar
+
+log = logging.getLogger("egress")
+
+#: bytes that count as a token where a response says nothing
+BYTES_PER_TOKEN = 4
+
+_NOT_BOOKED: tuple[type[Exception], ...] = (StoreError, *UNAVAILABLE)
+
+#: most bytes of a document, and of one event of a stream, that are read; a longer one is estimated
+MOST_READ = 16 << 20
+
+#: calls that could not be booked and are booked later; beyond it the oldest is lost
+_MOST_UNBOOKED = 10_000
+
+#: what a model that has no price is called among the labels of /metrics
+OTHER = "other"
+
+#: ends of the paths of calls that use no tokens, though they are posted
+_FREE = ("/count_tokens", "/input_tokens", "/moderations", "/tokenize")
+
+#: the last event of a stream, by its type
+_LAST = ("message_stop", "response.completed", "response.incomplete", "response.failed")
+
+
+def used_of(usage: dict[str, Any]) -> Used | None:
+    """The tokens of a `usage` as OpenAI or Anthropic shapes it; None: it is neither.
+
+    Source: https://developers.openai.com/api/reference, https://platform.claude.com/docs/en/api/messages; of
+    `prompt_cache_hit_tokens` DeepSeek's reference, of `cache_write_tokens` OpenRouter's.
+    """
+    if "prompt_tokens" in usage:
+        details = usage.get("prompt_tokens_details")
+        cached = _number(details, "cached_tokens") or _number(usage, "prompt_cache_hit_tokens")
+        return _within(_number(usage, "prompt_tokens"), _number(usage, "completion_tokens"), cached, details)
+    if "input_tokens_details" in usage:
+        details = usage["input_tokens_details"]
+        cached = _number(details, "cached_tokens")
+        return _within(_number(usage, "input_tokens"), _number(usage, "output_tokens"), cached, details)
+    if "input_tokens" in usage or "output_tokens" in usage:
+        of_cache = (_number(usage, "cache_read_input_tokens"), _number(usage, "cache_creation_input_tokens"))
+        return Used(_number(usage, "input_tokens"), _number(usage, "output_tokens"), *of_cache)
+    return None
+
+
+def _within(prompt: int, output: int, cached: int, details: Any) -> Used:
+    """The tokens where those of a cache are among those of the prompt."""
+    cached = min(cached, prompt)
+    written = min(_number(details, "cache_write_tokens"), prompt - cached)
+    return Used(prompt - cached - written, output, cached, written)
+
+
+def _number(of: Any, name: str) -> int:
+    number = of.get(name) if isinstance(of, dict) else None
+    return number if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 1 << 40 else 0
+
+
+class UsageReader:
+    """What the body of one response says, however it is cut into pieces."""
+
+    def __init__(self) -> None:
+        self.model = ""  #: as the response names it
+        self.events = 0  #: of a stream
+        self.size = 0
+        self.is_over = False  #: the last event of a stream, or a whole document, was read
+        self._usage: dict[str, Any] = {}
+        self._rest = bytearray()
+        self._is_stream: bool | None = None
+        self._is_too_long = False
+
+    @property
+    def used(self) -> Used | None:
+        """The tokens that were told so far; None: none were."""
+        return used_of(self._usage)
+
+    def read(self, piece: bytes) -> None:
+        """Take the next bytes of the body."""
+        self.size += len(piece)
+        begun = len(self._rest)
+        self._rest += piece
+        if self._is_stream is None and (begin := self._rest.lstrip(b" \t\r\n\xef\xbb\xbf")[:1]):
+            self._is_stream = begin not in (b"{", b"[")
+        if self._is_stream:
+            self._read_lines(begun)
+        if len(self._rest) > MOST_READ:
+            self._is_too_long = True
+            self._rest.clear()
+
+    def _read_lines(self, begun: int) -> None:
+        """Take the lines that are whole. begun: bytes in which no end of a line is."""
+        # a \r may be the first half of \r\n, whose second half is an empty line then
+        end = max(self._rest.rfind(b"\n", begun), self._rest.rfind(b"\r", begun))
+        if end < 0:
+            return
+        lines = bytes(self._rest[: end + 1]).splitlines()
+        del self._rest[: end + 1]
+        if self._is_too_long:  # the rest of a line whose beginning is gone
+            self._is_too_long, lines = False, lines[1:]
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._take_event(line[5:].strip())
+
+    def _take_event(self, data: bytes) -> None:
+        self.events += 1
+        if data == b"[DONE]":
+            self.is_over = True
+        elif b'"usage"' in data or not self.model or any(f'"{last}"'.encode() in data for last in _LAST):
+            self._take(_document(data))
+
+    def end(self) -> None:
+        """The body is whole."""
+        if self._is_stream is False and not self.is_over:
+            if not self._is_too_long:
+                self._take(_document(bytes(self._rest)))
+            self.is_over = True
+            self._rest.clear()
+        elif self._rest:  # a last line that nothing ends
+            self.read(b"\n")
+            self.size -= 1
+
+    def _take(self, document: Any) -> None:
+        if not isinstance(document, dict):
+            return
+        for each in (document, document.get("response"), document.get("message")):
+            if isinstance(each, dict):
+                usage, model = each.get("usage"), each.get("model")
+                if isinstance(usage, dict):
+                    self._usage |= {name: one for name, one in usage.items() if one is not None}
+                if isinstance(model, str) and model:
+                    self.model = model
+        self.is_over = self.is_over or document.get("type") in _LAST
+
+
+def _document(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+class OverBudget(Exception):
+    """A call that a budget does not admit: a sentence that the sandbox reads. setting: of the budget."""
+
+    def __init__(self, setting: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.setting = setting
+
+
+_OF = {
+    "MODEL_BUDGET_CONVERSATION": "This conversation has",
+    "MODEL_BUDGET_KEY": "The conversations of this key have today (UTC)",
+    "MODEL_BUDGET_DAY": "All conversations together have today (UTC)",
+}
+
+
+def check(budgets: Budgets, account: Account, prices: Prices) -> None:
+    """Raises OverBudget where one of the budgets is used up, or cannot be counted."""
+    for setting, budget, spent in zip(_OF, budgets, (account.conversation, account.key, account.day), strict=True):
+        if why := _over(setting, budget, spent, prices):
+            raise OverBudget(setting, f"{_OF[setting]} {why}")
+
+
+def _over(setting: str, budget: Budget, spent: SoFar, prices: Prices) -> str:
+    """Why a budget admits no call; empty: it does."""
+    if budget.nanos is not None and spent.nanos >= budget.nanos:
+        return f"used up the budget of models: ${spent.nanos / 1e9:.4f} of ${budget.nanos / 1e9:g} ({setting})"
+    if budget.tokens is not None and spent.tokens >= budget.tokens:
+        return f"used up the budget of models: {spent.tokens} of {budget.tokens} tokens ({setting})"
+    if budget.nanos is not None and budget.tokens is None and spent.unpriced and not prices.known(spent.model):
+        form = f"name its price in MODEL_PRICES, or a number of tokens in {setting}"
+        return f"used the model {spent.model or 'without a name'}, whose price is not known: {form}"
+    return ""
+
+
+class Accounts:
+    """Admits calls of models by the budgets, and books what they used. Any thread may use it."""
+
+    def __init__(self, spending: ModelSpending, budgets: Budgets, prices: Prices) -> None:
+        self._spending, self._budgets, self._prices = spending, budgets, prices
+        self._lock = threading.Lock()
+        self._unbooked: deque[tuple[tuple[Any, ...], dict[str, Any]]] = deque(maxlen=_MOST_UNBOOKED)
+
+    def admit(self, sandbox_id: str, name: str, port: int) -> str:
+        """The key of a sandbox that may call the model at a name and port now. Raises OverBudget and UNAVAILABLE."""
+        self._book_rest()
+        account = self._spending.so_far(sandbox_id)
+        if account is None:
+            return ""
+        try:
+            check(self._budgets, account, self._prices)
+        except OverBudget as over:
+            log.info("sandbox %s: a call of a model is refused: %s", sandbox_id, over)
+            self._spending.refuse(sandbox_id, account.owner, over.setting, name, port, str(over))
+            raise
+        return account.owner
+
+    def book(self, sandbox_id: str, owner: str, model: str, used: Used, **calls: int) -> None:
+        """Count what a call has used; later where the store does not answer now."""
+        label, price = self._prices.known(model), self._prices.of(model)
+        nanos = None if price is None else price.nanos(used)
+        with self._lock:
+            self._unbooked.append(((sandbox_id, owner, label or OTHER, used, nanos), {"model": model, **calls}))
+        try:
+            self._book_rest()
+        except _NOT_BOOKED as error:
+            log.warning("sandbox %s: what a call of a model used is booked later: %s", sandbox_id, error)
+
+    def _book_rest(self) -> None:
+        """Raises UNAVAILABLE, and what was not booked is kept."""
+        while True:
+            with self._lock:
+                if not self._unbooked:
+                    return
+                each = self._unbooked.popleft()
+            try:
+                self._spending.book(*each[0], **each[1])
+            except _NOT_BOOKED:
+                with self._lock:
+                    self._unbooked.appendleft(each)
+                raise
+
+
+def refused(path: str, headers: Headers, over: OverBudget) -> tuple[int, dict[str, Any]]:
+    """The status and the body of a refusal in the shape of the provider that a request is for.
+
+    Neither is one that clients retry: they know both as a quota that is used up. Source: Anthropic's errors (402
+    `billing_error`), OpenAI's error codes (429 `insufficient_quota`).
+    """
+    if path.endswith("/messages") or any(name.lower() == b"anthropic-version" for name, _ in headers):
+        return 402, {"type": "error", "error": {"type": "billing_error", "message": str(over)}}
+    code = "insufficient_quota"
+    return 429, {"error": {"message": str(over), "type": code, "param": None, "code": code}}
+
+
+class Call:
+    """One call of a model that was admitted: read as its response passes, and booked once, before it is whole."""
+
+    def __init__(self, accounts: Accounts, sandbox_id: str, owner: str, path: str, model: str) -> None:
+        """path: without the query. model: where the response names none."""
+        self._accounts, self._whose, self._model = accounts, (sandbox_id, owner), model
+        self._is_free = path.endswith(_FREE)
+        self._reader = UsageReader()
+        self._left: int | None = None
+        self._is_success = False
+        self._booked: Used | None = None
+
+    def begin(self, status: int, headers: Headers) -> None:
+        """The head of the response has come."""
+        self._is_success = 200 <= status < 300
+        length = next((value for name, value in headers if name.lower() == b"content-length"), b"")
+        self._left = int(length) if length.isdigit() else None
+
+    def read(self, piece: bytes, sent: int) -> None:
+        """Take bytes of the body before they are passed on. sent: bytes of the request."""
+        self._reader.read(piece)
+        if self._left is not None and self._reader.size >= self._left:
+            self._reader.end()
+        if self._reader.is_over:
+            self.book(sent, is_whole=True)
+
+    def book(self, sent: int, *, is_whole: bool) -> None:
+        """Count what was used, as far as it is not counted. is_whole: the response has come to its end."""
+        if is_whole:
+            self._reader.end()
+        told, is_estimated = self._reader.used, False
+        if self._is_success and not self._is_free and self._booked is None and (told is None or not is_whole):
+            told, is_estimated = self._estimated(sent, told), True
+        if told is None:
+            return
+        more = told.beyond(self._booked or Used())
+        if self._booked is None or more.tokens:
+            calls = {"calls": int(self._booked is None), "estimated": int(is_estimated)}
+            self._booked = told
+            self._accounts.book(*self._whose, self._reader.model or self._model, more, **calls)
+
+    def _estimated(self, sent: int, told: Used | None) -> Used:
+        reader = self._reader
+        output = reader.events or reader.size // BYTES_PER_TOKEN
+        if told is None:
+            return Used(sent // BYTES_PER_TOKEN, output)
+        return Used(told.input, max(told.output, output), told.cached, told.written)

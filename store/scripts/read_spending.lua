@@ -1,0 +1,22 @@
+-- read_spending: what a sandbox has spent on models, what the sandboxes of its key have today, and all today, in UTC.
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 sandbox id
+-- Returns  {its key, empty where it is nobody's; then for each of the three: billionths of a dollar, tokens, tokens without
+--          a price, and the last model without one, each empty where there is none} | false: no such sandbox
+-- Cost  O(1)
+-- Idempotent  reads only
+-- Log  none
+-- include: _clock.lua
+-- include: _spending.lua
+local root = KEYS[1]
+if redis.call('EXISTS', root .. ':box:' .. ARGV[1]) == 0 then return false end
+local owner = redis.call('HGET', root .. ':box:' .. ARGV[1], 'owner') or ''
+local found = {owner}
+local function add(key, suffix)
+  local seen = redis.call('HMGET', root .. key, 'nanos' .. suffix, 'tokens' .. suffix, 'unpriced' .. suffix, 'model' .. suffix)
+  for at = 1, 4 do found[#found + 1] = seen[at] or '' end
+end
+add(':spent:' .. ARGV[1], '')
+add(':spent_on:' .. today, ' ' .. owner)
+add(':spent_on:' .. today, '')
+return found

@@ -1,0 +1,159 @@
+"""What sandboxes spend on models, as the models' responses say it: tokens, and dollars where a price is known.
+
+The proxy of the way out asks what was spent before each call (`so_far`), compares it with the budgets of the settings,
+and books each call before the sandbox has the whole of its response. So calls that were admitted and are under way are
+all by which a budget is overshot. It is counted by sandbox for as long as that is, by key (who started the sandbox) and
+in all by day in UTC, for SPENT_DAYS, and by model. All of it lies in the slot of the sandboxes.
+"""
+
+from dataclasses import dataclass, fields
+from datetime import UTC, date, datetime
+from typing import Any
+
+from redis import Redis
+
+from core import wire
+from core.bounds import Bounds
+from core.prices import Used
+from core.wire import utc_time
+from store.approvals.audit import Actor, said
+from store.destinations import Destinations
+from store.keys import SandboxKeys
+from store.scripts import Scripts
+
+#: days for which what was spent on one is kept
+SPENT_DAYS = 92
+
+_EPOCH, _DAY_SECONDS = date(1970, 1, 1), 86_400
+
+#: most characters of a model's name that is kept
+MOST_MODEL = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What was spent on models. input: tokens that were neither read from a cache nor written to one."""
+
+    calls: int = 0
+    refused: int = 0  #: calls that a budget refused
+    estimated: int = 0  #: calls whose response did not say what it used
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    written: int = 0
+    tokens: int = 0  #: of all four kinds
+    nanos: int = 0  #: billionths of a dollar
+    unpriced: int = 0  #: tokens of models whose price is not known, which no dollars are counted for
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """What a budget is compared with. model: the last whose price was not known; empty: there was none."""
+
+    nanos: int
+    tokens: int
+    unpriced: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A sandbox's: what it has spent, and what its key's sandboxes and all have today."""
+
+    owner: str  #: id of the key that started it; empty: nobody's
+    conversation: SoFar
+    key: SoFar
+    day: SoFar
+
+
+@dataclass(frozen=True, slots=True)
+class DaySpending:
+    """What was spent on one day: in all, and by key, the most expensive first."""
+
+    day: date
+    all: Spending
+    keys: list[tuple[str, Spending]]
+
+
+class ModelSpending:
+    """What all sandboxes spend on models."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts, destinations: Destinations, bounds: Bounds) -> None:
+        self._redis, self._scripts, self._destinations = redis, scripts, destinations
+        self._audit_kept = bounds.audit_days * _DAY_SECONDS * 1000
+
+    def so_far(self, sandbox_id: str) -> Account | None:
+        """What was spent so far; None: there is no such sandbox. One round trip. Raises UNAVAILABLE."""
+        found = self._scripts.read_spending([SandboxKeys.root], [sandbox_id])
+        if found is None:
+            return None
+        owner, *rest = (one.decode() for one in found)
+        three = (rest[at : at + 4] for at in range(0, 12, 4))
+        return Account(owner, *(SoFar(*(int(one or 0) for one in numbers), model) for *numbers, model in three))
+
+    def book(
+        self, sandbox_id: str, owner: str, label: str, used: Used, nanos: int | None, *, model: str, **calls: int
+    ) -> None:
+        """Count what a call has used. One round trip. Raises UNAVAILABLE.
+
+        label: the model, of a bounded set. nanos: None where its price is not known. model: as its response names it.
+        calls: `calls` and `estimated`, as `Spending` has them.
+        """
+        numbers = {"input": used.input, "output": used.output, "cached": used.cached, "written": used.written}
+        numbers |= {
+            "tokens": used.tokens,
+            "nanos": nanos or 0,
+            "unpriced": used.tokens if nanos is None else 0,
+            **calls,
+        }
+        unpriced = model[:MOST_MODEL] if numbers["unpriced"] else ""
+        args = [sandbox_id, owner, label, SPENT_DAYS * _DAY_SECONDS, unpriced]
+        pairs = [word for pair in numbers.items() for word in pair]
+        self._scripts.book_call([SandboxKeys.root], [*args, *pairs])
+
+    def refuse(self, sandbox_id: str, owner: str, setting: str, name: str, port: int, why: str) -> None:
+        """Count a call that a budget refuses; the first of a day of a sandbox and a budget is audited.
+
+        setting: of the budget. name, port: where the model is. Raises UNAVAILABLE.
+        """
+        now, actor = utc_time(wire.now()), Actor("sandbox", sandbox_id).json
+        args = [sandbox_id, owner, setting, name, port, said(why), now, self._audit_kept, actor]
+        if self._scripts.refuse_call([SandboxKeys.root], [*args, SPENT_DAYS * _DAY_SECONDS]):
+            self._destinations.note()
+
+    def of_sandbox(self, sandbox_id: str) -> Spending:
+        """What a sandbox has spent so far. One round trip."""
+        stored: Any = self._redis.hgetall(SandboxKeys.spent(sandbox_id))
+        return _spending({name.decode(): number for name, number in stored.items()})
+
+    def of_day(self, day: date | None = None) -> DaySpending:
+        """What was spent on a day in UTC; None: today. One round trip, and another for today's date."""
+        if day is None:
+            clock: Any = self._redis.time()
+            day = datetime.fromtimestamp(clock[0], UTC).date()
+        stored: Any = self._redis.hgetall(SandboxKeys.spent_on((day - _EPOCH).days))
+        whole: dict[str, bytes] = {}
+        by_key: dict[str, dict[str, bytes]] = {}
+        for name, number in stored.items():
+            member, blank, owner = name.decode().partition(" ")
+            (by_key.setdefault(owner, {}) if blank else whole)[member] = number
+        keys = [(owner, _spending(numbers)) for owner, numbers in by_key.items()]
+        keys.sort(key=lambda one: (-one[1].nanos, -one[1].tokens, one[0]))
+        return DaySpending(day, _spending(whole), keys)
+
+
+_FIELDS = tuple(one.name for one in fields(Spending))
+
+
+def _spending(stored: dict[str, bytes]) -> Spending:
+    return Spending(**{name: int(stored.get(name, 0)) for name in _FIELDS})
+
+
+def by_model(stored: dict[bytes, bytes]) -> dict[str, Spending]:
+    """What all sandboxes have spent by model, of the hash `SandboxKeys.models`."""
+    found: dict[str, dict[str, bytes]] = {}
+    for name, number in stored.items():
+        model, blank, member = name.decode().rpartition(" ")
+        if blank:
+            found.setdefault(model, {})[member] = number
+    return {model: _spending(numbers) for model, numbers in sorted(found.items())}
