@@ -5,17 +5,19 @@ opened by a start alone: here what a start request names, a profile, a sealed va
 replaced by what it stands for, before the request is sealed for its sandbox.
 """
 
+import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
+from core.bounds import MOST_SECRETS_BYTES
 from core.client_settings import MOST_PROFILES, MOST_STEPS, has_key, merged, unmasked, without_key
 from core.redaction import REDACTED, with_secrets
 from core.refused import Kind
 from settings.specs import Spec, model_of
 from store.access.client_settings import ClientSettings, Entries
-from store.errors import StoreError
+from store.errors import StoreError, TooManySecrets
 
 #: most folders of a sort that a key keeps
 MOST_WORKSPACES = 100
@@ -456,12 +458,15 @@ class OwnSettings:
     def completed(self, body: dict[str, Any], host: str) -> dict[str, Any]:
         """The body of a start with what this key keeps in place of what names it; the body itself where it names none.
 
-        host: by which the client reaches this server. Raises ProfileUnusable, SealedElsewhere, SecretNotKept.
+        host: by which the client reaches this server.
+        Raises ProfileUnusable, SealedElsewhere, SecretNotKept, TooManySecrets.
         """
         body = self._with_secrets(self._with_agent(body), host)
         if body.get("secrets_encrypted"):
             opened = {name: self._unsealed(body[name]) for name in _SEALED_MEMBERS if name in body}
             body = {**body, **opened, "secrets_encrypted": False}
+        if len(json.dumps(body.get("secrets"))) > MOST_SECRETS_BYTES:  # a kept one may have been looked up often
+            raise TooManySecrets
         return body
 
     def llm_named(self, name: str) -> dict[str, Any] | None:

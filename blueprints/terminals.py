@@ -62,8 +62,8 @@ terminals = Blueprint("terminals", __name__, url_prefix="/sockets")
 #: what the query of the socket may have
 _QUERY = frozenset({"cols", "rows", "session_api_key", "ticket"})
 
-#: most bytes of a message: MOST_INPUT characters, each of which JSON may write in six bytes, and their member
-_MOST_MESSAGE = 32 * 1024
+#: most bytes of a message: MOST_INPUT characters, each of which JSON may write in twelve bytes, and their member
+_MOST_MESSAGE = 64 * 1024
 
 #: seconds without a key that was pressed, and seconds in all, after which a terminal ends
 IDLE, LONGEST = 15 * 60.0, 8 * 3600.0

@@ -26,6 +26,12 @@ MAX_DEPTH = 64
 #: most characters of a conversation's title: a client's longer one is refused, an agent's is cut with a mark
 MOST_TITLE = 200
 
+#: most characters of a tag's key and of its value, and so of a filter that names both
+MOST_TAG_KEY, MOST_TAG = 512, 256
+
+#: most characters of the name of a repository, and of one of its branches, tags or commits
+MOST_REPOSITORY = 1024
+
 #: most seconds after which a pending action expires: a year. Source: docs/approvals.md
 MOST_CONFIRMATION_SECONDS = 31_536_000
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from marshmallow import ValidationError, fields, post_load, validate, validates_schema
 
 from core.cuts import beginning
-from core.wire import MOST_TITLE, utc_time
+from core.wire import MOST_REPOSITORY, MOST_TITLE, utc_time
 from schemas.confirmations import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.cursors import ListingOrder, OrderedSearch
@@ -80,10 +80,10 @@ class AppConversationStartRequest(BaseSchema):
     llm_model = Text(allow_none=True, most=256, metadata={"description": "Used instead of the model of the spec."})
     selected_repository = Text(
         allow_none=True,
-        most=1024,
+        most=MOST_REPOSITORY,
         metadata={"description": "Noted and shown, and not cloned: the detail of the start task says so."},
     )
-    selected_branch = Text(allow_none=True, most=1024)
+    selected_branch = Text(allow_none=True, most=MOST_REPOSITORY)
     git_provider = Choice(*_PROVIDERS, allow_none=True)
     trigger = Choice(*_TRIGGERS, allow_none=True)
     pr_number = fields.List(fields.Integer(strict=True), load_default=list)
@@ -157,8 +157,8 @@ class UpdateAppConversationRequest(BaseSchema):
 
     title = Title()
     public = StrictBoolean(allow_none=True)
-    selected_repository = Text(allow_none=True, most=1024)
-    selected_branch = Text(allow_none=True, most=1024)
+    selected_repository = Text(allow_none=True, most=MOST_REPOSITORY)
+    selected_branch = Text(allow_none=True, most=MOST_REPOSITORY)
     git_provider = Choice(*_PROVIDERS, allow_none=True)
     tags = Tags(allow_none=True)
     confirmation_seconds = ConfirmationSeconds("Null: the default again. Needs the scope `approve`.")
@@ -267,8 +267,8 @@ class AppEventSearch(AppEventFilter):
     descending = SortOrder(data_key="sort_order", load_default=False)
 
 
-#: most characters of a path, and of the name of a commit, branch or tag
-_MOST_PATH, _MOST_REF = 4096, 256
+#: most characters of a path
+_MOST_PATH = 4096
 
 
 class FileQuery(BaseSchema):
@@ -286,12 +286,14 @@ class FolderQuery(BaseSchema):
 
 
 def _moment(description: str) -> Text:
-    return Text(load_default=None, least=1, most=_MOST_REF, metadata={"description": description})
+    return Text(load_default=None, least=1, most=MOST_REPOSITORY, metadata={"description": description})
 
 
 class GitQuery(BaseSchema):
     path = Text(required=True, least=1, most=_MOST_PATH)
-    ref = Text(load_default=None, most=_MOST_REF, metadata={"description": "Absent: the agent server chooses one."})
+    ref = Text(
+        load_default=None, most=MOST_REPOSITORY, metadata={"description": "Absent: the agent server chooses one."}
+    )
     since = _moment(
         "What has changed since then in the folder, which needs no repository: `start` of the conversation, or before "
         "an event, by its seq or its id. Absent: what differs from a ref of the repository."

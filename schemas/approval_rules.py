@@ -5,7 +5,7 @@ from typing import Any
 from marshmallow import RAISE, fields, post_load, validate
 
 from core.approvals import MOST_MATCHED, RISKS, pattern_fault
-from core.wire import MOST_NAME, utc_time
+from core.wire import MOST_CALL_BYTES, MOST_NAME, MOST_TAG, utc_time
 from schemas.fields import BaseSchema, Choice, Id, Instant, StrictInteger, Text, checked_text, refusal
 
 #: most arguments, conversations and tags that a rule names; most characters of its reason; most that max_uses may be
@@ -56,7 +56,7 @@ class NamedTags(fields.Dict):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(
             keys=fields.String(validate=_check_tag),
-            values=Text(most=256, allow_none=True),
+            values=Text(most=MOST_TAG, allow_none=True),
             validate=validate.Length(min=1, max=MOST_TAGS),
             metadata={"minProperties": 1, "maxProperties": MOST_TAGS, "propertyNames": {"pattern": "^[a-z0-9]+$"}},
             **kwargs,
@@ -116,7 +116,7 @@ class ApprovalRuleRequest(RuleMembers):
     """A rule to make."""
 
     decision = Choice("approve", "reject", required=True)
-    tool_name = Text(required=True, least=1, most=MOST_NAME, metadata={"description": "As the agent names it."})
+    tool_name = Text(required=True, least=1, most=MOST_CALL_BYTES, metadata={"description": "As the agent names it."})
 
 
 class Always(fields.Field[Any]):

@@ -4,6 +4,7 @@ Clients know members of these that this server does not: they are kept as they c
 them checks what is its own.
 """
 
+import json
 import re
 from typing import Any
 
@@ -175,6 +176,9 @@ class SecretPut(BaseSchema):
             secret_name(given["name"])
         except ValidationError as fault:
             raise ValidationError({"name": fault.messages}) from None
+        if len(json.dumps(given["value"])) - len('""') > MOST_SECRET_BYTES:
+            words = f"A secret has at most {MOST_SECRET_BYTES} bytes as JSON: a start carries it into an environment"
+            raise ValidationError({"value": refusal(words, "too_long").messages})
         if not given["value"].strip() or given["value"] == REDACTED or "\0" in given["value"]:
             raise ValidationError({"value": refusal("Should be text with no NUL, and no mask", "value_error").messages})
 

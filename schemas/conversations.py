@@ -15,6 +15,8 @@ from core.wire import (
     EXECUTION_STATUSES,
     MOST_AGENT_BYTES,
     MOST_REPORTED_BYTES,
+    MOST_TAG,
+    MOST_TAG_KEY,
     MOST_TITLE,
     REPORTED_MEMBERS,
     UNASKED,
@@ -47,8 +49,8 @@ MOST_SECRET_NAME, MOST_SECRET_BYTES = 128, 64 * 1024
 #: bytes of a path and of a name in it, as Linux bounds them (PATH_MAX, NAME_MAX)
 MOST_PATH, MOST_FILE_NAME = 4096, 255
 
-#: most tags, and characters of a tag's key and value: lists, events, exports and agents carry them whole
-MOST_TAGS, MOST_TAG_KEY, MOST_TAG = 50, 512, 256
+#: most tags: lists, events, exports and agents carry them whole
+MOST_TAGS = 50
 
 
 #: why: agents put secrets into the environment of commands, and one that does not fit there would fail each of them
@@ -338,7 +340,7 @@ class ConversationListSearch(OrderedSearch):
 
     order = ListingOrder("CREATED_AT", "UPDATED_AT", "TITLE", default="UPDATED_AT_DESC")
     title = Text(data_key="text", most=MOST_TITLE, metadata={"description": "A part of the title, whatever its case."})
-    tag = TagFilter(most=512, metadata={"description": "A tag: `NAME` or `NAME=VALUE`."})
+    tag = TagFilter(metadata={"description": "A tag: `NAME` or `NAME=VALUE`."})
     sandbox_id = SandboxName()
     updated_since = Instant(data_key="updated__gte")
     updated_until = Instant(data_key="updated__lt")

@@ -10,6 +10,7 @@ from typing import Any
 from marshmallow import RAISE, ValidationError, fields, post_load, validate, validates_schema
 
 from core.masking import HIDDEN
+from core.wire import MOST_CALL_BYTES, MOST_TAG, MOST_TAG_KEY
 from schemas.approval_rules import Always
 from schemas.cursors import FOREIGN_CURSOR
 from schemas.events import SortOrder
@@ -25,7 +26,8 @@ class TagFilter(Text):
     """A tag's name, or NAME=VALUE; loaded as both, the value None where there is none."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(metadata={"pattern": "^[^=]", **kwargs.pop("metadata", {})}, **kwargs)
+        most = MOST_TAG_KEY + len("=") + MOST_TAG
+        super().__init__(most=most, metadata={"pattern": "^[^=]", **kwargs.pop("metadata", {})}, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         name, separator, tag = super()._deserialize(value, *args, **kwargs).partition("=")
@@ -38,9 +40,9 @@ class PendingActionFilter(BaseSchema):
     """The filters of pending actions; all that are given must pass."""
 
     conversation_id = Id()
-    tool = Text(data_key="tool_name", most=_LONGEST)
+    tool = Text(data_key="tool_name", most=MOST_CALL_BYTES)
     risk = Choice("UNKNOWN", "LOW", "MEDIUM", "HIGH", data_key="security_risk")
-    tag = TagFilter(most=2 * _LONGEST, metadata={"description": "A tag of the conversation: `NAME` or `NAME=VALUE`."})
+    tag = TagFilter(metadata={"description": "A tag of the conversation: `NAME` or `NAME=VALUE`."})
     since = Instant(data_key="since__gte")
     until = Instant(data_key="since__lt")
     text = Text(
