@@ -10,9 +10,8 @@ from typing import Any
 
 from marshmallow import INCLUDE, Schema, ValidationError, fields, validates_schema
 
-from core.client_settings import MOST_STEPS
 from core.cuts import beginning
-from core.redaction import REDACTED
+from core.redaction import MOST_STEPS, REDACTED
 from schemas.conversations import MOST_SECRET_BYTES
 from schemas.fields import BaseSchema, Choice, StrictBoolean, StrictInteger, Text, refusal
 

@@ -17,7 +17,7 @@ from settings.specs import Spec, Specs
 from store import Store
 from store.errors import SandboxNotFound, SandboxRefuses, TooManySandboxes
 from store.sandboxes.sandboxes import SandboxId
-from store.sandboxes.warm import Pool
+from store.sandboxes.start_tasks import Pool
 
 log = logging.getLogger("supervisor")
 

@@ -23,7 +23,7 @@ from redis.exceptions import ResponseError
 
 from core.bounds import Bounds
 from core.wire import ConversationId, Micros, micros
-from store.conversations.damaged import name_in_log
+from store.conversations.lists import name_in_log
 from store.errors import UNAVAILABLE, UNREADABLE, TemporaryRefusal
 from store.keys import ColdKeys, ConversationKeys
 from store.listing import Cursor, Filter, Listing

@@ -12,7 +12,7 @@ from core.cuts import beginning
 from core.wire import MOST_TITLE, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.effects import encodable, held_risks, message_claim
-from store.conversations.damaged import Damaged, readable
+from store.conversations.lists import Damaged, readable
 from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere, TooManySecrets
 from store.keys import APP_FIELD, REPORTED_FIELD, ConversationKeys, SandboxKeys, pair
 from store.link.attempts import Stamp, is_finished, minted

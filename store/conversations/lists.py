@@ -20,6 +20,7 @@ READ_SECONDS, for all streams of a process together.
 """
 
 import json
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +30,7 @@ from redis import Redis
 
 from core.wire import ConversationId, Seq
 from store.approvals.inbox_stream import Sent
-from store.conversations.damaged import Damaged, readable
-from store.errors import FellBehind
+from store.errors import UNREADABLE, FellBehind
 from store.keys import APP_FIELD, MOST_CHANGES, ConversationKeys, ListingKeys, SandboxKeys, changed_channel
 from store.link.connection import LazyCluster
 from store.link.signals import MAYBE_MISSED
@@ -38,6 +38,44 @@ from store.listing import Cursor, Filter, Listing
 from store.listing import Entry as Listed
 from store.log.feed import Entry, Feed, Follower, Followers
 from store.scripts import Scripts
+
+log = logging.getLogger(__name__)
+
+#: conversations that one process remembers to have named
+_MOST_NAMED = 1000
+
+_named: OrderedDict[ConversationId, None] = OrderedDict()
+
+
+class Damaged:
+    """In the place of the state of a conversation that cannot be read, whose entry in the listing stays as it is.
+
+    A page goes on without it, and the log names it. A request for such a conversation alone still fails: there is
+    nothing true that it could be answered with.
+    """
+
+
+def readable(
+    conversation_id: ConversationId, read: Callable[..., dict[str, Any]], *stored: Any
+) -> dict[str, Any] | Damaged:
+    """What `read` makes of what is stored: a state; or Damaged, which the log names once for each process."""
+    try:
+        state = read(*stored)
+        int(state["revision"])  # every listing compares it
+    except UNREADABLE as error:
+        name_in_log(conversation_id, error)
+        return Damaged()
+    return state
+
+
+def name_in_log(conversation_id: ConversationId, error: Exception) -> None:
+    """Name a conversation that cannot be read in the log, once for each process."""
+    if conversation_id not in _named:
+        _named[conversation_id] = None
+        while len(_named) > _MOST_NAMED:
+            _named.popitem(last=False)
+        log.error("the conversation %s cannot be read: lists and sweeps pass it over", conversation_id, exc_info=error)
+
 
 #: most bytes that one process keeps of one kind of page, and what an entry costs beside its own bytes
 KEPT_BYTES, _ENTRY_BYTES = 16 * 1024 * 1024, 700

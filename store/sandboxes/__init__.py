@@ -14,7 +14,7 @@ from store.link.secrets import Sealer
 from store.sandboxes.checks import Checks, Echoes
 from store.sandboxes.files import Archives, SandboxFiles
 from store.sandboxes.sandboxes import Places, Sandboxes
-from store.sandboxes.warm import WarmSandboxes
+from store.sandboxes.start_tasks import WarmSandboxes
 from store.scripts import Scripts
 
 

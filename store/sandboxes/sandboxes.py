@@ -9,8 +9,8 @@ empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key` (it
 (SHA-256 of it), `hook_hash` (of its hook key), `files_key` (sealed), `hidden` (JSON, sealed: the hook key and the
 spec's secrets, which events and logs must not show), `start` (number of its last start of processes),
 `source` (JSON), `detail` (8 KiB), `disk_bytes`, `memory_bytes`, `cpu_cores`, `crashes` (JSON, µs), `start_after` (µs),
-`resumes`, `gives_way` (`1`: see `agents/waking.py`), `warm` (see `warm.py`), `settled` (the start after which its
-conversations were settled), `trace` (W3C traceparent of the request that asked for its start, until that has ended),
+`resumes`, `gives_way` (`1`: see `agents/waking.py`), `warm` (see `start_tasks.py`), `settled` (the start after which
+its conversations were settled), `trace` (W3C traceparent of the request that asked for its start, until it has ended),
 `created_at`, `starting_at`, `changed_at`, `active_at` (µs), `owner` (id of the key that started it; a call that names
 no conversation reaches its own alone), `strays` (JSON: conversations of its agent server that are not in the store, see
 `supervisor/strays.py`), `leaving` (`1`: it is being deleted, and no deletion has failed).
@@ -102,7 +102,7 @@ class Sandbox:
     start_after: Micros  #: its next start waits for that time: the backoff after a crash
     resumes: bool  #: it ran when its server ended: RESUME_SANDBOXES starts it again
     gives_way: bool  #: it pauses while it is idle, for others too; see `agents/waking.py`
-    warm: str  #: version of its spec while it waits for its first use, see `warm.py`; empty: it is bound
+    warm: str  #: version of its spec while it waits for its first use, see `start_tasks.py`; empty: it is bound
     source: dict[str, Any] | None  #: where the files of its first start come from; None: it starts with none
     owner: str  #: id of the key that started it; empty: nobody's
     leaving: bool  #: it is being deleted: lists have it no longer, and its key is shown to nobody

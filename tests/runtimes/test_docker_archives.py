@@ -143,8 +143,8 @@ def test_a_source_that_fails_is_a_failure_in_words_and_leaves_nothing(runtime, e
 @pytest.mark.parametrize("next_call", ["known", "start", "unpack"])
 def test_a_volume_that_a_killed_supervisor_had_half_filled_is_never_used(host, engine, launch, monkeypatch, next_call):
     with monkeypatch.context() as killed:
-        killed.setattr("runtimes.docker.files.remove_container", die)
-        killed.setattr("runtimes.docker.files._remove_volume", die)
+        killed.setattr("runtimes.docker.remove_container", die)
+        killed.setattr("runtimes.docker._remove_volume", die)
         with pytest.raises(SystemExit):
             DockerRuntime(host).unpack(launch, [archive({"half": b"x"}), b""])
     assert engine.holders(launch.sandbox_id)
@@ -182,7 +182,7 @@ def test_a_full_disk_is_a_failure_in_words_and_leaves_nothing(runtime, engine, l
         }
         return mount
 
-    monkeypatch.setattr("runtimes.docker.files.volume", small)
+    monkeypatch.setattr("runtimes.docker.volume", small)
     with pytest.raises(RuntimeFailure, match="no space left on device"):
         runtime.unpack(launch, [archive({"a": b"x" * (8 << 20)})])
 

@@ -7,8 +7,7 @@ import pytest
 from docker.types import Mount
 
 from runtimes import Launch, RuntimeFailure, State
-from runtimes.docker import DockerRuntime
-from runtimes.docker.files import CARRIER
+from runtimes.docker import CARRIER, DockerRuntime
 from tests.engine import ran
 from tests.servers import wait_until
 

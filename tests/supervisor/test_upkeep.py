@@ -8,7 +8,7 @@ import pytest
 from agents.commands import Commands
 from runtimes import RuntimeFailure, State
 from settings.specs import Specs
-from store.sandboxes.warm import Pool
+from store.sandboxes.start_tasks import Pool
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import MOST_REMOVALS, Upkeep, WarmPools, pool_of
 from tests.agents import agent_client

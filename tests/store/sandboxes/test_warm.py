@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from core.bounds import Limits
-from store.sandboxes.warm import Pool
+from store.sandboxes.start_tasks import Pool
 from tests.store.conftest import fresh_sandboxes, silent_for, store_of
 
 POOL = Pool("spec", "v1", 2)
