@@ -98,7 +98,7 @@ class UsageReader:
         begun = len(self._rest)
         self._rest += piece
         if self._is_stream is None and (begin := self._rest.lstrip(b" \t\r\n\xef\xbb\xbf")[:1]):
-            self._is_stream = begin not in (b"{", b"[")
+            self._is_stream = bytes(begin) not in (b"{", b"[")
         if self._is_stream:
             self._read_lines(begun)
         if len(self._rest) > MOST_READ:
@@ -288,9 +288,9 @@ class Call:
             return
         more = told.beyond(self._booked or Used())
         if self._booked is None or more.tokens:
-            calls = {"calls": int(self._booked is None), "estimated": int(is_estimated)}
-            self._booked = told
-            self._accounts.book(*self._whose, self._reader.model or self._model, more, **calls)
+            is_first, self._booked = self._booked is None, told
+            model = self._reader.model or self._model
+            self._accounts.book(*self._whose, model, more, calls=int(is_first), estimated=int(is_estimated))
 
     def _estimated(self, sent: int, told: Used | None) -> Used:
         reader = self._reader

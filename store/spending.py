@@ -89,7 +89,7 @@ class ModelSpending:
             return None
         owner, *rest = (one.decode() for one in found)
         three = (rest[at : at + 4] for at in range(0, 12, 4))
-        return Account(owner, *(SoFar(*(int(one or 0) for one in numbers), model) for *numbers, model in three))
+        return Account(owner, *(SoFar(int(a or 0), int(b or 0), int(c or 0), model) for a, b, c, model in three))
 
     def book(
         self, sandbox_id: str, owner: str, label: str, used: Used, nanos: int | None, *, model: str, **calls: int
