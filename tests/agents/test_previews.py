@@ -31,8 +31,10 @@ def test_a_label_names_its_port_and_its_sandbox(port):
 
 @pytest.mark.parametrize(
     "label",
-    ["", "8000", "8000-", "80-gaytemzu", "1023-gaytemzu", "65536-gaytemzu", "08000-gaytemzu", "8000-a", "8000-GAYTEMZU"]
-    + ["8000-gaytemz1", "8000-gaytemzv", "x.8000-gaytemzu", f"8000-{'a' * 64}"],
+    [
+        *("", "8000", "8000-", "80-gaytemzu", "1023-gaytemzu", "65536-gaytemzu", "08000-gaytemzu", "8000-a"),
+        *("8000-GAYTEMZU", "8000-gaytemz1", "8000-gb", "x.8000-gaytemzu", f"8000-{'a' * 64}"),
+    ],
 )
 def test_what_names_no_port_of_a_sandbox_is_no_label(label):
     assert Preview.of_label(label) is None
@@ -117,7 +119,8 @@ def exchange(said: bytes) -> tuple[Exchange, socket.socket]:
 def test_an_exchange_sends_a_request_and_returns_the_response():
     one, program = exchange(
         b"HTTP/1.1 100 Continue\r\n\r\n"
-        b"HTTP/1.1 299 Whatever\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n5\r\nfirst\r\n4\r\nnext\r\n0\r\n\r\n"
+        b"HTTP/1.1 299 Whatever\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n"
+        b"5\r\nfirst\r\n4\r\nnext\r\n0\r\n\r\n"
     )
     head = one.ask("POST", "/a?b=%2F", [("Host", "h"), ("Content-Length", "4")], [b"bo", b"dy"])
 
