@@ -176,9 +176,13 @@ def test_a_terminal_runs_what_is_typed_and_the_audit_has_its_beginning_and_its_e
 
 #: a page that tries what no page of a preview may: `found` has what came of each try
 HOSTILE = """<!doctype html><title>shown</title><h1>shown</h1><script>
-const ours = "http://127.0.0.1:" + location.port, found = { opener: String(window.opener), cookie: document.cookie, referrer: document.referrer };
+const ours = "http://127.0.0.1:" + location.port;
+const found = { opener: String(window.opener), cookie: document.cookie, referrer: document.referrer };
 const read = async (name, url, options) => {
-  try { const one = await fetch(url, options); found[name] = one.type === "opaque" ? "opaque" : `${one.status} ${await one.text()}`; } catch { found[name] = "failed"; }
+  try {
+    const one = await fetch(url, options);
+    found[name] = `${one.status} ${await one.text()}`;
+  } catch { found[name] = "failed"; }
 };
 const socket = (name, url) => new Promise((end) => {
   const one = new WebSocket(url);
@@ -192,12 +196,15 @@ const socket = (name, url) => new Promise((end) => {
   await read("sibling", location.origin.replace(/[0-9]+-/, "1999-"), { credentials: "include" });
   await read("unread", location.origin.replace(/[0-9]+-/, "1999-"), { credentials: "include", mode: "no-cors" });
   await socket("socket", ours.replace("http", "ws") + "/sockets/events/00000000-0000-4000-8000-000000000000");
-  try { await navigator.serviceWorker.register("/index.html"); found.worker = "there"; } catch { found.worker = "failed"; }
+  try {
+    await navigator.serviceWorker.register("/index.html");
+    found.worker = "there";
+  } catch { found.worker = "failed"; }
   document.cookie = "agent_preview=mine; path=/; domain=preview.localhost";
   await read("again", "/", {});
   const frame = document.createElement("iframe");
   frame.onload = () => {
-    try { found.frame = frame.contentDocument ? frame.contentDocument.body.innerText : "away"; } catch { found.frame = "away"; }
+    found.frame = frame.contentDocument?.body.innerText ?? "away";
     addEventListener("message", (event) => (found.message = event.origin));
     frame.contentWindow.postMessage("hello", "*");
     setTimeout(() => (window.found = found), 300);
