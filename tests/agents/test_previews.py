@@ -127,7 +127,7 @@ def test_an_exchange_sends_a_request_and_returns_the_response():
     assert head.line == "299 Unknown"
     assert "Content-Length" not in dict(head.headers)
     assert b"".join(one) == b"firstnext"
-    assert program.recv(4096) == b"POST /a?b=%2F HTTP/1.1\r\nhost: h\r\ncontent-length: 4\r\n\r\nbody"
+    assert program.recv(4096) == b"POST /a?b=%2F HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"
     one.close(), program.close()
 
 
