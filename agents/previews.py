@@ -184,6 +184,8 @@ class Exchange:
                 if now > self._until:
                     raise AgentUnreachable("The preview has ended")
                 self._require_client()
+                if data == b"" and self._http.their_state is h11.SEND_RESPONSE:
+                    raise AgentUnreachable("The program at this port has ended the connection without a response")
                 if data is not None:
                     self._http.receive_data(data)
         except h11.RemoteProtocolError as error:

@@ -91,7 +91,7 @@ class TooManyExchanges(QuotaExceeded):
 
 @previews.get("/<sandbox_id>/ports")
 @needs("write")
-@previews.fails(404, 409, 410, 429, 500, 502)
+@previews.fails(404, 405, 409, 410, 429, 500, 502)
 @previews.response(200, ListeningPorts)
 def list_ports(sandbox_id: str) -> dict[str, list[int]]:
     """List the ports at which programs of a sandbox listen, where its agent server can tell."""

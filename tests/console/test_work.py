@@ -1,5 +1,6 @@
 """What came of a conversation: the changes of its folder, whose lines can be commented, and its files."""
 
+import base64
 from uuid import UUID
 
 import pytest
@@ -185,3 +186,97 @@ def test_no_panel_beside_the_talk_has_a_violation(browsers, work, is_dark):
         if panel == "terminal":
             wait_until(lambda: browser.find("terminal-panel").get_attribute("data-state") == "open", "the terminal")
         assert browser.violations() == [], panel
+
+
+#: a page that tries what no page of a preview may: `found` has what came of each try
+HOSTILE = """<!doctype html><title>shown</title><h1>shown</h1><script>
+const ours = "http://127.0.0.1:" + location.port;
+const found = { opener: String(window.opener), cookie: document.cookie, referrer: document.referrer };
+const read = async (name, url, options) => {
+  try {
+    const one = await fetch(url, options);
+    found[name] = `${one.status} ${await one.text()}`;
+  } catch { found[name] = "failed"; }
+};
+const socket = (name, url) => new Promise((end) => {
+  const one = new WebSocket(url);
+  one.onopen = () => (found[name] = "open", end());
+  one.onerror = () => (found[name] = "failed", end());
+});
+(async () => {
+  await read("api", ours + "/api/v1/sandboxes/search", { credentials: "include" });
+  await read("console", ours + "/console/", {});
+  await read("own", "/api/v1/sandboxes/search", {});
+  await read("sibling", location.origin.replace(/[0-9]+-/, "1999-"), { credentials: "include" });
+  await read("unread", location.origin.replace(/[0-9]+-/, "1999-"), { credentials: "include", mode: "no-cors" });
+  await socket("socket", ours.replace("http", "ws") + "/sockets/events/00000000-0000-4000-8000-000000000000");
+  try {
+    await navigator.serviceWorker.register("/index.html");
+    found.worker = "there";
+  } catch { found.worker = "failed"; }
+  document.cookie = "agent_preview=mine; path=/; domain=preview.localhost";
+  await read("again", "/", {});
+  const frame = document.createElement("iframe");
+  frame.onload = () => {
+    found.frame = frame.contentDocument?.body.innerText ?? "away";
+    addEventListener("message", (event) => (found.message = event.origin));
+    frame.contentWindow.postMessage("hello", "*");
+    setTimeout(() => (window.found = found), 300);
+  };
+  frame.src = ours + "/console/";
+  document.body.append(frame);
+})();
+</script>"""
+
+
+@pytest.fixture
+def shown(server, work):
+    """The port at which a program in the sandbox of the work serves a hostile page."""
+    page = base64.b64encode(HOSTILE.encode()).decode()
+    command = (
+        f"mkdir -p /tmp/site && cd /tmp/site && echo {page} | base64 -d > index.html && exec python3 -m http.server 0"
+    )
+    path = f"/api/conversations/{work}/bash/start_bash_command"
+    body = {"command": f"{command} --bind 127.0.0.1", "timeout": 600}
+    server.post(path, json=body).raise_for_status()
+    [conversation] = server.get("/api/v1/app-conversations", params={"ids": work}).json()
+    listed = f"/api/v1/sandboxes/{conversation['sandbox_id']}/ports"
+    wait_until(lambda: server.get(listed).raise_for_status().json()["ports"], "the program")
+    return server.get(listed).json()["ports"][0]
+
+
+def test_a_hostile_page_of_a_preview_reaches_nothing_of_this_server(browsers, server, work, shown):
+    browser = browsers()
+    browser.open(f"conversations/{work}")
+    browser.find("preview-button").click()
+    browser.find(f"port-{shown}").click()
+    wait_until(lambda: len(browser.driver.window_handles) == 2, "the tab of the preview")
+    console = browser.driver.current_window_handle
+    browser.driver.switch_to.window(next(one for one in browser.driver.window_handles if one != console))
+    wait_until(lambda: browser.script("return window.found !== undefined"), "the end of the tries")
+    found, address = browser.script("return window.found"), browser.driver.current_url
+    browser.driver.close()
+    browser.driver.switch_to.window(console)
+
+    assert address.startswith(f"http://{shown}-")
+    assert address.endswith("/")
+    assert "ticket" not in address
+    again, own = found.pop("again"), found.pop("own")
+    assert again.startswith("200 ")
+    assert own.startswith("404 ")
+    assert "Error response" in own, "the program's own answer"
+    assert found == {
+        **{"opener": "null", "cookie": "", "referrer": ""},
+        **dict.fromkeys(("api", "console", "sibling", "unread", "socket", "worker"), "failed"),
+        "frame": "away",
+    }
+    entries = server.get(f"/api/v1/conversation/{work}/audit").json()["items"]
+    assert entries[-1]["decision"] == "preview_opened"
+
+
+def test_a_port_at_which_nothing_listens_is_said_in_the_panel(browser, server, work):
+    browser.open(f"conversations/{work}?show=preview")
+    browser.find("preview-port").send_keys("1999")
+    browser.find("preview-open").click()
+    browser.says("Nothing listens at port 1999", "preview-error")
+    browser.errors()  # of the request that failed

@@ -311,3 +311,22 @@ def test_budgets_of_models_are_read_and_the_setting_that_is_none_is_named(monkey
     monkeypatch.setenv("MODEL_BUDGET_DAY", "much")
     with pytest.raises(ConfigError, match=r"^MODEL_BUDGET_DAY must be DOLLARS, .*, not 'much'$"):
         Config.from_env()
+
+
+@pytest.mark.parametrize(
+    ("host", "more"),
+    [
+        ("localhost", {}),
+        ("127.0.0.1", {}),
+        ("preview.example.org:8000", {}),
+        ("*.example.org", {}),
+        ("Preview.example.org", {}),
+        ("example.org", {"allowed_hosts": ("agents.example.org",)}),
+        ("example.org", {"allowed_hosts": ("*.example.org",)}),
+        ("agents.example.org", {"public_url": "https://agents.example.org/"}),
+    ],
+)
+def test_the_host_of_previews_is_a_domain_and_not_that_of_the_server(host, more):
+    with pytest.raises(ConfigError, match="PREVIEW_HOST"):
+        Config(preview_host=host, **more)
+    Config(preview_host="preview.example.org", allowed_hosts=("agents.example.org",))
