@@ -4,8 +4,10 @@ gunicorn's master loads it, as it would load the one of gevent, when `gunicorn.c
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
 from gevent import Timeout, socket  # type: ignore[import-untyped]
@@ -30,7 +32,18 @@ class _Served(local):
     """What a connection's greenlet knows of it."""
 
     client: socket.socket
+    network = ""
     is_new = True
+
+
+def network_of(address: Any) -> str:
+    """Where a client connects from: an IPv4 address, or the 64 bits that one IPv6 network has; "" for a Unix socket."""
+    if not isinstance(address, tuple):
+        return ""
+    found: IPv4Address | IPv6Address = ip_address(address[0].partition("%")[0])
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is None:
+        return found.packed[:8].hex()
+    return str(getattr(found, "ipv4_mapped", None) or found)
 
 
 class Connection(socket.socket):
@@ -73,16 +86,23 @@ class Worker(GeventWorker):
     """Serves the app, whose settings say how long it waits for clients.
 
     Guarantee: connections on which no head comes keep nobody out, nor do those whose request was answered and whose
-    body does not come. When a worker has nearly all the connections that it takes, each new one ends the one that has
-    waited longest for a head, its first or its next, or for such a body. And connections whose next bytes are always
-    there, requests without a wait for responses or a head in crumbs, leave the others their turns.
+    body does not come. When a worker has nearly all the connections that it takes, each new one ends one that waits
+    for a head, its first or its next, or for such a body: of the address with the most of these, the one that has
+    waited longest. And connections whose next bytes are always there, requests without a wait for responses or a head
+    in crumbs, leave the others their turns.
+
+    Why the address with the most, and no bound per address: a bound that one address reaches would refuse the clients
+    of a proxy or of an office, which share one, in a worker that has room. In a crowd it is the address that fills it
+    which pays. A client from elsewhere keeps its idle connection, and has all its time for a head, however fast new
+    ones come; of the longest wait alone it would lose both to a flood. Limitation: of a flood from many addresses, or
+    through the one of a trusted proxy, the longest wait decides.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._served = _Served()
         self._open = 0
-        self._waiting: dict[socket.socket, None] = {}  #: for what no response needs, the longest first
+        self._waiting: dict[socket.socket, str] = {}  #: for what no response needs, the longest first; and from where
 
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
@@ -102,7 +122,7 @@ class Worker(GeventWorker):
     def _giving_way(self) -> Iterator[None]:
         """While the present connection waits, a new one may end it."""
         client = self._served.client
-        self._waiting[client] = None
+        self._waiting[client] = self._served.network
         try:
             yield
         finally:
@@ -112,14 +132,19 @@ class Worker(GeventWorker):
         """Serve a connection until it ends."""
         if type(client) is socket.socket:  # one with TLS stays as it is
             client = Connection(client.family, client.type, client.proto, fileno=client.detach())
-        self._served.client = client
+        self._served.client, self._served.network = client, network_of(addr)
         self._open += 1
         if self._open > self.worker_connections * _CROWDED and self._waiting:
-            self._end(next(iter(self._waiting)))
+            self._end(self._least_missed())
         try:
             super().handle(listener, client, addr)
         finally:
             self._open -= 1
+
+    def _least_missed(self) -> socket.socket:
+        """Of the connections that wait, the first of the address with the most. Cost: O(w), w: those that wait."""
+        [(network, _)] = Counter(self._waiting.values()).most_common(1)
+        return next(waiting for waiting, its in self._waiting.items() if its == network)
 
     def _end(self, waiting: socket.socket) -> None:
         """End a connection that waits, as if its client had."""

@@ -1,6 +1,7 @@
 """Any text whatever, in any member of any request: taken or refused by name, and nothing that was taken fails later."""
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -13,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.blueprints.test_exports import as_another, exported
 from tests.conftest import action, event, message, observation
+from tests.exports import sealed
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 
@@ -100,6 +103,116 @@ def test_a_body_of_any_text_is_taken_or_refused_and_the_conversation_still_takes
         for verb, said in (("events", hello), ("pause", {}), ("run", {})):
             response = client.post(f"/api/conversations/{conversation}/{verb}", json=said)
             assert response.status_code == 200, (path, response.text)
+
+
+def everything() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in _DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            if method != "parameters":
+                yield method.upper(), path, {"parameters": methods.get("parameters", []), **operation}
+
+
+EVERYTHING = [*everything()]
+
+#: operations whose body is no JSON, or is another program's: each is a door of its own
+OTHER_BODIES = {
+    ("POST", path): [*operation["requestBody"]["content"]]
+    for method, path, operation in EVERYTHING
+    if method == "POST" and "requestBody" in operation
+    if not operation["requestBody"]["content"].get("application/json", {}).get("schema")
+}
+
+
+def written(text: str) -> str:
+    """Any text as a URL has it."""
+    return quote(text.encode("utf-8", "surrogatepass"), safe="")
+
+
+def in_place(path: str, conversation: str, other: str = "x") -> str:
+    """A path with a conversation that is there, and with another text in the place of each other parameter."""
+    return re.sub(r"\{(\w+)\}", lambda name: conversation if name[1] == "conversation_id" else other, path)
+
+
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts)
+@example(TORN)
+@example("a\0b\u2028\u202e")
+@example("../..")
+@example("%")
+def test_any_text_in_a_path_in_a_query_and_in_a_header_is_taken_or_refused(client, store, text):
+    store.sandboxes.beat("a host that starts nothing", "a supervisor")
+    conversation, raw = str(uuid4()), written(text)
+    assert client.post("/api/conversations", json={"conversation_id": conversation}).status_code == 201
+    latin = text.encode("utf-8", "surrogatepass").decode("latin-1").replace("\r", " ").replace("\n", " ")
+    for method, path, operation in EVERYTHING:
+        here = in_place(path, conversation)
+        asked = [(re.sub(r"\{\w+\}", lambda _: raw, path), {})] if "{" in path else []
+        asked.append((f"{here}?{raw}={raw}", {}))
+        for one in operation["parameters"]:
+            kind, name = one.get("in"), one.get("name")
+            if kind == "query":
+                asked.append((f"{here}?{name}={raw}", {}))
+            elif kind == "header":
+                asked.append((here, {name: latin}))
+        for url, headers in asked if method != "DELETE" or "{conversation_id}" not in path else asked[:1]:
+            response = client.open(url, method=method, headers=headers)
+            assert response.status_code < 500, (method, url, headers, response.status_code)
+            response.close()  # of a stream nothing is read
+
+    hello = {"content": [{"type": "text", "text": "hello"}]}
+    assert client.post(f"/api/conversations/{conversation}/events", json=hello).status_code == 200
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts)
+@example(TORN)
+@example("a\0b\u2028\u202e")
+def test_any_body_of_an_operation_that_wants_no_json_is_taken_or_refused(client, store, text):
+    store.sandboxes.beat("a host that starts nothing", "a supervisor")
+    assert len(OTHER_BODIES) >= 8
+    conversation, raw = str(uuid4()), text.encode("utf-8", "surrogatepass")
+    assert client.post("/api/conversations", json={"conversation_id": conversation}).status_code == 201
+    part = b'--x\r\nContent-Disposition: form-data; name="file"; filename="%s"\r\n\r\n%s\r\n--x--\r\n' % (raw, raw)
+    told = [raw, part, *(json.dumps(one).encode() for one in (text, {text: text}, [text], {"path": text}))]
+    for (method, path), kinds in OTHER_BODIES.items():
+        for body in told:
+            for kind in (*kinds, "application/json"):
+                kind = f"{kind}; boundary=x" if kind.startswith("multipart") else kind
+                url = in_place(path, conversation)
+                response = client.open(url, method=method, data=body, content_type=kind)
+                assert response.status_code < 500, (path, kind, body, response.status_code, response.text[:500])
+                response.close()
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts)
+@example(TORN)
+@example("a\0b\u2028\u202e")
+def test_an_import_with_any_text_in_any_member_is_taken_or_refused_and_what_was_taken_goes_on(client, text):
+    conversation = str(uuid4())
+    client.post("/api/conversations", json={"conversation_id": conversation, "title": "t", "tags": {"a": "b"}})
+    client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("hello")])
+    _, lines = as_another(exported(client, f"/api/conversations/{conversation}"))
+    head, first = json.loads(lines[0]), json.loads(lines[1])
+    changed = [[json.dumps({**head, name: text}).encode(), *lines[1:]] for name in head if name != "format"]
+    changed += [[lines[0], json.dumps({**first, name: text}).encode()] for name in first]
+    changed += [
+        [json.dumps({**head, name: {text: [text]}}).encode(), *lines[1:]] for name in ("tags", "stats", "agent")
+    ]
+    for told in changed:
+        identity = str(uuid4())
+        asked = {**json.loads(told[0])}
+        if asked["id"] != text:
+            told[0] = json.dumps({**asked, "id": identity}).encode()
+        response = client.post(
+            "/api/conversations/import", data=b"\n".join(sealed(told)), content_type="application/x-ndjson"
+        )
+        assert response.status_code < 500, (told, response.text[:500])
+        if response.status_code == 201:
+            url = f"/api/conversations/{response.get_json()['id']}"
+            assert client.get(f"{url}/export").status_code == 200
+            hello = {"content": [{"type": "text", "text": "hello"}]}
+            assert client.post(f"{url}/events", json=hello).status_code == 200
 
 
 def test_a_text_of_a_mebibyte_in_any_member_is_taken_or_refused_and_the_conversation_goes_on(client, store):

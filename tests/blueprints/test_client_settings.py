@@ -5,7 +5,9 @@ from uuid import uuid4
 import pytest
 
 from app import create_app
+from core.bounds import MOST_SECRETS_BYTES
 from core.refused import Kind, Refused
+from schemas.conversations import MOST_SECRET_BYTES
 from settings.config import Config
 from store.access.client_settings import MOST_BYTES
 from store.keys import ClientKeys
@@ -297,6 +299,20 @@ def test_a_start_that_looks_up_a_kept_secret_gets_its_value(keyed, caller):
     assert task["secrets"] == body["secrets"]
     gone = {"GONE": {"kind": "LookupSecret", "url": "/api/settings/secrets/GONE"}}
     assert started(keyed, caller, {"agent": {"llm": LLM}, "secrets": gone}).status_code == 404
+
+
+def test_the_largest_kept_secret_starts_an_agent_and_one_that_is_looked_up_too_often_is_refused(keyed, caller):
+    kept = {"name": "TOKEN", "value": "é" * (MOST_SECRET_BYTES // len(r"\u00e9"))}
+    assert caller.put("/api/settings/secrets", json=kept, headers=MINE).status_code == 200
+    larger = caller.put("/api/settings/secrets", json={**kept, "value": kept["value"] + "é"}, headers=MINE)
+    assert (larger.status_code, larger.get_json()["detail"][0]["loc"]) == (422, ["body", "value"])
+    lookup = {"kind": "LookupSecret", "url": "/api/settings/secrets/TOKEN"}
+
+    _, body = started(keyed, caller, {"agent": {"llm": LLM}, "secrets": {"A": lookup}})
+    assert body["secrets"]["A"]["value"] == kept["value"]
+    often = {f"A{number}": lookup for number in range(MOST_SECRETS_BYTES // MOST_SECRET_BYTES + 1)}
+    refused = started(keyed, caller, {"agent": {"llm": LLM}, "secrets": often})
+    assert (refused.status_code, refused.get_json()["detail"][0]["loc"]) == (422, ["body", "secrets"])
 
 
 def test_no_log_line_has_a_secret(caller, capfd):

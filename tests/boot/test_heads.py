@@ -5,7 +5,7 @@ import socket
 import pytest
 from gunicorn.http.errors import LimitRequestHeaders
 
-from boot.worker import Connection
+from boot.worker import Connection, Worker, network_of
 
 
 @pytest.fixture
@@ -47,3 +47,29 @@ def test_each_head_has_its_own_bound_and_a_body_has_none_of_a_head(client):
         else:
             with theirs.reading_head():
                 assert theirs.recv(1) == b"x"
+
+
+def test_in_a_crowd_the_connection_that_waits_longest_of_the_address_with_the_most_makes_room():
+    worker = Worker.__new__(Worker)
+    worker._waiting = dict.fromkeys(["idle", "early"], "10.0.0.1") | {f"flood {n}": "10.0.0.2" for n in range(3)}
+
+    ended = []
+    while worker._waiting:
+        ended.append(worker._least_missed())
+        del worker._waiting[ended[-1]]
+
+    assert ended == [
+        "flood 0",
+        "idle",
+        "flood 1",
+        "early",
+        "flood 2",
+    ]  # of two with as many, the one that waits longest
+
+
+def test_a_network_of_ipv6_is_one_place_and_an_address_of_ipv4_is_one_however_it_is_written():
+    assert network_of(("2001:db8::1", 1, 0, 0)) == network_of(("2001:db8::ffff:2", 2, 0, 0))
+    assert network_of(("2001:db8::1", 1, 0, 0)) != network_of(("2001:db8:0:1::1", 1, 0, 0))
+    assert network_of(("::ffff:10.0.0.1", 1, 0, 0)) == network_of(("10.0.0.1", 1)) != network_of(("10.0.0.2", 1))
+    assert network_of(("fe80::1%eth0", 1, 0, 2)) == network_of(("fe80::2", 1, 0, 2))
+    assert network_of("") == network_of(b"") == ""

@@ -31,7 +31,7 @@ def client():
 def worker(monkeypatch):
     """A worker that serves nothing by itself, and whose app reads no body."""
     worker = Worker.__new__(Worker)
-    worker._served, worker._waiting, worker._open = SimpleNamespace(), {}, 0
+    worker._served, worker._waiting, worker._open = SimpleNamespace(network=""), {}, 0
     worker.wsgi = SimpleNamespace(config={"BODY_SECONDS": 600, "BODY_BYTES_PER_SECOND": 1, "IDLE_SECONDS": 60})
     return worker
 

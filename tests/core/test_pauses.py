@@ -110,7 +110,8 @@ def read_heads(*, size: int) -> None:
     ours, theirs = socket.socketpair()
     connection = Connection(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach())
     worker = Worker.__new__(Worker)
-    worker._served, worker._waiting, worker.cfg = SimpleNamespace(client=connection, is_new=True), {}, Config()
+    worker._served = SimpleNamespace(client=connection, network="", is_new=True)
+    worker._waiting, worker.cfg = {}, Config()
     with ours, connection:
         ours.sendall(b"GET /alive HTTP/1.1\r\nHost: localhost\r\n\r\n" * 40)
         requests = get_parser(worker.cfg, connection, ("127.0.0.1", 1))
