@@ -266,6 +266,9 @@ class Budgets(NamedTuple):
     day: Budget = Budget()
 
 
+#: days for which what was spent on one of them is kept
+SPENT_DAYS = 92
+
 #: nothing is bounded
 NO_BUDGETS = Budgets()
 

@@ -6,8 +6,8 @@ from typing import Any
 from marshmallow import fields
 from marshmallow.utils import get_value
 
+from core.prices import SPENT_DAYS
 from schemas.fields import BaseSchema, refusal
-from store.spending import SPENT_DAYS
 
 
 class _Day(fields.String):

@@ -14,15 +14,12 @@ from redis import Redis
 
 from core import wire
 from core.bounds import Bounds
-from core.prices import Used
+from core.prices import SPENT_DAYS, Used
 from core.wire import utc_time
 from store.approvals.audit import Actor, said
 from store.destinations import Destinations
 from store.keys import SandboxKeys
 from store.scripts import Scripts
-
-#: days for which what was spent on one is kept
-SPENT_DAYS = 92
 
 _EPOCH, _DAY_SECONDS = date(1970, 1, 1), 86_400
 

@@ -6,8 +6,9 @@ from threading import Barrier
 
 import pytest
 
-from agents.starts import StartFailed, StartNotDone, folder_for, own_request, started
+from agents.starts import StartFailed, StartNotDone, folder_for, own_request, started, template_of
 from core.bounds import Limits
+from settings.specs import Specs
 from store.errors import SecretsRefused, TooManyStarts
 from store.sandboxes.start_tasks import Failure
 from tests.conftest import SECRET_KEY, store_of
@@ -204,3 +205,19 @@ def test_a_sandbox_of_an_older_release_whose_folder_is_unknown_is_where_its_agen
 
 def test_a_body_without_a_workspace_stays_without():
     assert own_request("id", {"agent": {}, "odd": 1}, "/w") == {"agent": {}, "odd": 1, "conversation_id": "id"}
+
+
+def test_a_template_names_the_way_out_of_the_sandbox_that_gets_it(make):
+    store = make()
+    [spec] = Specs.load("").all
+    llm = {"model": "gpt", "base_url": "{EGRESS}/agent-model", "usage_id": "agent"}
+    spec = replace(spec, conversation={"agent": {"llm": llm, "tools": [{"name": "terminal"}]}, "max_iterations": 5})
+    fresh = store.sandboxes.start(spec.id, host="h")
+    without = template_of(spec, fresh)
+    sandbox = replace(fresh, handle={"egress_url": "http://127.0.0.1:1023"})
+
+    assert without == spec.conversation
+    filled = template_of(spec, sandbox)
+    assert filled["agent"]["llm"] == {**llm, "base_url": "http://127.0.0.1:1023/agent-model"}
+    assert (filled["agent"]["tools"], filled["max_iterations"]) == ([{"name": "terminal"}], 5)
+    assert spec.conversation["agent"]["llm"] is llm

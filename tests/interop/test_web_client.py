@@ -48,7 +48,7 @@ def served(canvas, tmp_path_factory):
     page = f"http://127.0.0.1:{port}"
     specs = folder / "specs.toml"  # the model is on the machine's loopback, which an isolated sandbox does not see
     specs.write_text(
-        (PROJECT / "settings/specs.toml").read_text().replace("\nidle_pause", '\nisolation = "none"\nidle_pause')
+        (PROJECT / "settings/specs.toml").read_text().replace('\negress = "named"\n', '\nisolation = "none"\n')
     )
     with (
         model.served(model.Model) as llm,

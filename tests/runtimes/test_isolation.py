@@ -296,6 +296,7 @@ def test_a_way_out_by_name_leads_to_the_proxy_and_nothing_else_is_reached(kind, 
     del outcomes["done"]
     assert [name for name, outcome in outcomes.items() if not outcome.startswith("refused")] == []
     assert came[0].startswith(f"{HOOK_KEY}\nGET /model/x HTTP/1.1\r\n")
+    assert handle["egress_url"].startswith("http://127.0.0.1:")
     assert (handle["isolation"]["kind"], handle["isolation"]["network"]) == (kind, "named")
 
 

@@ -8,11 +8,11 @@ import pytest
 from admin.audit import verify
 from core import wire
 from core.bounds import Limits
-from core.prices import Used
+from core.prices import SPENT_DAYS, Used
 from core.wire import utc_time
 from store.approvals.audit import AuditFilter
 from store.keys import SandboxKeys
-from store.spending import MOST_MODEL, SPENT_DAYS, Spending
+from store.spending import MOST_MODEL, Spending
 from tests.store.conftest import fresh_sandboxes, of_limits
 
 USED = Used(input=60, output=10, cached=40, written=5)

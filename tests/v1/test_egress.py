@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from runtimes.isolation.abilities import abilities
-from settings.specs import BUNDLED
 from tests.runtimes.host import lacking
 from tests.servers import program, supervised_server, wait_until
 
@@ -132,10 +131,7 @@ def client(request, model, tmp_path_factory):
         if not abilities().landlock:
             lacking("this kernel has no Landlock")
     folder = tmp_path_factory.mktemp("egress")
-    named = BUNDLED.read_text().replace(
-        "\nidle_pause_seconds = 1200\n", '\nidle_pause_seconds = 1200\negress = "named"\n'
-    )
-    (folder / "specs.toml").write_text(named + SERVICES)
+    (folder / "specs.toml").write_text(BUNDLED.read_text() + SERVICES)
     with supervised_server(folder, SANDBOX_SPECS=str(folder / "specs.toml"), **environment) as (client, _):
         yield client
 

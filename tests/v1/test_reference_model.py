@@ -33,7 +33,7 @@ def home(tmp_path_factory):
 def server(home, model):
     """A server with the bundled specs, not isolated: an isolated sandbox reaches no model on the host's loopback."""
     specs = home / "specs.toml"
-    specs.write_text(BUNDLED.read_text().replace("[[spec]]\n", '[[spec]]\nisolation = "none"\n'))
+    specs.write_text(BUNDLED.read_text().replace('\negress = "named"\n', '\nisolation = "none"\n'))
     variables = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": MODEL_KEY, "LLM_BASE_URL": model.url}
     with supervised_server(home, SANDBOX_SPECS=str(specs), **variables) as (client, _):
         yield client
