@@ -10,6 +10,7 @@ import re
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from jsonschema import Draft202012Validator
 from schemathesis import GenerationMode
 
 from schemas import audit, cursors, destinations, inbox, messages
@@ -38,7 +39,6 @@ OPERATIONS = [
     "GET /api/v1/conversations/search",
     "GET /api/v1/messages/search",
     "GET /api/v1/pending-actions",
-    "POST /api/v1/conversation/{conversation_id}/pending-actions/decisions",
     "POST /api/v1/approval-rules",
     "GET /api/v1/app-conversations/search",
     "GET /api/v1/app-conversations/count",
@@ -121,6 +121,27 @@ def test_a_cursor_fits_the_document_and_what_is_none_does_not(path):
     assert re.search(schema["pattern"], CURSORS[path])
     for nonsense in ("", "nonsense", "0", f"{CURSORS[path]}-", f"-{CURSORS[path]}"):
         assert not re.search(schema["pattern"], nonsense), nonsense
+
+
+@pytest.mark.parametrize(
+    ("members", "fits"),
+    [
+        ({"decision": "approve"}, True),
+        ({"decision": "reject", "always": {"max_uses": 1}}, True),
+        ({"decision": "approve", "arguments": {}}, False),
+        ({"decision": "edit"}, False),
+        ({"decision": "edit", "arguments": {}}, True),
+        ({"decision": "edit", "arguments": {}, "always": None}, True),
+        ({"decision": "edit", "arguments": {}, "always": True}, False),
+    ],
+)
+def test_an_edit_alone_has_arguments_and_makes_no_rule(client, members, fits):
+    decision = {"action_id": "one", **members}
+    document = {"$ref": "#/components/schemas/PendingDecision", "components": DOCUMENT["components"]}
+    response = client.post(f"/api/v1/conversation/{ONE}/pending-actions/decisions", json={"decisions": [decision]})
+
+    assert Draft202012Validator(document).is_valid(decision) is fits
+    assert response.status_code == (404 if fits else 422)
 
 
 @pytest.mark.parametrize("day", ["2026-02-30", "2026-02-29", "1900-02-29", "2026-04-31", "0000-01-01", "2026-13-01"])

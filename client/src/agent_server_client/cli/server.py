@@ -67,7 +67,9 @@ def profiles(session: Session, as_json: bool) -> None:
         print_table(session.out, ("NAME", "URL", "KEY", "USED"), rows)
     else:
         session.err.print(
-            f"No profiles. Write a table [default] with `url` and `key` to {file_of(os.environ)}", style="dim"
+            f"No profiles. Write a table [default] with `url` and `key` to {file_of(os.environ)}",
+            style="dim",
+            soft_wrap=True,
         )
     if any(one.has_key for one in found) and not are_private():
         session.err.print(f"Others can read the keys: chmod 600 {file_of(os.environ)}", style="yellow", soft_wrap=True)
