@@ -463,6 +463,10 @@ class CommonParts(BasePlugin):
         spec.components.parameter("Idempotency-Key", "header", _IDEMPOTENCY_KEY)
         self._spec = spec
 
+    def schema_helper(self, name: str, definition: Any, **options: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Called by apispec for a schema that becomes a component."""
+        return dict(getattr(options.get("schema"), "as_a_whole", {}))
+
     def response_helper(self, response: Any, **_: Any) -> dict[str, Any]:  # noqa: ARG002
         """Called by apispec for a response that several operations share."""
         return {"headers": {"X-Request-Id": _reference("X-Request-Id")}}

@@ -31,6 +31,8 @@ CAPABILITIES = [
     "multi_worker",
     # words of the agent-server wire, by which clients choose their paths
     "conversation_runtime_routes_v1",
+    "idempotent_conversation_create_v1",  # a POST with the conversation_id of one that exists is answered with that one
+    "tool_catalog_v1",
 ]
 
 VOLATILE = "Events are kept in memory only: nothing survives a restart of the server."

@@ -9,7 +9,7 @@ from core.cuts import beginning
 from core.wire import MOST_REPOSITORY, MOST_TITLE, utc_time
 from schemas.confirmations import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
-from schemas.cursors import ListingOrder, OrderedSearch
+from schemas.cursors import ListingOrder, OrderedSearch, PlaceId
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SentMessage, SortOrder, text_filter
 from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, StrictBoolean, Text, Title
 from schemas.sandboxes import SHOWS_KEYS, STATUSES, SandboxName, running
@@ -150,6 +150,7 @@ class AppConversationFilter(BaseSchema):
 
 class AppConversationSearch(AppConversationFilter, OrderedSearch):
     order = ListingOrder("CREATED_AT", "UPDATED_AT", "TITLE")
+    start = PlaceId(by_title=True)
 
 
 class UpdateAppConversationRequest(BaseSchema):

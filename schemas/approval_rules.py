@@ -4,12 +4,16 @@ from typing import Any
 
 from marshmallow import RAISE, fields, post_load, validate
 
-from core.approvals import MOST_MATCHED, RISKS, pattern_fault
+from core.approvals import MOST_MATCHED, MOST_STARS, RISKS, pattern_fault
 from core.wire import MOST_CALL_BYTES, MOST_NAME, MOST_TAG, utc_time
 from schemas.fields import BaseSchema, Choice, Id, Instant, StrictInteger, Text, checked_text, refusal
 
 #: most arguments, conversations and tags that a rule names; most characters of its reason; most that max_uses may be
 MOST_ARGUMENTS, MOST_CONVERSATIONS, MOST_TAGS, MOST_REASON, MOST_USES = 100, 100, 20, 200, 10**9
+
+#: what `core.approvals.pattern_fault` leaves: at most so many `*`, and none after what the shell reads otherwise
+_FEW_STARS = f"^[^*]*([*][^*]*){{0,{MOST_STARS}}}$"
+_NO_TURN = r"^([^$\\!`]|[$\\!`]+[^*$\\!`])*[$\\!`]*$"
 
 _TEST = {
     "oneOf": [
@@ -22,6 +26,7 @@ _TEST = {
                     "type": "string",
                     "minLength": 1,
                     "maxLength": MOST_MATCHED,
+                    "allOf": [{"pattern": _FEW_STARS}, {"pattern": _NO_TURN}],
                     "description": "Text as a whole. `*` stands for a run of ASCII letters, digits, spaces and "
                     "`_ . / : , @ + - =`; never for a shell metacharacter.",
                 },

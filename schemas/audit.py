@@ -3,10 +3,10 @@
 import re
 from typing import Any
 
-from marshmallow import ValidationError, fields, post_load, validate, validates_schema
+from marshmallow import ValidationError, fields, post_load, validates_schema
 
-from schemas.cursors import FOREIGN_CURSOR
-from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, Text, canonical_id, refusal
+from schemas.cursors import FOREIGN_CURSOR, PageId
+from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, Text, refusal
 
 #: kinds of actors, and decisions, that an entry can have; `store/approvals/audit.py` has what they mean
 ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server")
@@ -23,24 +23,50 @@ _CHAIN = "destinations-[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOST_NAME = 256
 
 
-class SeqCursor(fields.String):
-    """The cursor of one conversation's audit: the seq that its page follows."""
+#: pattern of the seq of an entry
+_SEQ = "[1-9][0-9]{0,9}"
+
+
+class SeqCursor(PageId):
+    """The cursor of one conversation's audit: the seq that its page follows; 0 where there is none."""
+
+    def __init__(self) -> None:
+        super().__init__(_SEQ, first=0)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        if not re.fullmatch("[1-9][0-9]{0,9}", value):
+        if not re.fullmatch(_SEQ, value):
             raise refusal("Unknown cursor: page_id must be a next_page_id of this audit", "value_error")
         return int(value)
 
 
-class PlaceCursor(fields.String):
+class PlaceCursor(PageId):
     """The cursor of the audit of all: whether its order descends, and a time in µs, a chain and a seq."""
 
+    _read = re.compile(
+        f"(asc|desc)[.]([0-9]{{1,16}})-([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}|{_CHAIN})-({_SEQ})"
+    )
+
+    def __init__(self) -> None:
+        super().__init__(self._read.pattern)
+
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        match = re.fullmatch(f"(asc|desc)\\.([0-9]{{1,16}})-([0-9a-f-]{{36}}|{_CHAIN})-([1-9][0-9]{{0,9}})", value)
+        match = self._read.fullmatch(value)
         if match is None:
             raise ValidationError([FOREIGN_CURSOR])
-        chain = match[3] if re.fullmatch(_CHAIN, match[3]) else canonical_id(match[3])
-        return match[1] == "desc", (int(match[2]), chain, int(match[4]))
+        return match[1] == "desc", (int(match[2]), match[3], int(match[4]))
+
+
+class ChainName(Text):
+    """The name of the chain of the destinations of a day."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(metadata={"pattern": f"^{_CHAIN}$", **kwargs.pop("metadata", {})}, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        name = super()._deserialize(value, *args, **kwargs)
+        if not re.fullmatch(_CHAIN, name):
+            raise ValidationError("Should be destinations- and a day, such as 2026-11-25.")
+        return name
 
 
 class AuditOrder(Choice):
@@ -72,9 +98,7 @@ class _Pages(BaseSchema):
 
 
 class ConversationAuditSearch(_Pages):
-    after = SeqCursor(
-        data_key="page_id", load_default=0, metadata={"description": "`next_page_id` of the page before."}
-    )
+    after = SeqCursor()
 
 
 class AuditSearch(_Pages):
@@ -86,14 +110,11 @@ class AuditSearch(_Pages):
     actor_kind = Choice(*ACTOR_KINDS)
     decision = Choice(*DECISIONS)
     conversation_id = Id(metadata={"description": "The entries about its actions, which are a chain."})
-    chain = Text(
-        validate=validate.Regexp(f"{_CHAIN}\\Z", error="Should be destinations- and a day, such as 2026-11-25."),
-        metadata={"description": "The entries about the destinations of a day: `destinations-2026-11-25`."},
+    chain = ChainName(
+        metadata={"description": "The entries about the destinations of a day: `destinations-2026-11-25`."}
     )
     descending = AuditOrder(data_key="sort_order", load_default=False)
-    start = PlaceCursor(
-        data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
-    )
+    start = PlaceCursor()
 
     @post_load
     def _of_this_search(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:

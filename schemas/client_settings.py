@@ -6,7 +6,7 @@ them checks what is its own.
 
 import json
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 from marshmallow import INCLUDE, Schema, ValidationError, fields, validates_schema
 
@@ -88,6 +88,16 @@ class ConversationSettings(_Open):
 
 class SettingsUpdate(BaseSchema):
     """Changes of settings; at least one member."""
+
+    as_a_whole: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {"required": [name]}
+            for name in (
+                *("agent_settings_diff", "conversation_settings_diff", "misc_settings_diff"),
+                *("active_profile", "active_agent_profile_id"),
+            )
+        ]
+    }
 
     agent_settings_diff = fields.Nested(AgentSettings)
     conversation_settings_diff = fields.Nested(ConversationSettings)
@@ -242,6 +252,13 @@ class ProfileActivated(ProfileDone):
 
 class AgentProfile(_Open):
     """An agent that conversations are started with: a model's profile, and what the agent may use."""
+
+    as_a_whole: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {"required": ["llm_profile_ref"]},
+            {"properties": {"agent_kind": {"const": "acp"}}, "required": ["agent_kind"]},
+        ]
+    }
 
     agent_kind = Choice("openhands", "acp", load_default="openhands")
     llm_profile_ref = ProfileName()

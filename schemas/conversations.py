@@ -24,7 +24,7 @@ from core.wire import (
     are_capabilities,
 )
 from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
-from schemas.cursors import ListingOrder, OrderedSearch
+from schemas.cursors import ListingOrder, OrderedSearch, PlaceId
 from schemas.events import MOST_IDS, SendMessageRequest
 from schemas.fields import (
     BaseSchema,
@@ -88,7 +88,8 @@ class Secrets(fields.Dict):
     """Secrets by name: text, or an object with a `value` or a `kind`. Source: the agent-server wire."""
 
     def __init__(self, **kwargs: Any) -> None:
-        value = {"anyOf": [{"type": "string"}, {"type": "object"}]}
+        text = {"pattern": "^[^\\x00]*$", "maxLength": MOST_SECRET_BYTES}
+        value = {"anyOf": [{"type": "string", **text}, {"type": "object", "properties": {"value": text}}]}
         given = kwargs.pop("metadata", {})
         names = {"pattern": "^[^=\\x00]+$", "maxLength": MOST_SECRET_NAME}
         metadata = {"additionalProperties": value, "maxProperties": MOST_SECRETS, "propertyNames": names, **given}
@@ -339,6 +340,7 @@ class ConversationListSearch(OrderedSearch):
     """The filters of conversations, all of which must pass, beside `status`; an order and a page."""
 
     order = ListingOrder("CREATED_AT", "UPDATED_AT", "TITLE", default="UPDATED_AT_DESC")
+    start = PlaceId(by_title=True)
     title = Text(data_key="text", most=MOST_TITLE, metadata={"description": "A part of the title, whatever its case."})
     tag = TagFilter(metadata={"description": "A tag: `NAME` or `NAME=VALUE`."})
     sandbox_id = SandboxName()

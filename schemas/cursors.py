@@ -32,12 +32,40 @@ def _order(name: str) -> tuple[str, bool]:
     return name.removesuffix("_DESC").removesuffix("_AT").lower(), name.endswith("_DESC")
 
 
+class PageId(fields.String):
+    """The `page_id` of a search: text, which a subclass or its schema reads.
+
+    pattern: what every cursor matches. first: what is loaded where there is none.
+    """
+
+    def __init__(self, pattern: str, first: Any = None) -> None:
+        metadata = {"pattern": f"^{pattern}$", "description": "`next_page_id` of the page before."}
+        super().__init__(data_key="page_id", load_default=first, metadata=metadata)
+
+
+#: hexadecimal digits of text in UTF-8
+_TAIL = "[89ab][0-9a-f]"
+HEX_OF_TEXT = (
+    f"([0-7][0-9a-f]|(c[2-9a-f]|d[0-9a-f]){_TAIL}|(e0[ab][0-9a-f]|(e[1-9a-cef]{_TAIL}|ed[89][0-9a-f])){_TAIL}"
+    f"|(f0[9ab][0-9a-f]|f[1-3]{_TAIL}|f48[0-9a-f]){_TAIL}{_TAIL})*"
+)
+
+#: places of listings by time, and by title
+_BY_TIME = r"(created|updated)\.(asc|desc)\.[0-9]{1,16}"
+_BY_TITLE = rf"title\.(asc|desc)\.{HEX_OF_TEXT}"
+
+
+class PlaceId(PageId):
+    """The cursor of a listing, which `OrderedSearch` reads. by_title: whether the listing has that order too."""
+
+    def __init__(self, *, by_title: bool = False) -> None:
+        super().__init__(f"({_BY_TIME}|{_BY_TITLE})-[0-9a-f]{{32}}" if by_title else f"{_BY_TIME}-[0-9a-f]{{32}}")
+
+
 class OrderedSearch(BaseSchema):
     """The page of a listing; a subclass has the `order`. Loaded as `by`, `descending`, `limit` and `start`, a Place."""
 
-    start = fields.String(
-        data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
-    )
+    start = PlaceId()
     limit = Limit(100)
 
     @post_load

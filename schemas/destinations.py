@@ -7,7 +7,7 @@ from marshmallow import RAISE, ValidationError, fields
 
 from core.egress import MOST_NAME, is_destination_name
 from core.wire import utc_time
-from schemas.cursors import FOREIGN_CURSOR
+from schemas.cursors import FOREIGN_CURSOR, PageId
 from schemas.fields import BaseSchema, Choice, Digest, Limit, StrictInteger, Text, refusal
 
 #: what a name matches, and before it what the name in a rule may begin with
@@ -45,8 +45,15 @@ def _time(name: str, *, optional: bool = False) -> fields.Function:
     return fields.Function(shown, metadata={"type": kinds, "format": "date-time"})
 
 
-class _PageStart(fields.String):
+#: hexadecimal digits of characters of an id and of a name: a letter, a digit and `_ . -`
+_HEX = "(2[de]|3[0-9]|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9a])+"
+
+
+class _PageStart(PageId):
     """The cursor of a page: since when its first destination waits, in µs, and "SANDBOX NAME:PORT"."""
+
+    def __init__(self) -> None:
+        super().__init__(f"[0-9]{{1,16}}-{_HEX}20{_HEX}3a(3[0-9]){{1,5}}")
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         match = re.fullmatch("([0-9]{1,16})-((?:[0-9a-f]{2})+)", value) if isinstance(value, str) else None
@@ -66,9 +73,7 @@ def page_id(cursor: tuple[int, str] | None) -> str | None:
 class DestinationSearch(BaseSchema):
     sandbox_id = Text(most=_MOST_ID, load_default="")
     limit = Limit(100)
-    start = _PageStart(
-        data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
-    )
+    start = _PageStart()
 
 
 class AskedDestinationInfo(BaseSchema):

@@ -8,6 +8,7 @@ from marshmallow import RAISE, ValidationError, fields, post_load, pre_load, val
 from core.wire import MOST_CALL_BYTES, MOST_EVENT_BYTES, MOST_NAME, bare_kind, json_elements, micros, utc_time
 from core.wire import Event as WireEvent
 from schemas.fields import (
+    DAY,
     BaseSchema,
     Choice,
     Fault,
@@ -94,18 +95,24 @@ class EventSearch(EventFilter):
             raise ValidationError([fault], field_name="after_seq")
 
 
+#: hours and minutes of a day, and of a zone's offset
+_CLOCK, _ZONE = "([01][0-9]|2[0-3]):[0-5][0-9]", "([01][0-9]|2[0-3]):?[0-5][0-9]"
+
+
 class Event(BaseSchema):
     """One record of a conversation. Other members depend on the kind, and are stored unchanged."""
 
     id = fields.String(required=True, metadata={"minLength": 1, "maxLength": MOST_NAME})
-    kind = fields.String(required=True, metadata={"minLength": 1, "maxLength": MOST_NAME, "example": "MessageEvent"})
+    kind = fields.String(
+        required=True,
+        metadata={"minLength": 1, "maxLength": MOST_NAME, "pattern": "[^.]$", "example": "MessageEvent"},
+    )
     source = fields.String(required=True, metadata={"minLength": 1, "maxLength": MOST_NAME, "example": "agent"})
     timestamp = fields.String(
         required=True,
         metadata={
             # not "date-time": that format demands a zone, and agents write none
-            "pattern": r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
-            r"([Tt ]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,12})?)?([Zz]|[+\- ]([01]\d|2[0-3]):?[0-5]\d)?)?$",
+            "pattern": rf"^{DAY}([Tt ]{_CLOCK}(:[0-5][0-9](\.[0-9]{{1,12}})?)?([Zz]|[+\- ]{_ZONE})?)?$",
             "description": "ISO 8601; without a zone it is UTC.",
             "example": "2026-11-20T20:37:22.528416",
         },

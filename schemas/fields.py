@@ -4,7 +4,7 @@ A refusal is a `Fault`: its text is for people, its `type` for programs, as in H
 """
 
 import re
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields
@@ -39,12 +39,23 @@ class BaseSchema(Schema):
     #: whether agents send it, whose text is taken in whatever state it comes
     of_agents = False
 
+    #: what the OpenAPI document says of it as a whole: rules that are of no single member
+    as_a_whole: ClassVar[dict[str, Any]] = {}
+
     class Meta:
         unknown = EXCLUDE
 
     def __deepcopy__(self, memo: Any) -> Self:
         """The same schema, which never changes: each decorator of a view copies all that those below it declare."""
         return self
+
+
+#: a day of the calendar, for the OpenAPI document: no 30 February, and 29 February in leap years alone
+DAY = (
+    "((?!0000)[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
+    "|02-(0[1-9]|1[0-9]|2[0-8]))"
+    "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29)"
+)
 
 
 class Instant(fields.Field[Micros]):

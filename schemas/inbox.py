@@ -5,14 +5,14 @@ Source: docs/approvals.md.
 
 import json
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 from marshmallow import RAISE, ValidationError, fields, post_load, validate, validates_schema
 
 from core.masking import HIDDEN
 from core.wire import MOST_CALL_BYTES, MOST_TAG, MOST_TAG_KEY
 from schemas.approval_rules import Always
-from schemas.cursors import FOREIGN_CURSOR
+from schemas.cursors import FOREIGN_CURSOR, HEX_OF_TEXT, PageId
 from schemas.events import SortOrder
 from schemas.fields import BaseSchema, Choice, Digest, Id, Instant, Limit, Text, canonical_id, refusal
 
@@ -56,9 +56,7 @@ class PendingActionSearch(PendingActionFilter):
 
     descending = SortOrder(data_key="sort_order", load_default=False)
     limit = Limit(100)
-    start = fields.String(
-        data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
-    )
+    start = PageId(rf"since\.(asc|desc)\.[0-9]{{1,16}}-[0-9a-f]{{32}}-[0-9]{{1,15}}-{HEX_OF_TEXT}")
 
     @post_load
     def _read_cursor(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -163,7 +161,17 @@ MOST_DECISIONS = 256
 
 
 class PendingDecision(BaseSchema):
-    """The decision of one action."""
+    """The decision of one action; that of an edit has the arguments, and makes no rule."""
+
+    as_a_whole: ClassVar[dict[str, Any]] = {
+        "oneOf": [
+            {"properties": {"decision": {"enum": ["approve", "reject"]}, "arguments": {"not": {}}}},
+            {
+                "properties": {"decision": {"const": "edit"}, "always": {"enum": [False, None]}},
+                "required": ["arguments"],
+            },
+        ]
+    }
 
     class Meta:
         unknown = RAISE

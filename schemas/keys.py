@@ -14,6 +14,14 @@ MOST_NAME = 100
 _SCOPES: dict[str, Any] = {"metadata": {"uniqueItems": True}, "validate": validate.Length(min=1, max=len(SCOPES))}
 
 
+#: characters that show nothing, as far as a pattern can list them: controls, blanks but U+0020, marks of direction,
+#: private and special ones
+_UNSEEN = (
+    r"\x00-\x1f\x7f-\xa0\xad\u0600-\u0605\u061c\u06dd\u070f\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f"
+    r"\u3000\ue000-\uf8ff\ufdd0-\ufdef\ufeff\ufff0-\ufffb\ufffe\uffff"
+)
+
+
 class Name(Text):
     """A name of one line, for lists and for the audit."""
 
@@ -27,7 +35,9 @@ class Name(Text):
 class KeyRequest(BaseSchema):
     """A key to make."""
 
-    name = Name(required=True, least=1, most=MOST_NAME, metadata={"pattern": "^\\S([^\\x00-\\x1f\\x7f]*\\S)?$"})
+    name = Name(
+        required=True, least=1, most=MOST_NAME, metadata={"pattern": f"^[^ {_UNSEEN}]([^{_UNSEEN}]*[^ {_UNSEEN}])?$"}
+    )
     scopes = fields.List(Choice(*SCOPES), required=True, **_SCOPES)
     expires_at = Instant(load_default=None, allow_none=True, metadata={"type": "string"})
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from marshmallow import ValidationError, fields, validate
 
-from schemas.cursors import FOREIGN_CURSOR
+from schemas.cursors import FOREIGN_CURSOR, PageId
 from schemas.events import ContentPart, Event, SentMessage
 from schemas.fields import BaseSchema, Instant, Limit, Text, canonical_id, refusal
 
@@ -22,8 +22,11 @@ Cursor = tuple[int, str, int, int]
 _CURSOR = re.compile("messages[.]([0-9]{1,16})-([0-9a-f]{32})-([0-9]{1,9})-([0-9]{1,10})")
 
 
-class MessageCursor(fields.String):
+class MessageCursor(PageId):
     """A `next_page_id` of this search, loaded as a Cursor."""
+
+    def __init__(self) -> None:
+        super().__init__(_CURSOR.pattern)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         match = _CURSOR.fullmatch(super()._deserialize(value, *args, **kwargs))
@@ -49,9 +52,7 @@ class MessageQuery(BaseSchema):
         data_key="timestamp__lt", metadata={"description": "Keep messages with timestamp < this; naive is UTC."}
     )
     limit = Limit(100)
-    start = MessageCursor(
-        data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
-    )
+    start = MessageCursor()
 
 
 class FoundMessage(BaseSchema):

@@ -38,19 +38,23 @@ class ModelList(BaseSchema):
     data = fields.List(fields.Nested(Model), required=True)
 
 
+_URL = {"type": "string", "minLength": 1}
 _PART = {
-    "type": "object",
-    "required": ["type"],
-    "properties": {
-        "type": {"type": "string", "enum": [*_TEXTS, *_IMAGES]},
-        "text": {"type": "string"},
-        "image_url": {
-            "anyOf": [
-                {"type": "string"},
-                {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}}},
-            ]
+    "oneOf": [
+        {
+            "type": "object",
+            "required": ["type"],
+            "properties": {"type": {"type": "string", "enum": [*_TEXTS]}, "text": {"type": "string"}},
         },
-    },
+        {
+            "type": "object",
+            "required": ["type", "image_url"],
+            "properties": {
+                "type": {"type": "string", "enum": [*_IMAGES]},
+                "image_url": {"anyOf": [_URL, {"type": "object", "required": ["url"], "properties": {"url": _URL}}]},
+            },
+        },
+    ]
 }
 
 

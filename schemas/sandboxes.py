@@ -9,6 +9,7 @@ from marshmallow import ValidationError, fields, post_dump
 
 from core.bounds import LEAST_PREVIEW_PORT
 from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES, utc_time
+from schemas.cursors import PageId
 from schemas.events import MOST_IDS
 from schemas.fields import BaseSchema, Choice, Limit, StrictInteger, Text, WholeNumber, refusal
 
@@ -91,8 +92,11 @@ class StartSandbox(BaseSchema):
     )
 
 
-class SandboxPageStart(fields.String):
+class SandboxPageStart(PageId):
     """The cursor of a page of sandboxes, which have one order: a time in µs and an id; loaded as that pair."""
+
+    def __init__(self) -> None:
+        super().__init__(f"[0-9]{{1,16}}-{SANDBOX_ID.strip('^$')}")
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         at, _, identity = value.partition("-")
@@ -102,9 +106,7 @@ class SandboxPageStart(fields.String):
 
 
 class SandboxSearch(BaseSchema):
-    start = SandboxPageStart(
-        data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
-    )
+    start = SandboxPageStart()
     limit = Limit(100)
     status = Choice(*STATUSES, data_key="status__eq", load_default=None)
     spec_id = Text(data_key="sandbox_spec_id__eq", load_default=None)

@@ -1,6 +1,7 @@
 """The commands against a server that needs a key. test_terminal.py has what a person does at a terminal."""
 
 import json
+from socket import socket
 from uuid import uuid4
 
 import httpx
@@ -147,6 +148,39 @@ def test_the_status_says_who_one_is(ctl):
     assert json.loads(ctl("status", "--json").stdout)["server"]["workers"] == 2
 
 
+def test_the_status_of_a_server_that_does_not_answer_is_told_at_the_first_silence(ctl, monkeypatch):
+    monkeypatch.setattr("agent_server_client.cli.program._SILENCE", 0.2)
+    url = f"http://127.0.0.1:{free_port()}"
+    assert f"{url} does not answer" in ctl("status", url=url, code=3).stderr
+    with socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert json.loads(ctl("status", "--json", url=url, code=3).stderr)["exit_code"] == 3
+
+
+def test_profiles_are_listed_without_their_keys(ctl, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert "No profiles" in ctl("profiles").stderr
+    path = tmp_path / "agentctl/config.toml"
+    path.parent.mkdir()
+    path.write_text('[default]\nurl = "http://home"\n[work]\nurl = "http://work"\nkey = "of-work"\n')
+
+    shown = ctl("--profile", "work", "profiles")
+
+    assert [line.split("\t") for line in shown.stdout.splitlines()] == [
+        ["default", "http://home", "no", "–"],
+        ["work", "http://work", "yes", "yes"],
+    ]
+    assert "chmod 600" in shown.stderr
+    path.chmod(0o600)
+    listed = ctl("profiles", "--json")
+    assert "chmod 600" not in listed.stderr
+    assert "AGENT_SERVER_URL comes first" in listed.stderr
+    assert [one["has_key"] for one in json.loads(listed.stdout)] == [False, True]
+    assert "of-work" not in listed.output
+
+
 def test_every_command_helps_and_the_exit_codes_are_in_the_help(ctl):
     assert "6    the decision was not taken" in ctl("--help").stdout
     for name in agentctl.commands:
@@ -195,6 +229,20 @@ def test_what_an_agent_changed_is_a_diff_without_its_own_records(served):
         *("--- /dev/null", "+++ b/new\\u{202e}txt", "@@ -0,0 +1 @@", "+\\u{1b}[2J"),
     ]
     assert len(requests) == 3
+    assert [dict(request.url.params) for request in requests] == [
+        {"path": ".", "since": "start"},
+        {"path": "a.txt", "since": "start"},
+        {"path": "new\u202etxt", "since": "start"},
+    ]
+
+
+def test_a_diff_is_between_two_moments_or_against_a_commit(served, ctl):
+    _, requests = served("diff", str(uuid4()), "src", "--since", "3", "--until", "9", responses=[[]])
+    assert dict(requests[0].url.params) == {"path": "src", "since": "3", "until": "9"}
+
+    _, requests = served("diff", str(uuid4()), "--repository", responses=[[]])
+    assert dict(requests[0].url.params) == {"path": "."}
+    assert "goes with neither" in ctl("diff", str(uuid4()), "--repository", "--since", "start", code=2).stderr
 
 
 def test_a_command_in_a_sandbox_ends_with_its_own_exit_code(served):

@@ -1,7 +1,7 @@
 """Which server agentctl talks to."""
 
 import pytest
-from agent_server_client.cli.profiles import BadProfile, target
+from agent_server_client.cli.profiles import BadProfile, are_private, listed, target
 
 
 @pytest.fixture
@@ -33,6 +33,15 @@ def test_a_named_profile_comes_before_the_environment(environment):
     assert target("work", named) == ("http://work", "work")
     with pytest.raises(BadProfile, match=r"no profile play: add a table \[play\]"):
         target("play", named)
+
+
+def test_the_profile_that_a_command_uses_is_marked(environment):
+    def used(profile="", **more):
+        return [one.name for one in listed(profile, {**environment, **more}) if one.is_used]
+
+    assert (used(), used("work"), used(AGENT_SERVER_URL="http://other")) == (["default"], ["work"], [])
+    assert are_private(environment)
+    assert listed("", {"XDG_CONFIG_HOME": "/nowhere"}) == []
 
 
 def test_a_key_that_others_can_read_is_refused(environment, tmp_path):

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from runtimes.isolation.abilities import abilities
+from settings.specs import BUNDLED
 from tests.runtimes.host import lacking
 from tests.servers import program, supervised_server, wait_until
 

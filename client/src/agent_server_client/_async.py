@@ -72,7 +72,7 @@ class AsyncClient:
         self._retry_seconds = retry_seconds
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(keepalive_expiry=1)  # the server ends a connection that was idle for 5 s
-        timeouts = httpx.Timeout(timeout, connect=10.0)
+        timeouts = httpx.Timeout(timeout, connect=min(timeout, 10.0))
         verify = not self.url.startswith("http://")  # to load the certificates would take longer than a request
         self._http = httpx.AsyncClient(
             base_url=self.url, headers=headers, timeout=timeouts, limits=limits, transport=transport, verify=verify

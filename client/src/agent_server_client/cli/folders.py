@@ -9,7 +9,7 @@ import click
 
 from agent_server_client._sync import Conversation
 from agent_server_client.archives import OF_AGENT
-from agent_server_client.cli.program import INTERRUPTED, Session, command, conversation_argument, print_json
+from agent_server_client.cli.program import INTERRUPTED, Failed, Session, command, conversation_argument, print_json
 from agent_server_client.cli.shown import counted, diff_text
 from agent_server_client.visible import in_line, of_output
 
@@ -80,14 +80,29 @@ def download(session: Session, as_json: bool, conversation: str, path: str, to: 
 @command()
 @conversation_argument
 @click.argument("path", default=".")
-def diff(session: Session, as_json: bool, conversation: str, path: str) -> None:
-    """Show what an agent has changed in a repository.
+@click.option("--since", metavar="start|SEQ|EVENT", help="Before an event; by default the start of the conversation.")
+@click.option("--until", metavar="SEQ|EVENT", help="As it was before an event; by default as it is.")
+@click.option("--repository", is_flag=True, help="Against the last commit of the repository at PATH, which Git reads.")
+def diff(
+    session: Session,
+    as_json: bool,
+    conversation: str,
+    path: str,
+    since: str | None,
+    until: str | None,
+    repository: bool,
+) -> None:
+    """Show what an agent has changed in a folder, since the start of the conversation.
 
-    The agent server in the sandbox compares, if it serves Git. PATH is the repository.
+    The folder needs no repository, and the sandbox need not run: the server has recorded it. With --repository the
+    agent server in the sandbox compares, if it serves Git.
     """
+    if repository and (since or until):
+        raise Failed(2, "--repository goes with neither --since nor --until: Git compares with a commit")
     found = session.conversation(session.client(), conversation)
-    changes = [one for one in found.changes(path) if not one["path"].startswith(f"{OF_AGENT}/")]
-    diffs = [(one, found.diff(str(PurePosixPath(path) / one["path"]))) for one in changes]
+    moments = {} if repository else {"since": since or "start", "until": until}
+    changes = [one for one in found.changes(path, **moments) if not one["path"].startswith(f"{OF_AGENT}/")]
+    diffs = [(one, found.diff(str(PurePosixPath(path) / one["path"]), **moments)) for one in changes]
     if as_json:
         print_json([{**change, **of} for change, of in diffs])
         return

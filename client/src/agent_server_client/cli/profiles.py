@@ -19,6 +19,15 @@ class Target(NamedTuple):
     key: str = ""
 
 
+class Profile(NamedTuple):
+    """A profile as it is listed: without its key."""
+
+    name: str
+    url: str
+    has_key: bool
+    is_used: bool  #: whether a command without --profile talks to it
+
+
 def file_of(environment: Mapping[str, str]) -> Path:
     """The file of profiles."""
     folder = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
@@ -49,6 +58,22 @@ def target(profile: str = "", environment: Mapping[str, str] = os.environ) -> Ta
     if values["key"] and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise BadProfile(f"Others can read the key in {path}: chmod 600 {path}")
     return Target(_checked(values["url"], f"`url` in {path}"), values["key"] if profile else key or values["key"])
+
+
+def listed(profile: str = "", environment: Mapping[str, str] = os.environ) -> list[Profile]:
+    """The profiles of the file, in its order. profile: the one that is named. Raises BadProfile."""
+    path = file_of(environment)
+    used = profile or ("" if environment.get("AGENT_SERVER_URL") else "default")
+    tables = {name: table for name, table in (_read(path) if path.exists() else {}).items() if isinstance(table, dict)}
+    return [
+        Profile(name, str(table.get("url", "")), bool(table.get("key")), name == used) for name, table in tables.items()
+    ]
+
+
+def are_private(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether nobody else may read the file of profiles, or there is none."""
+    path = file_of(environment)
+    return not path.exists() or not stat.S_IMODE(path.stat().st_mode) & 0o077
 
 
 def _checked(url: str, name: str) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import Unsafe
-from agent_server_client.cli.profiles import BadProfile, target
+from agent_server_client.cli.profiles import BadProfile, listed, target
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import visible
 
@@ -41,6 +41,9 @@ _LABELS = {STOPPED_SHORT: click.style("Stopped: ", fg="yellow", bold=True)}
 
 #: seconds for which a command tries again, and for which one that follows does
 _BRIEF, _PATIENT = 15.0, 300.0
+
+#: seconds of silence after which a server counts as one that does not answer, where a command asks just that
+_SILENCE = 5.0
 
 #: most conversations among which the beginning of an id is looked up
 _LOOKED_UP = 2_000
@@ -70,18 +73,24 @@ class Session:
     """What the commands of one call share."""
 
     def __init__(self, profile: str = "") -> None:
-        self._profile, self.as_json = profile, False
+        self.profile, self.as_json = profile, False
         # Nothing that comes from a server is markup, and nothing is coloured for what it seems to be.
         plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
         self.out, self.err = Console(**plain), Console(**plain, stderr=True)
 
-    def client(self, *, patient: bool = False) -> Client:
-        """A client, which the end of the command closes. patient: it follows something through restarts."""
+    def client(self, *, patient: bool = False, once: bool = False) -> Client:
+        """A client, which the end of the command closes.
+
+        patient: it follows something through restarts. once: it asks whether the server answers, and tries once.
+        """
         try:
-            found = target(self._profile)
+            found = target(self.profile)
         except BadProfile as error:
             raise Failed(2, str(error)) from None
-        client = Client(*found, retry_seconds=_PATIENT if patient else _BRIEF)
+        if once:
+            client = Client(*found, timeout=_SILENCE, retry_seconds=0.0)
+        else:
+            client = Client(*found, retry_seconds=_PATIENT if patient else _BRIEF)
         click.get_current_context().call_on_close(client.close)
         return client
 
@@ -127,11 +136,26 @@ def _failed(error: Exception) -> Failed:
     return Failed(REFUSED, str(error))
 
 
+def _profiles_completed(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Profiles, for the shell: none where their file cannot be read."""
+    try:
+        found = listed()
+    except BadProfile:
+        return []
+    return [CompletionItem(one.name, help=one.url) for one in found if one.name.startswith(incomplete)]
+
+
 @click.group(
     cls=_Program, epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(package_name="agent-server-client")
-@click.option("--profile", default="", envvar="AGENTCTL_PROFILE", help="A table of ~/.config/agentctl/config.toml.")
+@click.option(
+    "--profile",
+    default="",
+    envvar="AGENTCTL_PROFILE",
+    shell_complete=_profiles_completed,
+    help="A table of ~/.config/agentctl/config.toml.",
+)
 @click.pass_context
 def agentctl(context: click.Context, profile: str) -> None:
     """Run agents in sandboxes, watch them, and decide what they may do.
@@ -163,7 +187,7 @@ def ids_completed(context: click.Context, _: click.Parameter, incomplete: str) -
     """Conversations, for the shell: none where the server cannot be asked."""
     session = Session(context.parent.params.get("profile") or "" if context.parent else "")
     try:
-        found = target(session._profile)
+        found = target(session.profile)
         with Client(*found, timeout=2.0, retry_seconds=0.0) as client:
             pairs = zip(client.search(), range(_LOOKED_UP), strict=False)
             items = [item for item, _ in pairs if item["id"].startswith(incomplete)]

@@ -1,11 +1,13 @@
-"""Commands about the server: status, keys, completion."""
+"""Commands about the server: status, profiles, keys, completion."""
 
+import os
 from datetime import UTC, datetime, timedelta
 
 import click
 from click.shell_completion import get_completion_class
 from rich.text import Text
 
+from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed
 from agent_server_client.cli.program import Failed, Session, agentctl, command, print_json
 from agent_server_client.cli.shown import ago, counted, print_table, size
 from agent_server_client.visible import in_line, visible
@@ -15,9 +17,13 @@ _SCOPES = ("read", "write", "approve", "admin")
 
 @command()
 def status(session: Session, as_json: bool) -> None:
-    """Show the server, its hosts, and who you are."""
-    client = session.client()
-    info, user, waiting = client.server_info(), client.user(), client.get("/api/v1/pending-actions/count")
+    """Show the server, its hosts, and who you are.
+
+    It is asked once: after 5 seconds of silence it does not answer (exit code 3).
+    """
+    client = session.client(once=True)
+    with session.err.status(f"Waiting for {in_line(client.url)}"):
+        info, user, waiting = client.server_info(), client.user(), client.get("/api/v1/pending-actions/count")
     if as_json:
         print_json({"url": client.url, "server": info, "user": user, "pending_actions": waiting})
         return
@@ -42,6 +48,33 @@ def status(session: Session, as_json: bool) -> None:
         rows.append(("notice", Text(visible(info["notice"], prose=True), "yellow")))
     for name, shown in rows:
         session.out.print(Text.assemble((f"{name:<9}", "dim"), shown), soft_wrap=True)
+
+
+@command()
+def profiles(session: Session, as_json: bool) -> None:
+    """List the servers that ~/.config/agentctl/config.toml names, without their keys."""
+    try:
+        found = listed(session.profile)
+    except BadProfile as error:
+        raise Failed(2, str(error)) from None
+    if as_json:
+        print_json([one._asdict() for one in found])
+    elif found:
+        rows = [
+            (in_line(one.name), in_line(one.url or "–"), "yes" if one.has_key else "no", "yes" if one.is_used else "–")
+            for one in found
+        ]
+        print_table(session.out, ("NAME", "URL", "KEY", "USED"), rows)
+    else:
+        session.err.print(
+            f"No profiles. Write a table [default] with `url` and `key` to {file_of(os.environ)}",
+            style="dim",
+            soft_wrap=True,
+        )
+    if any(one.has_key for one in found) and not are_private():
+        session.err.print(f"Others can read the keys: chmod 600 {file_of(os.environ)}", style="yellow", soft_wrap=True)
+    if not session.profile and (url := os.environ.get("AGENT_SERVER_URL")):
+        session.err.print(f"AGENT_SERVER_URL comes first: {in_line(url)}", style="dim", soft_wrap=True)
 
 
 @command(cls=click.Group, invoke_without_command=True)
@@ -113,4 +146,4 @@ if isinstance(keys, click.Group):
     keys.add_command(new_key)
     keys.add_command(revoke_key)
 
-COMMANDS = (status, keys, completion)
+COMMANDS = (status, profiles, keys, completion)
