@@ -21,7 +21,7 @@ from blueprints.approval_rules import approval_rules
 from blueprints.audit import audit
 from blueprints.bash_socket import OpenSockets, bash_socket
 from blueprints.catalogs import catalogs
-from blueprints.client_settings import client_settings
+from blueprints.client_settings import agent_profiles, client_settings, profiles
 from blueprints.console import Files, console, docs_page
 from blueprints.conversations import conversation_list, conversations, list_stream
 from blueprints.destinations import destinations
@@ -40,7 +40,6 @@ from blueprints.openai import openai
 from blueprints.operations import operations
 from blueprints.posture import Posture, TrustedProxies, admit, register_headers
 from blueprints.previews import PreviewHosts, previews
-from blueprints.profiles import agent_profiles, profiles
 from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
 from blueprints.sandboxes import sandboxes, specs
@@ -54,8 +53,7 @@ from core.access import SettingsKeys
 from core.approvals import Links
 from core.origins import authority, host_pattern, origin
 from core.wire import API_VERSION
-from notifications.sending import Desk, open_sender
-from notifications.targets import targets_of
+from notifications.sending import Desk, open_sender, targets_of
 from settings import ConfigError, worker_processes
 from settings.config import Config
 from settings.specs import Specs

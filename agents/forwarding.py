@@ -32,7 +32,7 @@ from core.pauses import take_turns
 from core.refused import Kind, Refused
 from core.wire import ConversationId, InvalidJson, one_line, parse_json
 from store import Store
-from store.conversations.app_conversations import app_filter
+from store.conversations.conversations import app_filter
 from store.errors import UNAVAILABLE, KeyUnreadable
 from store.sandboxes.sandboxes import SandboxId
 from telemetry import traces

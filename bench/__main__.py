@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from bench import events, inbox, memory, report, sandboxes, sockets, tails
+from bench import events, inbox, measure, memory, sandboxes, sockets, tails
 from bench.measure import QUICK, Effort
 
 _SUBJECTS = {
@@ -40,19 +40,19 @@ def main() -> int:
     if unknown := set(given.subjects) - set(_SUBJECTS):
         options.error(f"unknown subject: {', '.join(sorted(unknown))}")
     signal.signal(signal.SIGTERM, _end)
-    measured_on = report.machine()
+    measured_on = measure.machine()
     effort, rows = QUICK if given.quick else Effort(), []
     for name in given.subjects or _SUBJECTS:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
         began = time.monotonic()
         rows += _SUBJECTS[name](effort)
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    measured_on["load after"] = report.load()
-    print(report.table(rows))
+    measured_on["load after"] = measure.load()
+    print(measure.table(rows))
     if given.json:
-        report.write_json(given.json, rows, measured_on)
+        measure.write_json(given.json, rows, measured_on)
     if not given.quick and not given.subjects:
-        report.write(rows, measured_on)
+        measure.write(rows, measured_on)
     return 0
 
 

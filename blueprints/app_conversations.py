@@ -61,7 +61,7 @@ from schemas.conversations import read_conversation_ids
 from schemas.cursors import page_id
 from schemas.fields import Fault, canonical_id
 from store import Store
-from store.conversations.app_conversations import app_filter
+from store.conversations.conversations import app_filter
 from store.errors import ConversationNotFound
 from store.sandboxes.files import Between
 from store.sandboxes.sandboxes import SandboxId

@@ -36,7 +36,7 @@ from core.pauses import take_turns
 from core.visible import is_seen, visible
 from core.wire import Micros, utc_time
 from store.errors import UNAVAILABLE, ReasonTooLong
-from store.link.durability import NotKept
+from store.link.connection import NotKept
 
 _PAGES = Path(__file__).parent / "pages"
 

@@ -50,7 +50,7 @@ from schemas.openai import error_of, faulty
 from store.approvals.decisions import StaleDecision
 from store.conversations.cold import StillCold
 from store.errors import FULL, REDIS_FULL, UNAVAILABLE
-from store.link.durability import NotKept
+from store.link.connection import NotKept
 
 #: seconds after which a client may retry when the store did not answer
 RETRY_AFTER = 1

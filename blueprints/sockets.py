@@ -75,7 +75,7 @@ from store.errors import (
     TooManyFollowers,
     TooManySandboxes,
 )
-from store.link.durability import NotKept
+from store.link.connection import NotKept
 from store.log.feed import Entry, Follower
 
 #: bytes read from the connection at once: after each chunk, of at most 700 frames, other connections have their turn

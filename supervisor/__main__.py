@@ -24,8 +24,7 @@ from boot.keeper import parent_is_there
 from core.approvals import Links
 from core.pauses import Backoff
 from notifications.messages import QuietRules
-from notifications.sending import open_sender
-from notifications.targets import targets_of
+from notifications.sending import open_sender, targets_of
 from runtimes import Runtime
 from runtimes.docker import DockerRuntime
 from runtimes.kubernetes import KubernetesRuntime

@@ -22,8 +22,7 @@ from core.approvals import Links, action_digest, shown_arguments
 from core.pauses import Backoff
 from core.wire import ConversationId, Micros, micros, parse_json, utc_time
 from notifications.messages import QuietRules, Subject, body_of
-from notifications.sending import Sender
-from notifications.targets import NotDelivered, Target, TargetGone
+from notifications.sending import NotDelivered, Sender, Target, TargetGone
 from store import Store
 from store.conversations.cold import StillCold
 from store.errors import UNAVAILABLE, ConversationNotFound, EventsTooLong, SecretsRefused

@@ -8,7 +8,7 @@ import sys
 import httpx
 import pytest
 
-from bench import report, servers
+from bench import measure, servers
 from bench.measure import Row
 from tests.servers import PROJECT, redis_program, store_server
 
@@ -19,7 +19,7 @@ ROW = Row("count: against a bare view", 0.97, " ×", "3/s against 4/s", least=0.
 def test_a_missed_target_is_called_so():
     missed = Row("count: against a bare view", 0.5, " ×", "1/s against 2/s", least=0.7)
 
-    assert report.table([ROW, missed]).splitlines()[2:] == [
+    assert measure.table([ROW, missed]).splitlines()[2:] == [
         "| count: against a bare view | 0.97 × | ≥ 0.95 × | ok | 3/s against 4/s |",
         "| count: against a bare view | 0.50 × | ≥ 0.7 × | MISSED | 1/s against 2/s |",
     ]
@@ -30,7 +30,7 @@ def test_the_page_has_the_rows_and_keeps_what_follows_them(tmp_path):
     page.parent.mkdir()
     page.write_text("what a run before wrote\n<!-- end of what make bench writes -->\n\n## Tails\n\nkept\n")
 
-    report.write([ROW], MACHINE, tmp_path)
+    measure.write([ROW], MACHINE, tmp_path)
 
     text = page.read_text()
     assert "| count: against a bare view | 0.97 × | ≥ 0.95 × | ok | 3/s against 4/s |" in text
@@ -40,7 +40,7 @@ def test_the_page_has_the_rows_and_keeps_what_follows_them(tmp_path):
     assert raw.name == "2026-11-22T1000.json"
 
     later = MACHINE | {"date": "2026-11-23T10:00+00:00"}
-    report.write([ROW], later, tmp_path)
+    measure.write([ROW], later, tmp_path)
     assert page.read_text() == text.replace(MACHINE["date"], later["date"])
     assert [one.name for one in raw.parent.iterdir()] == ["2026-11-23T1000.json"]
 
@@ -50,7 +50,7 @@ def test_the_line_about_the_machine_is_wrapped(tmp_path):
     page.parent.mkdir()
     page.write_text("<!-- end of what make bench writes -->")
 
-    report.write([ROW], MACHINE | {f"package {number}": "1.2.3" for number in range(20)}, tmp_path)
+    measure.write([ROW], MACHINE | {f"package {number}": "1.2.3" for number in range(20)}, tmp_path)
 
     lines = [line for line in page.read_text().splitlines() if not line.startswith("|")]
     assert [line for line in lines if len(line) > 160] == []
@@ -65,14 +65,14 @@ def test_the_page_of_the_project_has_its_costs_behind_what_a_run_writes():
 
 
 def test_figures_are_told_with_their_median_and_their_spread():
-    assert report.spread([1.0, 3.0, 2.0]) == {
+    assert measure.spread([1.0, 3.0, 2.0]) == {
         "median": 2.0,
         "least": 1.0,
         "greatest": 3.0,
         "quartiles": [1.5, 2.5],
         "figures": [1.0, 3.0, 2.0],
     }
-    assert report.spread("ms") == "ms"
+    assert measure.spread("ms") == "ms"
 
 
 @pytest.mark.process("measures on a redis-server and servers of its own")

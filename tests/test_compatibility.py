@@ -5,12 +5,12 @@ import functools
 import pytest
 
 from app import create_app
-from docs import compatibility, make
+from docs import make
 from settings.config import Config
 
 PEERS = ("agent-server", "app-server")
 
-OPERATIONS = sorted({one for peer in PEERS for one in compatibility.operations(peer)})
+OPERATIONS = sorted({one for peer in PEERS for one in make.operations(peer)})
 
 
 @pytest.fixture(scope="module")
@@ -23,19 +23,19 @@ def test_the_stored_table_is_current():
 
 
 def test_an_operation_of_a_peer_is_served_or_has_one_reason_not_to_be(app, monkeypatch):
-    monkeypatch.setattr(compatibility, "reasons", functools.cache(compatibility.reasons))  # reads a file
+    monkeypatch.setattr(make, "reasons", functools.cache(make.reasons))  # reads a file
     faults = [
         str(operation)
         for operation in OPERATIONS
-        if len(compatibility.reasons_for(operation)) != (0 if compatibility.is_served(app, operation) else 1)
+        if len(make.reasons_for(operation)) != (0 if make.is_served(app, operation) else 1)
     ]
     assert faults == []
 
 
 def test_every_reason_is_that_of_an_operation(monkeypatch):
-    monkeypatch.setattr(compatibility, "reasons", functools.cache(compatibility.reasons))
-    used = {reason for operation in OPERATIONS for reason in compatibility.reasons_for(operation)}
-    assert [text for _, text in compatibility.reasons() if text not in used] == []
+    monkeypatch.setattr(make, "reasons", functools.cache(make.reasons))
+    used = {reason for operation in OPERATIONS for reason in make.reasons_for(operation)}
+    assert [text for _, text in make.reasons() if text not in used] == []
 
 
 def test_an_operation_that_is_not_served_is_404_as_json(app):

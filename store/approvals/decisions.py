@@ -16,12 +16,11 @@ from core.refused import Kind
 from core.wire import ConversationId, Event, Micros, parse_json
 from store.approvals.audit import SERVER, Actor, said
 from store.approvals.effects import effect, held_risks
-from store.bounds import PAGE_BYTES, check_reason
-from store.errors import ConversationNotFound, NeedsApproval, StoreError
+from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, StoreError
 from store.keys import ApprovalKeys, ConversationKeys
 from store.link.attempts import Stamp
 from store.listing import Listing
-from store.log.frames import original
+from store.log.frames import PAGE_BYTES, original
 from store.scripts import Scripts
 from telemetry import traces
 
@@ -61,6 +60,12 @@ class StaleDecision(StoreError):
         more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
         super().__init__(f"No decision was taken. The action {words}{more}")
         self.problems = problems
+
+
+def check_reason(reason: str, most_bytes: int) -> None:
+    """most_bytes: of UTF-8. Raises ReasonTooLong."""
+    if len(reason.encode("utf-8", "surrogatepass")) > most_bytes:
+        raise ReasonTooLong(most_bytes)
 
 
 def encode_decisions(decisions: Sequence[Decision], tools: dict[str, Any]) -> str:

@@ -21,8 +21,7 @@ from core import wire
 from core.bounds import Bounds, Limits
 from core.wire import ConversationId, Micros
 from store.approvals.audit import Actor
-from store.approvals.decisions import StaleDecision, decision_args
-from store.bounds import check_reason
+from store.approvals.decisions import StaleDecision, check_reason, decision_args
 from store.errors import UNREADABLE, ConversationNotFound, NeedsApproval, ReasonTooLong
 from store.keys import ConversationKeys, SandboxKeys
 from store.link.attempts import Stamp

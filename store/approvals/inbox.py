@@ -33,12 +33,11 @@ from core.approvals import shown_arguments
 from core.refused import Kind
 from core.wire import ConversationId, Micros, micros, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
-from store.bounds import PAGE_BYTES
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import ApprovalKeys, ConversationKeys, audit_key
 from store.listing import Filter as ConversationFilter
 from store.listing import Listing, Settlement
-from store.log.frames import original
+from store.log.frames import PAGE_BYTES, original
 from store.scripts import Scripts
 
 #: bytes that an event counts as where the index does not know its size

@@ -9,9 +9,8 @@ from redis import Redis
 
 from core.bounds import Bounds
 from core.wire import ConversationId
-from store.conversations.app_conversations import AppConversations
 from store.conversations.cold import Cold
-from store.conversations.conversations import Conversations
+from store.conversations.conversations import AppConversations, Conversations
 from store.conversations.copies import Exports, Forks
 from store.conversations.lists import ConversationList, ConversationPages
 from store.conversations.message_search import MessageSearch

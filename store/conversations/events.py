@@ -27,7 +27,6 @@ from store.approvals.effects import (
     stored_bytes,
     written,
 )
-from store.bounds import PAGE_BYTES, SEARCHED_EVENTS
 from store.conversations.conversations import Conversations
 from store.conversations.masks import Masks
 from store.errors import (
@@ -45,11 +44,14 @@ from store.errors import (
 from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
 from store.link.attempts import Stamp, minted
 from store.listing import Listing
-from store.log.frames import compressed, original, originals
+from store.log.frames import PAGE_BYTES, compressed, original, originals
 from store.log.text import MessageText, Position, fold, matches, passes, record, texts, times
 from store.log.text import count as count_text
 from store.scripts import Scripts
 from telemetry import traces
+
+#: most events that one request of a search by `text` reads, and at most PAGE_BYTES of them
+SEARCHED_EVENTS = 1000
 
 #: One batch is prepared at a time: each that took turns with it would have every other request wait for one more.
 _preparing = Lock()

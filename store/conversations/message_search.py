@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 from redis import Redis
 
 from core.wire import ConversationId, Micros, Seq
-from store.bounds import PAGE_BYTES
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
 from store.listing import Filter, Listing
-from store.log.frames import originals
+from store.log.frames import PAGE_BYTES, originals
 from store.log.text import MessageText, fold, matches
 from store.scripts import Scripts
 

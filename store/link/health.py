@@ -16,8 +16,7 @@ from core.refused import Kind
 from core.wire import Micros
 from store.errors import UNAVAILABLE, NewerData, StoreError, StoreFull
 from store.keys import DATA_VERSION, VERSION
-from store.link.connection import LazyCluster
-from store.link.durability import SYNCED, unsynced
+from store.link.connection import SYNCED, LazyCluster, unsynced
 
 #: seconds since its last word after which a replica does not count; each speaks once a second
 _SILENT = 5

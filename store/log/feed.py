@@ -20,11 +20,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from core.wire import ConversationId, Seq
-from store.bounds import PAGE_BYTES
 from store.errors import BeyondTheEnd, ConversationNotFound, FellBehind, Stopping, StoreError, TooManyFollowers
 from store.keys import ConversationKeys
 from store.link.signals import MAYBE_MISSED, Signals
-from store.log.frames import originals
+from store.log.frames import PAGE_BYTES, originals
 from store.log.text import passes
 from store.scripts import Scripts
 from telemetry.meter import Meter

@@ -22,6 +22,9 @@ from core.program import run
 #: the dictionary of new frames, in `store/log/dictionaries/`; those of older ones stay there for ever
 DICTIONARY = 1
 
+#: most bytes of the events of one page, and of one batch of ids: a client that takes nothing costs no more
+PAGE_BYTES = 4 * 1024 * 1024
+
 _LEVEL = 3
 
 #: first byte of a frame; in its fifth byte: one segment, a dictionary's number of one byte, and no checksum

@@ -1,15 +1,127 @@
 """Where the events of cold conversations lie: a folder, or a bucket of S3, as COLD_URL says.
 
 `store/conversations/cold.py` says what each place does. Source: docs/keeping.md.
+A folder's object is written beside its place, synced, and then renamed: under its name there is all of it, or nothing.
 """
 
+import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 
+from settings import ConfigError
+from settings.data_dir import make_private
 from settings.keeping import ColdSettings
-from store.conversations.cold import ObjectMissing, Objects
-from store.objects.folder import Folder
+from store.conversations.cold import ObjectMissing, Objects, ObjectsAway
 from telemetry.meter import Meter
+
+#: most bytes of an object
+MOST_BYTES = 1024 * 1024 * 1024
+
+#: a name is not a path, and does not begin as a file that is being written
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,199}")
+
+
+def is_name(text: str) -> bool:
+    """Whether an object may have this name: 1 to 200 letters, digits and hyphens, the first no hyphen."""
+    return _NAME.fullmatch(text) is not None
+
+
+def check_name(text: str) -> None:
+    """Raises ValueError unless an object may have this name."""
+    if not is_name(text):
+        raise ValueError(f"The name of an object must be 1 to 200 letters, digits and hyphens, not {text!r}")
+
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_KNOWN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Folder:
+    """A folder of objects, which only its owner may read.
+
+    The folder must stay: where it is gone, so is the place, and not each of its objects.
+    """
+
+    def __init__(self, path: str) -> None:
+        """path: absolute; the folder is made where it is missing. Raises ConfigError."""
+        self._folder = Path(path)
+        try:
+            make_private(self._folder)
+            self._check_writable()
+        except OSError as error:
+            raise ConfigError(f"The folder {path} of COLD_URL cannot be used: {error.strerror}") from None
+
+    def put(self, name: str, content: bytes) -> None:
+        """Keep an object; when it returns, the object and its name are on the disk. Raises ObjectsAway."""
+        file, part = self._files_of(name)
+        with self._reached():
+            try:
+                with os.fdopen(os.open(part, _NEW, 0o600), "wb") as output:
+                    output.write(content)
+                    output.flush()
+                    os.fsync(output.fileno())
+                part.rename(file)
+                self._sync()
+            except OSError:
+                with suppress(OSError):
+                    part.unlink()
+                raise
+
+    def get(self, name: str) -> bytes:
+        """An object. Raises ObjectMissing, ObjectsAway."""
+        file, _ = self._files_of(name)
+        with self._reached():
+            try:
+                with open(file, "rb", opener=lambda name, _: os.open(name, _KNOWN)) as source:
+                    if os.fstat(source.fileno()).st_size > MOST_BYTES:
+                        raise ObjectsAway(f"the file {file} has more than {MOST_BYTES} bytes")
+                    return source.read()
+            except FileNotFoundError:
+                self._folder.stat()  # raises where the folder itself is missing
+                raise ObjectMissing(name) from None
+
+    def delete(self, name: str) -> None:
+        """Delete an object, and what a put that was cut short left of it. Raises ObjectsAway."""
+        with self._reached():
+            self._folder.stat()
+            for file in self._files_of(name):
+                file.unlink(missing_ok=True)
+
+    def names(self) -> Iterator[str]:
+        """The names of all objects, in no order. Raises ObjectsAway."""
+        with self._reached(), os.scandir(self._folder) as entries:
+            for entry in entries:
+                if is_name(entry.name):
+                    yield entry.name
+
+    def _files_of(self, name: str) -> tuple[Path, Path]:
+        """An object's file, and the one that is being written. Raises ValueError."""
+        check_name(name)
+        return self._folder / name, self._folder / f".{name}.part"
+
+    def _check_writable(self) -> None:
+        probe = self._folder / ".writable"
+        os.close(os.open(probe, _NEW, 0o600))
+        probe.unlink(missing_ok=True)  # two processes that start may share it
+
+    def _sync(self) -> None:
+        """Write the names of the folder through."""
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Turn errors of the system into ObjectsAway."""
+        try:
+            yield
+        except OSError as error:
+            raise ObjectsAway(f"the folder {self._folder}: {error.strerror}") from error
 
 
 class Metered:

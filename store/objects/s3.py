@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from settings import ConfigError
 from store.conversations.cold import ObjectMissing, ObjectsAway
-from store.objects.folder import MOST_BYTES, check_name, is_name
+from store.objects import MOST_BYTES, check_name, is_name
 
 #: seconds to connect, and between two parts of a response; a call that fails is tried once more
 _CONNECT_SECONDS, _READ_SECONDS = 2, 8

@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 
 from admin import cold
-from store.objects.folder import Folder
+from store.objects import Folder
 from tests.cold import cold_store
 from tests.conftest import SECRET_KEY, as_events, event, message
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from app import create_app
-from notifications.targets import targets_of
+from notifications.sending import targets_of
 from settings.config import Config
 from tests.conftest import SECRET_KEY
 from tests.notifications import SECRET, entry, forget_notifications, push, receiver

@@ -3,7 +3,7 @@
 import pytest
 
 from notifications.messages import QuietRules
-from notifications.targets import targets_of
+from notifications.sending import targets_of
 from settings import ConfigError
 from settings.approvals import EVENT_TYPES
 from settings.config import Config

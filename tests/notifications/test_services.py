@@ -6,8 +6,7 @@ import threading
 import apprise
 import pytest
 
-from notifications.sending import Services
-from notifications.targets import NotDelivered, Target
+from notifications.sending import NotDelivered, Services, Target
 from tests.notifications import receiver
 from tests.servers import free_port, wait_until
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from notifications.targets import AddressRefused, HostUnknown, checked, refusal
+from notifications.sending import AddressRefused, HostUnknown, checked, refusal
 from tests.refusals import taken
 
 NEVER = (

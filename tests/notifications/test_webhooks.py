@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from core import wire
-from notifications.sending import Webhooks
-from notifications.targets import NotDelivered, Target, TargetGone
+from notifications.sending import NotDelivered, Target, TargetGone, Webhooks
 from tests.notifications import SECRET, receiver
 from tests.servers import free_port
 

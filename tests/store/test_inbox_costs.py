@@ -9,7 +9,7 @@ from redis import Redis
 from core.bounds import Limits
 from store.approvals.audit import Actor
 from store.approvals.inbox import MOST_CHUNKS, Filter, TooManyToCount
-from store.bounds import PAGE_BYTES
+from store.log.frames import PAGE_BYTES
 from tests.conftest import action, as_events, store_of
 from tests.round_trips import asks_by_request_alone, counted
 from tests.servers import store_server

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from store.approvals.inbox import Filter
-from store.bounds import PAGE_BYTES
+from store.log.frames import PAGE_BYTES
 from tests.conftest import action, as_events, message, status
 
 ALWAYS = {"kind": "AlwaysConfirm"}

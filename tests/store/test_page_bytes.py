@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from store.bounds import PAGE_BYTES
 from store.errors import EventsTooLong
+from store.log.frames import PAGE_BYTES
 from tests.conftest import as_events, event, message
 
 #: an event of a megabyte, nearly the longest one

@@ -9,8 +9,7 @@ import pytest
 
 from core.approvals import Links
 from notifications.messages import QuietRules
-from notifications.sending import Sender, Services, Webhooks
-from notifications.targets import targets_of
+from notifications.sending import Sender, Services, Webhooks, targets_of
 from settings.config import Config
 from store.approvals.audit import Actor
 from store.errors import SecretsRefused

@@ -9,7 +9,7 @@ import pytest
 from core.approvals import Links, action_digest
 from core.wire import micros
 from notifications.messages import QuietRules
-from notifications.targets import targets_of
+from notifications.sending import targets_of
 from settings.config import Config
 from store.conversations.cold import StillCold
 from supervisor.notifications import OutboxMover

@@ -6,7 +6,7 @@ import pytest
 
 from core.wire import micros
 from store import listing as module
-from store.conversations.app_conversations import app_filter
+from store.conversations.conversations import app_filter
 from tests.conftest import as_events, event
 from tests.round_trips import counted
 

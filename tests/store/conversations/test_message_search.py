@@ -7,10 +7,10 @@ from uuid import uuid4
 import pytest
 
 from core.wire import event_time, micros
-from store.bounds import PAGE_BYTES
 from store.conversations import message_search
 from store.conversations.message_search import Query
 from store.errors import ConversationNotFound
+from store.log.frames import PAGE_BYTES
 from tests.conftest import as_events, event, message
 from tests.round_trips import counted
 

@@ -9,8 +9,7 @@ from app import create_app
 from core.bounds import Durability
 from settings.config import Config
 from store.keys import SandboxKeys
-from store.link.connection import connect
-from store.link.durability import NotKept, proving
+from store.link.connection import NotKept, connect, proving
 from store.scripts import Scripts, sources
 from tests.backends import EVERY_PROGRAM, PROGRAMS, Node, replicated, replicated_cluster, two_primaries
 from tests.conftest import action, message

@@ -10,9 +10,8 @@ import pytest
 import zstandard
 
 from core.wire import MOST_EVENT_BYTES, read_event
-from store.bounds import PAGE_BYTES
 from store.keys import ConversationKeys
-from store.log.frames import DICTIONARY, compressed, original, originals, show
+from store.log.frames import DICTIONARY, PAGE_BYTES, compressed, original, originals, show
 from tests.conftest import as_events, event, message
 from tests.servers import PROJECT
 

@@ -18,7 +18,7 @@ from tests.servers import PROJECT
 
 PUT_FOR_EVER = """
 import sys
-from store.objects.folder import Folder
+from store.objects import Folder
 folder, number = Folder(sys.argv[1]), 0
 while True:
     number += 1

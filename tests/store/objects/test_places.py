@@ -5,8 +5,9 @@ from uuid import uuid4
 
 import pytest
 
+from store import objects
 from store.conversations.cold import ObjectMissing, ObjectsAway
-from store.objects import folder, s3
+from store.objects import s3
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_no_name_leads_out_of_the_place(place):
 
 def test_an_object_that_is_too_long_is_refused_unread(place, name, monkeypatch):
     place.put(name, bytes(2000))
-    for module in (folder, s3):
+    for module in (objects, s3):
         monkeypatch.setattr(module, "MOST_BYTES", 1999)
 
     with pytest.raises(ObjectsAway, match="has more than 1999 bytes"):
