@@ -56,7 +56,7 @@ from store import Store
 from store.access import Quota, QuotaExceeded
 from store.access.access_keys import SESSION_SECONDS, TICKET_SECONDS
 from store.approvals.audit import Actor
-from store.conversations.app_conversations import app_filter
+from store.conversations.conversations import app_filter
 from store.errors import UNAVAILABLE, SandboxNotFound
 from store.sandboxes.sandboxes import SandboxId
 
