@@ -146,6 +146,7 @@ WITHHELD = {
     "Cross-Origin-Opener-Policy": "the browser",
     "Cross-Origin-Resource-Policy": "the browser",
     "Referrer-Policy": "the browser",
+    "Set-Cookie": "the browser",
     "Vary": "caches",
     "X-Accel-Buffering": "proxies",
     "X-Content-Type-Options": "the browser",
