@@ -22,6 +22,7 @@ from werkzeug.exceptions import UnprocessableEntity, UnsupportedMediaType
 from werkzeug.routing import BaseConverter
 
 from core.access import Scope
+from core.cuts import beginning
 from core.wire import as_unicode, lone_surrogate
 from schemas.approval_rules import RuleMembers
 from schemas.client_settings import PROFILE_NAME, SECRET_NAME
@@ -140,11 +141,12 @@ class StrictParser(FlaskParser):
 
 def refuse_unknown(known: Collection[str]) -> None:
     """Raises InvalidInput of the members of a query that are not known: misspelt, they would change nothing, unseen."""
-    unknown = sorted(name for name in request.args if name not in known)[:_MOST_NAMED]
+    unknown = sorted(name for name in request.args if name not in known)
     if unknown:
         allowed = f"the query may have {', '.join(sorted(known))}" if known else "this operation has no query"
-        fault = Fault(f"Unknown member of the query: {allowed}", "extra_forbidden")
-        raise InvalidInput("query", {name[:_LONGEST_NAME]: [fault] for name in unknown})
+        more = f"; and {len(unknown) - _MOST_NAMED} more are unknown" if len(unknown) > _MOST_NAMED else ""
+        fault = Fault(f"Unknown member of the query: {allowed}{more}", "extra_forbidden")
+        raise InvalidInput("query", {beginning(name, _LONGEST_NAME): [fault] for name in unknown[:_MOST_NAMED]})
 
 
 def _query_of(view: Any) -> frozenset[str]:

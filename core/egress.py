@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
+from core.cuts import beginning
+
 #: the port of a destination that names none
 HTTPS = 443
 
@@ -29,11 +31,11 @@ def destination_name(text: str) -> str:
     name = text.lower().removesuffix(".")
     labels = name.split(".")
     if not text.isascii() or len(name) > MOST_NAME or not all(map(_LABEL.fullmatch, labels)):
-        raise ValueError(f"{text[:80]!r} is not a host name")
+        raise ValueError(f"{beginning(text, 80)!r} is not a host name")
     if not _LAST.fullmatch(labels[-1]):
-        raise ValueError(f"{text[:80]!r} is an address: a destination has a name")
+        raise ValueError(f"{beginning(text, 80)!r} is an address: a destination has a name")
     if len(labels) < 2:
-        raise ValueError(f"{text[:80]!r} has one label: a destination's name has two or more")
+        raise ValueError(f"{beginning(text, 80)!r} has one label: a destination's name has two or more")
     return name
 
 
@@ -59,7 +61,7 @@ class AllowedHost:
         host, colon, port = text.partition(":")
         is_suffix = host.startswith("*.")
         if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
-            raise ValueError(f"{text[:80]!r} has no port from 1 to 65535 after its colon")
+            raise ValueError(f"{beginning(text, 80)!r} has no port from 1 to 65535 after its colon")
         return cls(destination_name(host.removeprefix("*.")), int(port) if colon else HTTPS, is_suffix)
 
     def allows(self, name: str, port: int) -> bool:

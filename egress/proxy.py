@@ -571,8 +571,14 @@ def _splice(client: socket.socket, server: socket.socket, count: _Count) -> None
 
 def _shown(text: str) -> str:
     """A text of a sandbox in a sentence."""
-    return re.sub(r"[^ -~]", "?", text)[:100]
+    return _in_ascii(text, 100)
 
 
 def _sentence(error: Exception) -> str:
-    return re.sub(r"[^ -~]", "?", str(error))[:500]
+    return _in_ascii(str(error), 500)
+
+
+def _in_ascii(text: str, most: int) -> str:
+    """A text of at most so many characters, as the line of a status may have it: a longer one ends in three dots."""
+    kept = text if len(text) <= most else f"{text[: most - 3]}..."
+    return re.sub(r"[^ -~]", "?", kept)

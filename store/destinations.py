@@ -372,7 +372,7 @@ class Destinations:
 
 def _check(name: str, port: int) -> None:
     if not is_destination_name(name):
-        raise ValueError(f"No lower-case DNS name: {name[:MOST_NAME]!r}")
+        raise ValueError(f"No lower-case DNS name: {beginning(name, MOST_NAME)!r}")
     if not 1 <= port <= 65535:
         raise ValueError(f"No port: {port}")
 

@@ -591,8 +591,8 @@ def test_the_largest_number_of_every_query_is_taken_and_one_more_is_refused_by_n
         needed = {"after_seq": 0} if one["name"] == "wait" else {}
         for value in (most, most + 1):
             response = client.open(url, method=method.upper(), query_string={one["name"]: value, **needed})
-            named = response.status_code == 422 and response.get_json()["detail"][0]["loc"] == ["query", one["name"]]
-            statuses.append(named)
+            faults = response.get_json()["detail"] if response.status_code == 422 else []
+            statuses.append(["query", one["name"]] in [fault["loc"] for fault in faults])
             response.close()  # of a stream nothing is read
         forwarded = "/bash/" in path or "/git/" in path or "/file/" in path  # the agent server refuses it
         assert statuses == [False, not forwarded], (path, one["name"])

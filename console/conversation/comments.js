@@ -36,7 +36,8 @@ export function messageOf(comments) {
   const sorted = comments.toSorted((one, other) => one.path.localeCompare(other.path) || one.fresh - other.fresh || one.old - other.old);
   const parts = sorted.map(({ path, sign, text, old, fresh, comment }) => {
     const place = sign === "-" ? `removed line ${old}` : `line ${fresh}`;
-    return `${JSON.stringify(path)}, ${place}:\n\n    ${sign} ${text.slice(0, QUOTED)}\n\n${comment.trim()}`;
+    const quoted = text.length > QUOTED ? `${text.slice(0, QUOTED)} …` : text;
+    return `${JSON.stringify(path)}, ${place}:\n\n    ${sign} ${quoted}\n\n${comment.trim()}`;
   });
   return `Comments on the changes:\n\n${parts.join("\n\n")}`;
 }

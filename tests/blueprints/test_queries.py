@@ -67,6 +67,8 @@ def test_a_refusal_is_short_whatever_was_sent(client):
 
     assert response.status_code == 422
     assert len(response.data) < 8192
+    assert "and 90 more are unknown" in response.text
+    assert all(refusal["loc"][1].endswith("…") for refusal in response.get_json()["detail"])
     assert client.get(f"{API}/search?%ff%00=1").status_code == 422
 
 

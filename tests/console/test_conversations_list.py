@@ -270,3 +270,17 @@ def test_a_small_window_has_twelve_conversations_in_sight(browser, server):
         """
     )
     assert in_sight >= 12
+
+
+def test_one_message_that_is_found_is_counted_as_one_message(browser, server):
+    word = uuid.uuid4().hex
+    identity = _create(server, "Counted")
+    _say(server, identity, f"the {word}")
+    browser.open(f"conversations?in=messages&text={word}")
+    browser.says("1 message")
+    assert "1 messages" not in browser.driver.find_element("tag name", "body").text
+
+    _say(server, identity, f"again {word}")
+    browser.open("conversations")
+    browser.open(f"conversations?in=messages&text={word}")
+    browser.says("2 messages")

@@ -1,8 +1,11 @@
 """How texts are cut: within their bound, and with a mark of what is missing."""
 
+import ast
+
 import pytest
 
 from core.cuts import beginning, beginning_in_bytes, head_and_tail, last_lines, last_lines_of_more
+from tests.servers import PROJECT
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 100])
@@ -46,3 +49,34 @@ def test_the_last_lines_of_a_log_stand_below_a_count_of_the_earlier_ones():
 def test_where_nobody_has_counted_earlier_lines_the_log_says_that_there_are_some():
     assert last_lines_of_more("8\n9\n10", 2) == "… earlier lines are not shown\n9\n10"
     assert last_lines_of_more("9\n10", 2) == "9\n10"
+
+
+#: rooms whose sentences people read
+ROOMS = (
+    *("agents", "blueprints", "boot", "client/src", "core", "egress", "notifications", "reference_agent"),
+    *("runtimes", "schemas", "settings", "store", "supervisor", "telemetry"),
+)
+
+
+def is_a_cut(node: ast.AST) -> bool:
+    """Whether an expression keeps the beginning of a text: `[:80]` or `[:MOST]`. Ids and digests are cut to less."""
+    if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and node.slice.lower is None):
+        return False
+    upper = node.slice.upper
+    if isinstance(upper, ast.Constant):
+        return isinstance(upper.value, int) and upper.value >= 40
+    return isinstance(upper, ast.Name) and upper.id.lstrip("_").startswith(("MOST", "LONGEST"))
+
+
+def test_no_sentence_has_a_text_that_was_cut_without_a_mark():
+    found = []
+    for room in ROOMS:
+        for path in (PROJECT / room).rglob("*.py"):
+            for sentence in ast.walk(ast.parse(path.read_text())):
+                if isinstance(sentence, ast.JoinedStr):
+                    parts = [one.value for one in sentence.values if isinstance(one, ast.FormattedValue)]
+                    ends = [one.value for one in sentence.values if isinstance(one, ast.Constant)]
+                    if any(map(is_a_cut, parts)) and not any(mark in end for end in ends for mark in ("…", "...")):
+                        found.append(f"{path.relative_to(PROJECT)}:{sentence.lineno}")
+
+    assert found == [], "say that it is cut: core/cuts.py"

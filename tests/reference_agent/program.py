@@ -22,8 +22,12 @@ CLOSING = ("ObservationEvent", "AgentErrorEvent", "UserRejectObservation")
 class ReferenceAgent:
     """A process in a working directory of its own; its conversations survive it."""
 
-    def __init__(self, home: Path, conversations: Path | None = None, **environment: str) -> None:
+    def __init__(
+        self, home: Path, conversations: Path | None = None, output: Path = Path(os.devnull), **environment: str
+    ) -> None:
+        """output: the file that has what it prints."""
         self.home = home
+        self.output = output
         self.conversations = conversations or home / "conversations"
         port = free_port()
         self._command = [sys.executable, "-m", "reference_agent", "--port", str(port)]
@@ -39,9 +43,10 @@ class ReferenceAgent:
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
-            self._command, cwd=self.home, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                self._command, cwd=self.home, env=self._environment, stdout=output, stderr=subprocess.PIPE
+            )
         wait_until(lambda: self.client.get("/alive").is_success, "the agent")
 
     def kill(self) -> None:

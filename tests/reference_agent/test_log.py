@@ -1,6 +1,7 @@
 """What a reference agent keeps of a conversation: torn ends, damage, a kill between any two lines; what it prints."""
 
 import json
+import re
 from uuid import UUID, uuid4
 
 import pytest
@@ -10,6 +11,7 @@ from reference_agent.api import Server
 from reference_agent.events import event
 from reference_agent.log import MOST_TOLD, DiskError, Journal, Log, Webhooks, moved, told
 from reference_agent.tools import seen
+from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
 
 START = {"id": str(uuid4()), "confirmation_policy": {"kind": "NeverConfirm"}, "initial_message": None}
@@ -365,3 +367,18 @@ def test_what_a_client_s_command_prints_is_kept_without_secrets(tmp_path, monkey
 
     told = {name: "".join(one[name] or "" for one in command.outputs) for name in ("stdout", "stderr")}
     assert told == {"stdout": "it is <secret-hidden>", "stderr": "<secret-hidden>\n"}
+
+
+@pytest.mark.process("starts an agent server")
+def test_an_agent_server_prints_the_work_of_its_agent_and_no_request(tmp_path):
+    with reference_agent(tmp_path, output=tmp_path / "output") as agent:
+        conversation = agent.begin()
+        agent.send(conversation, "run: echo hello")
+        agent.until(conversation, "finished")
+        assert agent.client.get("/nowhere").status_code == 404
+        agent.process.terminate()
+        errors = agent.process.stderr.read()
+
+    printed = (tmp_path / "output").read_text() + errors.decode()
+    assert "echo hello" in printed
+    assert not re.search(r"(GET|POST) /|HTTP/1", printed)

@@ -111,6 +111,8 @@ def test_nothing_of_the_host_is_reached(kind, runtime, data, server):
             ("the keyring", "call", 250, 0, -3, 0, 0, 0),
             ("a new user namespace", "call", 272, 0x1000_0000),
             ("io_uring", "call", 425, 1, 0),
+            ("fanotify, as a user without rights may have it", "call", 300, 0x200, 0),
+            ("a mark of fanotify", "call", 301, -1, 0x101, 0x2, -100, 0),
             ("BPF", "call", 321, 0, 0, 0),
         ]
         _, outcomes = tried(runtime, a_launch(webhooks=server.hooks), tries)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from agent_server_client.visible import beginning
+
 
 class BadProfile(Exception):
     """The file of profiles cannot be used; the message says what to do."""
@@ -79,7 +81,7 @@ def are_private(environment: Mapping[str, str] = os.environ) -> bool:
 def _checked(url: str, name: str) -> str:
     """The URL of a server, or "" for the default. Raises BadProfile."""
     if url and not url.startswith(("http://", "https://")):
-        raise BadProfile(f"{name} should begin with http:// or https://, not {url[:80]!r}")
+        raise BadProfile(f"{name} should begin with http:// or https://, not {beginning(url, 80)!r}")
     return url
 
 
