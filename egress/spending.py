@@ -171,6 +171,14 @@ _OF = {
     "MODEL_BUDGET_DAY": "All conversations together have today (UTC)",
 }
 
+_THEN = {
+    "MODEL_BUDGET_CONVERSATION": "an operator of the server can raise it",
+    **dict.fromkeys(
+        ("MODEL_BUDGET_KEY", "MODEL_BUDGET_DAY"),
+        "it is whole again tomorrow, and an operator of the server can raise it",
+    ),
+}
+
 
 def check(budgets: Budgets, account: Account, prices: Prices) -> None:
     """Raises OverBudget where one of the budgets is used up, or cannot be counted."""
@@ -182,9 +190,11 @@ def check(budgets: Budgets, account: Account, prices: Prices) -> None:
 def _over(setting: str, budget: Budget, spent: SoFar, prices: Prices) -> str:
     """Why a budget admits no call; empty: it does."""
     if budget.nanos is not None and spent.nanos >= budget.nanos:
-        return f"used up the budget of models: ${spent.nanos / 1e9:.4f} of ${budget.nanos / 1e9:g} ({setting})"
+        used = f"${spent.nanos / 1e9:.4f} of ${budget.nanos / 1e9:g}"
+        return f"used up the budget of models: {used} ({setting}): {_THEN[setting]}"
     if budget.tokens is not None and spent.tokens >= budget.tokens:
-        return f"used up the budget of models: {spent.tokens} of {budget.tokens} tokens ({setting})"
+        used = f"{spent.tokens} of {budget.tokens} tokens"
+        return f"used up the budget of models: {used} ({setting}): {_THEN[setting]}"
     if budget.nanos is not None and budget.tokens is None and spent.unpriced and not prices.known(spent.model):
         form = f"name its price in MODEL_PRICES, or a number of tokens in {setting}"
         return f"used the model {spent.model or 'without a name'}, whose price is not known: {form}"
