@@ -88,7 +88,7 @@ class Secrets(fields.Dict):
     """Secrets by name: text, or an object with a `value` or a `kind`. Source: the agent-server wire."""
 
     def __init__(self, **kwargs: Any) -> None:
-        text = {"pattern": "^[^\\x00]*$", "maxLength": MOST_SECRET_BYTES}
+        text = {"pattern": "^[^\\x00]*$"}
         value = {"anyOf": [{"type": "string", **text}, {"type": "object", "properties": {"value": text}}]}
         given = kwargs.pop("metadata", {})
         names = {"pattern": "^[^=\\x00]+$", "maxLength": MOST_SECRET_NAME}

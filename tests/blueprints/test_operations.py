@@ -49,6 +49,17 @@ def test_server_info_has_the_members_that_clients_check(client):
     assert info["store"]["durable"] is True
 
 
+def test_a_capability_that_clients_choose_by_is_served(client):
+    capabilities = client.get("/server_info").get_json()["capabilities"]
+    wanted = {"conversation_id": str(uuid4())}
+
+    assert {"idempotent_conversation_create_v1", "tool_catalog_v1"} <= set(capabilities)
+    created, repeated = (client.post("/api/conversations", json=wanted) for _ in range(2))
+    assert (created.status_code, repeated.status_code) == (201, 200)
+    assert created.get_json()["id"] == repeated.get_json()["id"] == wanted["conversation_id"]
+    assert client.get("/api/tools/catalog").get_json()["tools"]
+
+
 def test_server_info_says_what_the_store_is_and_may_hold(client):
     found = client.get("/server_info").get_json()["store"]
 
