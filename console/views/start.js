@@ -73,9 +73,9 @@ function Fault({ name, faults }) {
 
 const wrong = (name, faults) => (faults[name] ? { "aria-invalid": "true", "aria-describedby": `fault-${name}` } : {});
 
-/** A part of the form that is closed until it is opened, or has something in it. */
-function More({ title, number = 0, isWrong, children }) {
-  const isOpen = useRef(number > 0);
+/** A part of the form that is closed until it is opened, or has something in it. number: of what it has, where it counts. */
+function More({ title, number = 0, isFilled = number > 0, isWrong, children }) {
+  const isOpen = useRef(isFilled);
   isOpen.current ||= isWrong;
   return html`<details class="quiet" open=${isOpen.current}>
     <summary>${title}${number > 0 && ` (${number})`}</summary>
@@ -86,7 +86,7 @@ function More({ title, number = 0, isWrong, children }) {
 function Repository({ value, spec, set, faults }) {
   const named = value.repository.trim(), isAsked = named && value.message.includes(named);
   const ask = () => draft.set({ ...draft.get(), message: [cloning(value, isRuled(spec)), value.message.trim()].filter(Boolean).join("\n\n") });
-  return html`<${More} title="Repository" number=${named ? 1 : 0} isWrong=${Boolean(faults.repository)}>
+  return html`<${More} title="Repository" isFilled=${Boolean(named)} isWrong=${Boolean(faults.repository)}>
     <div class="pair">
       <label>Repository
         <input name="repository" maxlength="1024" placeholder="owner/name or a URL" autocomplete="off" spellcheck=${false} value=${value.repository} onInput=${set("repository")} ...${wrong("repository", faults)} />
@@ -128,9 +128,9 @@ function Secrets({ faults }) {
   const drop = (place) => secrets.set(rows.filter((_, at) => at !== place));
   return html`<${More} title="Secrets" number=${rows.filter(({ name, value }) => name || value).length} isWrong=${Boolean(faults.secrets)}>
     ${shown.map(({ name, value }, place) => html`<div key=${place} class="secret">
-      <input name="secret-name" aria-label=${`Name of secret ${place + 1}`} placeholder="NAME, such as GITHUB_TOKEN" autocomplete="off" spellcheck=${false} value=${name} onInput=${(event) => put(place, { name: event.target.value })} ...${wrong("secrets", faults)} />
+      <input name="secret-name" aria-label=${`Name of secret ${place + 1}`} placeholder="GITHUB_TOKEN" autocomplete="off" spellcheck=${false} value=${name} onInput=${(event) => put(place, { name: event.target.value })} ...${wrong("secrets", faults)} />
       <input name="secret-value" type="password" aria-label=${`Value of secret ${place + 1}`} placeholder="Value" autocomplete="new-password" value=${value} onInput=${(event) => put(place, { value: event.target.value })} />
-      <button type="button" class="quiet" aria-label=${`Remove secret ${place + 1}`} disabled=${!rows.length} onClick=${() => drop(place)}>Remove</button>
+      ${rows.length > 0 && html`<button type="button" class="quiet" aria-label=${`Remove secret ${place + 1}`} onClick=${() => drop(place)}>Remove</button>`}
     </div>`)}
     <${Fault} name="secrets" faults=${faults} />
     <p class="hint">Each is an environment variable of the agent’s commands. No page shows its value again, and a reload of this one forgets it.${" "}
@@ -199,7 +199,7 @@ function Form({ specs, isBusy, refused, onStart }) {
         ${may("approve") && html`<${Files} faults=${faults} />`}
         <${Secrets} faults=${faults} />
         <${More} title="Tags" number=${value.tags.split(",").filter((tag) => tag.trim()).length} isWrong=${Boolean(faults.tags)}>
-          <label>Tags (optional)
+          <label>Names and values, with commas between
             <input name="tags" placeholder="team=core, issue=12" autocomplete="off" value=${value.tags} onInput=${set("tags")} ...${wrong("tags", faults)} />
           </label>
           <${Fault} name="tags" faults=${faults} />
@@ -253,9 +253,9 @@ function Progress({ present, isMarked, onAgain, onFinish }) {
   const isFailed = Boolean(error) || task?.status === "ERROR";
   const status = task?.status ?? "WORKING";
   return html`<section class="card progress" aria-label="The start">
-    <h2 data-testid="start-state" data-state=${isFailed ? "ERROR" : status} role="status">
+    <div role="status"><h2 data-testid="start-state" data-state=${isFailed ? "ERROR" : status}>
       ${words(present)}${task && !isFailed ? html` <span class="muted">asked <${Time} at=${task.created_at} /></span>` : null}
-    </h2>
+    </h2></div>
     ${!isFailed && html`<${Steps} status=${status} />`}
     ${!isFailed && task && status !== "READY" && html`<${End} key=${task.id} />`}
     ${task?.status === "ERROR" && html`<${Detail} text=${task.detail ?? "The server gives no reason."} />
