@@ -478,6 +478,7 @@ OF_ONE_DOOR = {
         10**10 - 1, "after_seq", f"{API}/{{conversation_id}}/events/search", f"{API}/{{conversation_id}}/events/stream"
     )
     | asked(10**16 - 1, "last_event_id", "/api/v1/conversations/stream", "/api/v1/sandboxes/stream"),
+    "a port of a sandbox, which the address of a preview names": of(65535, ".port", "PreviewRequest"),
     "how long a response waits": asked(30, "wait", f"{API}/{{conversation_id}}/events/search"),
     "lines of a log, of which a supervisor keeps fewer": asked(10_000, "tail", "/api/v1/sandboxes/{sandbox_id}/logs"),
     "a path goes on to an agent server, whose system has the bound of Linux": asked(

@@ -58,6 +58,7 @@ BODIES = {
         "digest": "0" * 64,
     },
     "make_destination_rule": {"name": "example.org", "decision": "approve"},
+    "open_preview": {"port": 8000},
     "make_approval_rule": {"decision": "reject", "tool_name": "x"},
     "make_ticket": {"conversation_id": str(uuid4())},
     "create_chat_completion": {"model": "openhands_reference-agent", "messages": [{"role": "user", "content": "x"}]},
