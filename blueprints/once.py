@@ -14,6 +14,7 @@ from werkzeug.exceptions import BadRequest
 from blueprints import current_store
 from blueprints.api import Replay, declared
 from blueprints.exports import EXPORT_TYPES
+from blueprints.openai import CONVERSATION
 from blueprints.sandboxes import ARCHIVE_TYPES
 from core.access import ANYONE, Principal
 from core.pauses import take_turns
@@ -73,7 +74,8 @@ def _client() -> str:
 
 def _fingerprint() -> str:
     """A digest of all that makes the request: another one under the same key is refused."""
-    parts = (request.path.encode(), request.query_string, request.mimetype.encode(), b"")
+    named = request.headers.get(CONVERSATION, "").encode()  # it chooses whose conversation a call goes on with
+    parts = (request.path.encode(), request.query_string, request.mimetype.encode(), *([named] if named else []), b"")
     digest, body = sha256(b"\0".join(parts)), request.get_data(cache=True)
     for at in range(0, len(body), _PIECE):
         take_turns()

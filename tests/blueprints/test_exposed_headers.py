@@ -1,6 +1,7 @@
 """Which headers of a response a page of an allowed origin may read, and what else it may ask for."""
 
 import ast
+import json
 import re
 
 import pytest
@@ -69,6 +70,24 @@ def named_headers() -> set[str]:
     }
     forwarded = {name.title().replace("Etag", "ETag") for name in forwarding._RESPONSE_HEADERS}
     return words | forwarded | OF_LIBRARIES | {"Connection"}
+
+
+def documented_headers(value) -> set[str]:
+    """All headers of responses that a part of the OpenAPI document names."""
+    if isinstance(value, list):
+        return set().union(*map(documented_headers, value))
+    if not isinstance(value, dict):
+        return set()
+    headers = value.get("headers")
+    named = set(headers) if isinstance(headers, dict) else set()
+    return named.union(*map(documented_headers, value.values()))
+
+
+def test_every_header_that_the_document_promises_a_client_is_exposed_to_a_page():
+    promised = documented_headers(json.loads((PROJECT / "docs/openapi.json").read_text())["paths"])
+
+    assert len(promised) > 3
+    assert promised - EXPOSED.keys() - SAFELISTED == set()
 
 
 def exposed(response) -> set[str]:

@@ -115,6 +115,7 @@ def test_another_request_under_the_same_key_is_422(client, url, once):
         client.post(f"{url}/events", json={**TEXT, "run": True}, **once),
         client.post(f"{url}/events?x=1", json=TEXT, **once),
         client.post(f"{url}/pause", **once),
+        client.post(f"{url}/events", json=TEXT, headers={**once["headers"], "X-OpenHands-ServerConversation-ID": "x"}),
     ]
 
     for other in others:
