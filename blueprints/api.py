@@ -371,7 +371,7 @@ class Api(SmorestApi):
         super().__init__(app, spec_kwargs={"extra_plugins": [CommonParts()]})
         self.register_converter(ConversationIdConverter, lambda _: {"type": "string", "format": "uuid"})
         self.register_converter(EventIdConverter, lambda _: {"type": "string"})
-        self.ma_plugin.converter.add_attribute_function(_names_of_members)
+        self.ma_plugin.converter.add_attribute_function(_of_members)
         self.spec.components.schema("RuleMembers", schema=RuleMembers)
         for name, scheme in _SCHEMES.items():
             self.spec.components.security_scheme(name, scheme)
@@ -451,9 +451,9 @@ _IN_PATHS = (
 _UNLIMITED = "Server Details"
 
 
-def _names_of_members(_: Any, field: Any, **__: Any) -> dict[str, Any]:
-    """What the names of an object's members match, which apispec does not know."""
-    return {name: field.metadata[name] for name in ("propertyNames",) if name in field.metadata}
+def _of_members(_: Any, field: Any, **__: Any) -> dict[str, Any]:
+    """What the names of an object's members match, and what an array has one of, which apispec does not know."""
+    return {name: field.metadata[name] for name in ("propertyNames", "contains") if name in field.metadata}
 
 
 class CommonParts(BasePlugin):

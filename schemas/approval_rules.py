@@ -86,6 +86,7 @@ class RuleMembers(BaseSchema):
         validate=validate.Length(max=MOST_ARGUMENTS),
         metadata={
             "maxProperties": MOST_ARGUMENTS,
+            "propertyNames": {"maxLength": MOST_NAME},
             "description": "Absent: any arguments. Otherwise arguments that are not named must be null, false, 0 or "
             "empty.",
         },

@@ -75,7 +75,9 @@ class AgentSettings(_Open):
 
     agent_kind = Choice("openhands", "acp")
     llm = fields.Nested(Llm, allow_none=True)
-    mcp_config = fields.Dict(keys=Text(least=1, most=128), allow_none=True)
+    mcp_config = fields.Dict(
+        keys=Text(least=1, most=128), allow_none=True, metadata={"propertyNames": {"minLength": 1, "maxLength": 128}}
+    )
 
 
 class ConversationSettings(_Open):

@@ -38,23 +38,31 @@ class ModelList(BaseSchema):
     data = fields.List(fields.Nested(Model), required=True)
 
 
-_URL = {"type": "string", "minLength": 1}
-_PART = {
-    "oneOf": [
-        {
-            "type": "object",
-            "required": ["type"],
-            "properties": {"type": {"type": "string", "enum": [*_TEXTS]}, "text": {"type": "string"}},
-        },
-        {
-            "type": "object",
-            "required": ["type", "image_url"],
-            "properties": {
-                "type": {"type": "string", "enum": [*_IMAGES]},
-                "image_url": {"anyOf": [_URL, {"type": "object", "required": ["url"], "properties": {"url": _URL}}]},
-            },
-        },
-    ]
+_SOME = {"type": "string", "minLength": 1}
+_TEXT = {
+    "type": "object",
+    "required": ["type"],
+    "properties": {"type": {"type": "string", "enum": [*_TEXTS]}, "text": {"type": "string"}},
+}
+_IMAGE = {
+    "type": "object",
+    "required": ["type", "image_url"],
+    "properties": {
+        "type": {"type": "string", "enum": [*_IMAGES]},
+        "image_url": {"anyOf": [_SOME, {"type": "object", "required": ["url"], "properties": {"url": _SOME}}]},
+    },
+}
+_PART = {"oneOf": [_TEXT, _IMAGE]}
+
+#: a message of a user that says something, of which a call has one
+_SAYING = {"allOf": [_TEXT, {"required": ["text"], "properties": {"text": _SOME}}]}
+_OF_USER = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {
+        "role": {"const": "user"},
+        "content": {"anyOf": [_SOME, {"type": "array", "contains": {"anyOf": [_SAYING, _IMAGE]}}]},
+    },
 }
 
 
@@ -125,7 +133,10 @@ class ChatCompletionRequest(BaseSchema):
 
     model = Text(required=True, least=1)
     messages = fields.List(
-        fields.Nested(ChatMessage), required=True, validate=validate.Length(min=1, max=MOST_MESSAGES)
+        fields.Nested(ChatMessage),
+        required=True,
+        validate=validate.Length(min=1, max=MOST_MESSAGES),
+        metadata={"contains": _OF_USER},
     )
     stream = StrictBoolean(allow_none=True, load_default=False)
     stream_options = fields.Nested(StreamOptions, allow_none=True)
@@ -157,7 +168,7 @@ class Input(fields.Raw):
     """A text, or messages; loaded as messages."""
 
     def __init__(self) -> None:
-        messages = {"type": "array", "items": _MESSAGE, "minItems": 1, "maxItems": MOST_MESSAGES}
+        messages = {"type": "array", "items": _MESSAGE, "minItems": 1, "maxItems": MOST_MESSAGES, "contains": _OF_USER}
         super().__init__(required=True, metadata={"anyOf": [{"type": "string", "minLength": 1}, messages]})
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
