@@ -98,7 +98,7 @@ class UsageReader:
         begun = len(self._rest)
         self._rest += piece
         if self._is_stream is None and (begin := self._rest.lstrip(b" \t\r\n\xef\xbb\xbf")[:1]):
-            self._is_stream = begin not in (b"{", b"[")
+            self._is_stream = bytes(begin) not in (b"{", b"[")
         if self._is_stream:
             self._read_lines(begun)
         if len(self._rest) > MOST_READ:
@@ -223,12 +223,13 @@ class Accounts:
             raise
         return account.owner
 
-    def book(self, sandbox_id: str, owner: str, model: str, used: Used, **calls: int) -> None:
+    def book(self, sandbox_id: str, owner: str, model: str, used: Used, *, calls: int, estimated: int) -> None:
         """Count what a call has used; later where the store does not answer now."""
         label, price = self._prices.known(model), self._prices.of(model)
         nanos = None if price is None else price.nanos(used)
         with self._lock:
-            self._unbooked.append(((sandbox_id, owner, label or OTHER, used, nanos), {"model": model, **calls}))
+            told = {"model": model, "calls": calls, "estimated": estimated}
+            self._unbooked.append(((sandbox_id, owner, label or OTHER, used, nanos), told))
         try:
             self._book_rest()
         except _NOT_BOOKED as error:
@@ -298,9 +299,9 @@ class Call:
             return
         more = told.beyond(self._booked or Used())
         if self._booked is None or more.tokens:
-            calls = {"calls": int(self._booked is None), "estimated": int(is_estimated)}
-            self._booked = told
-            self._accounts.book(*self._whose, self._reader.model or self._model, more, **calls)
+            calls, self._booked = int(self._booked is None), told
+            model = self._reader.model or self._model
+            self._accounts.book(*self._whose, model, more, calls=calls, estimated=int(is_estimated))
 
     def _estimated(self, sent: int, told: Used | None) -> Used:
         reader = self._reader
