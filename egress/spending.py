@@ -223,12 +223,13 @@ class Accounts:
             raise
         return account.owner
 
-    def book(self, sandbox_id: str, owner: str, model: str, used: Used, **calls: int) -> None:
+    def book(self, sandbox_id: str, owner: str, model: str, used: Used, *, calls: int, estimated: int) -> None:
         """Count what a call has used; later where the store does not answer now."""
         label, price = self._prices.known(model), self._prices.of(model)
         nanos = None if price is None else price.nanos(used)
         with self._lock:
-            self._unbooked.append(((sandbox_id, owner, label or OTHER, used, nanos), {"model": model, **calls}))
+            told = {"model": model, "calls": calls, "estimated": estimated}
+            self._unbooked.append(((sandbox_id, owner, label or OTHER, used, nanos), told))
         try:
             self._book_rest()
         except _NOT_BOOKED as error:

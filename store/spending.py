@@ -89,19 +89,29 @@ class ModelSpending:
         return Account(owner, *(SoFar(int(a or 0), int(b or 0), int(c or 0), model) for a, b, c, model in three))
 
     def book(
-        self, sandbox_id: str, owner: str, label: str, used: Used, nanos: int | None, *, model: str, **calls: int
+        self,
+        sandbox_id: str,
+        owner: str,
+        label: str,
+        used: Used,
+        nanos: int | None,
+        *,
+        model: str,
+        calls: int,
+        estimated: int,
     ) -> None:
         """Count what a call has used. One round trip. Raises UNAVAILABLE.
 
         label: the model, of a bounded set. nanos: None where its price is not known. model: as its response names it.
-        calls: `calls` and `estimated`, as `Spending` has them.
+        calls, estimated: as `Spending` has them.
         """
         numbers = {"input": used.input, "output": used.output, "cached": used.cached, "written": used.written}
         numbers |= {
             "tokens": used.tokens,
             "nanos": nanos or 0,
             "unpriced": used.tokens if nanos is None else 0,
-            **calls,
+            "calls": calls,
+            "estimated": estimated,
         }
         unpriced = model[:MOST_MODEL] if numbers["unpriced"] else ""
         args = [sandbox_id, owner, label, SPENT_DAYS * _DAY_SECONDS, unpriced]
