@@ -43,7 +43,7 @@ def filled(schema: dict[str, Any], text: str) -> Any:
     """A value of a schema, with a text in every place that takes any."""
     schema = resolved(schema)
     for choices in ("oneOf", "anyOf", "allOf"):
-        if choices in schema:
+        if choices in schema and "properties" not in schema:  # beside those it says which must be there
             return filled(schema[choices][0], text)
     if "const" in schema or "enum" in schema:
         return schema.get("const") or schema["enum"][0]

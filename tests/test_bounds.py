@@ -479,6 +479,10 @@ OF_ONE_DOOR = {
     )
     | asked(10**16 - 1, "last_event_id", "/api/v1/conversations/stream", "/api/v1/sandboxes/stream"),
     "a port of a sandbox, which the address of a preview names": of(65535, ".port", "PreviewRequest"),
+    "a name that is compared, or that an agent's settings keep": of(
+        128, ".arguments names", "ApprovalRuleRequest", "RuleMembers"
+    )
+    | of(128, ".mcp_config names", "AgentSettings"),
     "how long a response waits": asked(30, "wait", f"{API}/{{conversation_id}}/events/search"),
     "lines of a log, of which a supervisor keeps fewer": asked(10_000, "tail", "/api/v1/sandboxes/{sandbox_id}/logs"),
     "a path goes on to an agent server, whose system has the bound of Linux": asked(

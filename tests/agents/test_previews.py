@@ -42,7 +42,7 @@ def test_what_names_no_port_of_a_sandbox_is_no_label(label):
 
 def test_a_sandbox_with_a_long_id_has_no_preview():
     with pytest.raises(NoPreview, match="too long"):
-        _ = Preview(SandboxId("x" * 36), 8000).label
+        _ = Preview(SandboxId("x" * 37), 8000).label
 
 
 def test_no_key_no_cookie_of_ours_and_no_hop_by_hop_header_goes_in():

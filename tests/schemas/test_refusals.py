@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from core.wire import MOST_CALL_BYTES
 from schemas.app_conversations import (
     AppConversationFilter,
     AppConversationSearch,
@@ -146,7 +147,7 @@ _FILTERS = (
     {"conversation_id": "x"},
     *({"security_risk": wrong} for wrong in ("low", "SOME")),
     *({"tag": wrong} for wrong in ("", "=x")),
-    {"tool_name": "x" * 257},
+    {"tool_name": "x" * (MOST_CALL_BYTES + 1)},
 )
 
 
