@@ -21,14 +21,15 @@ from core.wire import (
     acts_unasked,
     are_capabilities,
 )
-from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
-from schemas.cursors import ListingOrder, OrderedSearch
+from schemas.approvals import ConfirmationPolicy, ConfirmationSeconds, TagFilter
 from schemas.events import MOST_IDS, SendMessageRequest
 from schemas.fields import (
     BaseSchema,
     Choice,
     Id,
     Instant,
+    ListingOrder,
+    OrderedSearch,
     StrictBoolean,
     StrictInteger,
     Text,
@@ -38,7 +39,6 @@ from schemas.fields import (
     checked_text,
     refusal,
 )
-from schemas.inbox import TagFilter
 from schemas.sandboxes import SandboxName
 
 #: characters of a secret's name, and bytes of one secret

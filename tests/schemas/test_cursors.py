@@ -7,7 +7,7 @@ from marshmallow import ValidationError
 
 from schemas.app_conversations import AppConversationSearch, StartTaskSearch
 from schemas.conversations import ConversationListSearch, ConversationSearch
-from schemas.cursors import page_id
+from schemas.fields import page_id
 from schemas.sandboxes import SandboxSearch
 
 ID = "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0001"
