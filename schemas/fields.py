@@ -305,7 +305,7 @@ def _order(name: str) -> tuple[str, bool]:
 
 
 class OrderedSearch(BaseSchema):
-    """The page of a listing; a subclass has the `order`. Loaded as `by`, `descending`, `limit` and `start` (PageStart)."""
+    """The page of a listing; a subclass has the `order`. Loaded as `by`, `descending`, `limit`, `start`."""
 
     start = fields.String(
         data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
