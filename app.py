@@ -17,7 +17,7 @@ from blueprints.agent_verbs import agent_verbs
 from blueprints.api import Api, InvalidInput, UnicodeRequest
 from blueprints.app_conversations import app_conversations, app_folders
 from blueprints.approval_links import approval_links
-from blueprints.approval_rules import approval_rules
+from blueprints.approvals import approval_rules, decisions, inbox_stream, pending_actions
 from blueprints.audit import audit
 from blueprints.bash_socket import OpenSockets, bash_socket
 from blueprints.catalogs import catalogs
@@ -30,7 +30,6 @@ from blueprints.events import app_events, events, stream
 from blueprints.exports import downloads, exports, trajectories
 from blueprints.forwarding import forwarding
 from blueprints.guard import register_guard
-from blueprints.inbox import decisions, inbox_stream, pending_actions
 from blueprints.keys import keys
 from blueprints.messages import messages, pending_messages
 from blueprints.metrics import MeteredApp, metrics

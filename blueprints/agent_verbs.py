@@ -16,7 +16,6 @@ from blueprints.client_settings import own_settings
 from blueprints.following import client_required
 from blueprints.webhooks import keep_report
 from core.wire import ConversationId
-from schemas.confirmations import Success
 from schemas.conversations import (
     AgentAnswer,
     AskAgent,
@@ -32,6 +31,7 @@ from schemas.conversations import (
     SwitchProfile,
     with_skills,
 )
+from schemas.fields import Success
 from store.sandboxes.sandboxes import SandboxId
 
 agent_verbs = Blueprint("Agent", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")

@@ -24,7 +24,7 @@ from werkzeug.routing import BaseConverter
 from core.access import Scope
 from core.cuts import beginning
 from core.wire import as_unicode, lone_surrogate
-from schemas.approval_rules import RuleMembers
+from schemas.approvals import RuleMembers
 from schemas.client_settings import PROFILE_NAME, SECRET_NAME
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, Fault, canonical_id, read_said, read_told

@@ -56,10 +56,8 @@ from schemas.app_conversations import (
     UpdateAppConversationRequest,
     echo,
 )
-from schemas.confirmations import Success
 from schemas.conversations import read_conversation_ids
-from schemas.cursors import page_id
-from schemas.fields import Fault, canonical_id
+from schemas.fields import Fault, Success, canonical_id, page_id
 from store import Store
 from store.conversations.conversations import app_filter
 from store.errors import ConversationNotFound

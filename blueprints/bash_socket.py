@@ -25,13 +25,12 @@ from blueprints.api import needs, refuse_unknown
 from blueprints.sockets import (
     CLOSE_CODES,
     REFUSED,
-    TRY_AGAIN,
     UNAUTHORIZED,
     SocketClosed,
     TakenOver,
     WebSocket,
     first_frame,
-    refuse,
+    served,
     text_frame,
 )
 from core.access import NOBODY, REVOKED
@@ -41,7 +40,7 @@ from schemas.conversations import BashCommand
 from schemas.errors import validation_errors
 from schemas.fields import read_said
 from store import Store
-from store.errors import UNAVAILABLE, Stopping, StoreError
+from store.errors import UNAVAILABLE, Stopping
 from store.sandboxes.sandboxes import SandboxId
 
 bash_socket = Blueprint("bash_socket", __name__, url_prefix="/sockets")
@@ -68,15 +67,10 @@ _REFUSALS: tuple[type[Exception], ...] = (Refused, NotReachable, AgentUnreachabl
 def follow_commands() -> Response:
     """Serve the socket until either side ends it."""
     refuse_unknown(_QUERY)
-    settings, guard = current_app.config, current_app.extensions["guard"]
-    socket = WebSocket(
-        message_bytes=settings["SOCKET_MESSAGE_BYTES"],
-        ping_seconds=settings["PING_SECONDS"],
-        idle_seconds=settings["IDLE_SECONDS"],
-    )
+    guard = current_app.extensions["guard"]
     store: Store = current_store._get_current_object()  # type: ignore[attr-defined]
     resends = request.args.get("resend_mode") == "all"
-    try:
+    with served() as socket:
         if g.principal is NOBODY:
             g.principal = first_frame(socket, guard)
         else:
@@ -87,14 +81,6 @@ def follow_commands() -> Response:
         ends = guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED))
         with current_app.extensions["bash_sockets"].holding(socket), ends:
             Terminal(store, current_app.extensions["forwarding"], g.principal.owner, socket).serve(resends=resends)
-    except SocketClosed:
-        pass
-    except StoreError as refusal:
-        refuse(socket, CLOSE_CODES.get(type(refusal), REFUSED), str(refusal))
-    except UNAVAILABLE:
-        if not socket.is_accepted:
-            raise
-        socket.close(TRY_AGAIN, "The store does not answer: connect again")
     return TakenOver()
 
 

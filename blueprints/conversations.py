@@ -28,7 +28,7 @@ from blueprints.client_settings import own_settings
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
 from core.wire import EXECUTION_STATUSES, ConversationId, parse_json
 from schemas.app_conversations import echo
-from schemas.confirmations import SetConfirmationPolicy, Success
+from schemas.approvals import SetConfirmationPolicy
 from schemas.conversations import (
     ChangeNumber,
     ConversationFilter,
@@ -50,7 +50,7 @@ from schemas.conversations import (
     read_statuses,
     with_skills,
 )
-from schemas.cursors import page_id
+from schemas.fields import Success, page_id
 from schemas.sandboxes import SandboxInfo
 from store.conversations.lists import ListStream, Show
 from store.errors import Stopping

@@ -7,7 +7,6 @@ from typing import Any
 
 from blueprints import current_actor, current_store
 from blueprints.api import Blueprint, needs
-from schemas.confirmations import Success
 from schemas.destinations import (
     AskedDestinationPage,
     DestinationDecided,
@@ -18,6 +17,7 @@ from schemas.destinations import (
     ReachedDestinationInfo,
     page_id,
 )
+from schemas.fields import Success
 from store.destinations import DestinationChanged, DestinationNotFound, DestinationRule, ReachedDestination
 from store.sandboxes.sandboxes import SandboxId
 

@@ -26,7 +26,7 @@ from blueprints.api import (
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
 from core.wire import ConversationId
 from schemas.app_conversations import AppEventFilter, AppEventSearch
-from schemas.confirmations import ConfirmationResponse, ConfirmationResult, PendingAction, Success
+from schemas.approvals import ConfirmationResponse, ConfirmationResult, PendingAction
 from schemas.events import (
     Event,
     EventFilter,
@@ -39,7 +39,7 @@ from schemas.events import (
     read_ids,
     read_some_ids,
 )
-from schemas.fields import Fault, Place
+from schemas.fields import Fault, Place, Success
 from store.conversations.events import Histogram as EventHistogram
 from store.errors import EventsTooLong, Stopping
 from store.log.feed import Entry

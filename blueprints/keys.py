@@ -7,7 +7,7 @@ from werkzeug.exceptions import Forbidden
 
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
-from schemas.confirmations import Success
+from schemas.fields import Success
 from schemas.keys import KeyInfo, KeyRequest, NewKey, Ticket, TicketRequest
 from store.access.access_keys import TICKET_SECONDS, AccessKey
 

@@ -15,8 +15,7 @@ from blueprints.webhooks import keep_report
 from boot.http import body_of
 from core.wire import ConversationId
 from schemas.app_conversations import AppConversation
-from schemas.confirmations import Success
-from schemas.fields import Fault
+from schemas.fields import Fault, Success
 from schemas.sandboxes import (
     DeleteSandbox,
     LogTail,

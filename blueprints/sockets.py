@@ -32,6 +32,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -304,18 +305,29 @@ _EVENT_TIMEOUT = 60.0
 @needs("read", ticket=True)
 def follow_events(conversation_id: ConversationId) -> Response:
     """Serve the socket until either side ends it."""
-    cursor = _cursor()
-    settings, guard = current_app.config, current_app.extensions["guard"]
+    cursor, guard = _cursor(), current_app.extensions["guard"]
+    with served() as socket:
+        if g.principal is NOBODY:
+            g.principal = first_frame(socket, guard)
+        with guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED)):
+            Session(current_commands.of(current_actor()), g.principal, conversation_id, socket, **cursor).serve()
+    return TakenOver()
+
+
+@contextlib.contextmanager
+def served() -> Iterator[WebSocket]:
+    """The socket of this request, within the bounds of the settings; a refusal in the block becomes its close code.
+
+    Raises one of UNAVAILABLE before the handshake: then the response is a plain 503.
+    """
+    settings = current_app.config
     socket = WebSocket(
         message_bytes=settings["SOCKET_MESSAGE_BYTES"],
         ping_seconds=settings["PING_SECONDS"],
         idle_seconds=settings["IDLE_SECONDS"],
     )
     try:
-        if g.principal is NOBODY:
-            g.principal = first_frame(socket, guard)
-        with guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED)):
-            Session(current_commands.of(current_actor()), g.principal, conversation_id, socket, **cursor).serve()
+        yield socket
     except SocketClosed:
         pass
     except StoreError as refusal:
@@ -324,7 +336,6 @@ def follow_events(conversation_id: ConversationId) -> Response:
         if not socket.is_accepted:
             raise
         socket.close(TRY_AGAIN, "The store does not answer: connect again")
-    return TakenOver()
 
 
 def first_frame(socket: WebSocket, guard: Guard) -> Principal:

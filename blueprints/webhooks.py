@@ -12,9 +12,9 @@ from marshmallow import ValidationError
 from blueprints import current_actor, current_store
 from blueprints.api import Blueprint, InvalidInput, json_body, needs
 from core.wire import EXECUTION_STATUSES, ConversationId, Event
-from schemas.confirmations import Success
 from schemas.conversations import ConversationReport
 from schemas.events import MOST_EVENTS, AppendResult, read_batch
+from schemas.fields import Success
 from store.sandboxes.sandboxes import SandboxId
 
 webhooks = Blueprint("Webhooks", __name__, url_prefix="/api/v1/webhooks")

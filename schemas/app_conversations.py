@@ -7,11 +7,23 @@ from marshmallow import ValidationError, fields, post_load, validate, validates_
 
 from core.cuts import beginning
 from core.wire import MOST_REPOSITORY, MOST_TITLE, utc_time
-from schemas.confirmations import ConfirmationSeconds
+from schemas.approvals import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
-from schemas.cursors import ListingOrder, OrderedSearch, PlaceId
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SentMessage, SortOrder, text_filter
-from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, StrictBoolean, Text, Title
+from schemas.fields import (
+    BaseSchema,
+    Choice,
+    Fault,
+    Id,
+    Instant,
+    Limit,
+    ListingOrder,
+    OrderedSearch,
+    PlaceId,
+    StrictBoolean,
+    Text,
+    Title,
+)
 from schemas.sandboxes import SHOWS_KEYS, STATUSES, SandboxName, running
 
 _PROVIDERS = ("github", "gitlab", "bitbucket", "bitbucket_data_center", "forgejo", "azure_devops", "enterprise_sso")

@@ -5,8 +5,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, validates_schema
 
-from schemas.cursors import FOREIGN_CURSOR, PageId
-from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, Text, refusal
+from schemas.fields import FOREIGN_CURSOR, BaseSchema, Choice, Fault, Id, Instant, Limit, PageId, Text, refusal
 
 #: kinds of actors, and decisions, that an entry can have; `store/approvals/audit.py` has what they mean
 ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server")

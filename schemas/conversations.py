@@ -23,14 +23,16 @@ from core.wire import (
     acts_unasked,
     are_capabilities,
 )
-from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
-from schemas.cursors import ListingOrder, OrderedSearch, PlaceId
+from schemas.approvals import ConfirmationPolicy, ConfirmationSeconds, TagFilter
 from schemas.events import MOST_IDS, SendMessageRequest
 from schemas.fields import (
     BaseSchema,
     Choice,
     Id,
     Instant,
+    ListingOrder,
+    OrderedSearch,
+    PlaceId,
     StrictBoolean,
     StrictInteger,
     Text,
@@ -40,7 +42,6 @@ from schemas.fields import (
     checked_text,
     refusal,
 )
-from schemas.inbox import TagFilter
 from schemas.sandboxes import SandboxName
 
 #: characters of a secret's name, and bytes of one secret

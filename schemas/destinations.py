@@ -7,8 +7,7 @@ from marshmallow import RAISE, ValidationError, fields
 
 from core.egress import MOST_NAME, is_destination_name
 from core.wire import utc_time
-from schemas.cursors import FOREIGN_CURSOR, PageId
-from schemas.fields import BaseSchema, Choice, Digest, Limit, StrictInteger, Text, refusal
+from schemas.fields import FOREIGN_CURSOR, BaseSchema, Choice, Digest, Limit, PageId, StrictInteger, Text, refusal
 
 #: what a name matches, and before it what the name in a rule may begin with
 NAME = r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?"

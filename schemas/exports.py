@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from marshmallow import ValidationError, fields
 
 from core.wire import EXECUTION_STATUSES, MOST_EVENT_BYTES, MOST_TITLE, REPORTED_MEMBERS, Event, InvalidJson, parse_json
-from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
+from schemas.approvals import ConfirmationPolicy, ConfirmationSeconds
 from schemas.conversations import ConversationInfo, ConversationReport, Settings
 from schemas.events import read_event
 from schemas.fields import Choice, Fault, Instant, StrictInteger, Text, read_told

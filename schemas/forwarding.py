@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from marshmallow import fields
 
 from schemas.app_conversations import GitChange, GitDiff
-from schemas.confirmations import Success
-from schemas.fields import BaseSchema
+from schemas.fields import BaseSchema, Success
 
 #: names the sandbox of a call that is under no conversation
 CID = {

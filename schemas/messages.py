@@ -9,9 +9,8 @@ from uuid import UUID
 
 from marshmallow import ValidationError, fields, validate
 
-from schemas.cursors import FOREIGN_CURSOR, PageId
 from schemas.events import ContentPart, Event, SentMessage
-from schemas.fields import BaseSchema, Instant, Limit, Text, canonical_id, refusal
+from schemas.fields import FOREIGN_CURSOR, BaseSchema, Instant, Limit, PageId, Text, canonical_id, refusal
 
 #: most characters of the text that is searched for
 _LONGEST = 500

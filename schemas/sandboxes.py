@@ -9,9 +9,8 @@ from marshmallow import ValidationError, fields, post_dump
 
 from core.bounds import LEAST_PREVIEW_PORT
 from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES, utc_time
-from schemas.cursors import PageId
 from schemas.events import MOST_IDS
-from schemas.fields import BaseSchema, Choice, Limit, StrictInteger, Text, WholeNumber, refusal
+from schemas.fields import BaseSchema, Choice, Limit, PageId, StrictInteger, Text, WholeNumber, refusal
 
 #: whether the response to the present request may show session keys, which open an agent server. No argument, for
 #: marshmallow hands none to nested schemas: a dump that nobody has allowed to shows none

@@ -41,7 +41,7 @@ from supervisor.archives import Archives, Files
 from supervisor.checks import Checker
 from supervisor.deliveries import DeliveryDriver
 from supervisor.egress import WayOut
-from supervisor.endings import Endings, Host
+from supervisor.endings import Endings, Host, Recovery
 from supervisor.keeping import ColdSweep, Retention
 from supervisor.launches import announce
 from supervisor.loop import Loop, Tasks
@@ -49,10 +49,8 @@ from supervisor.notifications import Notifier, OutboxMover
 from supervisor.presence import HostLease, HostTaken
 from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
-from supervisor.settlement import Recovery
 from supervisor.start_tasks import StartDriver
-from supervisor.strays import Strays
-from supervisor.upkeep import Upkeep, WarmPools
+from supervisor.upkeep import Strays, Upkeep, WarmPools
 from telemetry.logs import LogLines, log_to_stderr, say
 from telemetry.meter import SUPERVISOR, Meter, Tallies
 from telemetry.traces import hindrance, wants_traces

@@ -27,8 +27,8 @@ from store.sandboxes.checks import Check
 from store.sandboxes.sandboxes import Sandbox
 from supervisor.agent_log import Comparison
 from supervisor.deliveries import tell
+from supervisor.endings import Settlement
 from supervisor.presence import Silences
-from supervisor.settlement import Settlement
 
 log = logging.getLogger("supervisor")
 

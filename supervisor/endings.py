@@ -1,21 +1,343 @@
-"""How the processes of a sandbox end, and what follows: a restart, PAUSED, ERROR, or its deletion."""
+"""How the processes of a sandbox end, and what follows: a restart, PAUSED, ERROR, or its deletion; and what becomes of
+its conversations.
+
+An end pauses what ran. After a restart each conversation is settled: the agent server's own log is compared with ours,
+and its status becomes ours. An action that was in flight is closed as unknown, here and at the agent: no agent repeats
+an action without being told. A conversation that its agent server has forgotten says so.
+
+Every step may be repeated: a supervisor may be killed at any moment. Source: docs/wire.md, 11.
+"""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from uuid import NAMESPACE_OID, uuid4, uuid5
 
+from agents.client import AgentRefused, AgentServer, AgentUnreachable
+from agents.commands import tell
+from core import wire
 from core.cuts import last_lines
-from core.wire import plain
+from core.wire import EXECUTION_STATUSES, ConversationId, Event, own_event, plain, read_event
 from runtimes import Handle, Observation, Runtime, RuntimeFailure
 from settings.specs import Spec
 from store import Store
+from store.approvals.effects import CLOSING_KINDS, closes, finish_message, reject_claim
+from store.conversations.cold import StillCold
+from store.errors import ConversationNotFound, NotItsSandbox, SecretsRefused
+from store.link.attempts import Stamp
 from store.sandboxes.sandboxes import LONGEST_RESTART, Sandbox
-from supervisor.settlement import Recovery
+from store.sandboxes.start_tasks import FINISHED
+from supervisor.agent_log import Mark, catch_up, posted_of
 from telemetry import traces
 
 log = logging.getLogger("supervisor")
+
+#: statuses of an agent server's response that say nothing about the conversation: the caller retries
+_TEMPORARY = (401, 408, 429, 502, 503, 504)
+
+#: statuses of a response of an agent server that has no log to compare with
+_NO_LOG = (404, 405, 501)
+
+#: statuses of a conversation in which its agent may run again
+_RESUMABLE = ("idle", "paused", "error", "stuck")
+
+#: newest actions, and events of one kind after an action, among which those in flight and their ends are searched
+_NEXT = 100
+
+IN_FLIGHT = (
+    "The agent server ended while this action was in flight: the action may have had its effect, a part of it or none. "
+    "Check that before repeating it."
+)
+
+FORGOTTEN = (
+    "The agent server does not know this conversation any more: what the agent remembered of it is gone. Its events "
+    "and the files of its sandbox are kept. A message, or POST /api/conversations/{id}/run, starts the agent again in "
+    "the same files, with the settings of the sandbox's spec."
+)
+
+
+class Settlement:
+    """One conversation, after one start of its sandbox's processes."""
+
+    def __init__(self, store: Store, sandbox: Sandbox, agent: AgentServer, conversation_id: ConversationId) -> None:
+        self._store = store
+        self._sandbox = sandbox
+        self._agent = agent
+        self._id = conversation_id
+
+    def settle(self, *, resume_runs: bool) -> None:
+        """Settle the conversation, once per start. resume_runs: a run that was interrupted goes on.
+
+        Raises AgentUnreachable, ConversationNotFound and NotItsSandbox.
+        """
+        state = self._store.conversations.get(self._id)
+        mark, interrupted = Mark.of(state), bool(state["interrupted"])
+        try:
+            if mark.start != self._sandbox.start:
+                mark = self._restore(mark) if self._is_known() else self._forget(state, mark)
+                interrupted = interrupted and resume_runs and not mark.forgotten
+                mark = mark._replace(start=self._sandbox.start)
+                self._store.conversations.note_recovery(self._id, mark, interrupted=interrupted)
+            if interrupted:
+                self._run_again(mark)
+        except AgentRefused as refusal:
+            if refusal.status in _TEMPORARY:
+                raise AgentUnreachable(str(refusal)) from refusal
+            log.warning("conversation %s is not settled: %s", self._id, refusal)
+            detail = f"The agent server did not restore this conversation. {refusal}. Its events are kept."
+            self._append(self._error("ConversationNotRestored", detail))
+            mark = mark._replace(start=self._sandbox.start)
+            self._store.conversations.note_recovery(self._id, mark, interrupted=False)
+
+    def _is_known(self) -> bool:
+        try:
+            self._agent.state(self._id)
+        except AgentRefused as refusal:
+            if refusal.status == 404:
+                return False
+            raise
+        return True
+
+    def _run_again(self, mark: Mark) -> None:
+        """Run what was interrupted. A repeat approves nothing: an agent that waits by then is left alone."""
+        if self._agent.state(self._id).get("execution_status") in _RESUMABLE:
+            try:
+                self._agent.post(self._id, "run", {}, repeatable=False)
+            except AgentRefused as refusal:
+                log.warning("conversation %s does not run again by itself: %s", self._id, refusal)
+        self._store.conversations.note_recovery(self._id, mark, interrupted=False)
+
+    # an agent server that knows the conversation
+
+    def _restore(self, mark: Mark) -> Mark:
+        self._send_secrets()
+        mark = self._catch_up(mark)
+        status = self._agent.state(self._id).get("execution_status")
+        if status == "running":  # of an agent server that has just been started: nothing runs there
+            status = "paused"
+        unfinished = self._unfinished()
+        waits = status == "waiting_for_confirmation"
+        if unfinished and not (waits and self._wait(unfinished)):
+            mark = self._close_in_flight(mark)
+            if waits:  # it does so no longer
+                status = self._agent.state(self._id).get("execution_status")
+        self._say_what_was_in_flight()
+        if not waits:
+            self._store.approvals.confirmations.reopen(self._id, [])
+        if status in EXECUTION_STATUSES:
+            self._set_status(status)
+        return mark
+
+    def _send_secrets(self) -> None:
+        """Send the agent its secrets again: it may have kept them in memory alone."""
+        try:
+            if secrets := self._store.conversations.secrets_of(self._id):
+                self._agent.post(self._id, "secrets", {"secrets": secrets}, repeatable=True)
+        except (SecretsRefused, AgentRefused) as refusal:
+            log.warning("conversation %s: its agent gets no secrets: %s", self._id, refusal)
+
+    def _catch_up(self, mark: Mark) -> Mark:
+        try:
+            caught_up, _ = catch_up(self._store, self._agent, self._id, self._sandbox.id, mark)
+            return caught_up
+        except AgentRefused as refusal:
+            if refusal.status not in _NO_LOG:
+                raise
+            log.warning("conversation %s: its agent has no log to compare with: %s", self._id, refusal)
+            return mark
+
+    def _wait(self, actions: list[Event]) -> bool:
+        """Whether an agent that reports to wait has not begun these actions; then those that nobody decided are open.
+
+        The published agent server reports to wait, after a kill, for actions that it had begun: it writes its status to
+        its file after a step, and the change to its log before. An acceptance that it has not begun is delivered again.
+        """
+        kind = "ConversationStateUpdateEvent"
+        raws, _ = self._store.events.search(self._id, kind=kind, since=actions[0].at, descending=True, limit=_NEXT)
+        changes = [read_event(raw).fields for raw in raws]
+        statuses = [change.get("value") for change in changes if change.get("key") == "execution_status"]
+        last = next((one for one in statuses if one in ("running", "waiting_for_confirmation")), None)
+        if last == "running":
+            return False
+        delivery = self._store.approvals.deliveries.get(self._id)
+        decided = delivery.actions if delivery else []
+        self._store.approvals.confirmations.reopen(self._id, [action for action in actions if action.id not in decided])
+        return True
+
+    def _close_in_flight(self, mark: Mark) -> Mark:
+        """Have the agent close actions that it may have begun, and close here those that it does not know.
+
+        An agent that found them unfinished would execute them in its next run. One that knows an action and keeps it
+        open after this has not begun it: the action was approved, and the next run executes it.
+        """
+        if delivery := self._store.approvals.deliveries.get(self._id):  # it was received
+            self._store.approvals.deliveries.settle(self._id, delivery)
+        self._store.sandboxes.echoes.expect(self._id, [reject_claim(action.id) for action in self._unfinished()])
+        try:
+            self._agent.decide(self._id, accept=False, reason=IN_FLIGHT)
+        except AgentRefused as refusal:
+            log.warning("conversation %s: its agent does not close the actions in flight: %s", self._id, refusal)
+        mark = self._catch_up(mark)
+        self._close([one for one in self._unfinished() if not self._agent.has_event(self._id, one.id)], IN_FLIGHT)
+        self._store.approvals.confirmations.reopen(self._id, [])
+        return mark
+
+    def _say_what_was_in_flight(self) -> None:
+        """Append an event about the actions that were closed as in flight, once, whatever cut an earlier try off."""
+        closed = [action for action in self._newest() if _tells_of_flight(self._end_of(action))]
+        if closed:
+            tools = ", ".join(str(action.fields.get("tool_name")) for action in closed)
+            identity = str(uuid5(NAMESPACE_OID, f"{self._sandbox.id} {self._id} in flight: {closed[0].id}"))
+            members = {"code": "ActionInterrupted", "detail": f"{IN_FLIGHT} Tools: {tools}"}
+            self._append(own_event(identity, "ConversationErrorEvent", wire.now(), **members))
+
+    # an agent server that has forgotten the conversation
+
+    def forget(self) -> None:
+        """Settle a conversation that its agent server has forgotten while it lives. Raises as `settle`."""
+        state = self._store.conversations.get(self._id)
+        mark = self._forget(state, Mark.of(state))
+        self._store.conversations.note_recovery(self._id, mark._replace(start=self._sandbox.start), interrupted=False)
+
+    def _forget(self, state: dict[str, Any], mark: Mark) -> Mark:
+        """Say so, once; close what was open; pause."""
+        [task] = self._store.start_tasks.get_many([state["app"].get("start_id") or ""])
+        if task is not None and task.status not in FINISHED:
+            return mark  # its start goes on, and the agent server will know it then
+        posted = posted_of(state)
+        if not (mark.forgotten and mark.posted == posted):
+            self._append(self._error("ConversationForgotten", FORGOTTEN.replace("{id}", self._id)))
+        self._close(self._unfinished(), IN_FLIGHT)
+        self._store.approvals.confirmations.reopen(self._id, [])
+        if delivery := self._store.approvals.deliveries.get(self._id):
+            self._store.approvals.deliveries.settle(self._id, delivery)
+        self._set_status("paused")
+        return Mark(posted=posted, forgotten=True)
+
+    # our log
+
+    def _newest(self) -> list[Event]:
+        """The actions of the agent's last response, and those that are open, in their order.
+
+        An agent takes no further step while an action of its last response is unfinished.
+        """
+        raws, _ = self._store.events.search(self._id, kind="ActionEvent", descending=True, limit=_NEXT)
+        newest = [read_event(raw) for raw in raws]
+        group = newest[0].fields.get("llm_response_id") if newest else None
+        found = {one.id: one for one in newest[:1]}
+        found |= {one.id: one for one in newest if group and one.fields.get("llm_response_id") == group}
+        for event_id in self._store.approvals.confirmations.open_ids(self._id):
+            if event_id not in found:
+                found[event_id] = read_event(self._store.events.get(self._id, event_id))
+        return sorted(found.values(), key=lambda one: one.at)
+
+    def _unfinished(self) -> list[Event]:
+        """Those of the newest actions that nothing has ended."""
+        executable = [
+            one for one in self._newest() if one.fields.get("action") is not None and finish_message(one.fields) is None
+        ]
+        return [one for one in executable if self._end_of(one) is None]
+
+    def _end_of(self, action: Event) -> Event | None:
+        """The event that ended an action; None if nothing has."""
+        for kind in CLOSING_KINDS:
+            raws, _ = self._store.events.search(self._id, kind=kind, since=action.at, limit=_NEXT)
+            for event in map(read_event, raws):
+                if closes(event, action):
+                    return event
+        return None
+
+    def _close(self, actions: list[Event], reason: str) -> None:
+        """Append an error of each action's tool call, which ends the action."""
+        for action in actions:
+            tool = {name: str(action.fields.get(name) or "") for name in ("tool_name", "tool_call_id")}
+            identity = self._derived(f"closes {action.id}")
+            at = max(wire.now(), action.at)
+            self._append(own_event(identity, "AgentErrorEvent", at, "agent", **tool, error=reason))
+
+    def _set_status(self, status: str) -> None:
+        """Append a state event, unless the conversation has that status."""
+        if self._store.conversations.get(self._id)["execution_status"] != status:
+            members = {"key": "execution_status", "value": status}
+            self._append(own_event(str(uuid4()), "ConversationStateUpdateEvent", wire.now(), **members))
+
+    def _error(self, code: str, detail: str) -> Event:
+        """An event that the conversation gets once per start."""
+        members = {"code": code, "detail": detail}
+        return own_event(self._derived(code), "ConversationErrorEvent", wire.now(), **members)
+
+    def _derived(self, what: str) -> str:
+        return str(uuid5(NAMESPACE_OID, f"{self._sandbox.id} {self._sandbox.start} {self._id} {what}"))
+
+    def _append(self, event: Event) -> None:
+        self._store.events.append(self._id, [event], sandbox_id=self._sandbox.id, made_here=True)
+
+
+def _tells_of_flight(end: Event | None) -> bool:
+    return end is not None and IN_FLIGHT in (end.fields.get("rejection_reason"), end.fields.get("error"))
+
+
+class Recovery:
+    """The conversations of sandboxes whose processes end and start. Any number of threads may use it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def interrupted(self, sandbox: Sandbox, code: str, detail: str) -> None:
+        """Tell every conversation in a sandbox that its agent server ended without being asked, once per start.
+
+        A run is paused; a conversation that waits for a decision keeps waiting. Raises only UNAVAILABLE.
+        """
+        self._note_end(sandbox, "interrupted", {"code": code, "detail": detail})
+
+    def stopped(self, sandbox: Sandbox) -> None:
+        """Pause the runs in a sandbox whose processes were ended on purpose. Raises only UNAVAILABLE."""
+        self._note_end(sandbox, "stopped", {})
+
+    def _note_end(self, sandbox: Sandbox, how: str, error: dict[str, str]) -> None:
+        for state in self._store.conversations.in_sandboxes.each_in(sandbox.id):
+            prefix = str(uuid5(NAMESPACE_OID, f"{sandbox.id} {sandbox.start} {state['id']} {how}"))[:24]
+            with _one_of_several():
+                identity = ConversationId(state["id"])
+                self._store.conversations.interrupt(identity, sandbox.id, Stamp(wire.now(), prefix), error)
+
+    def settle(self, sandbox: Sandbox, agent: AgentServer, *, resume_runs: bool) -> None:
+        """Settle every conversation in a sandbox with the agent server that has just been started there.
+
+        A start is settled once: a call about an agent server that has worked since, and was only paused, does nothing.
+        resume_runs: a run that was interrupted goes on. Raises AgentUnreachable, after which a repeat goes on where
+        this call has ended, and UNAVAILABLE.
+        """
+        if self._store.sandboxes.settled_start(sandbox.id) == sandbox.start:
+            return
+        for state in self._store.conversations.in_sandboxes.each_in(sandbox.id):
+            with _one_of_several():
+                Settlement(self._store, sandbox, agent, ConversationId(state["id"])).settle(resume_runs=resume_runs)
+        self._store.sandboxes.note_settled(sandbox.id, sandbox.start)
+
+    def tell_labels(self, sandbox: Sandbox, agent: AgentServer) -> None:
+        """Tell the agent the titles and tags that clients have set while it did not run. Raises only UNAVAILABLE."""
+        with suppress(AgentUnreachable):
+            for state in self._store.conversations.in_sandboxes.each_in(sandbox.id):
+                tell(self._store, agent, state)
+
+
+@contextmanager
+def _one_of_several() -> Iterator[None]:
+    """One conversation that was deleted meanwhile, or whose log stays in cold storage, delays no other of its sandbox.
+
+    Nothing ran in a cold conversation, and nothing waits: there is nothing to pause, and its next use compares it.
+    """
+    try:
+        yield
+    except StillCold as error:
+        log.warning("%s (%s)", error, error.__cause__)
+    except (ConversationNotFound, NotItsSandbox):
+        pass
+
 
 #: last lines of a log: in the detail of a sandbox whose processes ended, and kept as its log
 _DETAIL_LINES, _KEPT_LINES = 20, 1000

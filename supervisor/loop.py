@@ -27,8 +27,7 @@ from supervisor.presence import HostLease, HostTaken
 from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
-from supervisor.strays import Strays
-from supervisor.upkeep import Upkeep, WarmPools
+from supervisor.upkeep import Strays, Upkeep, WarmPools
 
 log = logging.getLogger("supervisor")
 

@@ -24,10 +24,9 @@ from store import Store
 from store.errors import UNAVAILABLE, KeyUnreadable
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 from supervisor.archives import Archives
-from supervisor.endings import KEPT, RESUMABLE, Endings, Host, ended_start_fields, report
+from supervisor.endings import KEPT, RESUMABLE, Endings, Host, Recovery, ended_start_fields, report
 from supervisor.launches import files_of, launch
 from supervisor.presence import Gaps, Silences
-from supervisor.settlement import Recovery
 
 log = logging.getLogger("supervisor")
 

@@ -25,9 +25,9 @@ from core.wire import (
     MOST_TITLE,
 )
 from reference_agent import terminals as agents_terminals
-from schemas import approval_rules, audit, events, keys
+from schemas import approvals, audit, events, keys
+from schemas.approvals import MOST_DECISIONS
 from schemas.conversations import MOST_SECRET_BYTES, MOST_SECRET_NAME, MOST_TAGS
-from schemas.inbox import MOST_DECISIONS
 from schemas.terminals import MOST_INPUT
 from settings.config import Config
 from tests.blueprints import API
@@ -118,7 +118,7 @@ def tags(doors: Doors, character: str) -> None:
         assert url.rpartition("/")[2] in [one[member] for one in doors.finds(path, tag=f"{name}={value}")]
     assert doors.client.get(f"{INBOX}/count", query_string={"tag": f"{name}={value}"}).get_json() >= 1
     doors.ruled(tags={name: value})
-    doors.ruled(tags={f"{number}": "x" * MOST_TAG for number in range(approval_rules.MOST_TAGS)})
+    doors.ruled(tags={f"{number}": "x" * MOST_TAG for number in range(approvals.MOST_TAGS)})
     carried_on(doors, url)
 
 
@@ -172,12 +172,12 @@ def folders(doors: Doors, character: str) -> None:
 def rules(doors: Doors, character: str) -> None:
     if character != "\x01":  # of which a rule, that is JSON, has six bytes each, and is refused by its own bound
         doors.ruled(tool_name=character * (MOST_CALL_BYTES // len(character.encode())))
-    doors.ruled(arguments={f"{n}": {"any": True} for n in range(approval_rules.MOST_ARGUMENTS)})
+    doors.ruled(arguments={f"{n}": {"any": True} for n in range(approvals.MOST_ARGUMENTS)})
     doors.ruled(arguments={"a": {"pattern": "x" * MOST_MATCHED}})
     doors.ruled(arguments={character * MOST_NAME: {"any": True}})
-    doors.ruled(conversation_ids=[str(uuid4()) for _ in range(approval_rules.MOST_CONVERSATIONS)])
-    doors.ruled(max_uses=approval_rules.MOST_USES)
-    doors.ruled(reason=character * approval_rules.MOST_REASON)
+    doors.ruled(conversation_ids=[str(uuid4()) for _ in range(approvals.MOST_CONVERSATIONS)])
+    doors.ruled(max_uses=approvals.MOST_USES)
+    doors.ruled(reason=character * approvals.MOST_REASON)
 
 
 def calls(doors: Doors, character: str) -> None:
@@ -347,9 +347,9 @@ TABLE = {
         of(MOST_TAGS, ".tags", *_NEW, *_APP)
         | of(MOST_TAG_KEY, ".tags names", *_NEW, *_APP)
         | of(MOST_TAG, ".tags{}", *_NEW, *_APP, *_RULE)
-        | of(approval_rules.MOST_TAGS, ".tags", *_RULE)
+        | of(approvals.MOST_TAGS, ".tags", *_RULE)
         | asked(MOST_TAG_KEY + 1 + MOST_TAG, "tag", LIST, INBOX, _COUNT, _STREAM),
-        "conversations.MOST_TAGS approval_rules.MOST_TAGS",
+        "conversations.MOST_TAGS approvals.MOST_TAGS",
         tags,
     ),
     "when a pending action expires": Row(
@@ -393,13 +393,12 @@ TABLE = {
         folders,
     ),
     "a rule": Row(
-        of(approval_rules.MOST_ARGUMENTS, ".arguments", *_RULE)
+        of(approvals.MOST_ARGUMENTS, ".arguments", *_RULE)
         | of(MOST_MATCHED, ".arguments{}.pattern", *_RULE)
-        | of(approval_rules.MOST_CONVERSATIONS, ".conversation_ids", *_RULE)
-        | of(approval_rules.MOST_USES, ".max_uses", *_RULE)
-        | of(approval_rules.MOST_REASON, ".reason", *_RULE),
-        "approval_rules.MOST_ARGUMENTS approval_rules.MOST_CONVERSATIONS approval_rules.MOST_REASON "
-        "approval_rules.MOST_USES",
+        | of(approvals.MOST_CONVERSATIONS, ".conversation_ids", *_RULE)
+        | of(approvals.MOST_USES, ".max_uses", *_RULE)
+        | of(approvals.MOST_REASON, ".reason", *_RULE),
+        "approvals.MOST_ARGUMENTS approvals.MOST_CONVERSATIONS approvals.MOST_REASON approvals.MOST_USES",
         rules,
     ),
     "the names of a call": Row(
@@ -412,7 +411,7 @@ TABLE = {
         of(MOST_NAME, ".id", "Event") | of(MOST_NAME, ".kind", "Event") | of(MOST_NAME, ".source", "Event"), "", names
     ),
     "what is searched for": Row(
-        asked(500, "text", SEARCH) | asked(256, "text", INBOX, _COUNT), "messages._LONGEST inbox._LONGEST", searches
+        asked(500, "text", SEARCH) | asked(256, "text", INBOX, _COUNT), "messages._LONGEST approvals._LONGEST", searches
     ),
     "a batch": Row(
         of(
@@ -426,7 +425,7 @@ TABLE = {
         | asked(events.MOST_IDS, "id", "/api/v1/conversation/{conversation_id}/events", "/api/v1/sandboxes")
         | asked(events.MOST_IDS, "id", "/api/v1/sandbox-specs")
         | {"DecisionsRequest.decisions": MOST_DECISIONS},
-        "events.MOST_EVENTS events.MOST_IDS inbox.MOST_DECISIONS",
+        "events.MOST_EVENTS events.MOST_IDS approvals.MOST_DECISIONS",
         batches,
     ),
     "a destination": Row(
@@ -447,7 +446,7 @@ TABLE = {
         {}, "terminals.MOST_INPUT terminals.MOST_COLS terminals.MOST_ROWS", keystrokes
     ),
     "edited arguments": Row(
-        {}, "inbox.MOST_ARGUMENTS_BYTES", "test_the_largest_edit_fits_with_its_result_into_an_event"
+        {}, "approvals.MOST_ARGUMENTS_BYTES", "test_the_largest_edit_fits_with_its_result_into_an_event"
     ),
     "a line of an export": Row(
         {},

@@ -13,7 +13,7 @@ spec's secrets, which events and logs must not show), `start` (number of its las
 its conversations were settled), `trace` (W3C traceparent of the request that asked for its start, until it has ended),
 `created_at`, `starting_at`, `changed_at`, `active_at` (µs), `owner` (id of the key that started it; a call that names
 no conversation reaches its own alone), `strays` (JSON: conversations of its agent server that are not in the store, see
-`supervisor/strays.py`), `leaving` (`1`: it is being deleted, and no deletion has failed).
+`supervisor/upkeep.py`), `leaving` (`1`: it is being deleted, and no deletion has failed).
 """
 
 import json

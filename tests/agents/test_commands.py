@@ -15,7 +15,7 @@ from store.approvals.effects import message_claim, policy_claim
 from store.errors import ConversationNotFound
 from store.link.attempts import Attempt, OutcomeUnknown, enter
 from store.sandboxes.sandboxes import SandboxId
-from supervisor.settlement import Recovery
+from supervisor.endings import Recovery
 from tests.agents import propose
 from tests.conftest import as_events, event
 

@@ -6,7 +6,7 @@ from marshmallow import ValidationError
 from app import create_app
 from core.approvals import MOST_MATCHED, MOST_STARS
 from core.wire import MOST_CALL_BYTES, MOST_NAME
-from schemas.approval_rules import MOST_CONVERSATIONS, MOST_REASON, MOST_TAGS, Always
+from schemas.approvals import MOST_CONVERSATIONS, MOST_REASON, MOST_TAGS, Always
 from settings.config import Config
 from store.approvals import rules as rules_module
 from tests.conftest import action

@@ -16,7 +16,7 @@ from reference_agent.log import State
 from reference_agent.mind import MOST_COMMAND, MOST_COMMANDS, Rule
 from reference_agent.output import MOST_OUTPUT
 from reference_agent.tools import seen
-from schemas.approval_rules import MOST_REASON
+from schemas.approvals import MOST_ARGUMENTS_BYTES, MOST_REASON, DecisionsRequest
 from schemas.conversations import (
     MOST_SECRET_BYTES,
     MOST_SECRET_NAME,
@@ -25,7 +25,6 @@ from schemas.conversations import (
     MOST_TAGS,
 )
 from schemas.exports import MOST_LINE_BYTES
-from schemas.inbox import MOST_ARGUMENTS_BYTES, DecisionsRequest
 from settings.config import Config
 from tests.blueprints import API, log
 from tests.blueprints.test_exports import as_another, exported, imported

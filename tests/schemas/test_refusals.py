@@ -16,12 +16,17 @@ from schemas.app_conversations import (
     StartTaskSearch,
     UpdateAppConversationRequest,
 )
+from schemas.approvals import (
+    ChangeId,
+    ConfirmationResponse,
+    InboxStreamQuery,
+    PendingActionSearch,
+    SetConfirmationPolicy,
+)
 from schemas.audit import AuditSearch, ConversationAuditSearch
-from schemas.confirmations import ConfirmationResponse, SetConfirmationPolicy
 from schemas.conversations import ChangeNumber, ListStreamQuery, StartConversationRequest, UpdateConversationRequest
 from schemas.events import Stream
 from schemas.fields import BaseSchema, Place
-from schemas.inbox import ChangeId, InboxStreamQuery, PendingActionSearch
 from schemas.messages import PendingMessage
 from schemas.sandboxes import SandboxSearch
 from tests.schemas import faults_of

@@ -11,9 +11,8 @@ from core.bounds import Limits
 from runtimes import Handle, Launch, Observation, State, Usage
 from settings.specs import Spec, Specs
 from supervisor.archives import Archives
-from supervisor.endings import Endings, Host
+from supervisor.endings import Endings, Host, Recovery
 from supervisor.sandboxes import Reconciler
-from supervisor.settlement import Recovery
 from supervisor.upkeep import Upkeep
 from tests.agents import agent_client, running_sandbox, scripted_agent
 from tests.conftest import as_events, store_of

@@ -9,7 +9,7 @@ from agents.commands import Commands
 from store.approvals.decisions import Decision, StaleDecision
 from store.keys import ConversationKeys
 from supervisor.deliveries import deliver
-from supervisor.settlement import IN_FLIGHT
+from supervisor.endings import IN_FLIGHT
 from tests.agents import SPECS, agent_client, claimed, end_leases
 from tests.conftest import action, as_events, event, message, observation, status
 from tests.supervisor.logs import all_of, codes, of, pending, state

@@ -9,7 +9,7 @@ import pytest
 from store.sandboxes.checks import Check
 from supervisor.checks import Checker
 from supervisor.endings import Host
-from supervisor.strays import MOST_NAMED, Strays
+from supervisor.upkeep import MOST_NAMED, Strays
 from tests.agents import agent_client
 from tests.conftest import action, status
 from tests.conftest import message as say

@@ -1,18 +1,21 @@
-"""The inbox: the pending actions of all conversations, as pages and as a stream; and decisions of single actions.
+"""Approvals: the inbox (the pending actions of all conversations), as pages and as a stream; decisions; and rules.
 
 A stream begins with a snapshot. A decision is bound to what a person was shown. Source: docs/approvals.md.
 """
 
 from typing import Any
 
-from flask import Response, g
+from flask import Response, g, url_for
 
 from agents.decisions import decide_each
 from blueprints import current_commands, current_store
 from blueprints.api import Blueprint, json_response, needs
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
+from core.approvals import Rule
 from core.wire import ConversationId
-from schemas.inbox import (
+from schemas.approvals import (
+    ApprovalRule,
+    ApprovalRuleRequest,
     ChangeId,
     DecidedAction,
     DecisionsRequest,
@@ -23,9 +26,11 @@ from schemas.inbox import (
     WaitingActionPage,
     page_id,
 )
+from schemas.fields import Success
 from store.approvals.decisions import Decision
 from store.approvals.inbox import Filter
 from store.approvals.inbox_stream import Sent
+from store.approvals.rules import UsedRule
 from store.errors import Stopping
 
 pending_actions = Blueprint("Pending Actions", __name__, url_prefix="/api/v1/pending-actions")
@@ -113,3 +118,46 @@ def decide_pending_actions(given: dict[str, Any], conversation_id: ConversationI
 def list_decided_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:
     """List the actions that were approved and are not observed yet: what an agent may execute."""
     return current_store.approvals.confirmations.decided(conversation_id)
+
+
+approval_rules = Blueprint("Approval Rules", __name__, url_prefix="/api/v1/approval-rules")
+
+
+@approval_rules.post("")
+@needs("approve")
+@approval_rules.replay(remade=True)
+@approval_rules.fails(409, 413, 415)
+@approval_rules.arguments(ApprovalRuleRequest())
+@approval_rules.response(201, ApprovalRule)
+def make_approval_rule(wanted: dict[str, Any]) -> tuple[UsedRule, int, dict[str, str]]:
+    """Make a rule, which decides the actions that it matches; a rule that rejects wins over rules that approve."""
+    made = current_store.approvals.rules.make(Rule(**wanted, created_by=g.principal.name))
+    return made, 201, {"Location": url_for(".get_approval_rule", rule_id=made.rule.id)}
+
+
+@approval_rules.get("")
+@needs("read")
+@approval_rules.fails()
+@approval_rules.response(200, ApprovalRule(many=True))
+def list_approval_rules() -> list[UsedRule]:
+    """List the rules with their uses, the newest first; expired and used up ones too, and none that was revoked."""
+    return current_store.approvals.rules.all()
+
+
+@approval_rules.get("/<rule_id>")
+@needs("read")
+@approval_rules.fails(404)
+@approval_rules.response(200, ApprovalRule)
+def get_approval_rule(rule_id: str) -> UsedRule:
+    """Get a rule with its uses."""
+    return current_store.approvals.rules.get(rule_id)
+
+
+@approval_rules.delete("/<rule_id>")
+@needs("approve")
+@approval_rules.fails(404)
+@approval_rules.response(200, Success)
+def revoke_approval_rule(rule_id: str) -> dict[str, bool]:
+    """Revoke a rule: it decides no action that is appended after this response."""
+    current_store.approvals.rules.revoke(rule_id)
+    return {"success": True}

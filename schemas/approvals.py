@@ -1,0 +1,511 @@
+"""Approvals: confirmation policies, decisions, rules, and the inbox: the pending actions of all conversations.
+
+Source: docs/approvals.md.
+"""
+
+import json
+import re
+from typing import Any, ClassVar
+
+from marshmallow import RAISE, ValidationError, fields, post_load, validate, validates_schema
+
+from core.approvals import MOST_MATCHED, MOST_STARS, RISKS, pattern_fault
+from core.masking import HIDDEN
+from core.wire import MOST_CALL_BYTES, MOST_CONFIRMATION_SECONDS, MOST_NAME, MOST_TAG, MOST_TAG_KEY, utc_time
+from schemas.events import SortOrder
+from schemas.fields import (
+    FOREIGN_CURSOR,
+    HEX_OF_TEXT,
+    BaseSchema,
+    Choice,
+    Digest,
+    Id,
+    Instant,
+    Limit,
+    PageId,
+    StrictBoolean,
+    StrictInteger,
+    Text,
+    canonical_id,
+    checked_text,
+    refusal,
+)
+
+
+class ConfirmationSeconds(StrictInteger):
+    """Seconds after which a pending action of a conversation is rejected. Source: docs/approvals.md"""
+
+    def __init__(self, null: str) -> None:
+        words = f"Seconds after which an action that waits for a decision is rejected; 0: it waits forever. {null}"
+        super().__init__(least=0, most=MOST_CONFIRMATION_SECONDS, allow_none=True, metadata={"description": words})
+
+
+class ConfirmationResponse(BaseSchema):
+    """A decision about the pending actions. Source: the interface description."""
+
+    accept = StrictBoolean(required=True)
+    reason = Text(
+        load_default="User rejected the action.",
+        metadata={"description": "At most MAX_REASON_BYTES bytes of UTF-8: each rejected action's observation has it."},
+    )
+
+
+class ConfirmationResult(BaseSchema):
+    success = fields.Boolean(
+        dump_default=True,
+        metadata={
+            "default": True,
+            "description": "False when nothing was pending: the decision changed nothing.",
+        },
+    )
+
+
+class PendingAction(BaseSchema):
+    """An action that waits for a decision."""
+
+    id = fields.String(required=True, metadata={"description": "Id of the ActionEvent."})
+    tool_name = fields.Raw(metadata={"type": ["string", "null"]})
+    tool_call_id = fields.Raw(metadata={"type": ["string", "null"]})
+    summary = fields.Raw(metadata={"type": ["string", "null"]})
+    security_risk = fields.Raw(
+        metadata={"description": "`UNKNOWN`, `LOW`, `MEDIUM` or `HIGH`, by the agent's judgement."}
+    )
+    arguments = fields.Raw(metadata={"description": "The arguments that the tool would get."})
+    since = fields.String(
+        required=True, metadata={"format": "date-time", "description": "When the action was appended, UTC."}
+    )
+
+
+class ConfirmationPolicy(BaseSchema):
+    """Which actions wait for a decision. Source: the agent-server wire."""
+
+    kind = Choice("NeverConfirm", "AlwaysConfirm", "ConfirmRisky", required=True)
+    threshold = Choice(
+        "LOW", "MEDIUM", "HIGH", metadata={"description": "ConfirmRisky: actions of this risk and of higher ones wait."}
+    )
+    confirm_unknown = StrictBoolean(metadata={"description": "ConfirmRisky: actions of an unknown risk wait too."})
+
+    @post_load
+    def _whole(self, policy: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """The policy with the defaults of its kind and nothing else, so that equal policies are equal text."""
+        if policy["kind"] != "ConfirmRisky":
+            return {"kind": policy["kind"]}
+        return {
+            "kind": "ConfirmRisky",
+            "threshold": policy.get("threshold", "HIGH"),
+            "confirm_unknown": policy.get("confirm_unknown", True),
+        }
+
+
+class SetConfirmationPolicy(BaseSchema):
+    policy = fields.Nested(ConfirmationPolicy, required=True)
+
+
+#: most arguments, conversations and tags that a rule names; most characters of its reason; most that max_uses may be
+MOST_ARGUMENTS, MOST_CONVERSATIONS, MOST_TAGS, MOST_REASON, MOST_USES = 100, 100, 20, 200, 10**9
+
+#: what `core.approvals.pattern_fault` leaves: at most so many `*`, and none after what the shell reads otherwise
+_FEW_STARS = f"^[^*]*([*][^*]*){{0,{MOST_STARS}}}$"
+_NO_TURN = r"^([^$\\!`]|[$\\!`]+[^*$\\!`])*[$\\!`]*$"
+
+_TEST = {
+    "oneOf": [
+        {"type": "object", "required": [name], "properties": {name: schema}, "additionalProperties": False}
+        for name, schema in (
+            ("equals", {"description": "Any JSON; numbers are equal by value, and 1 is not true."}),
+            (
+                "pattern",
+                {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": MOST_MATCHED,
+                    "allOf": [{"pattern": _FEW_STARS}, {"pattern": _NO_TURN}],
+                    "description": "Text as a whole. `*` stands for a run of ASCII letters, digits, spaces and "
+                    "`_ . / : , @ + - =`; never for a shell metacharacter.",
+                },
+            ),
+            ("any", {"const": True, "description": "Whatever it is, also absent."}),
+        )
+    ]
+}
+
+
+class ArgumentTest(fields.Field[dict[str, Any]]):
+    """How one argument is compared: {"equals": JSON}, {"pattern": text} or {"any": true}."""
+
+    def __init__(self) -> None:
+        super().__init__(metadata=_TEST)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        match value:
+            case {"equals": _} | {"any": True} if len(value) == 1:
+                return dict(value)
+            case {"pattern": str(pattern)} if len(value) == 1:
+                checked_text(pattern, least=1, most=MOST_MATCHED)
+                if fault := pattern_fault(pattern):
+                    raise refusal(fault, "value_error")
+                return {"pattern": pattern}
+        raise refusal('Input should be one of {"equals": JSON}, {"pattern": text}, {"any": true}', "value_error")
+
+
+class NamedTags(fields.Dict):
+    """Tags that a conversation must have: name → value, null for any value."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            keys=fields.String(validate=_check_tag),
+            values=Text(most=MOST_TAG, allow_none=True),
+            validate=validate.Length(min=1, max=MOST_TAGS),
+            metadata={"minProperties": 1, "maxProperties": MOST_TAGS, "propertyNames": {"pattern": "^[a-z0-9]+$"}},
+            **kwargs,
+        )
+
+
+def _check_tag(name: str) -> None:
+    if not (name.isascii() and name.isalnum() and name == name.lower()):
+        raise refusal("A tag's name should have only a-z and 0-9", "string_pattern_mismatch")
+
+
+class RuleMembers(BaseSchema):
+    """What a rule may name; null is as good as absent, for all but the reason."""
+
+    class Meta:
+        unknown = RAISE
+
+    arguments = fields.Dict(
+        keys=Text(most=MOST_NAME),
+        values=ArgumentTest(),
+        allow_none=True,
+        validate=validate.Length(max=MOST_ARGUMENTS),
+        metadata={
+            "maxProperties": MOST_ARGUMENTS,
+            "propertyNames": {"maxLength": MOST_NAME},
+            "description": "Absent: any arguments. Otherwise arguments that are not named must be null, false, 0 or "
+            "empty.",
+        },
+    )
+    max_risk = Choice(
+        *RISKS,
+        allow_none=True,
+        metadata={"description": "The highest risk. Absent: any; otherwise none that is unknown."},
+    )
+    conversation_ids = fields.List(
+        Id(),
+        allow_none=True,
+        validate=validate.Length(min=1, max=MOST_CONVERSATIONS),
+        metadata={"description": "Absent: all conversations."},
+    )
+    tags = NamedTags(allow_none=True)
+    expires_at = Instant(allow_none=True, metadata={"type": "string"})
+    max_uses = StrictInteger(
+        least=1,
+        allow_none=True,
+        validate=validate.Range(max=MOST_USES, error=f"Input should be less than or equal to {MOST_USES}"),
+    )
+    reason = Text(most=MOST_REASON)
+
+    @post_load
+    def _ids(self, members: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if members.get("conversation_ids") is not None:
+            members["conversation_ids"] = tuple(dict.fromkeys(members["conversation_ids"]))
+        return members
+
+
+class ApprovalRuleRequest(RuleMembers):
+    """A rule to make."""
+
+    decision = Choice("approve", "reject", required=True)
+    tool_name = Text(required=True, least=1, most=MOST_CALL_BYTES, metadata={"description": "As the agent names it."})
+
+
+class Always(fields.Field[Any]):
+    """Member `always` of a decision: `true`, or the members of the rule that differ from its defaults.
+
+    Loaded as True, or as a dict for `core.approvals.rule_of`; false counts as absent: None.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        description = (
+            "Make a rule of this decision: `true`, or members of a rule. Unless these say otherwise, it matches the "
+            "same arguments in this conversation, and approves no higher risk where the risk is known."
+        )
+        members = {"$ref": "#/components/schemas/RuleMembers"}
+        metadata = {"anyOf": [{"type": "boolean"}, members, {"type": "null"}], "description": description}
+        super().__init__(metadata=metadata, allow_none=True, load_default=None, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if value is True or value is False:
+            return value or None
+        if isinstance(value, dict):
+            return RuleMembers().load(value)
+        raise refusal("Input should be true or an object with members of an approval rule", "value_error")
+
+
+def _instant(name: str, what: str) -> fields.Function:
+    def shown(used: Any) -> str | None:
+        at = used.last_used_at if name == "last_used_at" else getattr(used.rule, name)
+        return None if at is None else utc_time(at)
+
+    return fields.Function(shown, metadata={"type": ["string", "null"], "format": "date-time", "description": what})
+
+
+_NULLABLE_OBJECT = {"type": ["object", "null"]}
+
+
+class ApprovalRule(BaseSchema):
+    """A rule as it is listed."""
+
+    id = fields.String(attribute="rule.id", required=True)
+    decision = fields.String(attribute="rule.decision", required=True, metadata={"enum": ["approve", "reject"]})
+    tool_name = fields.String(attribute="rule.tool_name", required=True)
+    arguments = fields.Raw(attribute="rule.arguments", metadata=_NULLABLE_OBJECT)
+    max_risk = fields.String(attribute="rule.max_risk", metadata={"type": ["string", "null"]})
+    conversation_ids = fields.Raw(
+        attribute="rule.conversation_ids", metadata={"type": ["array", "null"], "items": {"type": "string"}}
+    )
+    tags = fields.Raw(attribute="rule.tags", metadata=_NULLABLE_OBJECT)
+    expires_at = _instant("expires_at", "From then on it decides nothing; null: never.")
+    max_uses = fields.Integer(attribute="rule.max_uses", metadata={"type": ["integer", "null"]})
+    reason = fields.String(attribute="rule.reason", required=True)
+    created_at = fields.Function(
+        lambda used: utc_time(used.rule.created_at), metadata={"type": "string", "format": "date-time"}
+    )
+    created_by = fields.String(
+        attribute="rule.created_by", required=True, metadata={"description": "Name of the key that made it."}
+    )
+    uses = fields.Integer(required=True, metadata={"description": "Actions that it has decided."})
+    last_used_at = _instant("last_used_at", "Null: not used yet.")
+
+
+#: most characters of a filter
+_LONGEST = 256
+
+_NULLABLE = {"type": ["string", "null"]}
+
+
+class TagFilter(Text):
+    """A tag's name, or NAME=VALUE; loaded as both, the value None where there is none."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        most = MOST_TAG_KEY + len("=") + MOST_TAG
+        super().__init__(most=most, metadata={"pattern": "^[^=]", **kwargs.pop("metadata", {})}, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        name, separator, tag = super()._deserialize(value, *args, **kwargs).partition("=")
+        if not name:
+            raise refusal("Input should be the name of a tag, or NAME=VALUE", "value_error")
+        return name, tag if separator else None
+
+
+class PendingActionFilter(BaseSchema):
+    """The filters of pending actions; all that are given must pass."""
+
+    conversation_id = Id()
+    tool = Text(data_key="tool_name", most=MOST_CALL_BYTES)
+    risk = Choice("UNKNOWN", "LOW", "MEDIUM", "HIGH", data_key="security_risk")
+    tag = TagFilter(metadata={"description": "A tag of the conversation: `NAME` or `NAME=VALUE`."})
+    since = Instant(data_key="since__gte")
+    until = Instant(data_key="since__lt")
+    text = Text(
+        most=_LONGEST,
+        metadata={"description": "A part of tool, summary, thought, arguments or title, whatever its case."},
+    )
+
+
+class PendingActionSearch(PendingActionFilter):
+    """The filters, an order and a page; the order is by when the actions began to wait."""
+
+    descending = SortOrder(data_key="sort_order", load_default=False)
+    limit = Limit(100)
+    start = PageId(rf"since\.(asc|desc)\.[0-9]{{1,16}}-[0-9a-f]{{32}}-[0-9]{{1,15}}-{HEX_OF_TEXT}")
+
+    @post_load
+    def _read_cursor(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:
+        start = search["start"]
+        return {**search, "start": None if start is None else _cursor(start, search["descending"])}
+
+
+class WaitingAction(BaseSchema):
+    """An action that waits for a decision, with what a person needs for it."""
+
+    conversation_id = fields.String(required=True)
+    conversation_title = fields.String(required=True, allow_none=True)
+    action_id = fields.String(required=True, metadata={"description": "Id of the ActionEvent."})
+    tool_name = fields.String(required=True)
+    summary = fields.Raw(required=True, metadata=_NULLABLE)
+    thought = fields.String(required=True, metadata={"description": "What the agent said about it."})
+    security_risk = fields.String(required=True, metadata={"enum": ["UNKNOWN", "LOW", "MEDIUM", "HIGH"]})
+    arguments = fields.Raw(required=True, metadata={"description": "The arguments that the tool would get."})
+    since = fields.String(required=True, metadata={"format": "date-time"})
+    expires_at = fields.String(
+        required=True, allow_none=True, metadata={"description": "When it is rejected; null: it waits forever."}
+    )
+    digest = fields.String(
+        required=True, metadata={"description": "Binds a decision to this tool and these arguments."}
+    )
+    sandbox_id = fields.String(required=True, allow_none=True)
+    can = fields.List(
+        fields.String(metadata={"enum": ["approve", "reject", "edit"]}),
+        required=True,
+        metadata={"description": "The decisions that the conversation's agent understands."},
+    )
+    decided_together = fields.Boolean(
+        required=True,
+        metadata={"description": "Whether all pending actions of the conversation must be decided at once and alike."},
+    )
+
+
+class WaitingActionPage(BaseSchema):
+    items = fields.List(fields.Nested(WaitingAction), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+def page_id(descending: bool, cursor: tuple[int, str, int] | None) -> str | None:
+    """The cursor of a page as clients get it; None where no page follows."""
+    if cursor is None:
+        return None
+    at, member, seq = cursor
+    conversation_id, _, action_id = member.partition(" ")
+    return f"{_prefix(descending)}{at}-{conversation_id.replace('-', '')}-{seq}-{action_id.encode().hex()}"
+
+
+def _prefix(descending: bool) -> str:
+    return f"since.{'desc' if descending else 'asc'}."
+
+
+def _cursor(text: str, descending: bool) -> tuple[int, str, int]:
+    """Raises ValidationError for the cursor of another order, and for what is not a cursor."""
+    places = "([0-9]{1,16})-([0-9a-f]{32})-([0-9]{1,15})-((?:[0-9a-f]{2})*)"
+    match = re.fullmatch(re.escape(_prefix(descending)) + places, text)
+    try:
+        if match is not None:
+            return int(match[1]), f"{canonical_id(match[2])} {bytes.fromhex(match[4]).decode()}", int(match[3])
+    except UnicodeDecodeError:
+        pass
+    raise ValidationError([FOREIGN_CURSOR], "page_id")
+
+
+class ChangeId(fields.String):
+    """The id of a change of the inbox, as the stream's events bear it."""
+
+    pattern = "^[0-9]{1,20}-[0-9]{1,20}$"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(metadata={"pattern": self.pattern, **kwargs.pop("metadata", {})}, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
+            raise refusal("Input should be the id of an event of this stream, such as 1764000000000-0", "value_error")
+        return value
+
+
+class InboxStreamQuery(PendingActionFilter):
+    """Where a stream begins, and its filters; by `tag`, the end of an action is sent whatever its tags are then."""
+
+    class Meta(PendingActionFilter.Meta):
+        exclude = ("since", "until", "text")
+
+    destinations = fields.Boolean(
+        load_default=False,
+        metadata={"description": "Send what sandboxes ask to reach too, as events whose names begin with destination."},
+    )
+    last_event_id = ChangeId(
+        metadata={"description": "Send the changes after this one, as Last-Event-ID does; absent: a snapshot."}
+    )
+
+
+#: most bytes of JSON of edited arguments: an agent's event about them, which has at most 1 MiB, tells more than them
+MOST_ARGUMENTS_BYTES = 512 * 1024
+
+#: most decisions of one request: as many as may wait by default (MAX_PENDING_ACTIONS)
+MOST_DECISIONS = 256
+
+
+class PendingDecision(BaseSchema):
+    """The decision of one action; that of an edit has the arguments, and makes no rule."""
+
+    as_a_whole: ClassVar[dict[str, Any]] = {
+        "oneOf": [
+            {"properties": {"decision": {"enum": ["approve", "reject"]}, "arguments": {"not": {}}}},
+            {
+                "properties": {"decision": {"const": "edit"}, "always": {"enum": [False, None]}},
+                "required": ["arguments"],
+            },
+        ]
+    }
+
+    class Meta:
+        unknown = RAISE
+
+    action_id = Text(required=True, metadata={"description": "Id of the pending ActionEvent."})
+    decision = Choice("approve", "reject", "edit", required=True)
+    reason = Text(metadata={"description": "At most MAX_REASON_BYTES bytes of UTF-8."})
+    digest = Digest(
+        metadata={
+            "description": "The action's digest as it was shown: the decision is refused if the action is another one."
+        },
+    )
+    arguments = fields.Raw(metadata={"type": "object", "description": "Of an edit, in the place of the action's."})
+
+    always = Always()
+
+    @validates_schema
+    def _check_arguments(self, decision: dict[str, Any], **_: Any) -> None:
+        is_edit = decision.get("decision") == "edit"
+        if is_edit and not isinstance(decision.get("arguments"), dict):
+            raise ValidationError("Must be an object where the decision is edit.", "arguments")
+        if is_edit and HIDDEN in json.dumps(decision["arguments"]):
+            raise ValidationError(
+                f"{HIDDEN} stands for a secret that an edit does not have: name its variable.",
+                "arguments",
+            )
+        if is_edit and len(json.dumps(decision["arguments"])) > MOST_ARGUMENTS_BYTES:
+            raise ValidationError(f"Should have at most {MOST_ARGUMENTS_BYTES} bytes.", "arguments")
+        if is_edit and decision.get("always") is not None:
+            raise ValidationError("May be given only where the decision is approve or reject.", "always")
+        if not is_edit and "arguments" in decision:
+            raise ValidationError("May be given only where the decision is edit.", "arguments")
+
+    @post_load
+    def _named(self, decision: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {"verb": decision.pop("decision"), **decision}
+
+
+class DecisionsRequest(BaseSchema):
+    class Meta:
+        unknown = RAISE
+
+    decisions = fields.List(fields.Nested(PendingDecision), required=True, validate=validate.Length(1, MOST_DECISIONS))
+
+    @validates_schema
+    def _check_ids(self, given: dict[str, Any], **_: Any) -> None:
+        ids = [one["action_id"] for one in given.get("decisions", ())]
+        if len(set(ids)) < len(ids):
+            raise ValidationError("Each action may be decided once.", "decisions")
+
+
+class RuleOfDecision(BaseSchema):
+    """The rule that a decision with `always` has made."""
+
+    action_id = fields.String(required=True)
+    rule_id = fields.String(required=True, allow_none=True)
+    detail = fields.String(
+        required=True,
+        allow_none=True,
+        metadata={"description": "Why no rule was made; the decision holds."},
+    )
+
+
+class DecisionsResult(BaseSchema):
+    """All decisions were taken."""
+
+    success = fields.Boolean(required=True)
+    rules = fields.List(fields.Nested(RuleOfDecision), required=True)
+
+
+class DecidedAction(BaseSchema):
+    """An action that was approved and is not observed yet."""
+
+    action_id = fields.String(required=True)
+    decision = fields.String(required=True, metadata={"enum": ["approve", "edit"]})
+    arguments = fields.Raw(metadata={"description": "Edited ones, which take the place of the action's."})
