@@ -1,9 +1,9 @@
-"""Turns: a user's message, and what the agent does until it stops, told as one answer.
+"""Turns: a user's message, and what the agent does until it stops, returned as one response.
 
-A turn is read from the log, so any worker can tell it, and one whose worker was killed is told again by another: who
-says the same words to an agent that still works on them follows that turn, and sends nothing.
+A turn is read from the log, so any worker can return it, and another worker returns it again when the first was killed:
+a client that repeats a message while the agent works on it follows that turn, and nothing is sent.
 
-What waits for a decision is told as it begins to wait, and so is what becomes of it; the turn goes on meanwhile.
+The response says when an action begins to wait for a decision, and what becomes of it; the turn goes on meanwhile.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Whether the agent server of a sandbox can be reached, and how a use of a paused one wakes it.
 
-A sandbox gives way that was started for a client's own agent: it is paused for another one, whatever SANDBOX_OVERFLOW
-says, because such a client knows no pause, and may never delete. It is paused only while no agent runs in it and nobody
-has used it for GIVES_WAY seconds.
+A sandbox that was started for a client's own agent gives way: it is paused for another one, whatever SANDBOX_OVERFLOW
+says, because such a client knows no pause, and may never delete its sandbox. It is paused only while no agent runs in
+it and nobody has used it for GIVES_WAY seconds.
 """
 
 import time

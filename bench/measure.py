@@ -1,6 +1,6 @@
-"""A row of the table: two sides measured in turn, the median of the rounds' ratios, and its target.
+"""Measures two sides in turn; writes a row with the median of the rounds' ratios, and its target, for each.
 
-And the table itself, for the terminal and docs/performance.md, and every figure as JSON.
+The table of the rows is for the terminal and for docs/performance.md; every figure is also written as JSON.
 """
 
 import json

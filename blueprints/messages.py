@@ -1,4 +1,4 @@
-"""Messages: the search in those of all conversations, and those to conversations that may still start.
+"""Messages: a search in those of all conversations, and the queue of those to a conversation that may still start.
 
 Source: docs/wire.md, 8; the app-server wire.
 """

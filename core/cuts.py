@@ -1,4 +1,4 @@
-"""How a text is cut. Whatever is left out, the text that stays says so, and is no longer than its bound.
+"""Cuts texts to a bound. A text that was cut says so, and is no longer than its bound.
 
 A title, a name, a reason and an error keep their beginning; an output its head and its tail; a log its last lines.
 """

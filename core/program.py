@@ -1,4 +1,4 @@
-"""How a command of this server ends."""
+"""Runs a command of this server, and ends the process with its exit status."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Messages: the search in those of all conversations, and those that wait until theirs can receive them.
+"""Messages: a search in those of all conversations, and those that wait until their conversation can receive them.
 
 Source: docs/wire.md, 8; the app-server wire.
 """

@@ -23,7 +23,7 @@ log = logging.getLogger("supervisor")
 #: that is ERROR, and that nobody has resumed; time in which nobody tries, or its host is lost, does not count
 GIVEN_UP = 600.0
 
-#: the same where each try ended by an error of this program: what waits behind must not wait for its mending
+#: the same where each try ended in an error of this program: the next deliveries must not wait until it is corrected
 UNFORESEEN = 30.0
 
 #: agents that one supervisor delivers to at once

@@ -20,8 +20,8 @@ _SHORTEST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 #: seconds after which one that ends is started again after the shortest delay, and that one may take to end
 _STEADY, _GRACE = 3.0, 2.0
 
-#: seconds between two looks
-_LOOK = 0.1
+#: seconds between two polls of the process
+_POLL = 0.1
 
 
 class WayOut:
@@ -67,7 +67,7 @@ class WayOut:
             start_new_session=True,
         )
         try:
-            while process.poll() is None and not self._stop.wait(_LOOK):
+            while process.poll() is None and not self._stop.wait(_POLL):
                 pass
         finally:
             process.terminate()

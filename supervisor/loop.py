@@ -1,4 +1,4 @@
-"""The loop of a supervisor: a round after each poll interval, and at once what a signal is about.
+"""The loop of a supervisor: it makes a round after each poll interval, and does at once what a signal asks for.
 
 A signal that names a sandbox with processes is about that sandbox alone, one of a start task about start tasks alone: a
 pause, a resume and a start need not wait for the rest of the host.

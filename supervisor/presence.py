@@ -1,9 +1,9 @@
-"""What a supervisor may say while it is there: its lease of the host, other leases, and how long it has seen a thing.
+"""The presence of a supervisor: its lease of the host, other leases, and for how long it has observed something.
 
 One supervisor at a time holds the lease of a host name. A lease is renewed while its work continues, by a process
 that may be stopped meanwhile.
 
-Times are in µs by Redis' clock. A gap between two looks counts for nothing: the supervisor was stopped, its machine
+Times are in µs by Redis' clock. A gap between two polls counts for nothing: the supervisor was stopped, its machine
 suspended, or a clock stepped. What a supervisor before this one saw of a gap is not known. Source: docs/durability.md.
 """
 

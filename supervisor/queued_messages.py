@@ -2,9 +2,9 @@
 
 A driver notes that an agent may have a message before it sends it. So the driver after one that was killed looks for
 the message in the agent's own log, and sends it only where the log lacks it. A driver that was stopped meanwhile finds
-its lease with another one directly before it sends, and sends nothing. A message that its agent refuses, or that cannot
-be delivered for ten minutes, leaves an event in the conversation; then the next message has its turn. So it has, after
-half a minute, where each try ends by an error that nobody foresaw.
+that another one has its lease directly before it sends, and sends nothing. A message that its agent refuses, or that
+cannot be delivered for ten minutes, leaves an event in the conversation; then the next message has its turn. A message
+whose every try ends in an unforeseen error is given up after half a minute.
 
 Limitation: a driver that is stopped for longer than its lease between that check and its request, or whose request the
 agent server reads only after the next driver has asked for the log, sends the message a second time.

@@ -1,6 +1,6 @@
-"""What works on this host, found out by doing it:  python -m runtimes.isolation.abilities
+"""What isolation works on this host, found out by trying it:  python -m runtimes.isolation.abilities
 
-Prints the abilities as JSON. Nothing but a sandbox that runs shows that one can: a kernel, a container, an AppArmor
+Prints the abilities as JSON. Only a sandbox that runs shows that one can run: a kernel, a container, an AppArmor
 profile or a setting may forbid each step.
 """
 

@@ -8,7 +8,7 @@ redis+cluster://HOST,HOST          a cluster
 Users and passwords are percent-encoded. Pools are made by `create_app`, which gunicorn calls in every worker after
 the fork.
 
-What must hold before a write is acknowledged is known from the same round trip that writes:
+DURABILITY says what must hold before a write is acknowledged. The round trip that writes also proves it:
 
 | durability   | a write is acknowledged when                | what is sent after the write, on the same connection |
 |--------------|---------------------------------------------|-------------------------------------------------------|
