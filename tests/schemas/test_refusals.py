@@ -146,7 +146,8 @@ _FILTERS = (
     {"conversation_id": "x"},
     *({"security_risk": wrong} for wrong in ("low", "SOME")),
     *({"tag": wrong} for wrong in ("", "=x")),
-    {"tool_name": "x" * 257},
+    {"tool_name": "x" * 4097},
+    {"tag": "x" * 770},
 )
 
 
