@@ -5,7 +5,7 @@ from marshmallow import ValidationError
 
 from app import create_app
 from core.approvals import MOST_MATCHED, MOST_STARS
-from core.wire import MOST_NAME
+from core.wire import MOST_CALL_BYTES, MOST_NAME
 from schemas.approval_rules import MOST_CONVERSATIONS, MOST_REASON, MOST_TAGS, Always
 from settings.config import Config
 from store.approvals import rules as rules_module
@@ -75,7 +75,7 @@ NO_RULES = [
     ({"tool_name": None}, "tool_name"),
     ({"tool_name": ""}, "tool_name"),
     ({"tool_name": 1}, "tool_name"),
-    ({"tool_name": "x" * (MOST_NAME + 1)}, "tool_name"),
+    ({"tool_name": "x" * (MOST_CALL_BYTES + 1)}, "tool_name"),
     ({"arguments": []}, "arguments"),
     ({"arguments": {"x": "git*"}}, "arguments"),
     ({"arguments": {"x": {}}}, "arguments"),
