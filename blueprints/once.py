@@ -24,6 +24,9 @@ from store.link.attempts import enter
 
 HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
 
+#: headers that belong to a response as its body does
+_KEPT_HEADERS = ("Location", CONVERSATION)
+
 #: bytes of a body that are hashed before other requests get a turn: 8 MiB would take 10 ms
 _PIECE = 1024 * 1024
 
@@ -57,7 +60,7 @@ def _begin() -> Response | None:
     found = current_store.access.idempotency.begin(_client(), key, _fingerprint())
     if isinstance(found, KeptResponse):
         response = Response(found.body, found.status, content_type=found.content_type or None)
-        response.headers[REPLAYED] = "true"
+        response.headers.update({**found.headers, REPLAYED: "true"})
         return response
     if found.is_finished and not _replay().remade:
         raise ResponseNotKept
@@ -110,4 +113,6 @@ def _end(response: Response) -> Response:
 def _kept(response: Response) -> KeptResponse | None:
     if response.is_streamed or _replay().has_key:
         return None
-    return KeptResponse(response.status_code, response.headers.get("Content-Type", ""), response.get_data(as_text=True))
+    headers = {name: value for name in _KEPT_HEADERS if (value := response.headers.get(name)) is not None}
+    content_type = response.headers.get("Content-Type", "")
+    return KeptResponse(response.status_code, content_type, response.get_data(as_text=True), headers)

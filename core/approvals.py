@@ -27,7 +27,7 @@ once, until the link expires.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -324,9 +324,19 @@ class LinkForged(Exception):
 class Links:
     """Makes and reads links. All secret keys verify, the first signs."""
 
-    def __init__(self, secret_keys: tuple[str, ...], *, public_url: str, seconds: int) -> None:
-        """public_url: empty where no links are made. seconds: for which a link can be used."""
-        self._public_url, self._seconds = public_url.rstrip("/"), seconds
+    def __init__(
+        self,
+        secret_keys: tuple[str, ...],
+        *,
+        public_url: str,
+        seconds: int,
+        clock: Callable[[], Micros] = now,
+    ) -> None:
+        """public_url: empty where no links are made. seconds: for which a link can be used, by the clock.
+
+        clock: of the store where links are made, for it says what is past; a host's own may go wrong by days.
+        """
+        self._public_url, self._seconds, self._clock = public_url.rstrip("/"), seconds, clock
         signing = {"key_derivation": "hmac", "digest_method": sha256}
         keys = list(reversed(secret_keys))  # itsdangerous signs with the last
         self._serializer = URLSafeSerializer(keys, salt=_PURPOSE, signer_kwargs=signing) if keys else None
@@ -347,7 +357,7 @@ class Links:
         """
         if not self._public_url or self._serializer is None:
             return None
-        ends = now() + self._seconds * 1_000_000
+        ends = Micros(self._clock() + self._seconds * 1_000_000)
         words = [conversation_id, action_id, digest, beginning(target, _MOST_TARGET), min(ends, deadline or ends)]
         return f"{self._public_url}{LINK_PATH}/{self._serializer.dumps(words)}"
 

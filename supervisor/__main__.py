@@ -241,7 +241,8 @@ def _way_out(specs: Specs, folder: Path) -> AbstractContextManager[None]:
 
 def _notifier(config: Config, store: Store) -> Notifier:
     targets = targets_of(config)
-    links = Links(config.secret_keys, public_url=config.public_url, seconds=config.link_seconds)
+    clock = store.link.health.clock
+    links = Links(config.secret_keys, public_url=config.public_url, seconds=config.link_seconds, clock=clock)
     mover = OutboxMover(store, targets, QuietRules.of(config), links, public_url=config.public_url)
     return Notifier(store, targets, mover, open_sender(private=bool(config.notify_private)))
 

@@ -6,7 +6,7 @@ import pytest
 from itsdangerous import URLSafeSerializer
 
 from core.approvals import Link, LinkForged, Links
-from core.wire import now
+from core.wire import Micros, now
 from tests.refusals import taken
 
 OLD, NEW = "an old key of the server", "the new key of the server"
@@ -44,6 +44,13 @@ def test_a_link_ends_at_the_deadline_of_its_action_if_that_is_earlier():
 
     assert links(NEW).read(token(links(NEW), deadline=soon)).ends == soon
     assert links(NEW).read(token(links(NEW), deadline=late)).ends < late
+
+
+def test_a_link_ends_by_the_clock_of_the_store_whatever_the_host_of_its_maker_believes():
+    wrong = Micros(now() + 3 * 86_400_000_000)
+    maker = Links((NEW,), public_url="https://agents.example/", seconds=3600, clock=lambda: wrong)
+
+    assert links(NEW).read(token(maker)).ends == wrong + 3_600_000_000
 
 
 def test_all_keys_verify_and_the_first_signs():

@@ -8,14 +8,16 @@ whose request has long ended.
 
 Fields of the record of an Idempotency-Key: `fingerprint` (digest of the request), `seed` (of the ids that its attempts
 mint), `token` and `lease` (µs; `0`: released) of the attempt that claimed it last, `later` (`1`: an attempt may have
-reached an agent), and once finished `status`, `content_type` and `body` of the response (empty: it is not kept).
+reached an agent), and once finished `status`, `content_type` and `body` of the response (empty: it is not kept). Other
+headers that belong to it stand below the content type, a line each.
 """
 
 import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid4
@@ -78,6 +80,21 @@ class KeptResponse:
     status: int
     content_type: str
     body: str
+    headers: Mapping[str, str] = field(default_factory=dict)  #: beside Content-Type
+
+    @classmethod
+    def read(cls, status: str, content_type: str, body: str) -> "KeptResponse":
+        """A response from the words of its record."""
+        content_type, *lines = content_type.split("\n")
+        return cls(
+            int(status), content_type, body, {name: value for name, _, value in (one.partition(": ") for one in lines)}
+        )
+
+    @property
+    def words(self) -> list[str | int]:
+        """The words of its record. No header has a line feed."""
+        lines = [self.content_type, *(f"{name}: {value}" for name, value in self.headers.items())]
+        return [self.status, "\n".join(lines), self.body]
 
 
 class Idempotency:
@@ -102,7 +119,7 @@ class Idempotency:
             case "finished", seed, "", _, _:
                 return Attempt(UUID(seed), is_finished=True)
             case "finished", _, status, content_type, body:
-                return KeptResponse(int(status), content_type, body)
+                return KeptResponse.read(status, content_type, body)
             case "busy", _:
                 raise IdempotencyKeyBusy
             case "reused", _:
@@ -114,7 +131,7 @@ class Idempotency:
     def finish(self, client: str, key: str, attempt: Attempt, response: KeptResponse | None) -> None:
         """Note that an attempt succeeded. response: None is not kept, nor is one of more than MOST_KEPT_BYTES."""
         kept = response if response and len(response.body.encode()) <= MOST_KEPT_BYTES else None
-        words = [kept.status, kept.content_type, kept.body] if kept else ["", "", ""]
+        words = kept.words if kept else ["", "", ""]
         self._end(client, key, attempt, "finished", *words)
 
     def release(self, client: str, key: str, attempt: Attempt) -> None:

@@ -2,7 +2,7 @@
 -- KEYS  1 root of the client's records
 -- ARGV  1 digest of the key   2 token of the attempt   3 how long a record is kept, µs
 --       4 "finished" | "released" | "forgotten"   5 finished: status of the response ("" it is not kept);
---       released: "1" where an attempt may have reached an agent   6 content type   7 body
+--       released: "1" where an attempt may have reached an agent   6 content type, with other headers   7 body
 -- Returns  "ended" | "late": another attempt has claimed the record since, or it has expired
 -- Cost  O(log r): r records of the client
 -- Idempotent  by token: a repeat finds the record without it, and is late

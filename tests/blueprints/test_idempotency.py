@@ -82,6 +82,14 @@ def test_a_repeated_create_gets_the_same_response(client, once):
     assert again.headers["X-Request-Id"] != first.headers["X-Request-Id"]
 
 
+def test_a_repeat_is_told_where_the_new_resource_is_as_the_first_request_was(client, once):
+    wanted = {"decision": "reject", "tool_name": "browser"}
+    first, again = (client.post("/api/v1/approval-rules", json=wanted, **once) for _ in range(2))
+
+    assert (replayed(again), again.data) == (True, first.data)
+    assert again.headers["Location"] == first.headers["Location"] == f"/api/v1/approval-rules/{first.get_json()['id']}"
+
+
 def test_a_repeated_message_is_appended_once(client, url, once):
     for _ in range(3):
         assert client.post(f"{url}/events", json=TEXT, **once).status_code == 200

@@ -153,6 +153,7 @@ _FILTERS = (
     *({"security_risk": wrong} for wrong in ("low", "SOME")),
     *({"tag": wrong} for wrong in ("", "=x")),
     {"tool_name": "x" * (MOST_CALL_BYTES + 1)},
+    {"tag": "x" * 770},
 )
 
 
