@@ -26,8 +26,9 @@ BYTES_PER_TOKEN = 4
 
 _NOT_BOOKED: tuple[type[Exception], ...] = (StoreError, *UNAVAILABLE)
 
-#: most bytes of a document, and of one event of a stream, that are read; a longer one is estimated
-MOST_READ = 16 << 20
+#: most bytes of a document, and of one event of a stream, that are read whole: of a longer document, as of embeddings,
+#: the usage is looked for in its last bytes, and a longer event is left out
+MOST_READ, _LAST_BYTES = 4 << 20, 64 << 10
 
 #: calls that could not be booked and are booked later; beyond it the oldest is lost
 _MOST_UNBOOKED = 10_000
@@ -103,7 +104,7 @@ class UsageReader:
             self._read_lines(begun)
         if len(self._rest) > MOST_READ:
             self._is_too_long = True
-            self._rest.clear()
+            del self._rest[: -_LAST_BYTES if self._is_stream is False else len(self._rest)]
 
     def _read_lines(self, begun: int) -> None:
         """Take the lines that are whole. begun: bytes in which no end of a line is."""
@@ -129,8 +130,8 @@ class UsageReader:
     def end(self) -> None:
         """The body is whole."""
         if self._is_stream is False and not self.is_over:
-            if not self._is_too_long:
-                self._take(_document(bytes(self._rest)))
+            body = bytes(self._rest)
+            self._take(_usage_at_end(body) if self._is_too_long else _document(body))
             self.is_over = True
             self._rest.clear()
         elif self._rest:  # a last line that nothing ends
@@ -153,6 +154,16 @@ class UsageReader:
 def _document(data: bytes) -> Any:
     try:
         return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _usage_at_end(data: bytes) -> Any:
+    """A document with the last `usage` alone, of one whose end is given. Within a text its quotes would be escaped."""
+    found = data.rfind(b'"usage"')
+    begun = data[found:].partition(b":")[2].lstrip() if found >= 0 else b""
+    try:
+        return {"usage": json.JSONDecoder().raw_decode(begun.decode(errors="replace"))[0]}
     except (ValueError, RecursionError):
         return None
 

@@ -35,11 +35,11 @@ const dollars = (number) => `$${number.toFixed(number < 1 ? 4 : 2)}`, count = (n
 
 /** What the sandbox has spent on models by the count of its way out, which no agent can change, and what it may spend. */
 function Spent({ of: { calls, refused, tokens, dollars: spent, unpriced_tokens: unpriced, budget } }) {
-  const most = [budget.dollars !== null && dollars(budget.dollars), budget.tokens !== null && `${count(budget.tokens)} tokens`].filter(Boolean);
-  return html`${dollars(spent)}, ${count(tokens)} tokens in ${count(calls)} ${calls === 1 ? "call" : "calls"}
-    ${most.length > 0 && html` of ${most.join(" and ")}`}
-    ${unpriced > 0 && html` <span class="muted">(the price of ${count(unpriced)} tokens is not known)</span>`}
-    ${refused > 0 && html` <span class="high">${count(refused)} refused: the budget is used up</span>`}`;
+  const ofDollars = budget.dollars === null ? "" : ` of ${dollars(budget.dollars)}`;
+  const ofTokens = budget.tokens === null ? "" : ` of ${count(budget.tokens)}`;
+  return html`${dollars(spent)}${ofDollars}, ${count(tokens)}${ofTokens} tokens in ${count(calls)} ${calls === 1 ? "call" : "calls"}
+    ${unpriced > 0 && html`<br /><span class="muted">The price of ${count(unpriced)} tokens is not known.</span>`}
+    ${refused > 0 && html`<br /><span class="high">Refused, as a budget is used up: ${count(refused)}</span>`}`;
 }
 
 function Verb({ sandbox, onDone }) {

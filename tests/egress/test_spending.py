@@ -137,18 +137,20 @@ def test_a_body_of_any_bytes_is_read_to_its_end(pieces):
     assert reader.size == sum(map(len, pieces))
 
 
-def test_a_longer_event_or_document_than_is_read_is_left_out(monkeypatch):
+def test_a_longer_event_than_is_read_is_left_out_and_of_a_longer_document_the_end_is_read(monkeypatch):
     monkeypatch.setattr(room, "MOST_READ", 100)
     reader = UsageReader()
     for piece in (sse(delta("a")), b"data: " + b"x" * 200, b"y" * 200 + b"\n\n", sse({"usage": CHAT}, "[DONE]")):
         reader.read(piece)
     assert (reader.used, reader.is_over) == (OPENAI, True)
 
-    reader = UsageReader()
-    for piece in (b'{"a": "' + b"x" * 200, b'", "usage": {"prompt_tokens": 1}}'):
-        reader.read(piece)
-    reader.end()
-    assert reader.used is None
+    for end, used in ((b'", "usage": {"prompt_tokens": 1}}', Used(1)), (b'"}', None), (b'", "usage": {"prompt', None)):
+        reader = UsageReader()
+        for piece in (b'{"model": "m", "a": "', b"x" * 100_000, b'\\"usage\\": {\\"prompt_tokens\\": 9}', end):
+            reader.read(piece)
+        assert len(reader._rest) < 70_000
+        reader.end()
+        assert (reader.used, reader.is_over) == (used, True)
 
 
 # budgets
