@@ -5,6 +5,7 @@ import json
 import tarfile
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from tests.console import Browser
 from tests.servers import supervised_server, wait_until
@@ -274,3 +275,14 @@ def _pending(server, identity: str) -> list[dict]:
 
     wait_until(look, "a pending action")
     return found
+
+
+def test_from_the_message_to_the_start_are_at_most_ten_stops_of_tab(browser):
+    browser.open("start")
+    browser.find("start")
+    wait_until(lambda: browser.driver.switch_to.active_element.get_attribute("name") == "message", "the message field")
+    stops = 0
+    while browser.driver.switch_to.active_element.get_attribute("data-testid") != "start":
+        browser.press(Keys.TAB)
+        stops += 1
+        assert stops <= 10
