@@ -175,6 +175,9 @@ def test_a_file_that_cannot_be_unpacked_is_named_and_the_conversation_can_be_ope
     browser.says("broken.tar cannot be unpacked: ")
     browser.driver.find_element("link text", "Open the conversation").click()
     browser.find("timeline")
+    browser.open("start")
+    browser.find("start")
+    assert not browser.all("start-state")  # the person has taken it as it is
 
 
 def test_a_secret_is_a_variable_of_the_agents_commands_and_is_kept_nowhere_in_the_browser(browser, server):
