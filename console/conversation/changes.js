@@ -189,7 +189,7 @@ export default function Changes({ id, waiting, status, onDone }) {
     <header><strong>Changes</strong>${choice}</header>
     ${error.status === 409 ? html`<${Empty} title="No changes to show"><${Text} prose text=${error.message} />.<//>` : html`<${Failure} error=${error} again=${again} />`}
     <p class="muted">${moment === "repository"
-      ? "These changes are those of a Git repository in the working folder, as the agent server of its sandbox reads them."
+      ? error.status !== 409 && "These changes are those of a Git repository in the working folder, as the agent server of its sandbox reads them."
       : "The folder of a sandbox that is a process is recorded at the start, at the end of each turn and before an action that waits."}
       ${unrecorded && moment === "repository" && ` ${unrecorded}`}</p>
   </section>`;

@@ -241,7 +241,8 @@ async function unpack(name, path, signal) {
   const command = `{ ${/\.zip$/i.test(name) ? zip : `tar -xf ${archive}`}; } >/dev/null && rm -- ${archive}`;
   const options = { path, body: { command }, isLong: true, signal };
   const { exit_code: code, stderr } = await call("POST /api/conversations/{conversation_id}/bash/execute_bash_command", options);
-  if (code !== 0) throw new ApiError(0, `${name} cannot be unpacked: ${stderr?.trim().split("\n").at(-1) || `exit code ${code}`}`);
+  const lines = (stderr ?? "").trim().split("\n"), said = lines.at(lines[0].startsWith("Traceback") ? -1 : 0);
+  if (code !== 0) throw new ApiError(0, `${name} cannot be unpacked: ${said || `exit code ${code}`}`);
 }
 
 async function watched(first, signal) {

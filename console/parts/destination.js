@@ -28,7 +28,7 @@ function Buttons({ item }) {
 function Card({ item }) {
   const outcome = useStore(outcomes).get(item.digest), isEnded = outcome?.state === "ended";
   const { name, port, program, tries, sandbox_id, conversation_id } = item;
-  return html`<article class=${isEnded ? "prompt destination ended" : "prompt destination"} data-testid=${`destination-${name}:${port}`}>
+  return html`<article class=${isEnded ? "prompt card destination ended" : "prompt card destination"} data-testid=${`destination-${name}:${port}`}>
     <header>
       <h2>Reach <code class="tool"><${Text} text=${`${name}:${port}`} /></code></h2>
       <p class="facts">

@@ -262,7 +262,7 @@ function Progress({ present, isMarked, onAgain, onFinish }) {
       <p class="muted">What you typed is still there.</p>
       <footer><button type="button" onClick=${onAgain}>Try again</button></footer>`}
     ${error && (isMarked ? html`<p role="alert">Nothing was started: correct what is marked in the form.</p>` : html`<${Failure} error=${error} again=${task ? onFinish : onAgain} />`)}
-    ${error && task?.status === "READY" && html`<p><a href=${href("conversations", task.app_conversation_id)}>Open the conversation</a> as it is.</p>`}
+    ${error && task?.status === "READY" && html`<p><a href=${href("conversations", task.app_conversation_id)} onClick=${() => start.set(null)}>Open the conversation</a> as it is.</p>`}
   </section>`;
 }
 

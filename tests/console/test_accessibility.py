@@ -47,3 +47,14 @@ def test_no_dialog_has_a_violation(browser, furnished):
     browser.press("?")
     browser.says("Show the keys")
     assert browser.violations() == []
+
+
+def test_no_form_of_a_prompt_has_a_violation(browser, furnished):
+    for form in ("reject", "edit", "always"):
+        browser.open("inbox")
+        prompt = browser.find("pending-*")
+        if buttons := browser.all(form, prompt):
+            wait_until(lambda found=buttons[0]: found.is_enabled(), "the button")
+            buttons[0].click()
+            wait_until(lambda shown=prompt: shown.find_elements("css selector", ".panel"), "the form")
+            assert browser.violations() == [], form

@@ -5,6 +5,7 @@ import json
 import tarfile
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from tests.console import Browser
 from tests.servers import supervised_server, wait_until
@@ -174,6 +175,9 @@ def test_a_file_that_cannot_be_unpacked_is_named_and_the_conversation_can_be_ope
     browser.says("broken.tar cannot be unpacked: ")
     browser.driver.find_element("link text", "Open the conversation").click()
     browser.find("timeline")
+    browser.open("start")
+    browser.find("start")
+    assert not browser.all("start-state")  # the person has taken it as it is
 
 
 def test_a_secret_is_a_variable_of_the_agents_commands_and_is_kept_nowhere_in_the_browser(browser, server):
@@ -274,3 +278,14 @@ def _pending(server, identity: str) -> list[dict]:
 
     wait_until(look, "a pending action")
     return found
+
+
+def test_from_the_message_to_the_start_are_at_most_ten_stops_of_tab(browser):
+    browser.open("start")
+    browser.find("start")
+    wait_until(lambda: browser.driver.switch_to.active_element.get_attribute("name") == "message", "the message field")
+    stops = 0
+    while browser.driver.switch_to.active_element.get_attribute("data-testid") != "start":
+        browser.press(Keys.TAB)
+        stops += 1
+        assert stops <= 10
