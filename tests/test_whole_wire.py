@@ -244,8 +244,6 @@ def of_sandboxes(walk: Walk) -> None:
     assert walk("GET", "/api/v1/sandboxes/{sandbox_id}/spending")["calls"] == 0
     assert walk("GET", "/api/v1/spending")["keys"] == []
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/archive", 409)
-    walk("GET", "/api/v1/sandboxes/{sandbox_id}/ports", 503)
-    walk("POST", "/api/v1/sandboxes/{sandbox_id}/previews", 503, json={"port": 8000})
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets", 401)
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}", 401)
     walk("POST", "/api/v1/sandboxes/{sandbox_id}/conversations/{conversation_id}/adopt", 409)
@@ -255,6 +253,8 @@ def of_sandboxes(walk: Walk) -> None:
     walk("POST", "/api/v1/webhooks/{sandbox_id}/conversations", 401, json={})
     walk("POST", "/api/v1/webhooks/conversations", 401, json={})
     walk("DELETE", "/api/v1/sandboxes/{sandbox_id}")
+    walk("GET", "/api/v1/sandboxes/{sandbox_id}/ports", 404)
+    walk("POST", "/api/v1/sandboxes/{sandbox_id}/previews", 404, json={"port": 8000})
 
 
 def of_keys(walk: Walk) -> None:
