@@ -14,6 +14,8 @@ from tests.interop.elsewhere import model_elsewhere
 from tests.servers import PROJECT, free_port, program, wait_until
 from tests.v1 import Api
 
+pytestmark = pytest.mark.interop("follows the page with the published agent server in sandboxes")
+
 PAGE = (PROJECT / "docs" / "agents.md").read_text()
 SETUP, RUN, *CONVERSATION = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 

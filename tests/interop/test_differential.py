@@ -7,6 +7,8 @@ import pytest
 
 from tests.interop.comparison import compare_with_agent, counts, without_usage
 
+pytestmark = pytest.mark.interop("runs the published agent server, alone and in sandboxes")
+
 
 class Talk:
     """The outcome of the talk at one side."""

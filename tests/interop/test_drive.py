@@ -12,6 +12,8 @@ import pytest
 from tests.interop.sides import second
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.interop("runs the published agent server in sandboxes, and kills workers")
+
 TALKS, RUNS = (10, 100) if os.environ.get("INTEROP_LONG") else (1, 10)
 
 #: what the client must tell of each talk

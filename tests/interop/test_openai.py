@@ -10,6 +10,8 @@ from docs.examples.openhands_agent import VENV
 from tests.interop.sides import KEY, LINE_SECONDS, environment
 from tests.servers import PROJECT, running, supervised_server, wait_until
 
+pytestmark = pytest.mark.interop("runs the published openai package against a server")
+
 SPEC = """
 [[spec]]
 id = "thinks"

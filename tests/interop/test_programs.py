@@ -9,6 +9,8 @@ import pytest
 from docs.examples.openhands_agent import VENV
 from tests.servers import PROJECT
 
+pytestmark = pytest.mark.interop("runs published programs against a server")
+
 #: seconds that this server and Redis are away
 AWAY = "120"
 

@@ -13,6 +13,8 @@ from tests.servers import wait_until
 from tests.v1 import Api
 from tests.v1.processes import in_sandboxes
 
+pytestmark = pytest.mark.interop("kills and pauses the published agent server in sandboxes")
+
 #: seconds in which a sandbox starts again on a busy machine
 START_SECONDS = 120
 

@@ -9,6 +9,8 @@ from tests.interop.test_survival import START_SECONDS
 from tests.servers import wait_until
 from tests.v1 import Api
 
+pytestmark = pytest.mark.interop("runs the published agent server in warm sandboxes")
+
 
 @pytest.fixture(scope="module")
 def warm_api(tmp_path_factory, scripted):
