@@ -2,12 +2,13 @@
 
 import base64
 from pathlib import Path
+from socket import create_connection
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from tests.servers import TIMEOUT, supervised_server, wait_until
 from tests.v1 import Api
@@ -93,13 +94,18 @@ def test_a_stream_comes_whole_and_a_broken_response_breaks_off(page):
 
 
 def test_a_socket_of_the_page_is_carried_both_ways_and_that_of_another_page_is_refused(page):
-    address = f"ws://{page.client.base_url.host}:{page.client.base_url.port}/socket"
-    headers = {"Cookie": page.client.headers["Cookie"], "Host": page.host}
-    with connect(address, additional_headers=headers, origin=f"http://{page.host}", open_timeout=TIMEOUT) as one:
+    place = (page.client.base_url.host, page.client.base_url.port)
+
+    def socket_of(origin: str) -> ClientConnection:
+        cookie = {"Cookie": page.client.headers["Cookie"]}
+        address, sock = f"ws://{page.host}/socket", create_connection(place)
+        return connect(address, sock=sock, additional_headers=cookie, origin=origin, open_timeout=TIMEOUT)
+
+    with socket_of(f"http://{page.host}") as one:
         assert one.recv(TIMEOUT) == "first"
         one.send("hey")
         assert one.recv(TIMEOUT) == "echo hey"
-    with pytest.raises(InvalidStatus) as refused, connect(address, additional_headers=headers, origin="http://x.test"):
+    with pytest.raises(InvalidStatus) as refused, socket_of("http://x.test"):
         pass
     assert refused.value.response.status_code == 403
 

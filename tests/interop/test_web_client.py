@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -14,9 +15,10 @@ import pytest
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.keys import Keys
 
+from settings.specs import BUNDLED
 from tests.console import Browser, end_browsers
 from tests.interop import model
-from tests.servers import PROJECT, free_port, program, running, supervised_server, wait_until
+from tests.servers import free_port, program, running, supervised_server, wait_until
 
 pytestmark = pytest.mark.interop("runs a published web client in Chromium, and a server with sandboxes")
 
@@ -47,9 +49,7 @@ def served(canvas, tmp_path_factory):
     folder, port = tmp_path_factory.mktemp("canvas"), free_port()
     page = f"http://127.0.0.1:{port}"
     specs = folder / "specs.toml"  # the model is on the machine's loopback, which an isolated sandbox does not see
-    specs.write_text(
-        (PROJECT / "settings/specs.toml").read_text().replace('\negress = "named"\n', '\nisolation = "none"\n')
-    )
+    specs.write_text(re.sub(r'\negress = "named"\n(#.*\n)hosts = .*\n', '\nisolation = "none"\n', BUNDLED.read_text()))
     with (
         model.served(model.Model) as llm,
         supervised_server(

@@ -1,6 +1,7 @@
 """A conversation with the bundled spec's agent and a model, through the whole server: what `make run` gives."""
 
 import json
+import re
 import threading
 from uuid import UUID, uuid4
 
@@ -33,7 +34,7 @@ def home(tmp_path_factory):
 def server(home, model):
     """A server with the bundled specs, not isolated: an isolated sandbox reaches no model on the host's loopback."""
     specs = home / "specs.toml"
-    specs.write_text(BUNDLED.read_text().replace('\negress = "named"\n', '\nisolation = "none"\n'))
+    specs.write_text(re.sub(r'\negress = "named"\n(#.*\n)hosts = .*\n', '\nisolation = "none"\n', BUNDLED.read_text()))
     variables = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": MODEL_KEY, "LLM_BASE_URL": model.url}
     with supervised_server(home, SANDBOX_SPECS=str(specs), **variables) as (client, _):
         yield client

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.process("starts a sandbox for each test")
 UNKNOWN = "5f1c8a527d0e4c399a41"
 
 #: what a supervisor may measure between two reads of a sandbox
-MEASURED = {"disk_bytes": None, "memory_bytes": None, "cpu_cores": None}
+MEASURED = {"disk_bytes": None, "memory_bytes": None, "cpu_cores": None, "stray_conversations": None}
 
 
 def test_a_new_sandbox_starts_and_runs(api):
