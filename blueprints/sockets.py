@@ -315,14 +315,15 @@ def follow_events(conversation_id: ConversationId) -> Response:
 
 
 @contextlib.contextmanager
-def served() -> Iterator[WebSocket]:
+def served(*refusals: type[Exception], message_bytes: int = 0) -> Iterator[WebSocket]:
     """The socket of this request, within the bounds of the settings; a refusal in the block becomes its close code.
 
+    refusals: beside those of the store. message_bytes: most of a message; 0: as the settings say.
     Raises one of UNAVAILABLE before the handshake: then the response is a plain 503.
     """
     settings = current_app.config
     socket = WebSocket(
-        message_bytes=settings["SOCKET_MESSAGE_BYTES"],
+        message_bytes=message_bytes or settings["SOCKET_MESSAGE_BYTES"],
         ping_seconds=settings["PING_SECONDS"],
         idle_seconds=settings["IDLE_SECONDS"],
     )
@@ -332,6 +333,8 @@ def served() -> Iterator[WebSocket]:
         pass
     except StoreError as refusal:
         refuse(socket, CLOSE_CODES.get(type(refusal), REFUSED), str(refusal))
+    except refusals as refusal:
+        refuse(socket, REFUSED, str(refusal))
     except UNAVAILABLE:
         if not socket.is_accepted:
             raise

@@ -34,18 +34,16 @@ from blueprints import current_actor, current_store
 from blueprints.api import InvalidInput, needs, refuse_unknown
 from blueprints.request_log import note
 from blueprints.sockets import (
-    CLOSE_CODES,
     GOING_AWAY,
     INTERNAL_ERROR,
     REFUSED,
-    TRY_AGAIN,
     UNAUTHORIZED,
     SocketClosed,
     TakenOver,
     WebSocket,
     binary_frame,
     first_frame,
-    refuse,
+    served,
 )
 from core.access import NOBODY, REVOKED
 from core.refused import Refused
@@ -89,12 +87,9 @@ _log = logging.getLogger(__name__)
 @needs("write", ticket=True)
 def open_terminal(conversation_id: ConversationId) -> Response:
     """Serve the terminal until either side ends it."""
-    size, settings, guard = _size(), current_app.config, current_app.extensions["guard"]
-    socket = WebSocket(
-        message_bytes=_MOST_MESSAGE, ping_seconds=settings["PING_SECONDS"], idle_seconds=settings["IDLE_SECONDS"]
-    )
+    size, guard = _size(), current_app.extensions["guard"]
     store: Store = current_store._get_current_object()  # type: ignore[attr-defined]
-    try:
+    with served(*_REFUSALS, message_bytes=_MOST_MESSAGE) as socket:
         if g.principal is NOBODY:
             g.principal = first_frame(socket, guard)
         else:
@@ -105,16 +100,6 @@ def open_terminal(conversation_id: ConversationId) -> Response:
         ends = guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED))
         with current_app.extensions["bash_sockets"].holding(socket), ends:
             Session(store, current_app.extensions["forwarding"], conversation_id, current_actor(), socket).serve(size)
-    except SocketClosed:
-        pass
-    except StoreError as refusal:
-        refuse(socket, CLOSE_CODES.get(type(refusal), REFUSED), str(refusal))
-    except _REFUSALS as refusal:
-        refuse(socket, REFUSED, str(refusal))
-    except UNAVAILABLE:
-        if not socket.is_accepted:
-            raise
-        socket.close(TRY_AGAIN, "The store does not answer: connect again")
     return TakenOver()
 
 

@@ -65,10 +65,6 @@ _ANY_AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#]*@)?(\[[^\]]*\]|
 _UNRECOGNIZED_NAME = b"\x15\x03\x01\x00\x02\x02\x70"
 
 
-#: what httpcore raises when a server breaks off, says nothing or talks no HTTP
-_BROKEN = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
-
-
 class Refusal(Exception):
     """A request that is not carried out; the message is the sentence that the sandbox reads."""
 
@@ -475,9 +471,8 @@ class _Talk:
         body = json.dumps(refusal.body or {"detail": sentence, "error": error}).encode()
         reason = re.sub(r"[^ -~]", "?", sentence).encode()
         head = f"HTTP/1.1 {refusal.status} ".encode() + reason + b"\r\nContent-Type: application/json\r\n"
-        if (
-            refusal.body
-        ):  # clients of providers retry 429 unless they are told; source: openai and anthropic, _base_client.py
+        if refusal.body:
+            # clients of providers retry a 429 unless they are told; source: openai and anthropic, _base_client.py
             head += b"X-Should-Retry: false\r\n"
         head += b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE, h11.ERROR):

@@ -29,9 +29,9 @@ async function listening(id) {
 
 function Ports({ found, onChoose }) {
   if (found.error) return html`<p class="muted" data-testid="no-ports">${found.error}</p>`;
-  if (!found.ports) return html`<p aria-busy="true">Looking which ports are open</p>`;
-  if (!found.ports.length) return html`<p class="muted" data-testid="no-ports">No program in the sandbox listens at a port now. Have the agent start one.</p>`;
-  return html`<p>Programs listen at: ${found.ports.map((port) => html`<button type="button" key=${port} class="quiet" data-testid=${`port-${port}`} onClick=${() => onChoose(port)}>${port}</button> `)}</p>`;
+  if (!found.ports) return html`<p aria-busy="true">Looking for open ports</p>`;
+  if (!found.ports.length) return html`<p class="muted" data-testid="no-ports">No program in the sandbox listens at a port yet. Have the agent start one.</p>`;
+  return html`<p>Open ports: ${found.ports.map((port) => html`<button type="button" key=${port} class="quiet" data-testid=${`port-${port}`} onClick=${() => onChoose(port)}>${port}</button> `)}</p>`;
 }
 
 /** id: of the conversation. */
@@ -62,8 +62,8 @@ export default function Preview({ id }) {
   };
   return html`<section class="beside preview-ports" aria-label="Preview" data-testid="preview-panel">
     <header><strong>Preview</strong>
-      <span class="muted">What a program in the sandbox serves, in a new tab. Its pages reach nothing of this server. Opening one is in the audit.</span>
-      <button type="button" class="quiet" data-testid="ports-again" onClick=${() => setNumber(number + 1)}>Look again</button></header>
+      <span class="muted">What a program in the sandbox serves, in a new tab. Its pages reach nothing of this server. Opening one is audited.</span>
+      <button type="button" class="quiet" data-testid="ports-again" onClick=${() => setNumber(number + 1)}>Refresh</button></header>
     <form onSubmit=${submit}>
       <label>Port <input type="number" inputmode="numeric" required min=${LEAST} max=${MOST} placeholder="8000" data-testid="preview-port" value=${port} onInput=${(event) => setPort(event.target.value)} /></label>
       <button type="submit" data-testid="preview-open" aria-busy=${state.isBusy} disabled=${state.isBusy}>Open</button>

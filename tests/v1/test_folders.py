@@ -291,6 +291,7 @@ def test_events_come_by_their_ids_with_null_for_an_unknown_one(api):
     said = {"content": [{"type": "text", "text": "hello"}], "run": False}
     conversation = api.app_conversation(sandbox_spec_id="free", initial_message=said)["id"]
     path = f"/v1/conversation/{conversation}/events"
+    wait_until(lambda: api.events(conversation), "the message, which the agent reports")
     [first, *_] = api.events(conversation)
 
     assert api.call("GET", path, params={"id": ["none", first["id"]]}) == [None, first]
