@@ -146,7 +146,6 @@ def post_worker_init(worker: Any) -> None:
 
     threading.Thread(target=watch, name="stop", daemon=True).start()
     threading.Thread(target=worker.wsgi.extensions["expiry"].run, args=(stop,), name="expiry", daemon=True).start()
-    worker.wsgi.extensions["api"].write()  # the first client that asks for the document would hold up the others
     # The app lives as long as its worker: a collection that looks through all of it would hold up every request.
     gc.collect()
     gc.freeze()

@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
 from http import HTTPStatus
 from itertools import chain
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 from urllib.parse import parse_qsl
 
 from apispec import APISpec, BasePlugin
@@ -356,13 +357,20 @@ def _document(view: Any, *statuses: int) -> None:
         known[:] = known or [{"schema": _ERROR, "description": HTTPStatus(status).phrase, "content_type": None}]
 
 
+#: the document as it is kept and served: no setting changes it, and to describe the app takes half a second
+OPENAPI = Path(__file__).parent.parent / "docs/openapi.json"
+
+_kept = cache(OPENAPI.read_bytes)
+
+
 class Api(SmorestApi):
-    """The OpenAPI document: 422 has a shape of its own, and `blueprints/errors.py` shapes the errors."""
+    """The OpenAPI document: 422 has a shape of its own, and `blueprints/errors.py` shapes the errors.
+
+    `make docs` describes the app and keeps the document, which every worker serves as it is kept.
+    """
 
     ERROR_SCHEMA = HTTPValidationError
     DEFAULT_ERROR_RESPONSE_NAME = None
-
-    _written: ClassVar[bytes] = b""  #: the document, the same of every app in a process
 
     def __init__(self, app: Flask) -> None:
         self._undescribed: list[Blueprint] = []
@@ -377,23 +385,22 @@ class Api(SmorestApi):
             self.spec.components.security_scheme(name, scheme)
 
     def register_blueprint(self, blueprint: Blueprint) -> None:
-        """Serve its operations, which the document describes once it is written."""
+        """Serve its operations, which `describe` describes."""
         self._app.extensions["flask-smorest"]["blp_name_to_api"][blueprint.name] = self
         self._app.register_blueprint(blueprint)
         self._undescribed.append(blueprint)
 
-    def write(self) -> bytes:
-        """The document, written once: that takes half a second, so a worker does it before it serves."""
-        if not self._written:
-            for blueprint in self._undescribed:
-                blueprint.register_views_in_doc(self, self._app, self.spec, name=blueprint.name, parameters=None)
-                self.spec.tag({"name": blueprint.name, "description": blueprint.description})
-            Api._written = self._app.json.dumps(self.spec.to_dict(), indent=2).encode()
-        return self._written
+    def describe(self) -> dict[str, Any]:
+        """The document of the app as it is now. Once for each app: it describes each blueprint once."""
+        for blueprint in self._undescribed:
+            blueprint.register_views_in_doc(self, self._app, self.spec, name=blueprint.name, parameters=None)
+            self.spec.tag({"name": blueprint.name, "description": blueprint.description})
+        described: dict[str, Any] = self.spec.to_dict()
+        return described
 
     def _openapi_json(self) -> Response:
         """The document; no key is needed."""
-        written = self.write()
+        written = _kept()
         if root := request.root_path:  # of a proxy: without it clients would ask outside of its path
             written = b'{"servers":[{"url":%b}],%b' % (json.dumps(root).encode(), written.removeprefix(b"{"))
         return Response(written, mimetype="application/json")

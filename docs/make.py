@@ -22,7 +22,7 @@ from werkzeug.exceptions import MethodNotAllowed, NotFound
 from werkzeug.routing import RequestRedirect
 
 from app import create_app
-from blueprints.api import Needs
+from blueprints.api import OPENAPI, Needs
 from core.refused import Kind, Refused
 from docs import client
 from settings.config import Config
@@ -92,8 +92,8 @@ def _literal(pattern: str) -> str:
 
 
 PROJECT = Path(__file__).parent.parent
-OPENAPI, SETTINGS, ACCESS, ERRORS, COMPATIBILITY = (
-    PROJECT / "docs" / name for name in ("openapi.json", "settings.md", "access.md", "errors.md", "compatibility.md")
+SETTINGS, ACCESS, ERRORS, COMPATIBILITY = (
+    PROJECT / "docs" / name for name in ("settings.md", "access.md", "errors.md", "compatibility.md")
 )
 
 #: what an operation needs that needs no scope of a key
@@ -103,9 +103,8 @@ _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
 
 
 def openapi() -> str:
-    """The OpenAPI document that the app serves, as it is kept."""
-    app = create_app(Config(redis_url="redis://127.0.0.1:1"))
-    document = app.test_client().get("/openapi.json").get_json()
+    """The OpenAPI document of the app, as it is kept."""
+    document = create_app(Config(redis_url="redis://127.0.0.1:1")).extensions["api"].describe()
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 

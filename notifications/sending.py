@@ -22,13 +22,12 @@ from datetime import UTC, datetime
 from functools import cache
 from hashlib import scrypt
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpcore
 import httpx
-from apprise import Apprise, AppriseAsset, NotifyBase
 from standardwebhooks import Webhook
 
 from agents.client import Backend, Transport, deadline
@@ -40,6 +39,9 @@ from settings.approvals import ApprovalSettings
 from store import Store
 from store.errors import UNAVAILABLE, StoreError
 from store.notifications import TargetState
+
+if TYPE_CHECKING:
+    from apprise import NotifyBase
 
 #: schemes of Apprise whose URLs have a host where those of other services have a token
 _WITH_HOST = ("form", "json", "mailto", "xml")
@@ -265,7 +267,6 @@ class Services:
         """private: those with a host of their own may have private addresses. seconds: of one try."""
         self._private = private
         self._seconds = seconds
-        self._asset = AppriseAsset(app_id="agent-server", app_desc="agent-server", secure_logging=True)
         self._hanging: set[str] = set()  #: targets whose last try has not ended
         # Their logs have URLs, paths and tokens.
         logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
@@ -297,9 +298,12 @@ class Services:
         if not any(delivered):
             raise NotDelivered(reasons[0] if reasons else "Apprise could not deliver it")
 
-    def _service(self, target: Target) -> NotifyBase:
+    def _service(self, target: Target) -> "NotifyBase":
         """The service of a URL, its hosts checked. Raises NotDelivered."""
-        service = Apprise.instantiate(target.url, asset=self._asset)
+        from apprise import Apprise, AppriseAsset  # a tenth of a worker's start, and few servers have such a target
+
+        asset = AppriseAsset(app_id="agent-server", app_desc="agent-server", secure_logging=True)
+        service = Apprise.instantiate(target.url, asset=asset)
         if service is None:
             raise NotDelivered("Apprise knows no such URL")
         templates: tuple[str, ...] = service.templates
