@@ -173,12 +173,16 @@ def agent_server(
 
 @contextlib.contextmanager
 def supervised_server(folder: Path, **environment: str) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
-    """The whole server with its supervisor, on a store of its own; its sandboxes end with it."""
+    """The whole server with its supervisor, on a store of its own; its sandboxes end with it.
+
+    It has one worker, half as much to start: what is about several asks for them by WEB_CONCURRENCY.
+    """
     with contextlib.ExitStack() as stack:
         if "REDIS_URL" not in environment:
             environment["REDIS_URL"], _ = stack.enter_context(store_server(folder))
         settings = {
             "SUPERVISOR": "1",
+            "WEB_CONCURRENCY": "1",
             "STOP_SANDBOXES": "1",
             "DATA_DIR": str(folder),
             "SECRET_KEY": "a key for tests only",

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.tour("walks through the real server")
 @pytest.fixture(scope="module")
 def house(tmp_path_factory):
     """The server on its embedded store, with two workers and a supervisor: its calls, and its master process."""
-    with supervised_server(tmp_path_factory.mktemp("tour"), REDIS_URL="") as (client, master):
+    with supervised_server(tmp_path_factory.mktemp("tour"), REDIS_URL="", WEB_CONCURRENCY="2") as (client, master):
         api = Api(client)
         wait_until(lambda: client.get("/ready").status_code == 200, "the server to be ready")
         yield api, master

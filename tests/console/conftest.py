@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="package")
 def server(folder):
     """A client of the whole server, with two workers and a supervisor; it needs no key."""
-    with supervised_server(folder, COLD_URL=f"file://{folder}/cold") as (client, _):
+    with supervised_server(folder, COLD_URL=f"file://{folder}/cold", WEB_CONCURRENCY="2") as (client, _):
         yield client
 
 

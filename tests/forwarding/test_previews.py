@@ -22,7 +22,8 @@ PROGRAM = (Path(__file__).parent / "shown_program.py").read_bytes()
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A server with a key, and a sandbox in which a program listens; its id and the port."""
-    with supervised_server(tmp_path_factory.mktemp("previews"), SESSION_API_KEY=KEY) as (client, _):
+    settings = {"SESSION_API_KEY": KEY, "WEB_CONCURRENCY": "2"}
+    with supervised_server(tmp_path_factory.mktemp("previews"), **settings) as (client, _):
         client.headers["X-Session-API-Key"] = KEY
         conversation = Api(client).app_conversation(title="Shown")
         sandbox = conversation["sandbox_id"]

@@ -18,7 +18,8 @@ KEY = "the-first-key-of-the-settings"
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A server with a key, and a conversation in its sandbox."""
-    with supervised_server(tmp_path_factory.mktemp("terminals"), SESSION_API_KEY=KEY) as (client, _):
+    settings = {"SESSION_API_KEY": KEY, "WEB_CONCURRENCY": "2"}
+    with supervised_server(tmp_path_factory.mktemp("terminals"), **settings) as (client, _):
         client.headers["X-Session-API-Key"] = KEY
         yield client, Api(client).app_conversation(title="Shown")["id"]
 

@@ -73,7 +73,7 @@ def main() -> int:
         )
         (folder / "specs.toml").write_text(text)
         settings = {"SANDBOX_SPECS": str(folder / "specs.toml"), "SESSION_API_KEY": KEY}
-        with supervised_server(folder, **settings) as (client, _):
+        with supervised_server(folder, WEB_CONCURRENCY="2", **settings) as (client, _):
             # The interpreter may see other files than this one: it gets the text.
             script = (Path(__file__).parent / "cloud_client.py").read_text()
             ended = subprocess.run([*python, "-c", script, str(client.base_url).rstrip("/"), KEY, url], check=False)

@@ -150,7 +150,7 @@ def ours(folder: Path, model: str, spec: str = "", **settings: str) -> Iterator[
     }
     with (
         store_server(folder) as (store, _),
-        supervised_server(folder, **settings, REDIS_URL=store) as (client, process),
+        supervised_server(folder, **settings, REDIS_URL=store, WEB_CONCURRENCY="2") as (client, process),
     ):
         yield Side(str(client.base_url).rstrip("/"), folder, model, process, store)
 

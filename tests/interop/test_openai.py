@@ -31,7 +31,8 @@ confirmation_policy = {{ kind = "AlwaysConfirm" }}
 def server(tmp_path, scripted):
     """This server with two workers, and the bundled agent as its one spec."""
     (tmp_path / "specs.toml").write_text(SPEC.format(model=scripted))
-    with supervised_server(tmp_path, SANDBOX_SPECS=str(tmp_path / "specs.toml"), SESSION_API_KEY=KEY) as (client, _):
+    settings = {"SANDBOX_SPECS": str(tmp_path / "specs.toml"), "SESSION_API_KEY": KEY, "WEB_CONCURRENCY": "2"}
+    with supervised_server(tmp_path, **settings) as (client, _):
         yield client
 
 

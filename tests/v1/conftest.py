@@ -18,7 +18,7 @@ def server(folder):
     """The whole server with two workers and a supervisor."""
     specs = folder / "specs.toml"
     specs.write_text(SPECS)
-    with supervised_server(folder, SANDBOX_SPECS=str(specs)) as (client, _):
+    with supervised_server(folder, SANDBOX_SPECS=str(specs), WEB_CONCURRENCY="2") as (client, _):
         yield client
 
 
@@ -49,7 +49,7 @@ def specs(tmp_path_factory):
 def whole(tmp_path_factory, specs):
     """A server whose host is lost soon: its api, its master process, its folder."""
     folder = tmp_path_factory.mktemp("faults")
-    with supervised_server(folder, SANDBOX_SPECS=specs, HOST_SECONDS="3") as (client, master):
+    with supervised_server(folder, SANDBOX_SPECS=specs, HOST_SECONDS="3", WEB_CONCURRENCY="2") as (client, master):
         yield Api(client), master, folder
     assert not in_sandboxes(folder)
 

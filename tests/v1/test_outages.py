@@ -103,7 +103,7 @@ def with_redis(tmp_path_factory, specs):
     folder = tmp_path_factory.mktemp("outages")
     with (
         store_server(folder) as (url, _),
-        supervised_server(folder, REDIS_URL=url, SANDBOX_SPECS=specs) as (client, master),
+        supervised_server(folder, REDIS_URL=url, SANDBOX_SPECS=specs, WEB_CONCURRENCY="2") as (client, master),
         Redis.from_url(url) as redis,
     ):
         yield Api(client), redis, folder, master

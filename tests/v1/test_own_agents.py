@@ -47,7 +47,8 @@ def place(tmp_path_factory):
 def whole(place):
     """A server whose agents do as a body says, and its master process."""
     (place / "specs.toml").write_text(SPECS)
-    with supervised_server(place, SANDBOX_SPECS=str(place / "specs.toml"), LOG_LEVEL="debug") as (client, master):
+    settings = {"SANDBOX_SPECS": str(place / "specs.toml"), "LOG_LEVEL": "debug", "WEB_CONCURRENCY": "2"}
+    with supervised_server(place, **settings) as (client, master):
         yield Api(client), master
 
 
