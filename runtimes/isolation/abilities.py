@@ -5,6 +5,7 @@ profile or a setting may forbid each step.
 """
 
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -28,6 +29,9 @@ _PROJECT = Path(__file__).parent.parent.parent
 _TIMEOUT = 20.0
 
 _NOT_TRIED = "it was not tried"
+
+#: the probe has no thread, and another interpreter for each try would be most of its time
+_FORK = multiprocessing.get_context("fork")
 
 
 @cache
@@ -71,13 +75,23 @@ def _can_have_users() -> bool:
 
 def _failure(network: str) -> str:
     """Why a sandbox with such a network does not run; empty if it does. Tried in a process that then ends."""
-    command = [sys.executable, "-m", "runtimes.isolation.abilities", network]
-    try:
-        done = subprocess.run(command, cwd=_PROJECT, capture_output=True, timeout=_TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        return f"it does not end within {_TIMEOUT:g} s"
-    said = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
-    return "" if done.returncode == 0 else said[-1] if said else f"exit status {done.returncode}"
+    with tempfile.TemporaryFile() as output:
+        child = _FORK.Process(target=_try, args=(network, output.fileno()))
+        child.start()
+        child.join(_TIMEOUT)
+        if child.exitcode is None:
+            child.kill()
+            child.join()
+            return f"it does not end within {_TIMEOUT:g} s"
+        output.seek(0)
+        said = output.read().decode(errors="replace").strip().splitlines()
+    return "" if child.exitcode == 0 else said[-1] if said else f"exit status {child.exitcode}"
+
+
+def _try(network: str, output: int) -> None:
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.exit(_run(network))
 
 
 def _run(network: str) -> int:
@@ -113,6 +127,4 @@ def _run(network: str) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        sys.exit(_run(sys.argv[1]))
     print(json.dumps(asdict(_probed())))
