@@ -98,7 +98,7 @@ def workers(master) -> list[psutil.Process]:
 
 
 @pytest.fixture(scope="module")
-def with_redis(tmp_path_factory, specs):
+def whole(tmp_path_factory, specs):
     """A server, its folder and its Redis."""
     folder = tmp_path_factory.mktemp("outages")
     with (
@@ -107,6 +107,13 @@ def with_redis(tmp_path_factory, specs):
         Redis.from_url(url) as redis,
     ):
         yield Api(client), redis, folder, master
+
+
+@pytest.fixture
+def with_redis(whole):
+    """That server, which every test leaves without a sandbox."""
+    yield whole
+    whole[0].clean()
 
 
 def test_webhooks_that_were_refused_are_made_up_for(with_redis):
@@ -127,7 +134,6 @@ def test_webhooks_that_were_refused_are_made_up_for(with_redis):
     api.until(conversation, "finished")
     api.send(conversation, "run: echo on", run=True)
     wait_until(lambda: same(api, conversation, agent.events()) and agent.status() == "finished", "what follows")
-    api.clean()
 
 
 def test_a_worker_that_is_killed_while_an_agent_posts_costs_no_event(with_redis):
@@ -137,11 +143,11 @@ def test_a_worker_that_is_killed_while_an_agent_posts_costs_no_event(with_redis)
     for _ in range(3):
         workers(master)[0].kill()
         wait_until(lambda: len(workers(master)) == 2, "the next worker")
+    wait_until(lambda: api.client.get("/alive").status_code == 200, "a worker that serves")
     agent = Agent(api, conversation)
     wait_until(lambda: agent.status() == "finished", "the end of the run")
     wait_until(lambda: same(api, conversation, agent.events()), "every event")
     api.until(conversation, "finished")
-    api.clean()
 
 
 @pytest.mark.parametrize("who", ["the agent server", "all processes"])
@@ -157,7 +163,6 @@ def test_a_run_whose_agent_was_stopped_from_outside_goes_on(with_redis, who):
 
     api.until(conversation, "finished")
     assert api.count(conversation, kind="ObservationEvent") == 2
-    api.clean()
 
 
 def test_a_run_in_a_sandbox_that_gets_paused_is_paused_and_goes_on_when_it_is_run(with_redis):
@@ -175,7 +180,6 @@ def test_a_run_in_a_sandbox_that_gets_paused_is_paused_and_goes_on_when_it_is_ru
     assert api.client.post(f"/api{path}/run").status_code in (200, 409)
     api.until(conversation, "finished")
     assert api.count(conversation, kind="ObservationEvent") == 2
-    api.clean()
 
 
 def test_a_command_to_a_paused_sandbox_that_may_not_wake_is_503_and_never_a_run_that_goes_on(tmp_path, specs):
