@@ -5,6 +5,7 @@ posted (`supervisor/agent_log.py`). What the log says of people from before is n
 stored as `store/approvals/effects.py` has it.
 """
 
+from contextlib import suppress
 from typing import Any
 
 from agents.client import AgentRefused
@@ -59,6 +60,11 @@ def adopt(commands: Commands, specs: Specs, sandbox: Sandbox, conversation_id: C
     )
     if not created and not _is_here(commands, sandbox, conversation_id):
         raise IdInUse
+    if created and store.sandboxes.places.is_deleted(sandbox.id, conversation_id):
+        # Another call has adopted it and a client has deleted it, both since the tombstones were read above.
+        with suppress(ConversationNotFound):
+            store.conversations.delete(conversation_id)
+        raise WasDeleted
     store.sandboxes.checks.require(sandbox.id)
     return info
 

@@ -17,7 +17,7 @@ from werkzeug.exceptions import Forbidden, NotFound
 
 from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, Forwarding, pairs_of
 from blueprints import current_store
-from blueprints.api import Blueprint, InvalidInput, View, needs
+from blueprints.api import Blueprint, InvalidInput, View, needs, refuse_unknown
 from blueprints.following import client_required
 from boot.http import body_of
 from core.access import Scope
@@ -116,6 +116,7 @@ def get_home() -> Response:
     """Get the folder below which clients put their folders; of a sandbox that is named, as its agent server answers."""
     _require_acceptable("home")
     if g.principal.user_of is None and "cid" not in request.args:
+        refuse_unknown({"cid"})  # no agent server answers this one
         return jsonify(Home().dump({"home": HOME}))
     if g.principal.user_of is None and not g.principal.may("approve"):
         raise Forbidden("Of a sandbox this needs a key with the scope approve")

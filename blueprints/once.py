@@ -61,6 +61,8 @@ def _begin() -> Response | None:
     if isinstance(found, KeptResponse):
         response = Response(found.body, found.status, content_type=found.content_type or None)
         response.headers.update({**found.headers, REPLAYED: "true"})
+        if place := found.headers.get("Location"):
+            response.headers["Location"] = f"{request.root_path}{place}"
         return response
     if found.is_finished and not _replay().remade:
         raise ResponseNotKept
@@ -114,5 +116,7 @@ def _kept(response: Response) -> KeptResponse | None:
     if response.is_streamed or _replay().has_key:
         return None
     headers = {name: value for name in _KEPT_HEADERS if (value := response.headers.get(name)) is not None}
+    if place := headers.get("Location"):  # the repeat may come by another proxy, or by none
+        headers["Location"] = place.removeprefix(request.root_path)
     content_type = response.headers.get("Content-Type", "")
     return KeptResponse(response.status_code, content_type, response.get_data(as_text=True), headers)

@@ -14,12 +14,17 @@ from uuid import uuid4
 
 from flask import Blueprint, Response, abort, jsonify, request, send_file
 
+from core.cuts import beginning
+from core.wire import as_unicode, micros
 from reference_agent.api import body, check_key, done, parsed, server, working_folder
 from reference_agent.commands import Command, TooManyRun
 from reference_agent.tools import COMMAND_SECONDS, MOST_FILE, Files, Refused
 
 #: events of one page, and seconds that Git may take
 _MOST_ITEMS, _GIT_SECONDS = 100, 30
+
+#: most characters that are shown of the name of a member of a query
+_LONGEST_NAME = 64
 
 #: most changed files of a repository that are listed
 MOST_CHANGES = 10_000
@@ -38,8 +43,34 @@ _UNTOLD = ("--exclude-standard", "--exclude=/.agent-server/")
 
 _STATUSES = {"A": "ADDED", "D": "DELETED"}
 
+#: what the query of an operation may have; one that is not here has none
+_QUERIES = {
+    "search_events": frozenset(
+        {"kind__eq", "command_id__eq", "timestamp__gte", "timestamp__lt", "order__gt", "sort_order", "page_id", "limit"}
+    ),
+    "upload": frozenset({"path"}),
+    "download": frozenset({"path"}),
+    "changes": frozenset({"path", "ref"}),
+    "commits": frozenset({"path", "limit"}),
+    "changes_of_commit": frozenset({"path"}),
+    "difference": frozenset({"path", "ref", "commit"}),
+}
+
 services = Blueprint("services", __name__)
 services.before_request(check_key)
+
+
+@services.before_request
+def refuse_unknown() -> tuple[Response, int] | None:
+    """Refuse a member of the query that the operation does not have: misspelt, it would change nothing, unseen."""
+    known = _QUERIES.get((request.endpoint or "").rpartition(".")[2], frozenset())
+    unknown = next((name for name in request.args if name not in known), None)
+    if unknown is None:
+        return None
+    allowed = f"the query may have {', '.join(sorted(known))}" if known else "this operation has no query"
+    words = f"Unknown member of the query: {allowed}"
+    named = beginning(as_unicode(unknown), _LONGEST_NAME)
+    return jsonify(detail=[{"loc": ["query", named], "msg": words, "type": "extra_forbidden"}]), 422
 
 
 def folder_of(identity: str | None) -> Path:
@@ -80,6 +111,14 @@ def begun(identity: str | None) -> Command:
         abort(400, f"The command cannot be executed: {error}")
 
 
+def moment(name: str) -> int | None:
+    """A time of the query, in µs; None where it is not asked for."""
+    try:
+        return micros(request.args[name]) if name in request.args else None
+    except ValueError:
+        abort(422, f"{name} should be a date and time")
+
+
 @services.post("/bash/start_bash_command")
 def start_command(identity: str | None = None) -> Response:
     return jsonify(begun(identity).events[0])
@@ -110,10 +149,13 @@ def search_events(identity: str | None = None) -> Response:  # noqa: ARG001
         abort(422, f"limit should be a number from 1 to {_MOST_ITEMS}")
     if not (order.isascii() and order.removeprefix("-").isdigit() and len(order) < 10):
         abort(422, "order__gt should be a whole number")
+    since, until = moment("timestamp__gte"), moment("timestamp__lt")
     events = [
         event
         for event in server.commands.events()
-        if request.args.get("kind__eq") in (None, event["kind"])
+        if (since is None or micros(event["timestamp"]) >= since)
+        and (until is None or micros(event["timestamp"]) < until)
+        and request.args.get("kind__eq") in (None, event["kind"])
         and request.args.get("command_id__eq") in (None, event.get("command_id", event["id"]))
         and event.get("order", int(order) + 1) > int(order)
     ]

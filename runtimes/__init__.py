@@ -108,6 +108,8 @@ class Launch:
     readable: tuple[str, ...] = ()  #: further paths that a confined sandbox can read
     #: for processes `internet`, `named` or `none`; for containers a network of the engine
     network: str | None = None
+    #: of containers and pods: its folder as their processes see it, where an image has a symlink in the way; else empty
+    seen_dir: str = ""
     # for containers only; the head of runtimes/docker/__init__.py lists the default that each loosens
     capabilities: tuple[str, ...] = ()
     new_privileges: bool = False

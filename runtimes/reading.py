@@ -7,7 +7,7 @@ parent by one name, so nothing that changes meanwhile leads out of it. No list h
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -54,14 +54,14 @@ def led(folder: Path, path: bytes) -> bytes | None:
     """The path without symlinks that a path below the folder leads to; None: out of the folder."""
     real: bytes | None = path
     with unreadable(path), closing(Directories(folder)) as directories:
-        real = _led(path, os.fsencode(folder), partial(_target, directories))
+        real = _led(path, [os.fsencode(folder)], partial(_target, directories))
     return real
 
 
 def content(folder: Path, path: bytes, most: int) -> bytes | None:
     """A file of the folder; None if there is none. Raises FileTooLong, and RuntimeFailure where it cannot be read."""
     with unreadable(path), closing(Directories(folder)) as directories:
-        real = _led(path, os.fsencode(folder), partial(_target, directories))
+        real = _led(path, [os.fsencode(folder)], partial(_target, directories))
         if not real:
             return None
         parent, _, name = real.rpartition(b"/")
@@ -76,18 +76,18 @@ def content(folder: Path, path: bytes, most: int) -> bytes | None:
     return None
 
 
-def names_in(packed: Callable[[], Generator[bytes]], start: bytes, root: str) -> Iterator[bytes]:
-    """As `names`, of a tar stream of the folder, which each call of `packed` begins; root: its path for the agent."""
-    with closing(_members(packed, start, root)) as members:
+def names_in(packed: Callable[[], Generator[bytes]], start: bytes, *roots: str) -> Iterator[bytes]:
+    """As `names`, of a tar stream of the folder, which each call of `packed` begins; roots: its paths for the agent."""
+    with closing(_members(packed, start, roots)) as members:
         for _, member, real in members:
             path = _inside(member.name, real)
             if path and member.kind in _FILES and not HEAVY.intersection(path.split(b"/")[:-1]):
                 yield path
 
 
-def content_in(packed: Callable[[], Generator[bytes]], path: bytes, most: int, root: str) -> bytes | None:
+def content_in(packed: Callable[[], Generator[bytes]], path: bytes, most: int, *roots: str) -> bytes | None:
     """As `content`, of such a stream. Cost: reads what stands before the file, and before each symlink on the way."""
-    with closing(_members(packed, path, root)) as members:
+    with closing(_members(packed, path, roots)) as members:
         for reader, member, real in members:
             if member.kind is Kind.FILE and _inside(member.name, b"") == real:
                 return _bounded(reader.content(member), most)
@@ -99,11 +99,11 @@ _FILES = (Kind.FILE, Kind.HARDLINK)
 
 
 def _members(
-    packed: Callable[[], Generator[bytes]], path: bytes, root: str
+    packed: Callable[[], Generator[bytes]], path: bytes, roots: Sequence[str]
 ) -> Generator[tuple[TarReader, Member, bytes]]:
     """Each member of a tar stream, and where the path leads; a link on the way begins the stream again."""
     links: dict[bytes, bytes] = {}
-    kept = os.fsencode(root)
+    kept = [os.fsencode(root) for root in roots if root]
     while (real := _led(path, kept, links.get)) is not None:
         with closing(packed()) as chunks:
             reader = TarReader(chunks, skips=True)
@@ -111,19 +111,19 @@ def _members(
                 name = _inside(member.name, b"")
                 if member.target and name not in links and (real + b"/").startswith(name + b"/"):
                     is_hard = member.kind is Kind.HARDLINK
-                    links[name] = posixpath.join(kept, member.target) if is_hard else member.target
+                    links[name] = posixpath.join(kept[0], member.target) if is_hard else member.target
                     break
                 yield reader, member, real
             else:
                 return
 
 
-def _led(path: bytes, root: bytes, target: Callable[[bytes], bytes | None]) -> bytes | None:
+def _led(path: bytes, roots: Iterable[bytes], target: Callable[[bytes], bytes | None]) -> bytes | None:
     """The path without symlinks that a path below a folder leads to; None: out of it, or through too many.
 
-    root: of the folder, as the targets of symlinks have it. target: that of the symlink at a path, None where is none.
+    roots: of the folder, as the targets of symlinks have it. target: that of the symlink at a path, None where is none.
     """
-    root, links = root.rstrip(b"/"), 0
+    roots, links = [root.rstrip(b"/") for root in roots], 0
     done, left = list[bytes](), path.split(b"/")[::-1]
     while left:
         name = left.pop()
@@ -137,12 +137,17 @@ def _led(path: bytes, root: bytes, target: Callable[[bytes], bytes | None]) -> b
             done.append(name)
         else:
             links += 1
-            if links > _MOST_LINKS or (to.startswith(b"/") and not (to + b"/").startswith(root + b"/")):
+            root = _root_of(to, roots) if to.startswith(b"/") else b""
+            if links > _MOST_LINKS or root is None:
                 return None
             if to.startswith(b"/"):
                 done, to = [], to[len(root) :]
             left += to.split(b"/")[::-1]
     return b"/".join(done)
+
+
+def _root_of(path: bytes, roots: Iterable[bytes]) -> bytes | None:
+    return next((root for root in roots if (path + b"/").startswith(root + b"/")), None)
 
 
 def _target(directories: Directories, path: bytes) -> bytes | None:

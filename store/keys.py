@@ -44,6 +44,8 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | conversations:{all}:title:GROUP | sorted set | the same of one group                        | one per conversation  |
 |                                 |            |                                              | each                  |
 | conversations:{all}:titles      | hash       | id → folded title                            | one per conversation  |
+| conversations:{all}:gone:ID     | string     | when one that left was created, and its last | a minute              |
+|                                 |            | revision: no late note brings it back        |                       |
 | {sandboxes}:box:ID              | hash       | a sandbox; see `sandboxes.py`                | 32 fields             |
 | {sandboxes}:log:ID              | string     | the last lines of a sandbox without          | 256 KiB               |
 |                                 |            | processes                                    |                       |

@@ -1,6 +1,8 @@
 """The listing of all conversations, in a slot of its own: written after every change, before it is acknowledged.
 
-The reply of a conversation's script has its revision; an entry never goes back to an older one. A change that a
+The reply of a conversation's script has its revision; an entry never goes back to an older one, and one that left stays
+away, though a write beside the deletion is noted after it: nothing counts a deleted conversation as one that is there,
+and keeps its sandbox. A change that a
 killed worker did not list was not acknowledged: the client's repeat lists it. A search corrects what it reads.
 """
 

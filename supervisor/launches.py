@@ -113,6 +113,7 @@ def _order(sandbox: Sandbox, spec: Spec, env: dict[str, str], webhook_base_url: 
         command=command,
         env=env,
         working_dir=spec.working_dir,
+        seen_dir=sandbox.working_dir if sandbox.linked_dir else "",
         ports=spec.ports,
         image=spec.image,
         memory_bytes=spec.memory_bytes,

@@ -123,13 +123,14 @@ class Files:
         """The path of every file in a folder of the agent, from there. Cost: reads the volume."""
         work = self._work_of(launch)
         packed = partial(self._packed, launch, launch.sandbox_id)
-        return reading.names_in(packed, reading.below(work, work, folder), work)
+        return reading.names_in(packed, reading.below(work, work, folder), work, launch.seen_dir)
 
     def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
         """A file of a folder of the agent; None if there is none. Cost: reads the volume up to the file."""
         work = self._work_of(launch)
         packed = partial(self._packed, launch, launch.sandbox_id)
-        return reading.content_in(packed, reading.joined(reading.below(work, work, folder), path), most, work)
+        start = reading.below(work, work, folder)
+        return reading.content_in(packed, reading.joined(start, path), most, work, launch.seen_dir)
 
     def _work_of(self, launch: Launch) -> str:
         with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be read") as engine:

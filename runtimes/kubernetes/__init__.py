@@ -96,13 +96,15 @@ class Files:
     def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
         """The path of every file in a folder of the agent, from there. Cost: reads the volume."""
         work = work_folder(launch)
-        return reading.names_in(partial(self._packed, launch), reading.below(work, work, folder), work)
+        return reading.names_in(partial(self._packed, launch), reading.below(work, work, folder), work, launch.seen_dir)
 
     def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
         """A file of a folder of the agent; None if there is none. Cost: reads the volume up to the file."""
         work = work_folder(launch)
         start = reading.below(work, work, folder)
-        return reading.content_in(partial(self._packed, launch), reading.joined(start, path), most, work)
+        return reading.content_in(
+            partial(self._packed, launch), reading.joined(start, path), most, work, launch.seen_dir
+        )
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
         """Fill the volume of a new sandbox; one that is filled stays.

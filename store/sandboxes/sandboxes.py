@@ -568,6 +568,10 @@ class Places:
             present, gone = ({one.decode() for one in ids} for ids in pipe.execute())
         return present, gone - present
 
+    def is_deleted(self, sandbox_id: SandboxId, conversation_id: ConversationId) -> bool:
+        """Whether a sandbox has a tombstone of a conversation. One round trip."""
+        return self._redis.zscore(SandboxKeys.gone(sandbox_id), conversation_id) is not None
+
     def leave(self, sandbox_id: str, conversation_id: ConversationId, *, made: bool = False) -> None:
         """Free the place of a conversation that is not made. made: it counts as such, and is another sandbox's."""
         self._scripts.leave_place([SandboxKeys.root], [sandbox_id, conversation_id, "1" if made else ""])

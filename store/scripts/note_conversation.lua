@@ -1,4 +1,5 @@
--- note_conversation: enter a conversation into the listing, move it, or take it out; a note of an older revision is ignored.
+-- note_conversation: enter a conversation into the listing, move it, or take it out; a note of an older revision is ignored,
+-- and for a minute one of a conversation that was taken out: a write beside its deletion may be noted after that.
 -- A change to `finished` or `error` is notified of; every one is told to those who follow the list.
 -- KEYS  1 listing root, conversations:{all}
 -- ARGV  1 conversation id   2 its revision   3 its execution_status ("" it is gone)
@@ -25,9 +26,16 @@ local function for_each_list(status, groups, act)
   for group in string.gmatch(groups, '[^,]+') do act(':' .. group, true) end
 end
 
+local lived, last = string.match(redis.call('GET', root .. ':gone:' .. id) or '', '^(%S+) (%S+)$')
+-- An import has the time of its original's creation, and a later revision.
+if status ~= '' and tonumber(lived) == tonumber(created) and tonumber(revision) <= tonumber(last) then return 'late' end
 local moves = not known or known_status ~= status or known_groups ~= groups or known_title ~= title
   -- the end of a former life of the id may never have been noted
   or tonumber(redis.call('ZSCORE', root .. ':created', id)) ~= tonumber(created)
+if status == '' and known then
+  local begun = redis.call('ZSCORE', root .. ':created', id)
+  if begun then redis.call('SET', root .. ':gone:' .. id, begun .. ' ' .. revision, 'EX', 60) end
+end
 if known and moves then
   for_each_list(known_status, known_groups, function(list)
     redis.call('ZREM', root .. ':created' .. list, id)

@@ -114,6 +114,21 @@ def test_a_conversation_that_was_deleted_here_is_not_adopted(client, store, sand
     assert client.get(f"/api/conversations/{stray}").status_code == 404
 
 
+def test_a_conversation_that_another_call_adopts_and_a_client_deletes_meanwhile_stays_deleted(
+    client, store, sandbox, stray, agent
+):
+    def meanwhile(_path):
+        agent.on_request = lambda _path: None
+        store.conversations.create(stray, sandbox_id=sandbox.id, app={})
+        store.conversations.delete(stray)
+
+    agent.on_request = meanwhile
+
+    assert "was deleted here" in adopt(client, sandbox, stray, 409)["detail"]
+    assert client.get(f"/api/conversations/{stray}").status_code == 404
+    assert store.sandboxes.places.known(sandbox.id) == (set(), {stray})
+
+
 @pytest.mark.parametrize("status", ["PAUSED", "ERROR", "MISSING"])
 def test_a_sandbox_that_does_not_run_refuses_and_says_what_it_is(client, store, sandbox, stray, agent, status):
     if status == "PAUSED":

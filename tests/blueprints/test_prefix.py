@@ -5,6 +5,7 @@ import html
 import json
 import re
 from urllib.parse import urljoin, urlsplit
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -133,6 +134,16 @@ def test_the_address_of_what_was_made_stays_below_the_path_of_a_proxy_that_says_
 
     assert (made.status_code, place.path) == (201, f"{PREFIX}{RULES}/{made.get_json()['id']}")
     assert proxied.get(place.path).get_json() == made.get_json()
+
+
+def test_the_repeat_of_a_request_gets_its_address_below_the_path_by_which_the_repeat_comes(proxied, app):
+    once = {"json": {"decision": "reject", "tool_name": "browser"}, "headers": {"Idempotency-Key": str(uuid4())}}
+    first, again = (proxied.post(f"{PREFIX}{RULES}", **once) for _ in range(2))
+    straight = app.test_client().post(RULES, **once)
+
+    assert first.headers["Location"] == again.headers["Location"] == f"{PREFIX}{straight.headers['Location']}"
+    assert straight.headers["Idempotency-Replayed"] == "true"
+    assert app.test_client().get(straight.headers["Location"]).get_json() == first.get_json()
 
 
 def test_the_openapi_document_names_the_path_of_a_proxy_that_says_it_and_is_else_the_same(proxied, app):

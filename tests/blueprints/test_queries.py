@@ -87,6 +87,13 @@ def test_what_published_clients_send_is_taken(client):
     assert [one for one in found if one[2] != 200] == []
 
 
+def test_what_is_forwarded_but_answered_here_refuses_a_misspelt_member(client):
+    response = client.get(f"/api/file/home?cdi={ID}")
+
+    assert (response.status_code, response.get_json()["detail"][0]["loc"]) == (422, ["query", "cdi"])
+    assert client.get("/api/file/home").status_code == 200
+
+
 def test_a_socket_refuses_a_member_that_it_does_not_have_before_the_handshake(client, url):
     response = client.get(f"/sockets/events/{ID}?resend_mod=all")
 

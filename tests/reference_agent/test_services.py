@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from reference_agent.commands import MOST_KEPT, MOST_RUNNING
+from schemas.forwarding import NAMED
 from tests.reference_agent.program import ReferenceAgent
 
 pytestmark = pytest.mark.process("starts the agent, commands and Git")
@@ -191,6 +192,54 @@ def test_a_folder_without_a_repository_is_409_in_words(agent, place):
     at, _ = place
     refused = agent.client.get(f"{at}/git/changes", params={"path": "."})
     assert (refused.status_code, "not in a Git repository" in refused.json()["detail"]) == (409, True)
+
+
+OPERATIONS = [
+    ("POST", "bash/start_bash_command"),
+    ("POST", "bash/execute_bash_command"),
+    ("POST", "bash/bash_commands/x/stop"),
+    ("GET", "bash/bash_events/search"),
+    ("GET", "bash/bash_events/x"),
+    ("DELETE", "bash/bash_events"),
+    ("POST", "file/upload"),
+    ("GET", "file/download"),
+    ("GET", "git/changes"),
+    ("GET", "git/commits"),
+    ("GET", "git/commits/abcd/changes"),
+    ("GET", "git/diff"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_a_member_that_an_operation_does_not_have_is_refused_and_named(agent, place, method, path):
+    refused = agent.client.request(method, f"{place[0]}/{path}", params={"misspelt": "1"})
+
+    [fault] = refused.json()["detail"]
+    assert (refused.status_code, fault["loc"], fault["type"]) == (422, ["query", "misspelt"], "extra_forbidden")
+
+
+def test_every_member_that_the_document_names_is_taken(agent):
+    """The server hands a query on: what its OpenAPI document says of these operations, the bundled agent takes."""
+    served = {path for _, path in OPERATIONS}
+    taken = {"limit": "1", "order__gt": "1", "timestamp__gte": "2026-11-20T20:37:22Z", "timestamp__lt": "2026-11-20"}
+    for one in (one for one in NAMED if f"{one.service}/{one.path}" in served):
+        for member in one.query:
+            query = {member["name"]: taken.get(member["name"], "x")}
+            response = agent.client.request(one.method, f"/api/{one.service}/{one.path}", params=query)
+            assert "Unknown member" not in response.text, (one.path, query)
+
+
+def test_commands_are_searched_by_their_time(agent):
+    begun = agent.client.post("/api/bash/start_bash_command", json={"command": "true"}).json()
+    moment, at = begun["timestamp"], "/api/bash/bash_events/search"
+
+    def found(**query):
+        query = {"command_id__eq": begun["id"], "kind__eq": "BashCommand", **query}
+        return [one["id"] for one in agent.client.get(at, params=query).json()["items"]]
+
+    assert found(timestamp__gte=moment) == found(timestamp__lt="2999-01-01") == [begun["id"]]
+    assert found(timestamp__lt=moment) == found(timestamp__gte="2999-01-01T00:00:00Z") == []
+    assert agent.client.get(at, params={"timestamp__lt": "soon"}).status_code == 422
 
 
 def test_the_services_need_the_key(agent):

@@ -218,9 +218,10 @@ def test_a_working_folder_behind_a_symlink_is_known_by_both_paths_and_its_files_
     launch = replace(launch, working_dir=folder, image=image)
     handle = runtime.start(launch)
 
-    assert ran(engine.container_of(handle), "pwd -P && echo kept > note").split() == [real]
+    assert ran(engine.container_of(handle), "pwd -P && echo kept > note && ln -s $(pwd -P)/note link").split() == [real]
     assert (handle["working_dir"], handle["linked_dir"]) == (real, folder)
-    assert runtime.content(launch, ".", "note", 100) == b"kept\n"
+    seen = replace(launch, seen_dir=real)
+    assert runtime.content(seen, ".", "note", 100) == runtime.content(seen, ".", "link", 100) == b"kept\n"
     runtime.stop(handle)
     assert ran(again(runtime, engine, launch), f"cat {folder}/note {real}/note").split() == ["kept", "kept"]
 

@@ -72,6 +72,25 @@ def test_a_symlink_that_stays_in_the_folder_leads_to_its_directory(folder):
     assert found(folder, b"src/inner/src") == [[b"b.py", b"deep/c.py"]] * 2
 
 
+def test_a_symlink_by_either_path_of_a_folder_behind_a_symlink_leads_to_its_file_and_by_no_path_beside_it(tmp_path):
+    """An image has a symlink in the way: the folder is at the path of its spec and at the one that `pwd` prints."""
+    for name, target in (("seen", "/data/app/a.txt"), ("spec", "/place/a.txt"), ("beside", "/data/app2/a.txt")):
+        (tmp_path / name).symlink_to(target)
+    (tmp_path / "up").symlink_to("/data/app/../a.txt")
+    (tmp_path / "a.txt").write_text("found")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b.txt").touch()
+    (tmp_path / "into").symlink_to("/data/app/deep/")
+
+    def at(path, *roots):
+        return content_in(lambda: pack(tmp_path), path, 100, *roots)
+
+    paths = (b"seen", b"spec", b"beside", b"up")
+    assert [at(path, "/place", "/data/app") for path in paths] == [b"found", b"found", None, None]
+    assert [at(path, "/place", "") for path in paths] == [None, b"found", None, None]
+    assert list(names_in(lambda: pack(tmp_path), b"into", "/place", "/data/app")) == [b"b.txt"]
+
+
 def test_a_path_through_more_than_eight_symlinks_leads_nowhere(folder):
     (folder / "0").symlink_to("src/b.py")
     for number in range(1, 9):

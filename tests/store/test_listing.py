@@ -87,6 +87,7 @@ def machine(store, monkeypatch):
             monkeypatch.setattr("core.wire.now", lambda: self.now)
             self.ids = [str(uuid4()) for _ in range(3)]
             self.lived, self.standing, self.late, self.complete = set(), {}, [], True
+            self.gone = {}  #: id → creation and revision of the conversation that left the listing last
 
         @contextmanager
         def change(self, conversation_id, late, tie):
@@ -109,9 +110,14 @@ def machine(store, monkeypatch):
             standing = self.standing.get(note.id)
             if standing and standing.revision > note.revision:
                 return
+            created, last = self.gone.get(note.id, (None, None))
+            if note.status and created == note.created and note.revision <= last:
+                return
             self.standing.pop(note.id, None)
             if note.status:
                 self.standing[note.id] = note
+            elif standing:
+                self.gone[note.id] = standing.created, note.revision
 
         @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans())
         def create(self, number, late, tie):
@@ -169,7 +175,8 @@ def machine(store, monkeypatch):
         def put_right(self, note, now, wanted):
             """Correct an entry as a search does that read it: a deleted conversation, or one of another status."""
             if now is None:
-                del self.standing[note.id]
+                left = self.standing.pop(note.id)
+                self.gone[note.id] = left.created, left.revision
             elif wanted not in (None, now.status) or self.is_entered(now):
                 self.standing[note.id] = now
 
@@ -351,6 +358,22 @@ def test_an_id_that_is_started_again_has_its_new_position_whether_its_deletion_w
         assert searched(store, by=by, status=value)[0] == again
     [*_, entry], _ = listing.page(module.Filter(statuses=(value,)), by="created", descending=False, limit=9, start=None)
     assert entry.at == truth(store, again).created
+
+
+def test_a_write_that_is_noted_after_the_deletion_beside_it_brings_no_conversation_back(store, listing, alone):
+    """A webhook and a DELETE of one moment: what counts conversations decides whether their sandbox ends."""
+    one, box = str(uuid4()), "a-sandbox"
+    store.conversations.create(one, sandbox_id=box, app={})
+    former = truth(store, one)
+    store.conversations.delete(one)
+
+    deliver(listing, former)
+
+    assert (store.conversations.in_sandboxes.in_sandbox(box), store.conversations.count(), counts(store)) == (0, 0, {})
+    store.conversations.create(one, sandbox_id=box, app={})
+    assert searched(store) == [one]
+    assert store.conversations.in_sandboxes.in_sandbox(box) == 1
+    store.conversations.delete(one)
 
 
 def test_a_late_note_of_a_deleted_conversation_does_not_touch_a_new_one_of_its_id(store, listing, make):

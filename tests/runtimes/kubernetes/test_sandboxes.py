@@ -117,12 +117,17 @@ def test_an_app_conversation_works_in_a_pod_and_goes_on_after_a_pause_that_ends_
 def test_a_path_below_what_the_agents_own_pwd_prints_is_opened_and_so_is_the_one_of_its_spec(api):
     """The node has the volume elsewhere than at /workspace, as an image has it behind a symlink."""
     identity = api.app_conversation(title="Behind a symlink")["id"]
-    pwd = answered(api, identity, "echo found > a.txt; pwd")
+    pwd = answered(api, identity, "echo found > a.txt; ln -s $(pwd)/a.txt b.txt; ln -s /workspace/a.txt c.txt; pwd")
     assert not pwd.startswith("/workspace")
+    sandbox_id = api.conversation(identity)["sandbox_id"]
 
-    for folder in (pwd, "/workspace"):
-        assert read(api, identity, f"{folder}/a.txt") == "found\n"
-        assert listed(api, identity, folder) == ["a.txt"]
+    for _ in ("while it runs", "after its pod has ended"):
+        for folder in (pwd, "/workspace"):
+            assert {read(api, identity, f"{folder}/{name}.txt") for name in "abc"} == {"found\n"}
+            assert listed(api, identity, folder) == ["a.txt"]
+        for beside in (f"{pwd}2/a.txt", f"{pwd}/../a.txt", "/workspace2/a.txt"):
+            assert read(api, identity, beside, status=422)["detail"][0]["loc"] == ["query", "file_path"]
+        api.call("POST", f"/v1/sandboxes/{sandbox_id}/pause")
 
 
 def test_a_pod_that_is_killed_from_outside_is_started_again_and_its_conversation_goes_on(api, cluster):
