@@ -169,7 +169,7 @@ def test_under_landlock_no_memory_queue_or_semaphore_is_made_that_outlives_its_s
         ("a queue", "of_libc", "msgget", private, mode),
         ("semaphores", "of_libc", "semget", private, 1, mode),
         ("an attachment", "of_libc", "shmat", 0, 0, 0),
-        ("a queue by name", "of_libc", "mq_unlink", "/planted"),
+        ("a queue by name", "of_libc", "mq_open", "/planted", os.O_CREAT | os.O_RDWR, 0o600, 0),
     ]
     _, outcomes = tried(runtime, a_launch(), tries)
 
