@@ -14,6 +14,8 @@ from gunicorn.config import Config
 from gunicorn.http import get_parser
 
 from agents.client import AgentServer, Backend, Transport
+from agents.previews import Exchange
+from agents.tunnels import Tunnel
 from blueprints.approval_links import _marked
 from boot.http import RequestBody
 from boot.worker import Connection, Worker
@@ -193,6 +195,16 @@ def ask_by_name(*pieces: bytes) -> None:
         response.close()
 
 
+def show_a_preview() -> None:
+    """Read the response of a program in a sandbox that has arrived, in chunks of a byte."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(CHUNKED + CHUNKS)
+        exchange = Exchange(Tunnel(ours, b""), 1e9, lambda: None)
+        assert exchange.ask("GET", "/", [("Host", "some")], []).status == 200
+        assert b"".join(exchange) == STATE
+
+
 STATE = json.dumps({"said": "x" * 40}).encode()
 CHUNKS = b"".join(b"1\r\n%c\r\n" % byte for byte in STATE) + b"0\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -213,6 +225,7 @@ WORK = {
     "a tunnel of the way out": carry_a_tunnel,
     "small chunks from a server by name": lambda: ask_by_name(CHUNKED + CHUNKS),
     "interim responses of a server by name": lambda: ask_by_name(*[INTERIM] * 40, CHUNKED + CHUNKS),
+    "small chunks of a preview": show_a_preview,
     "a response of an agent server that has arrived": lambda: ask_an_agent(SIZED, *(bytes([one]) for one in STATE)),
 }
 
