@@ -161,6 +161,13 @@ def test_under_landlock_no_attribute_is_set_and_connected_pairs_of_sockets_work(
     assert outcomes["a pair"] == "reached: bytes"
 
 
+def test_no_names_of_files_elsewhere_are_told_by_fanotify(kind, runtime):
+    reports_ids = 0x200  # FAN_REPORT_FID, with which the kernel lets any user watch
+    _, outcomes = tried(runtime, a_launch(), [("fanotify", "of_libc", "fanotify_init", reports_ids, 0)])
+
+    assert f"[Errno {errno.EPERM}]" in outcomes["fanotify"], kind
+
+
 def test_under_landlock_no_memory_queue_or_semaphore_is_made_that_outlives_its_sandbox(runtime, monkeypatch):
     require("landlock", monkeypatch)
     private, mode = 0, 0o1600  # IPC_PRIVATE; IPC_CREAT with a mode
