@@ -78,13 +78,12 @@ class _Scrape(Collector):
         yield _gauge("workers_configured", "Worker processes that the settings ask for", current_app.config["WORKERS"])
         try:
             reading, targets = current_store.gauges.read(), current_store.notifications.targets.states()
-            now = current_store.link.health.recent_clock()
         except UNAVAILABLE:
             yield _gauge("store_up", "Whether Redis answered this scrape", 0)
             return
         yield _gauge("store_up", "Whether Redis answered this scrape", 1)
         yield from _store(reading)
-        yield from _notifications(list(targets.values()), now)
+        yield from _notifications(list(targets.values()), reading.at)
 
 
 def _requests(routes: list[RouteCounts]) -> Iterator[Metric]:
