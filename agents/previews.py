@@ -21,6 +21,7 @@ from agents.client import AgentUnreachable
 from agents.forwarding import Call, Forwarding
 from agents.tunnels import Tunnel
 from core.bounds import LEAST_PREVIEW_PORT
+from core.pauses import take_turns
 from core.refused import Kind, Refused
 from core.wire import InvalidJson, parse_json
 from store.sandboxes.sandboxes import SandboxId
@@ -30,6 +31,9 @@ LOOPBACK_HOST = "preview.localhost"
 
 #: most bytes of the body of a request and of a response, and of a head of the program's
 MOST_SENT, MOST_RECEIVED, _MOST_HEAD = 256 << 20, 2 << 30, 64 * 1024
+
+#: interim responses before a response, each of which is read and dropped
+_MOST_INTERIM = 100
 
 #: seconds in which a byte must come, and seconds between two looks whether the client is there
 SILENCE, _POLL = 120.0, 1.0
@@ -153,11 +157,15 @@ class Exchange:
                 self._send(h11.EndOfMessage())
         except h11.LocalProtocolError as error:
             raise AgentUnreachable(f"The request cannot be sent on: {error}") from error
+        interim = 0
         while not isinstance(event := self._next(), h11.Response):
             if isinstance(event, h11.InformationalResponse) and event.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
                 break
             if not isinstance(event, h11.InformationalResponse):
                 raise AgentUnreachable("The program at this port does not answer by HTTP")
+            interim += 1
+            if interim > _MOST_INTERIM:
+                raise AgentUnreachable(f"The program at this port sends more than {_MOST_INTERIM} interim responses")
         return Head(event.status_code, response_headers(event.status_code, event.headers))
 
     def _send_body(self, body: Iterable[bytes]) -> None:
@@ -174,6 +182,7 @@ class Exchange:
 
     def _next(self) -> h11.Event:
         """The next thing that the program says. Raises AgentUnreachable at its silence, and ClientGone."""
+        take_turns()  # a piece may hold thousands of them
         silent_since = time.monotonic()
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
 from blueprints.sockets import TakenOver
-from core.wire import Micros, now
+from core.wire import Micros
 from store.errors import UNAVAILABLE
 from store.gauges import Reading
 from store.notifications import TargetState
@@ -83,7 +83,7 @@ class _Scrape(Collector):
             return
         yield _gauge("store_up", "Whether Redis answered this scrape", 1)
         yield from _store(reading)
-        yield from _notifications(list(targets.values()))
+        yield from _notifications(list(targets.values()), reading.at)
 
 
 def _requests(routes: list[RouteCounts]) -> Iterator[Metric]:
@@ -192,7 +192,7 @@ def _spending(reading: Reading) -> Iterator[Metric]:
     yield _counter("model_calls_refused", "Calls of models that a budget refused", reading.refused_calls)
 
 
-def _notifications(targets: list[TargetState]) -> Iterator[Metric]:
+def _notifications(targets: list[TargetState], now: Micros) -> Iterator[Metric]:
     """Of all targets together: their names are for admins alone."""
     states = {
         "ok": sum(not one.tries and one.disabled_at is None for one in targets),
@@ -203,12 +203,12 @@ def _notifications(targets: list[TargetState]) -> Iterator[Metric]:
     ends = {name: sum(getattr(one, name) for one in targets) for name in ("sent", "given_up", "dropped")}
     yield _by("notification_targets", "Targets of notifications by state", "state", states)
     yield _gauge("notifications_queued", "Messages that wait for their target", sum(one.queued for one in targets))
-    yield _gauge("notification_oldest_seconds", "How long the oldest has waited", _age(oldest))
+    yield _gauge("notification_oldest_seconds", "How long the oldest has waited", _age(oldest, now))
     yield _by("notifications", "Messages that ended, by outcome", "outcome", ends, CounterMetricFamily)
 
 
-def _age(since: Micros | None) -> float:
-    return 0.0 if since is None else max(0.0, (now() - since) / 1e6)
+def _age(since: Micros | None, now: Micros) -> float:
+    return 0.0 if since is None else max(0.0, (now - since) / 1e6)
 
 
 def _gauge(name: str, help: str, value: float) -> Metric:

@@ -10,7 +10,7 @@ from flask import current_app, request
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
 from boot.http import is_draining
-from core.wire import micros, now
+from core.wire import micros
 from schemas.operations import Readiness, ServerInfo, Status
 from settings.specs import unsupported
 from store.errors import UNAVAILABLE, Stopping
@@ -140,7 +140,7 @@ def _idle_time(uptime: float) -> float:
     with suppress(*UNAVAILABLE):
         found, _ = current_store.conversations.page(Filter(), by="updated", descending=True, limit=1, start=None)
         if found:
-            return max(0.0, (now() - micros(found[0]["updated_at"])) / 1e6)
+            return max(0.0, (current_store.link.health.recent_clock() - micros(found[0]["updated_at"])) / 1e6)
     return uptime
 
 

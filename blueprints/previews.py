@@ -50,7 +50,7 @@ from boot.http import BodyTooSlow, body_of
 from core.access import Principal
 from core.origins import Authority, authority, is_loopback, origin, origin_at
 from core.refused import Refused
-from core.wire import Micros, now, utc_time
+from core.wire import Micros, utc_time
 from schemas.sandboxes import ListeningPorts, PreviewAddress, PreviewRequest, is_sandbox_id
 from store import Store
 from store.access import Quota, QuotaExceeded
@@ -114,7 +114,7 @@ def open_preview(wanted: dict[str, int], sandbox_id: str) -> dict[str, Any]:
     _tunnel(_forwarding(), preview).close()  # whether something listens there is told here, not in a new tab
     ticket = current_store.access.tickets.make(g.principal, _about(label), g.principal.scopes)
     own = origin_at(request.scheme, Authority(f"{label}.{host}", place.port))
-    expires_at = Micros(now() + TICKET_SECONDS * 1_000_000)
+    expires_at = Micros(current_store.link.health.recent_clock() + TICKET_SECONDS * 1_000_000)
     return {"url": f"{own}{_OPENING}?ticket={ticket}", "expires_at": utc_time(expires_at)}
 
 

@@ -10,7 +10,9 @@ for itself alone, whatever it sends. After it comes HTTP/1.1, read by h11 and wr
 Refused at once, with a sentence, and never held open: what is not allowed may be a minute later. Bounds: MOST_AT_ONCE
 connections of a sandbox, MOST_HEAD bytes of a head, HEAD_SECONDS for it, IDLE_SECONDS in which nothing passes.
 
-The calls here block: the process runs them in greenlets, tests in threads.
+The calls here block: the process runs them in greenlets, tests in threads. All sandboxes of a host share this process,
+so between two pieces the others get a turn: what is always ready would otherwise never wait, and they would. All
+connections of a sandbox have one share of the turns.
 """
 
 import contextlib
@@ -29,6 +31,7 @@ import h11
 import httpcore
 
 from core.egress import destination_name
+from core.pauses import Share
 from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker
 from egress.hello import MOST_BYTES, NotTls, server_name
 from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, Unreachable
@@ -118,6 +121,7 @@ class Proxy:
         )
         self._lock = threading.Lock()
         self._at_once: Counter[str] = Counter()
+        self._shares: dict[str, Share] = {}  #: of the sandboxes that have a connection
         self._by_rule: defaultdict[str, set[socket.socket]] = defaultdict(set)  #: both ends of open tunnels
 
     def serve(self, listener: socket.socket) -> None:
@@ -158,6 +162,7 @@ class Proxy:
         with self._lock:
             self._at_once[speaker.sandbox_id] += 1
             is_full = self._at_once[speaker.sandbox_id] > MOST_AT_ONCE
+            talk.share = self._shares.setdefault(speaker.sandbox_id, talk.share)
         try:
             if is_full:
                 talk.refuse(Refusal(429, f"A sandbox has at most {MOST_AT_ONCE} connections at once"))
@@ -167,7 +172,7 @@ class Proxy:
             with self._lock:
                 self._at_once[speaker.sandbox_id] -= 1
                 if not self._at_once[speaker.sandbox_id]:
-                    del self._at_once[speaker.sandbox_id]
+                    del self._at_once[speaker.sandbox_id], self._shares[speaker.sandbox_id]
 
     def _serve_one(self, talk: "_Talk", speaker: Speaker) -> bool:
         """Serve one request; whether another may come on its connection."""
@@ -307,7 +312,7 @@ class Proxy:
                 if call:
                     call.begin(response.status, back)
                 talk.send(h11.Response(status_code=response.status, headers=back, reason=reason))
-                for piece in response.iter_stream():
+                for piece in _pieces(response, talk.share):
                     count.add(len(piece), is_sent=False)
                     if call:
                         call.read(piece, count.sent)
@@ -362,7 +367,7 @@ class Proxy:
                 with self._open_tunnel(to.rule_id, talk.client, server):
                     server.sendall(hello)
                     count.add(len(hello), is_sent=True)
-                    _splice(talk.client, server, count)
+                    _splice(talk.client, server, count, talk.share)
         finally:
             self.gate.record(speaker, to.name, to.port, outcome, count.sent, count.received)
 
@@ -403,6 +408,7 @@ class _Talk:
 
     def __init__(self, client: socket.socket) -> None:
         self.client = client
+        self.share = Share()  #: its own until its sandbox is known
         self._http = self._new()
         self._is_first = True
 
@@ -447,6 +453,7 @@ class _Talk:
                     raise OSError("the body of a request is not whole")
                 self._http.receive_data(piece)
             elif isinstance(event, h11.Data):
+                self.share.take_turns()  # a chunk may have one byte
                 count.add(len(event.data), is_sent=True)
                 yield bytes(event.data)
             else:
@@ -504,6 +511,7 @@ class _Talk:
 
     def _receive(self, most: int, deadline: float) -> bytes:
         """Raises TimeoutError after the deadline, and OSError."""
+        self.share.take_turns()
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -534,34 +542,45 @@ def _hello(client: socket.socket, begun: bytes, name: str) -> bytes:
     raise NotTls(f"the ClientHello comes in more than {_MOST_PIECES} pieces")
 
 
-def _splice(client: socket.socket, server: socket.socket, count: _Count) -> None:
+def _splice(client: socket.socket, server: socket.socket, count: _Count, share: Share) -> None:
     """Carry bytes both ways until both directions have ended, or nothing passed for IDLE_SECONDS."""
-
-    def one_way(source: socket.socket, target: socket.socket, *, is_sent: bool) -> None:
-        try:
-            while True:
-                try:
-                    piece = source.recv(PIECE)
-                except TimeoutError:
-                    if time.monotonic() - count.at < IDLE_SECONDS:
-                        continue
-                    raise
-                if not piece:
-                    target.shutdown(socket.SHUT_WR)
-                    return
-                target.sendall(piece)
-                count.add(len(piece), is_sent=is_sent)
-        except OSError:
-            for each in (source, target):
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-
     for each in (client, server):
         each.settimeout(IDLE_SECONDS)
-    back = threading.Thread(target=one_way, args=(server, client), kwargs={"is_sent": False}, daemon=True)
+    back = threading.Thread(
+        target=_one_way, args=(server, client, count, share), kwargs={"is_sent": False}, daemon=True
+    )
     back.start()
-    one_way(client, server, is_sent=True)
+    _one_way(client, server, count, share, is_sent=True)
     back.join()
+
+
+def _one_way(source: socket.socket, target: socket.socket, count: _Count, share: Share, *, is_sent: bool) -> None:
+    """Carry one direction to its end. After an error both are ended, so that neither waits for the other."""
+    try:
+        while True:
+            share.take_turns()
+            try:
+                piece = source.recv(PIECE)
+            except TimeoutError:
+                if time.monotonic() - count.at < IDLE_SECONDS:
+                    continue
+                raise
+            if not piece:
+                target.shutdown(socket.SHUT_WR)
+                return
+            target.sendall(piece)
+            count.add(len(piece), is_sent=is_sent)
+    except OSError:
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+def _pieces(response: httpcore.Response, share: Share) -> Iterator[bytes]:
+    """The body of a response as it comes, with turns in between: a chunk may have one byte."""
+    for piece in response.iter_stream():
+        share.take_turns()
+        yield piece
 
 
 def _shown(text: str) -> str:

@@ -13,9 +13,13 @@ import httpcore
 import psutil
 
 from core.egress import is_public
+from core.pauses import take_turns
 
 #: seconds until a connection stands, and addresses of a name that are tried
 CONNECT_SECONDS, _MOST_TRIED = 10.0, 4
+
+#: bytes of a response that are read at once: interim responses are dropped as they are read, hundreds in a piece
+_PIECE = 8192
 
 
 class Unreachable(OSError):
@@ -87,7 +91,27 @@ class RoadBackend(httpcore.NetworkBackend):
             raise httpcore.ConnectError(str(error)) from None
         for address in addresses[:-1]:
             try:
-                return self._plain.connect_tcp(address, port, timeout, local_address, socket_options)
+                return _Stream(self._plain.connect_tcp(address, port, timeout, local_address, socket_options))
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
-        return self._plain.connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
+        return _Stream(self._plain.connect_tcp(addresses[-1], port, timeout, local_address, socket_options))
+
+
+class _Stream(httpcore.NetworkStream):
+    """A plain connection to a server that may send without end: the others get a turn between two reads."""
+
+    def __init__(self, stream: httpcore.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        take_turns()
+        return self._stream.read(min(max_bytes, _PIECE), timeout)
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, timeout)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)

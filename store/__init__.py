@@ -117,7 +117,7 @@ def open_store(
             sandboxes=ListStream(SandboxKeys, scripts, followers, sandboxes.listed),
             inbox=InboxStream(redis, scripts, followers, approvals.inbox, destinations),
         ),
-        access=AccessWing(redis, scripts, sealer, most_idempotency_keys=most_idempotency_keys),
+        access=AccessWing(redis, scripts, sealer, health.recent_clock, most_idempotency_keys=most_idempotency_keys),
         notifications=NotificationWing(redis, scripts, sealer),
         link=LinkWing(health, SealCheck(probe, sealer), Wakeups(clients.signals)),
         data_version=DataVersion(redis, probe),

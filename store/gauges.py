@@ -10,7 +10,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from core.bounds import Limits
-from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES
+from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES, Micros
 from store.destinations import TOTALS
 from store.errors import UNAVAILABLE
 from store.keys import OUTBOXES, ApprovalKeys, ColdKeys, ListingKeys, SandboxKeys, StartKeys, outbox_dropped
@@ -24,6 +24,7 @@ MOST_HOSTS = 100
 class Reading:
     """The store at one time. Ages are in seconds by Redis' clock; 0 where nothing waits."""
 
+    at: Micros  #: by Redis' clock
     conversations: dict[str, int]  #: by status
     objects: int  #: of cold storage
     pending_actions: int
@@ -81,6 +82,7 @@ class Gauges:
         sandboxes, outboxes = numbers[: len(SANDBOX_STATUSES)], numbers[len(SANDBOX_STATUSES) :]
         ages = {name.decode(): max(0.0, now - at / 1e6) for name, at in hosts}
         return Reading(
+            Micros(round(now * 1_000_000)),
             dict(zip(EXECUTION_STATUSES, conversations, strict=True)),
             objects,
             pending,

@@ -96,6 +96,10 @@ log = logging.getLogger("supervisor")
 #: archives that a host packs and unpacks at once
 MOST_AT_ONCE = 2
 
+#: folders that a host records at once; seconds of a record that is followed by a rest, of _REST times as long, in which
+#: its sandbox gets no other: what a sandbox's files cost is outside of its limits
+_MOST_RECORDED, _LONG, _REST = 2, 1.0, 9
+
 #: seconds in which a job that is broken off ends
 _END_TIMEOUT = 2.0
 
@@ -264,11 +268,23 @@ class Archives:
 class Files:
     """The files of one host's sandboxes. Any number of threads may use it."""
 
-    def __init__(self, store: Store, specs: Specs, runtimes: Mapping[str, Runtime], host: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        specs: Specs,
+        runtimes: Mapping[str, Runtime],
+        host: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rest: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """clock, rest: seconds."""
         self._store = store
         self._specs = specs
         self._runtimes = runtimes
         self._host = host
+        self._clock, self._rest = clock, rest
+        self._room = threading.BoundedSemaphore(_MOST_RECORDED)
         self._lock = threading.Lock()  #: of the next
         self._recording: dict[SandboxId, dict[str, int]] = {}  #: of those at work: conversation → seq that comes next
 
@@ -286,9 +302,10 @@ class Files:
         self._send(sandbox_id, reply, lambda runtime, order: runtime.content(order, folder, path, MOST_BYTES))
 
     def record(self, sandbox_id: SandboxId, conversation_id: str, seq: int) -> None:
-        """Record the folder of a conversation beside an event, if the sandbox is this host's.
+        """Have the folder of a conversation recorded beside an event, if the sandbox is this host's. Returns at once.
 
-        One thread records a sandbox at a time; what it is asked meanwhile is done once, beside the last event.
+        One thread records a sandbox at a time, and rests after a long record; what it is asked meanwhile is done once,
+        beside the last event. It ends with the process: what it leaves is as a signal that was lost.
         """
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
         if sandbox is None or sandbox.host != self._host:
@@ -298,16 +315,27 @@ class Files:
                 waiting[conversation_id] = max(seq, waiting.get(conversation_id, 0))
                 return
             waiting = self._recording[sandbox_id] = {conversation_id: seq}
-        try:
-            while True:
-                with self._lock:
-                    if not waiting:
-                        break
-                    conversation_id, seq = waiting.popitem()
-                self._record(sandbox, ConversationId(conversation_id), seq)
-        finally:
+        threading.Thread(target=self._record_all, args=(sandbox, waiting), name="record", daemon=True).start()
+
+    def _record_all(self, sandbox: Sandbox, waiting: dict[str, int]) -> None:
+        """Record what waits, until nothing does."""
+        while True:
             with self._lock:
-                del self._recording[sandbox_id]
+                if not waiting:
+                    del self._recording[sandbox.id]
+                    return
+                conversation_id, seq = waiting.popitem()
+            with self._room:
+                began = self._clock()
+                try:
+                    self._record(sandbox, ConversationId(conversation_id), seq)
+                except UNAVAILABLE as error:
+                    log.warning("the folder of conversation %s: the store does not answer: %s", conversation_id, error)
+                except Exception:
+                    log.exception("the folder of conversation %s is not recorded", conversation_id)
+                took = self._clock() - began
+            if took > _LONG:
+                self._rest(_REST * took)
 
     def _record(self, sandbox: Sandbox, conversation_id: ConversationId, seq: int) -> None:
         spec = self._specs.find(sandbox.spec_id)

@@ -47,6 +47,9 @@ _DRAIN_TIMEOUT = 5.0
 #: start tasks that one supervisor drives at once
 _MOST_STARTS = 64
 
+#: requests for logs and files that are served at once: what a sandbox makes slow holds up no task of another one
+_MOST_SERVED = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
@@ -77,7 +80,8 @@ class Loop:
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
         self._drivers = ThreadPoolExecutor(_MOST_STARTS, "start")
-        self._at_work: set[Future[None]] = set()  #: of the pool
+        self._servers = ThreadPoolExecutor(_MOST_SERVED, "request")
+        self._at_work: set[Future[None]] = set()  #: of the pool, and of the servers
         self._lock = threading.Lock()  #: of the next two
         self._busy: set[str] = set()  #: names of the tasks (ids of sandboxes among them) that a thread has
         self._again: set[str] = set()  #: names of those that their threads repeat: a signal came meanwhile
@@ -97,7 +101,7 @@ class Loop:
                         next_round = time.monotonic() + poll
                     woken = self._store.link.wakeups.wait(max(0.0, next_round - time.monotonic()))
                     for asked in woken.requests:
-                        self._run_in_pool(self._serve, asked)
+                        self._run_in(self._servers, self._serve, asked)
                     for identity in woken.sandboxes:
                         self._submit(identity, self._reconcile, SandboxId(identity), repeats=True)
                         next_round = min(next_round, time.monotonic() + _SHORT_POLL)
@@ -118,6 +122,7 @@ class Loop:
         """Start no more tasks, and wait at most _DRAIN_TIMEOUT for the threads at work."""
         self._tasks.archives.end()
         self._drivers.shutdown(wait=False, cancel_futures=True)
+        self._servers.shutdown(wait=False, cancel_futures=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
         _, late = wait(set(self._at_work), _DRAIN_TIMEOUT)
         if late:
@@ -190,11 +195,11 @@ class Loop:
                     if not is_left:
                         self._busy.discard(name)
 
-        self._run_in_pool(do)
+        self._run_in(self._pool, do)
 
-    def _run_in_pool(self, act: Callable[..., None], *args: Any) -> None:
-        """Run a task in a thread of the pool; `_drain` waits for it."""
-        future = self._pool.submit(act, *args)
+    def _run_in(self, pool: ThreadPoolExecutor, act: Callable[..., None], *args: Any) -> None:
+        """Run a task in a thread of a pool; `_drain` waits for it."""
+        future = pool.submit(act, *args)
         self._at_work.add(future)
         future.add_done_callback(self._at_work.discard)
 

@@ -114,7 +114,7 @@ def _locked(network: str, can: Abilities, shared: str) -> Isolation:
     )
     reaches = [
         f"The sizes and modes of files whose path it knows; {servers}the host's list of processes with their command "
-        "lines, its name, users, interfaces and System V shared memory.",
+        "lines, its name, users and interfaces.",
         "Whoever connects to a port of the host that the kernel chooses: it can listen on such a port.",
     ]
     lacks = []
@@ -132,7 +132,8 @@ def _locked(network: str, can: Abilities, shared: str) -> Isolation:
         reaches.append(f"{signals} Unix sockets: Landlock before version 6.")
     if not can.seccomp:
         reaches.append(
-            "Unix sockets, UDP, and TCP past the rules (MPTCP): libseccomp is not installed, so no call is filtered."
+            "Unix sockets, System V memory, UDP, and TCP past the rules (MPTCP): libseccomp is not installed, so no "
+            "call is filtered."
         )
     elif network == "internet":
         reaches.append("UDP to every machine, this one among them.")

@@ -92,10 +92,12 @@ fanotify_init fanotify_mark io_uring_setup io_uring_enter io_uring_register
 """
 
 #: refused too where the sandbox lives in the host's namespaces, for Landlock does not check them: names of files that
-#: are made elsewhere, and attributes of files
+#: are made elsewhere, attributes of files, and shared memory, queues and semaphores that have a number (System V) or a
+#: name: all sandboxes and the host would share them, and they would outlive their sandbox
 _UNCHECKED = """\
 inotify_init inotify_init1 inotify_add_watch
 setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr
+ipc shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semtimedop semctl mq_open mq_unlink
 """
 
 #: calls that a release of libseccomp may not know although the kernel has them; from 424 on a call has one number on
@@ -189,8 +191,8 @@ def filter_program(*, shared: bool, datagrams: bool) -> bytes:
     """The filter as the kernel's instructions; only where libseccomp is. Raises OSError.
 
     shared: the sandbox lives in the host's namespaces, so it makes no Unix sockets but connected pairs, none that
-    Landlock does not take for TCP, watches no files, and changes neither attributes of files nor limits of other
-    processes. datagrams: whether UDP may be used.
+    Landlock does not take for TCP, watches no files, has no System V memory, queues or semaphores, and changes neither
+    attributes of files nor limits of other processes. datagrams: whether UDP may be used.
     """
     context = ctypes.c_void_p(_SECCOMP.seccomp_init(_ALLOW))
     file = os.memfd_create("seccomp")

@@ -2,11 +2,13 @@
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from redis import Redis
 
 from core.refused import Kind
+from core.wire import Micros
 from store.access.access_keys import AccessKeys, PreviewSessions, Tickets, WorkspaceSessions
 from store.access.client_settings import ClientSettings
 from store.access.idempotency import Idempotency
@@ -19,11 +21,20 @@ from store.scripts import Scripts
 class AccessWing:
     """The keys of clients, what each keeps, and what the store remembers of their requests."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer, *, most_idempotency_keys: int) -> None:
+    def __init__(
+        self,
+        redis: "Redis",
+        scripts: Scripts,
+        sealer: Sealer,
+        clock: Callable[[], Micros],
+        *,
+        most_idempotency_keys: int,
+    ) -> None:
+        """clock: Redis'."""
         self.keys = AccessKeys(scripts)
-        self.settings = ClientSettings(redis, scripts, sealer)
-        self.sessions = WorkspaceSessions(sealer)
-        self.previews = PreviewSessions(sealer)
+        self.settings = ClientSettings(redis, scripts, sealer, clock)
+        self.sessions = WorkspaceSessions(sealer, clock)
+        self.previews = PreviewSessions(sealer, clock)
         self.tickets = Tickets(scripts)
         self.idempotency = Idempotency(scripts, most=most_idempotency_keys)
         self.counters = Counters(redis, scripts)

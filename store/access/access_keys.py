@@ -6,7 +6,7 @@ a revoked one opens nothing half a second later.
 
 import json
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from hashlib import sha256
 from uuid import uuid4
@@ -16,7 +16,7 @@ from core.refused import Kind
 from core.wire import ConversationId, Micros
 from store.errors import SecretsRefused, StoreError
 from store.keys import AccessRoot
-from store.link.secrets import Sealer
+from store.link.secrets import Sealer, seconds
 from store.sandboxes.sandboxes import random_text
 from store.scripts import Scripts
 
@@ -170,19 +170,21 @@ class WorkspaceSessions:
     Limitation: one of a key of the settings is good to its end, also if the settings have another key by then.
     """
 
-    def __init__(self, sealer: Sealer) -> None:
+    def __init__(self, sealer: Sealer, clock: Callable[[], Micros]) -> None:
+        """clock: Redis'; its errors are raised by both methods."""
         self._sealer = sealer
+        self._clock = clock
 
     def make(self, principal: Principal) -> str:
         """The cookie of a principal. Raises CookieUnsealed."""
         try:
-            return self._sealer.seal_session(json.dumps([principal.name, principal.key_id]))
+            return self._sealer.seal_session(json.dumps([principal.name, principal.key_id]), self._clock())
         except SecretsRefused:
             raise CookieUnsealed from None
 
     def find(self, cookie: str) -> Principal | None:
         """The one whose cookie this is, who may only read files; None for what is none, or too old."""
-        opened = self._sealer.open_session(cookie, SESSION_SECONDS)
+        opened = self._sealer.open_session(cookie, SESSION_SECONDS, self._clock())
         if opened is None:
             return None
         name, key_id = json.loads(opened)
@@ -195,14 +197,17 @@ class PreviewSessions:
     Limitation: as of `WorkspaceSessions`.
     """
 
-    def __init__(self, sealer: Sealer) -> None:
+    def __init__(self, sealer: Sealer, clock: Callable[[], Micros]) -> None:
+        """clock: as of `WorkspaceSessions`."""
         self._sealer = sealer
+        self._clock = clock
 
     def make(self, principal: Principal, label: str) -> str:
         """The cookie of a principal for the preview of that label. Raises CookieUnsealed."""
-        content = [principal.name, principal.key_id, int(time.time()) + SESSION_SECONDS]
+        now = self._clock()
+        content = [principal.name, principal.key_id, seconds(now) + SESSION_SECONDS]
         try:
-            return self._sealer.seal_session(json.dumps(content), f"preview {label}")
+            return self._sealer.seal_session(json.dumps(content), now, f"preview {label}")
         except SecretsRefused:
             raise CookieUnsealed from None
 
@@ -211,11 +216,12 @@ class PreviewSessions:
 
         The principal has no key where none was needed when the cookie was made.
         """
-        opened = self._sealer.open_session(cookie, SESSION_SECONDS, f"preview {label}")
+        now = self._clock()
+        opened = self._sealer.open_session(cookie, SESSION_SECONDS, now, f"preview {label}")
         if opened is None:
             return None
         name, key_id, until = json.loads(opened)
-        left = until - time.time()
+        left = until - now / 1e6
         return (Principal(name, key_id), left) if left > 0 else None
 
 

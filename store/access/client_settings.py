@@ -13,6 +13,7 @@ from uuid import uuid4
 from redis import Redis
 
 from core.refused import Kind
+from core.wire import Micros
 from store.errors import SecretsRefused, StoreError
 from store.keys import ClientKeys
 from store.link.secrets import Sealer
@@ -75,10 +76,12 @@ class _Read(NamedTuple):
 class ClientSettings:
     """What every key keeps. owner: id of the key, as `Principal.owner` has it."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer, clock: Callable[[], Micros]) -> None:
+        """clock: Redis'."""
         self._redis = redis
         self._scripts = scripts
         self._sealer = sealer
+        self._clock = clock
 
     def of(self, owner: str) -> Entries:
         """All entries of a key, by name. One round trip. Raises SettingsUnreadable."""
@@ -117,13 +120,13 @@ class ClientSettings:
     def shown(self, owner: str, text: str) -> str:
         """A secret as the clients of a key may carry it back to this server. Raises SettingsUnkept."""
         try:
-            return self._sealer.seal_shown(owner, text)
+            return self._sealer.seal_shown(owner, text, self._clock())
         except SecretsRefused:
             raise SettingsUnkept from None
 
     def meant(self, owner: str, shown: str) -> str | None:
         """The secret that `shown` has sealed for a key; None for what it has not, or longer ago than a day."""
-        return self._sealer.open_shown(owner, shown)
+        return self._sealer.open_shown(owner, shown, self._clock())
 
     def _read(self, owner: str) -> _Read:
         found: Any = self._redis.hgetall(ClientKeys.root(owner))

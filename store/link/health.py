@@ -28,6 +28,9 @@ _NEARLY = 0.95
 #: seconds after which Redis is asked again how much it uses
 _ROOM_SECONDS = 0.5
 
+#: seconds after which Redis is asked for its time again, where a process may carry it on
+_CLOCK_SECONDS = 10
+
 
 class NotReady(StoreError):
     """Redis answers, and is not what the settings ask for."""
@@ -62,6 +65,8 @@ class Health:
         self._durability = durability
         self._asked_again_at = 0.0
         self._full: tuple[int, int] | None = None
+        #: the time of Redis, and that of our monotonic clock when we asked, in seconds
+        self._read: tuple[Micros, float] | None = None
 
     def require_room(self) -> None:
         """Raises StoreFull while Redis has nearly all the memory that it may take.
@@ -81,6 +86,18 @@ class Health:
         """The time of Redis, which is one for all hosts. One round trip. Raises one of UNAVAILABLE."""
         seconds, micro = self._redis.time()
         return Micros(seconds * 1_000_000 + micro)
+
+    def recent_clock(self) -> Micros:
+        """As `clock`, for what a request measures: a reading is carried on for _CLOCK_SECONDS by our monotonic clock,
+        so that a step of Redis' clock, or a suspended machine, shows after as many seconds at most.
+
+        One round trip where the last reading is older. Raises one of UNAVAILABLE.
+        """
+        now = time.monotonic()
+        if self._read is None or now - self._read[1] >= _CLOCK_SECONDS:
+            self._read = self.clock(), now
+        read, at = self._read
+        return Micros(read + round((now - at) * 1_000_000))
 
     def probe(self) -> StoreState:
         """Ask Redis for its state. Two round trips. Raises one of UNAVAILABLE."""

@@ -1,6 +1,8 @@
 """Secrets, bodies of starts and keys in Redis: sealed with SECRET_KEY, which Redis never has.
 
-A value is sealed for one owner, a conversation or a sandbox: moved to another one it does not open.
+A value is sealed for one owner, a conversation or a sandbox: moved to another one it does not open. What opens for a
+time alone bears the time at which it was sealed. The caller says what the time is, by Redis' clock: hosts whose clocks
+differ open what another one has sealed, and a step of a host's clock opens and closes nothing.
 """
 
 import base64
@@ -14,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from redis import Redis
 
-from core.wire import ConversationId
+from core.wire import ConversationId, Micros
 from store.errors import KeyUnreadable, SecretsRefused
 from store.keys import SEAL_CHECK
 
@@ -93,25 +95,25 @@ class Sealer:
         except InvalidToken:
             raise SecretsRefused from None
 
-    def seal_shown(self, owner: str, text: str) -> str:
+    def seal_shown(self, owner: str, text: str, now: Micros) -> str:
         """A secret of a key as its clients carry it back, for SHOWN_SECONDS. Raises SecretsRefused as `seal_body`."""
-        return self._cipher("shown", owner).encrypt(text.encode()).decode()
+        return self._cipher("shown", owner).encrypt_at_time(text.encode(), seconds(now)).decode()
 
-    def open_shown(self, owner: str, shown: str) -> str | None:
+    def open_shown(self, owner: str, shown: str, now: Micros) -> str | None:
         """The same, unsealed; None for a text that was not sealed for this key, or too long ago."""
         try:
-            return self._cipher("shown", owner).decrypt(shown.encode(), ttl=SHOWN_SECONDS).decode()
+            return self._cipher("shown", owner).decrypt_at_time(shown.encode(), SHOWN_SECONDS, seconds(now)).decode()
         except (InvalidToken, SecretsRefused):
             return None
 
-    def seal_session(self, text: str, what: str = "") -> str:
+    def seal_session(self, text: str, now: Micros, what: str = "") -> str:
         """What a cookie says, sealed. what: that it opens alone. Raises SecretsRefused when no key is set."""
-        return self._cipher("session", what).encrypt(text.encode()).decode()
+        return self._cipher("session", what).encrypt_at_time(text.encode(), seconds(now)).decode()
 
-    def open_session(self, cookie: str, seconds: int, what: str = "") -> str | None:
-        """The same, unsealed; None for what is no such cookie of this server, or is older than so many seconds."""
+    def open_session(self, cookie: str, lasts: int, now: Micros, what: str = "") -> str | None:
+        """The same, unsealed; None for what is no such cookie of this server, or is older than `lasts` seconds."""
         try:
-            return self._cipher("session", what).decrypt(cookie.encode(), ttl=seconds).decode()
+            return self._cipher("session", what).decrypt_at_time(cookie.encode(), lasts, seconds(now)).decode()
         except (InvalidToken, SecretsRefused):
             return None
 
@@ -135,6 +137,11 @@ class Sealer:
         if not self._secret_keys:
             raise SecretsRefused
         return MultiFernet([fernet_for(key, f"{kind} {identity}") for key in self._secret_keys])
+
+
+def seconds(at: Micros) -> int:
+    """An instant in whole seconds, as a seal bears it."""
+    return at // 1_000_000
 
 
 def fernet_for(secret_key: str, owner: str) -> Fernet:

@@ -139,6 +139,18 @@ def test_a_program_that_does_not_speak_http_is_unreachable(said):
     one.close(), program.close()
 
 
+def test_interim_responses_without_end_are_refused():
+    interim = b"HTTP/1.1 102 Processing\r\n\r\n"
+    one, program = exchange(interim * 100 + b"HTTP/1.1 204 No Content\r\n\r\n")
+    assert one.ask("GET", "/", [("Host", "h")], []).status == 204
+    one.close(), program.close()
+
+    one, program = exchange(interim * 101)
+    with pytest.raises(AgentUnreachable, match="more than 100 interim responses"):
+        one.ask("GET", "/", [("Host", "h")], [])
+    one.close(), program.close()
+
+
 def test_a_response_that_ends_early_breaks_off():
     one, program = exchange(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort")
     one.ask("GET", "/", [("Host", "h")], [])

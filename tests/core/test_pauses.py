@@ -14,11 +14,15 @@ from gunicorn.config import Config
 from gunicorn.http import get_parser
 
 from agents.client import AgentServer, Backend, Transport
+from agents.previews import Exchange
+from agents.tunnels import Tunnel
 from blueprints.approval_links import _marked
 from boot.http import RequestBody
 from boot.worker import Connection, Worker
 from core import pauses
 from core.wire import ConversationId
+from egress import proxy
+from egress.roads import RoadBackend, Roads
 from schemas.events import read_batch
 from store.conversations.events import _words
 from store.log import text
@@ -53,6 +57,32 @@ def test_a_turn_is_taken_after_5_ms_and_not_before(clock):
     for _ in range(60):
         pauses.take_turns()
     assert len(taken) == 20
+
+
+def test_greenlets_of_one_share_wait_for_each_other_and_those_of_another_do_not(monkeypatch):
+    # Given a clock that waits move on, and work
+    now = SimpleNamespace(at=100.0)
+
+    def sleep(seconds: float) -> None:
+        now.at += seconds
+
+    monkeypatch.setattr(pauses, "time", SimpleNamespace(monotonic=lambda: now.at, sleep=sleep))
+    monkeypatch.setattr(pauses, "_turned", 0.0)
+    share = pauses.Share()
+
+    # When its greenlets work a little longer than a turn, forty times
+    for _ in range(40):
+        now.at += 0.006
+        share.take_turns()
+
+    # Then as much time as their turns are long was left to others
+    assert 0.395 < now.at - 100 < 0.405
+
+    # And one of another share has its turn as soon as others had theirs
+    now.at += 0.006
+    before = now.at
+    pauses.Share().take_turns()
+    assert now.at - before < 0.001
 
 
 def test_what_has_arrived_at_a_socket_has_its_turn_at_the_next_one(clock):
@@ -130,9 +160,55 @@ def ask_an_agent(*pieces: bytes) -> None:
     assert state == {"said": "x" * 40}
 
 
+def carry_a_body_out() -> None:
+    """Read the body of a sandbox's request that has arrived at the way out, in chunks of a byte."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        head = b"POST http://some.example/ HTTP/1.1\r\nHost: some.example\r\nTransfer-Encoding: chunked\r\n\r\n"
+        ours.sendall(head + CHUNKS)
+        talk = proxy._Talk(theirs)
+        assert talk.request() is not None
+        assert b"".join(talk.body(proxy._Count())) == STATE
+
+
+def carry_a_tunnel() -> None:
+    """Carry what has arrived at a tunnel, a byte at a time, to a server that takes it at once."""
+    ends = [socket.socketpair() for _ in range(2)]
+    (ours, client), (server, theirs) = ends
+    with ours, client, server, theirs, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(proxy, "PIECE", 1)
+        ours.sendall(STATE)
+        ours.shutdown(socket.SHUT_WR)
+        proxy._one_way(client, server, proxy._Count(), pauses.Share(), is_sent=True)
+        assert theirs.recv(1000) == STATE
+
+
+def ask_by_name(*pieces: bytes) -> None:
+    """Ask a server by name, as the way out does; pieces: what each read of its response brings."""
+    backend = RoadBackend(Roads(look_up=lambda _: ["192.0.2.1"], is_open=lambda *_: True, own=tuple))
+    backend._plain = httpcore.MockBackend(list(pieces))
+    with httpcore.ConnectionPool(network_backend=backend) as pool:
+        response = pool.handle_request(
+            httpcore.Request("GET", "http://some.example/", headers={"Host": "some.example"})
+        )
+        assert b"".join(proxy._pieces(response, pauses.Share())) == STATE
+        response.close()
+
+
+def show_a_preview() -> None:
+    """Read the response of a program in a sandbox that has arrived, in chunks of a byte."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(CHUNKED + CHUNKS)
+        exchange = Exchange(Tunnel(ours, b""), 1e9, lambda: None)
+        assert exchange.ask("GET", "/", [("Host", "some")], []).status == 200
+        assert b"".join(exchange) == STATE
+
+
 STATE = json.dumps({"said": "x" * 40}).encode()
 CHUNKS = b"".join(b"1\r\n%c\r\n" % byte for byte in STATE) + b"0\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+INTERIM = b"HTTP/1.1 102 Processing\r\n\r\n"
 SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(STATE)
 
 WORK = {
@@ -145,6 +221,11 @@ WORK = {
     "requests of a client that waits for no response": lambda: read_heads(size=8192),
     "a head in crumbs that have arrived": lambda: read_heads(size=1),
     "small chunks of an agent server": lambda: ask_an_agent(CHUNKED + CHUNKS),
+    "a request of a sandbox to the way out": carry_a_body_out,
+    "a tunnel of the way out": carry_a_tunnel,
+    "small chunks from a server by name": lambda: ask_by_name(CHUNKED + CHUNKS),
+    "interim responses of a server by name": lambda: ask_by_name(*[INTERIM] * 40, CHUNKED + CHUNKS),
+    "small chunks of a preview": show_a_preview,
     "a response of an agent server that has arrived": lambda: ask_an_agent(SIZED, *(bytes([one]) for one in STATE)),
 }
 

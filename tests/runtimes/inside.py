@@ -74,6 +74,14 @@ def watch(path: str) -> str:
     return "watched"
 
 
+def of_libc(name: str, *arguments: int | str) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    given = [one.encode() if isinstance(one, str) else one for one in arguments]
+    if (result := libc[name](*given)) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return str(result)
+
+
 def change_mode(path: str, mode: int) -> str:
     Path(path).touch()
     Path(path).chmod(mode)

@@ -161,6 +161,29 @@ def test_under_landlock_no_attribute_is_set_and_connected_pairs_of_sockets_work(
     assert outcomes["a pair"] == "reached: bytes"
 
 
+def test_no_names_of_files_elsewhere_are_told_by_fanotify(kind, runtime):
+    reports_ids = 0x200  # FAN_REPORT_FID, with which the kernel lets any user watch
+    _, outcomes = tried(runtime, a_launch(), [("fanotify", "of_libc", "fanotify_init", reports_ids, 0)])
+
+    assert f"[Errno {errno.EPERM}]" in outcomes["fanotify"], kind
+
+
+def test_under_landlock_no_memory_queue_or_semaphore_is_made_that_outlives_its_sandbox(runtime, monkeypatch):
+    require("landlock", monkeypatch)
+    private, mode = 0, 0o1600  # IPC_PRIVATE; IPC_CREAT with a mode
+    tries = [
+        ("memory", "of_libc", "shmget", private, 4096, mode),
+        ("a queue", "of_libc", "msgget", private, mode),
+        ("semaphores", "of_libc", "semget", private, 1, mode),
+        ("an attachment", "of_libc", "shmat", 0, 0, 0),
+        ("a queue by name", "of_libc", "mq_open", "/planted", os.O_CREAT | os.O_RDWR, 0o600, 0),
+    ]
+    _, outcomes = tried(runtime, a_launch(), tries)
+
+    refused = {name for name, outcome in outcomes.items() if f"[Errno {errno.EPERM}]" in outcome}
+    assert refused == {name for name, *_ in tries}
+
+
 def test_under_landlock_calls_that_are_newer_than_libseccomp_are_refused_too(runtime, monkeypatch):
     require("landlock", monkeypatch)
     tries = [

@@ -1,13 +1,20 @@
-"""Zstandard streams: what is not whole is refused, and no input makes the reader take more memory than its pieces."""
+"""Zstandard streams: what is not whole is refused, and no input makes the reader take more memory than its pieces.
+
+Records of folders: what a sandbox makes slow costs a bounded part of the host's time, and holds up no other task.
+"""
 
 import os
 import random
+import threading
+from uuid import uuid4
 
 import pytest
 
 from runtimes.tar_stream import PIECE, ArchiveUnreadable
+from settings.specs import Specs
 from supervisor import archives
-from supervisor.archives import compressed, decompressed, zstd
+from supervisor.archives import Files, compressed, decompressed, zstd
+from tests.servers import TIMEOUT, wait_until
 
 
 def packed(data: bytes) -> bytes:
@@ -65,3 +72,91 @@ def test_a_slow_source_is_sent_on_before_a_block_is_full(monkeypatch):
     first = next(sent)
 
     assert zstd.ZstdDecompressor().decompress(first) == b"a"
+
+
+class Folders:
+    """Shadow repositories whose records take until a test ends them; a record takes so many seconds of a clock."""
+
+    def __init__(self, clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+        self.recorded, self.at_once, self.most = [], 0, 0
+        self.may_end, self._lock = threading.Event(), threading.Lock()
+
+    def record(self, conversation: str, seq: int) -> None:
+        with self._lock:
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+        self.may_end.wait(TIMEOUT)
+        with self._lock:
+            self.at_once -= 1
+            self._clock.now += self._seconds
+            self.recorded.append((conversation, seq))
+
+
+@pytest.fixture
+def recorder(one_store, spec, runtime, clock, monkeypatch):
+    """Makes the files of a host whose records take so many seconds: those, what records, and the rests."""
+
+    def make(seconds: float, rest=None):
+        folders, rests = Folders(clock, seconds), []
+        monkeypatch.setattr(runtime, "shadow", lambda *_: folders)
+        files = Files(one_store, Specs([spec]), {"scripted": runtime}, "h", clock=clock, rest=rest or rests.append)
+        return files, folders, rests
+
+    return make
+
+
+def conversations_of(store, sandbox_id: str, number: int) -> list[str]:
+    found = [str(uuid4()) for _ in range(number)]
+    for one in found:
+        store.conversations.create(one, sandbox_id=sandbox_id, app={})
+    return found
+
+
+@pytest.mark.process("waits for what threads do")
+def test_a_record_holds_up_nobody_and_what_comes_meanwhile_is_recorded_once(one_store, running, recorder):
+    files, folders, rests = recorder(0.5)
+    [first, second] = conversations_of(one_store, running.id, 2)
+
+    files.record(running.id, first, 1)  # returns, though the record goes on
+    wait_until(lambda: folders.at_once == 1, "the first record")
+    for seq in (2, 3, 4):
+        files.record(running.id, second, seq)
+    folders.may_end.set()
+
+    wait_until(lambda: not files._recording, "the end of the records")
+    assert folders.recorded == [(first, 1), (second, 4)]
+    assert (folders.most, rests) == (1, [])
+
+
+@pytest.mark.process("waits for what threads do")
+def test_a_sandbox_whose_record_took_long_rests_nine_times_as_long_before_the_next(one_store, running, recorder):
+    [one] = conversations_of(one_store, running.id, 1)
+    told = []
+
+    def rest(seconds: float) -> None:
+        told.append((seconds, list(folders.recorded)))
+        if len(told) == 1:
+            files.record(running.id, one, 2)
+
+    files, folders, _ = recorder(10.0, rest)
+    folders.may_end.set()
+    files.record(running.id, one, 1)
+
+    wait_until(lambda: not files._recording, "the end of the records")
+    assert told == [(90.0, [(one, 1)]), (90.0, [(one, 1), (one, 2)])]
+
+
+@pytest.mark.process("waits for what threads do")
+def test_a_record_that_fails_unforeseen_leaves_the_next_ones_to_be_made(one_store, running, recorder, monkeypatch):
+    files, folders, _ = recorder(0.0)
+    [one] = conversations_of(one_store, running.id, 1)
+    folders.may_end.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folders, "record", lambda *_: 1 / 0)
+        files.record(running.id, one, 1)
+        wait_until(lambda: not files._recording, "the end of the records")
+    files.record(running.id, one, 2)
+
+    wait_until(lambda: folders.recorded == [(one, 2)], "the next record")
