@@ -1,6 +1,7 @@
 """A chat model that needs no model: it speaks the OpenAI wire and follows a fixed rule.
 
-A user's `run: CMD` becomes a call of the tool `terminal`; the result of a tool becomes a call of `finish`.
+A user's `run: CMD` becomes a call of the tool `terminal`, and `skill: NAME` one of `invoke_skill`; the result of a tool
+becomes a call of `finish`. After `slow: SECONDS` the model takes so long.
 
     python -m tests.interop.model ADDRESS PORT
 """
@@ -62,6 +63,10 @@ def reply(last: dict[str, Any]) -> dict[str, Any]:
     if "run:" in text:
         command = text.partition("run:")[2].strip().splitlines()[0]
         return call("terminal", command=command, security_risk="LOW", summary="as asked")
+    if "skill:" in text:
+        return call("invoke_skill", name=text.partition("skill:")[2].split()[0])
+    if "slow:" in text:
+        time.sleep(float(text.partition("slow:")[2].split()[0]))
     return {"role": "assistant", "content": f"You said: {text}"}
 
 
