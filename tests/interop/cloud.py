@@ -72,7 +72,11 @@ def main() -> int:
             model=url,
         )
         (folder / "specs.toml").write_text(text)
-        settings = {"SANDBOX_SPECS": str(folder / "specs.toml"), "SESSION_API_KEY": KEY}
+        settings = {
+            "SANDBOX_SPECS": str(folder / "specs.toml"),
+            "SESSION_API_KEY": KEY,
+            "SANDBOX_START_SECONDS": "240",  # as in outage.py: the published agent server loads for long
+        }
         with supervised_server(folder, **settings) as (client, _):
             # The interpreter may see other files than this one: it gets the text.
             script = (Path(__file__).parent / "cloud_client.py").read_text()
