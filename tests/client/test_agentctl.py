@@ -256,7 +256,7 @@ def test_a_command_in_a_sandbox_ends_with_its_own_exit_code(served):
 
 def test_a_preview_is_opened_by_the_sandbox_of_its_conversation(served):
     address = {
-        "url": "http://8123-abc.preview.localhost:8000/_preview?ticket=one",
+        "url": "http://8123-abc.preview.localhost/_preview?ticket=one",
         "expires_at": "2026-11-26T00:00:00Z",
     }
     found = [{"sandbox_id": "the-sandbox"}]
