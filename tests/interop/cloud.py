@@ -95,6 +95,7 @@ def ask_about_the_folder(api: Api, root: str) -> None:
     message = {"content": [{"type": "text", "text": MAKE.format(root=f"{root}/made")}]}
     path = f"/v1/conversations/task-{task['id']}/pending-messages"
     check("to queue", api.call("POST", path, json=message, status=201)["position"], 1)
+    wait_until(lambda: api.task(task["id"])["status"] in ("READY", "ERROR"), "the start", seconds=300)
     conversation = api.finished(task["id"])["app_conversation_id"]
     api.until(conversation, "finished")
     path = f"/v1/app-conversations/{conversation}"

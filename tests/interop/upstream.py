@@ -1,15 +1,14 @@
 """What upstream's own tests of a live server try, by URL alone, as one process of the published SDK.
 
-    .venv-openhands/bin/python tests/interop/upstream.py CASES URL KEY
+    .venv-openhands/bin/python tests/interop/upstream.py cases URL KEY [CASE…]
 
-Prints one JSON object per case: `step` names it, the other members are what was seen; `error` is what it raised.
+Plays all cases, or those that are named. Prints one JSON object per case: `step` names it, the other members are what was seen; `error` is what it raised.
 LLM_BASE_URL names the scripted model. Source: tests/cross/test_remote_conversation_live_server.py of
 OpenHands/software-agent-sdk, and its example 01. Left out is what looks into the server's process (tools that are
 preloaded into it, its locks, its registry) and what is about the client alone (its reconciliation after a run).
 """
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from openhands.sdk.event import ActionEvent, ConversationStateUpdateEvent, HookE
 from openhands.sdk.hooks import HookConfig, HookDefinition, HookMatcher
 from openhands.sdk.security.confirmation_policy import NeverConfirm
 
-from client import KEY, URL, agent, run, tell, workspace
+from client import KEY, URL, WORDS, agent, run, tell, workspace
 
 #: seconds in which what a case waits for must be there, and in which a worker of a loaded machine answers
 SECONDS = 60
@@ -278,10 +277,9 @@ CASES = (
 )
 
 if __name__ == "__main__":
-    for case in CASES:
+    for case in (one for one in CASES if not WORDS or one.__name__ in WORDS):
         try:
             found = case()
         except Exception as error:  # told, so that the cases after it are tried too
             found = {"error": f"{type(error).__name__}: {error}"[:500]}
         tell(case.__name__, **json.loads(json.dumps(found, default=str)))
-    sys.exit(0)
