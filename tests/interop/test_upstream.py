@@ -23,7 +23,7 @@ WANTED = {
         "final": {"response": "done"},
         "unknown": 404,
     },
-    "risks": {"found": [["terminal", "LOW"], ["finish", "UNKNOWN"]]},
+    "risks": {"found": [["terminal", "UNKNOWN"], ["finish", "UNKNOWN"]]},
     "hooks": {"status": "finished", "types": ["PostToolUse", "Stop"]},
     "sub_agents": {"status": 201},
     "skills": {"before": [], "after": ["converter"]},

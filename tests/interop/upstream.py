@@ -2,10 +2,11 @@
 
     .venv-openhands/bin/python tests/interop/upstream.py cases URL KEY [CASE…]
 
-Plays all cases, or those that are named. Prints one JSON object per case: `step` names it, the other members are what was seen; `error` is what it raised.
-LLM_BASE_URL names the scripted model. Source: tests/cross/test_remote_conversation_live_server.py of
-OpenHands/software-agent-sdk, and its example 01. Left out is what looks into the server's process (tools that are
-preloaded into it, its locks, its registry) and what is about the client alone (its reconciliation after a run).
+Plays all cases, or those that are named. Prints one JSON object per case: `step` names it, the other members are what
+was seen; `error` is what it raised. LLM_BASE_URL names the scripted model. Source: the file
+tests/cross/test_remote_conversation_live_server.py of OpenHands/software-agent-sdk, and its example 01. Left out is
+what looks into the server's process (tools that are preloaded into it, its locks, its registry) and what is about the
+client alone (its reconciliation after a run).
 """
 
 import json
@@ -139,7 +140,7 @@ def events_without_a_socket() -> Seen:
 
 
 def risks() -> Seen:
-    """Each action has a risk: the model's, or UNKNOWN where it names none."""
+    """Each action has a risk, UNKNOWN where no analyzer rates it, also one whose call names none."""
     conversation = began()
     conversation.send_message("run: echo there")
     run(conversation)
