@@ -9,7 +9,7 @@ from flask import Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from agents.client import http_client
-from agents.commands import Commands
+from agents.commands import SHOWN_SECONDS, Commands
 from agents.decisions import ExpiryDriver
 from agents.forwarding import Forwarding
 from blueprints import current_store
@@ -140,7 +140,11 @@ def create_app(config: Config | None = None) -> Flask:
     app.extensions["bash_sockets"] = OpenSockets()
     app.extensions["specs"] = Specs.load(config.sandbox_specs)
     app.extensions["commands"] = Commands(
-        store, http_client(config.agent_seconds), app.extensions["specs"], wake_seconds=config.wake_seconds
+        store,
+        http_client(config.agent_seconds),
+        app.extensions["specs"],
+        wake_seconds=config.wake_seconds,
+        shown_seconds=SHOWN_SECONDS,
     )
     app.extensions["expiry"] = ExpiryDriver(store, app.extensions["commands"])
     app.extensions["forwarding"] = Forwarding(store, wake_seconds=config.wake_seconds)

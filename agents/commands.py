@@ -8,6 +8,10 @@ A command that needs the agent wakes a paused sandbox and waits for it. A decisi
 nothing. A pause, an interrupt and a deletion wake nothing. A run or a message starts a conversation again that its
 agent server has forgotten, such as one that keeps its conversations in memory alone.
 
+Guarantee: who reads at once after the response to a message, a pause or an interrupt reads its effect, on any worker.
+The agent posts what it did by a webhook, a moment after its own response: the command waits for that. Limitation: for
+SHOWN_SECONDS at most, as an agent may be slow to post; what it never posts, a supervisor fetches.
+
 Redis has a change of title or tags first, and what is due at the agent beside it. An agent that does not run is not
 woken for a title: it gets the labels when its sandbox runs again, or with the next change. Until then its own reports
 of tags count for nothing.
@@ -47,12 +51,16 @@ class Commands:
     and AgentRefused; one that wakes a sandbox also TooManySandboxes. A message or a run that would decide what waits
     raises NeedsApproval where the caller may not decide."""
 
-    def __init__(self, store: Store, client: httpx.Client, specs: Specs, *, wake_seconds: float = 0) -> None:
-        """wake_seconds: how long a command waits for a sandbox that is paused or starting; 0: it wakes none."""
+    def __init__(
+        self, store: Store, client: httpx.Client, specs: Specs, *, wake_seconds: float = 0, shown_seconds: float = 0
+    ) -> None:
+        """wake_seconds: how long a command waits for a sandbox that is paused or starting; 0: it wakes none.
+        shown_seconds: how long it waits for the agent to post what it has done; 0: nobody reads at once."""
         self.store = store
         self._client = client
         self._specs = specs
         self._wake_seconds = wake_seconds
+        self._shown_seconds = shown_seconds
         self._actor = SERVER
         self.courier = Courier(store, client)
 
@@ -147,7 +155,9 @@ class Commands:
         elif verb == "run":
             self._run(conversation_id, sandbox_id)
         else:
-            self.agent_in(SandboxId(sandbox_id)).post(conversation_id, verb, {}, repeatable=True)
+            agent = self.agent_in(SandboxId(sandbox_id))
+            agent.post(conversation_id, verb, {}, repeatable=True)
+            self._await_status(agent, conversation_id)
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Set the policy that holds back the actions from now on. Raises ActsUnasked."""
@@ -225,6 +235,7 @@ class Commands:
             self.store.approvals.deliveries.close(claim, again_in=again_in)
             if not may_be_sent:
                 self.store.sandboxes.echoes.forget(conversation_id, echo, claim.token)
+        self._await(lambda: not self.store.sandboxes.echoes.is_expected(conversation_id, echo, claim.token))
 
     def _run(self, conversation_id: ConversationId, sandbox_id: str) -> None:
         attempts.refuse_later()
@@ -239,6 +250,23 @@ class Commands:
                 self._or_again(agent, claim, partial(start_run, agent, conversation_id))
         finally:
             self.store.approvals.deliveries.close(claim)
+
+    def _await_status(self, agent: AgentServer, conversation_id: ConversationId) -> None:
+        """Wait until the log has the status that the agent has stopped with; one that still works posts it later."""
+        if not self._shown_seconds:
+            return
+        with suppress(AgentUnreachable, AgentRefused):
+            status = agent.state(conversation_id).get("execution_status")
+            if status != "running":
+                self._await(lambda: self.store.conversations.get(conversation_id)["execution_status"] == status)
+
+    def _await(self, is_shown: Callable[[], bool]) -> None:
+        """Wait until the agent has posted what it did. A store that does not answer ends the wait: it is done."""
+        deadline, pause = time.monotonic() + self._shown_seconds, _SHOWN_POLL
+        with suppress(*UNAVAILABLE, ConversationNotFound):
+            while (left := deadline - time.monotonic()) > 0 and not is_shown():
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, _LONGEST_SHOWN_POLL)
 
     def _or_again(self, agent: AgentServer, claim: Claim, command: Callable[[], None]) -> None:
         """Send a command; if the agent server has forgotten the conversation, start it there again first."""
@@ -277,6 +305,12 @@ class Commands:
                 raise
         return agent, claim, delivery
 
+
+#: seconds that a command of a client waits at most for the agent to post what it did
+SHOWN_SECONDS = 1.0
+
+#: seconds between two polls of that: each takes twice as long as the one before, up to the second number
+_SHOWN_POLL, _LONGEST_SHOWN_POLL = 0.004, 0.064
 
 #: seconds that a lease is longer than the calls which it covers
 _LEASE_MARGIN = 5.0

@@ -21,7 +21,7 @@ from boot.http import body_of
 from core.wire import ConversationId
 from schemas.app_conversations import AppConversation
 from schemas.conversations import ConversationInfo, with_skills
-from schemas.exports import BadLine, export, read_export
+from schemas.exports import LINES, BadLine, export, read_export
 from schemas.fields import Fault
 from store import Store
 from store.conversations.copies import RepeatedEvent
@@ -31,11 +31,18 @@ exports = Blueprint("Conversation Exports", __name__, url_prefix="/api/conversat
 #: media types of an import
 EXPORT_TYPES = (JSON_LINES, "application/jsonl")
 
+_LINES = {
+    "type": "string",
+    "pattern": LINES,
+    "description": "The first line has `format`, `version`, `events` and the conversation. Each line of an event is an "
+    "`Event`, or a JSON string of its bytes. The last line has the SHA-256 of all bytes before it.",
+}
+
 _BODY = {
     "requestBody": {
         "required": True,
         "description": "An export: the conversation's first line, a line for each event, and the digest of them.",
-        "content": {JSON_LINES: {"schema": {"type": "string"}}},
+        "content": {media_type: {"schema": _LINES} for media_type in EXPORT_TYPES},
     }
 }
 

@@ -19,7 +19,7 @@ OPENAPI = PROJECT / "docs/openapi.json"
 ROOTS = (
     *("ConversationInfo", "ListedConversation", "WaitingAction", "DecisionsResult", "AppConversationStartTask"),
     *("SandboxInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo"),
-    *("AskedDestinationInfo", "DestinationDecided"),
+    *("AskedDestinationInfo", "DestinationDecided", "PreviewAddress"),
 )
 
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}

@@ -9,7 +9,7 @@ from core.cuts import beginning
 from core.wire import MOST_REPOSITORY, MOST_TITLE, utc_time
 from schemas.approvals import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
-from schemas.events import ContentPart, EventFilter, SendMessageRequest, SentMessage, SortOrder, text_filter
+from schemas.events import PAGE_ID, ContentPart, EventFilter, SendMessageRequest, SentMessage, SortOrder, text_filter
 from schemas.fields import (
     BaseSchema,
     Choice,
@@ -275,7 +275,7 @@ class AppEventFilter(EventFilter):
 
 class AppEventSearch(AppEventFilter):
     text = text_filter()
-    page_id = fields.String(metadata={"description": "`next_page_id` of the page before."})
+    page_id = fields.String(metadata=PAGE_ID)
     limit = Limit(100)
     descending = SortOrder(data_key="sort_order", load_default=False)
 

@@ -178,7 +178,12 @@ class SecretPut(BaseSchema):
     """A secret to keep; no response has its value."""
 
     name = Text(required=True, metadata={"pattern": SECRET_NAME})
-    value = Text(required=True, least=1, most=MOST_SECRET_BYTES, metadata={"pattern": "^[^\\x00]*$"})
+    value = Text(
+        required=True,
+        least=1,
+        most=MOST_SECRET_BYTES,
+        metadata={"pattern": r"^[^\x00]*[^\s\x00][^\x00]*$", "not": {"const": REDACTED}},
+    )
     description = Text(most=1024, allow_none=True, load_default=None)
 
     @validates_schema

@@ -2,7 +2,7 @@
 reports of it, and the list of all."""
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 from marshmallow import ValidationError, fields, post_load, pre_dump, validates_schema
 
@@ -147,10 +147,30 @@ class Workspace(Settings):
         return workspace
 
 
+def _acts_unasked(member: str, kind: str, value: str) -> dict[str, Any]:
+    """An agent of that kind in that member of a start, beside a policy that would hold something back."""
+    agent = {"type": "object", "properties": {kind: {"const": value}}, "required": [kind]}
+    policy = {"not": {"properties": {"kind": {"const": _HOLDS_NOTHING["kind"]}}}}
+    return {
+        "properties": {member: agent, "confirmation_policy": policy},
+        "required": [member, "confirmation_policy"],
+    }
+
+
 class StartConversationRequest(BaseSchema):
     """A new conversation. Every member is optional; unknown ones are ignored. Source: the agent-server wire."""
 
     body_optional = True
+
+    as_a_whole: ClassVar[dict[str, Any]] = {
+        "not": {
+            "anyOf": [
+                _acts_unasked(member, kind, value)
+                for member in ("agent", "agent_settings")
+                for kind, value in (("kind", "ACPAgent"), ("agent_kind", "acp"))
+            ]
+        }
+    }
 
     conversation_id = Id(allow_none=True, metadata={"description": "Chosen by the server when absent."})
     title = Title()

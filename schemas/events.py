@@ -70,16 +70,21 @@ def text_filter() -> fields.String:
     )
 
 
+#: of a cursor of events, for the OpenAPI document
+PAGE_ID = {"minLength": 1, "maxLength": MOST_NAME, "description": "`next_page_id` of the page before: an event's id."}
+
+
 class EventSearch(EventFilter):
     """The filters, with an order and a page, or with a seq to read after. Source: docs/wire.md, 7."""
 
     text = text_filter()
-    page_id = fields.String(metadata={"description": "`next_page_id` of the page before."})
+    page_id = fields.String(metadata=PAGE_ID)
     limit = Limit(100)
     descending = SortOrder(data_key="sort_order", load_default=False)
     after_seq = Place(
         metadata={
             "description": "Read in the order of appending, after this seq; `X-Last-Seq` is the seq to read after next."
+            " Without `page_id` and `sort_order=TIMESTAMP_DESC`."
         }
     )
     wait = Seconds(

@@ -25,6 +25,10 @@ FORMAT, VERSION = "agent-server-conversation", 2
 #: how the last line begins
 _END = b'{"format":"agent-server-conversation-end"'
 
+#: what an export matches as a whole, for the OpenAPI document: an object, then objects and strings, then the digest
+_END_PATTERN = _END.decode().replace("{", r"\{")
+LINES = rf'^ *\{{[^\n]+\n((?!{_END_PATTERN}) *[{{"][^\n]+\n)*' + rf'{_END_PATTERN},"sha256":"[0-9a-f]{{64}}"\}}\n?$'
+
 #: most bytes of a line: a head has what many reports of an agent have brought
 MOST_LINE_BYTES = 32 * 1024 * 1024
 

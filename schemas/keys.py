@@ -1,5 +1,6 @@
 """Keys of access, and tickets. Source: docs/access.md."""
 
+import re
 from typing import Any
 
 from marshmallow import fields, validate
@@ -14,20 +15,27 @@ MOST_NAME = 100
 _SCOPES: dict[str, Any] = {"metadata": {"uniqueItems": True}, "validate": validate.Length(min=1, max=len(SCOPES))}
 
 
-#: characters that show nothing, as far as a pattern can list them: controls, blanks but U+0020, marks of direction,
-#: private and special ones
+#: characters that show nothing: controls, blanks but U+0020, marks of direction, private and special ones; and those
+#: beyond U+FFFF: controls of music, shorthand and hieroglyphs, tags, and private ones
 _UNSEEN = (
     r"\x00-\x1f\x7f-\xa0\xad\u0600-\u0605\u061c\u06dd\u070f\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f"
     r"\u3000\ue000-\uf8ff\ufdd0-\ufdef\ufeff\ufff0-\ufffb\ufffe\uffff"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )
+
+#: what a name matches: the document says the same, so a name that fits it is taken whatever Unicode's release
+_NAME = f"^[^ {_UNSEEN}]([^{_UNSEEN}]*[^ {_UNSEEN}])?$"
 
 
 class Name(Text):
     """A name of one line, for lists and for the audit."""
 
+    def __init__(self) -> None:
+        super().__init__(required=True, least=1, most=MOST_NAME, metadata={"pattern": _NAME})
+
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
         name = super()._deserialize(value, *args, **kwargs)
-        if not name.isprintable() or name != name.strip():
+        if not re.fullmatch(_NAME, name):
             raise refusal("String should be printable, without blanks around it", "string_pattern_mismatch")
         return name
 
@@ -35,9 +43,7 @@ class Name(Text):
 class KeyRequest(BaseSchema):
     """A key to make."""
 
-    name = Name(
-        required=True, least=1, most=MOST_NAME, metadata={"pattern": f"^[^ {_UNSEEN}]([^{_UNSEEN}]*[^ {_UNSEEN}])?$"}
-    )
+    name = Name()
     scopes = fields.List(Choice(*SCOPES), required=True, **_SCOPES)
     expires_at = Instant(load_default=None, allow_none=True, metadata={"type": "string"})
 

@@ -39,7 +39,11 @@ _SECRET_URL = re.compile(r"://[^/@\s:]*+:[^/@\s]++@")
 
 
 class SpecSearch(BaseSchema):
-    start = Text(data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."})
+    start = Text(
+        data_key="page_id",
+        load_default=None,
+        metadata={"minLength": 1, "maxLength": 128, "description": "`next_page_id` of the page before: a spec's id."},
+    )
     limit = Limit(100)
 
 

@@ -309,6 +309,10 @@ class ConversationKeys:
         return f"{self.root}:at:{pair}"
 
     @property
+    def echoes(self) -> str:
+        return f"{self.root}:echoes"
+
+    @property
     def secrets(self) -> str:
         return f"{self.root}:secrets"
 

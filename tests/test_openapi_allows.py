@@ -2,7 +2,8 @@
 
 Left out is what no schema says: that a cursor is one that the server gave out, that one member of a query goes with
 another, that a time lies in the future, that each action is decided once, that the last message of a user says
-something, that an `Idempotency-Key` is new. tests/test_contract.py sends what does not fit.
+something, that an `Idempotency-Key` is new, what the SHA-256 of an import is. tests/test_contract.py sends what does
+not fit.
 """
 
 import json
@@ -15,6 +16,9 @@ from jsonschema import Draft202012Validator
 from schemathesis import GenerationMode
 
 from schemas import approvals, audit, destinations, fields, messages
+from schemas.client_settings import SecretPut
+from schemas.conversations import StartConversationRequest
+from schemas.keys import KeyRequest
 from tests.servers import PROJECT
 
 pytestmark = pytest.mark.process(
@@ -65,10 +69,15 @@ OPERATIONS = [
     "DELETE /api/agent-profiles/{name}",
     "POST /api/workspaces",
     "POST /api/workspaces/parents",
+    "POST /api/v1/keys",
+    "GET /api/v1/sandbox-specs/search",
+    "GET /api/conversations/{conversation_id}/events/search",
+    "GET /api/v1/conversation/{conversation_id}/events/search",
 ]
 
-#: how refusals begin that no schema can say: of a cursor that the server did not give out, and of a time that is past
-UNSAYABLE = ("Unknown cursor: ", "Must lie in the future")
+#: how refusals begin that no schema can say: of a cursor that the server did not give out, of a time that is past, and
+#: of members of a query that do not go together
+UNSAYABLE = ("Unknown cursor: ", "Must lie in the future", "wait needs after_seq", "after_seq goes with neither")
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +159,74 @@ def test_an_edit_alone_has_arguments_and_makes_no_rule(client, members, fits):
 
     assert Draft202012Validator(document).is_valid(decision) is fits
     assert response.status_code == (404 if fits else 422)
+
+
+def component(name: str) -> Draft202012Validator:
+    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]})
+
+
+ACP, ACP_SETTINGS, ASKS = {"kind": "ACPAgent"}, {"agent_kind": "acp"}, {"kind": "AlwaysConfirm"}
+
+
+@pytest.mark.parametrize(
+    ("members", "fits"),
+    [
+        ({"agent": ACP}, True),
+        ({"agent": ACP, "confirmation_policy": {"kind": "NeverConfirm"}}, True),
+        ({"agent": {"kind": "Agent"}, "confirmation_policy": ASKS}, True),
+        ({"agent": ACP, "confirmation_policy": ASKS}, False),
+        ({"agent_settings": ACP_SETTINGS, "confirmation_policy": ASKS}, False),
+        ({"agent_settings": ACP_SETTINGS, "confirmation_policy": {"kind": "ConfirmRisky"}}, False),
+    ],
+)
+def test_an_agent_that_acts_unasked_goes_with_no_policy_that_holds_back(members, fits):
+    assert component("StartConversationRequest").is_valid(members) is fits
+    assert (StartConversationRequest().validate(members) == {}) is fits
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"), [("a b", True), (" a", True), ("**********", False), (" \t", False), ("a\0", False), ("", False)]
+)
+def test_the_value_of_a_secret_fits_the_document_where_it_is_taken(value, fits):
+    secret = {"name": "KEY", "value": value}
+
+    assert component("SecretPut").is_valid(secret) is fits
+    assert (SecretPut().validate(secret) == {}) is fits
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("a key", True),
+        ("é \U0001f600", True),
+        ("not yet in Unicode: \u0378", True),
+        (" a", False),
+        ("a ", False),
+        ("a\u200bb", False),
+        ("a tag\U000e0041", False),
+        ("a note\U0001d173", False),
+    ],
+)
+def test_the_name_of_a_key_fits_the_document_where_it_is_taken(name, fits):
+    request = {"name": name, "scopes": ["read"]}
+
+    assert component("KeyRequest").is_valid(request) is fits
+    assert (KeyRequest().validate(request) == {}) is fits
+
+
+def test_an_export_fits_what_the_document_says_of_an_import_and_what_is_none_does_not(client, conversation):
+    client.post("/api/conversations", json={"conversation_id": conversation, "title": "of two\nlines"})
+    content = {"content": [{"type": "text", "text": "a message"}]}
+    client.post(f"/api/conversations/{conversation}/events", json=content)
+    text = client.get(f"/api/conversations/{conversation}/export").get_data(as_text=True)
+    content = DOCUMENT["paths"]["/api/conversations/import"]["post"]["requestBody"]["content"]
+    [first, second] = [re.compile(one["schema"]["pattern"]) for one in content.values()]
+
+    assert first == second
+    assert first.search(text)
+    assert first.search(text.removesuffix("\n"))
+    for nonsense in ("", "{}", "[]\n" + text, text + text, text.replace("\n", "\n\n", 1), text.rpartition("{")[0]):
+        assert not first.search(nonsense), nonsense
 
 
 @pytest.mark.parametrize("day", ["2026-02-30", "2026-02-29", "1900-02-29", "2026-04-31", "0000-01-01", "2026-13-01"])

@@ -30,7 +30,7 @@ class SandboxWing(Sandboxes):
         self.files = SandboxFiles(redis, health)
         self.archives = Archives(redis, scripts)
         self.checks = Checks(scripts, limits)
-        self.echoes = Echoes(scripts)
+        self.echoes = Echoes(redis, scripts)
         self.hosts = Hosts(probe)
         self.places = Places(redis, scripts, limits.most_conversations)
 

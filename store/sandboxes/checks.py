@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from redis import Redis
+
 from core import wire
 from core.bounds import Limits
 from core.wire import ConversationId
@@ -81,7 +83,8 @@ class Checks:
 class Echoes:
     """The expected echoes of all conversations."""
 
-    def __init__(self, scripts: Scripts) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+        self._redis = redis
         self._scripts = scripts
 
     def expect(self, conversation_id: ConversationId, claims: Iterable[str], token: str = "") -> None:
@@ -93,6 +96,10 @@ class Echoes:
         token = token or uuid4().hex
         args = [wire.now(), *(f"{one} {token}" for one in claims)]
         self._scripts.expect_echoes([ConversationKeys(conversation_id).root], args)
+
+    def is_expected(self, conversation_id: ConversationId, claim: str, token: str) -> bool:
+        """Whether the agent has not made a claim yet that is expected. One round trip."""
+        return self._redis.zscore(ConversationKeys(conversation_id).echoes, f"{claim} {token}") is not None
 
     def forget(self, conversation_id: ConversationId, claim: str, token: str) -> None:
         """Expect a claim no longer: the agent has refused what was sent."""

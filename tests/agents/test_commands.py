@@ -4,20 +4,22 @@ What this server sends to an agent is expected to come back, and what never reac
 nothing twice, whatever was lost.
 """
 
+import time
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
 
 from agents.client import AgentRefused, AgentUnreachable
-from agents.commands import NotReachable, relabel, tell
+from agents.commands import Commands, NotReachable, relabel, tell
 from agents.deletions import delete
 from store.approvals.effects import message_claim, policy_claim
 from store.errors import ConversationNotFound
 from store.link.attempts import Attempt, OutcomeUnknown, enter
 from store.sandboxes.sandboxes import SandboxId
 from supervisor.endings import Recovery
-from tests.agents import propose
-from tests.conftest import as_events, event
+from tests.agents import SPECS, agent_client, propose
+from tests.conftest import as_events, event, message, status
 
 
 def test_a_message_is_forwarded_with_the_key_and_only_the_agent_writes_it(
@@ -370,3 +372,58 @@ def test_the_repeat_of_a_decision_that_nothing_remembers_does_not_claim_that_ano
     attempt(is_later=True)
     with pytest.raises(OutcomeUnknown):
         commands.decide(waiting, accept=False, reason="no")
+
+
+@pytest.fixture
+def awaited(store, sandbox, begun, monkeypatch):
+    """Commands that wait for what the agent posts, which it does within the wait that `waits` counts."""
+    awaiting = Commands(store, agent_client(2), SPECS, shown_seconds=30)
+
+    def posts(*events):
+        waits = []
+
+        def sleep(seconds):
+            waits.append(seconds)
+            if len(waits) == 2:
+                store.events.append(begun, as_events([*events]), sandbox_id=sandbox.id)
+
+        monkeypatch.setattr("agents.commands.time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+        return awaiting, waits
+
+    return posts
+
+
+def test_a_message_is_done_when_the_log_has_it(store, awaited, begun):
+    commands, waits = awaited(message("hello"))
+
+    commands.send(begun, content=CONTENT, run=False)
+
+    assert len(waits) == 2
+    assert store.events.count(begun, kind="MessageEvent", source="user") == 1
+
+
+@pytest.mark.parametrize("verb", ["pause", "interrupt"])
+def test_a_pause_is_done_when_the_state_shows_it(store, agent, awaited, begun, verb):
+    agent.state = {"execution_status": "paused"}
+    commands, waits = awaited(status("paused"))
+
+    commands.change_status(begun, verb)
+
+    assert len(waits) == 2
+    assert store.conversations.get(begun)["execution_status"] == "paused"
+
+
+def test_a_pause_of_an_agent_that_still_works_waits_for_nothing(agent, awaited, begun):
+    agent.state = {"execution_status": "running"}
+    commands, waits = awaited()
+
+    commands.change_status(begun, "pause")
+
+    assert waits == []
+
+
+def test_a_message_that_the_agent_does_not_post_is_done_all_the_same(store, agent, begun):
+    Commands(store, agent_client(2), SPECS, shown_seconds=0.05).send(begun, content=CONTENT, run=False)
+
+    assert len(agent.posted("/events")) == 1
+    assert expected(store, begun) == [message_claim(CONTENT)]

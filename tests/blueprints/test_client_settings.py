@@ -320,3 +320,76 @@ def test_no_log_line_has_a_secret(caller, capfd):
     caller.post("/api/profiles/mine", json={"llm": LLM}, headers=MINE)
     said = capfd.readouterr()
     assert "hush" not in said.out + said.err
+
+
+GITHUB = {
+    "transport": "http",
+    "url": "https://github.example/mcp",
+    "auth": {"strategy": "bearer", "value": "hush-hush"},
+}
+
+
+def servers(caller, method="GET", path="", status=200, **options):
+    """The servers of tools that the settings have after a call."""
+    response = caller.open(f"/api/settings{path}", method=method, headers=MINE, **options)
+    assert response.status_code == status, response.text
+    return response.get_json()["agent_settings"]["mcp_config"]
+
+
+def sealed_value(caller):
+    """The credential of the server `github`, sealed for its key."""
+    settings = caller.get("/api/settings", headers=MINE | SEALED).get_json()
+    return settings["agent_settings"]["mcp_config"]["github"]["auth"]["value"]
+
+
+def test_a_server_of_tools_keeps_its_credential_while_another_comes_changes_and_goes(caller):
+    made = servers(caller, "POST", "/mcp/github", 201, json=GITHUB)
+    servers(caller, "POST", "/mcp/docs", 201, json={"transport": "http", "url": "https://docs.example/mcp"})
+    changed = servers(caller, "PATCH", "/mcp/docs", json={"description": "Documentation"})
+    left = servers(caller, "DELETE", "/mcp/docs")
+
+    assert made["github"]["auth"] == {"strategy": "bearer", "value": MASK}
+    assert changed["docs"]["description"] == "Documentation"
+    assert {*left} == {"github"}
+    assert left["github"] == made["github"]
+    assert sealed_value(caller) not in ("", MASK, GITHUB["auth"]["value"])
+
+
+def test_a_server_of_tools_is_switched_off_and_loses_nothing_and_null_removes_a_member(caller):
+    servers(caller, "POST", "/mcp/github", 201, json=GITHUB)
+
+    off = servers(caller, "PATCH", "/mcp/github", json={"enabled": False})["github"]
+    described = servers(caller, "PATCH", "/mcp/github", json={"description": "GitHub"})["github"]
+    bare = servers(caller, "PATCH", "/mcp/github", json={"auth": None})["github"]
+
+    assert (off["enabled"], off["url"], off["auth"]["value"]) == (False, GITHUB["url"], MASK)
+    assert (described["enabled"], described["description"]) == (False, "GitHub")
+    assert "auth" not in bare
+
+
+def test_a_server_of_tools_is_made_once_and_one_that_is_missing_is_neither_changed_nor_deleted(caller):
+    servers(caller, "POST", "/mcp/github", 201, json=GITHUB)
+    other = {"transport": "http", "url": "https://replacement.example/mcp"}
+
+    again = caller.post("/api/settings/mcp/github", json=other, headers=MINE)
+    patch = caller.patch("/api/settings/mcp/missing", json={"description": "Missing"}, headers=MINE)
+    delete = caller.delete("/api/settings/mcp/missing", headers=MINE)
+
+    assert (again.status_code, patch.status_code, delete.status_code) == (409, 404, 404)
+    assert servers(caller)["github"]["url"] == GITHUB["url"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"agent": {"llm": {"model": "m", "api_key": "sk-never-told"}}, "max_iterations": "sk-never-told"},
+        {"agent": "sk-never-told"},
+        {"confirmation_policy": {"kind": "sk-never-told"}},
+    ],
+)
+def test_a_refused_start_repeats_nothing_of_what_was_sent(caller, body):
+    response = caller.post("/api/conversations", json=body, headers=MINE)
+
+    assert response.status_code == 422
+    assert response.get_json()["detail"]
+    assert "sk-never-told" not in response.text

@@ -254,6 +254,26 @@ def test_a_command_in_a_sandbox_ends_with_its_own_exit_code(served):
     assert json.loads(requests[0].content)["command"] == "ls 'a b'"
 
 
+def test_a_preview_is_opened_by_the_sandbox_of_its_conversation(served):
+    address = {
+        "url": "http://8123-abc.preview.localhost/_preview?ticket=one",
+        "expires_at": "2026-11-26T00:00:00Z",
+    }
+    found = [{"sandbox_id": "the-sandbox"}]
+
+    shown, requests = served("open", str(uuid4()), "--preview", "8123", "--json", responses=[found, address])
+
+    assert json.loads(shown.stdout) == {"url": address["url"]}
+    assert requests[1].url.path == "/api/v1/sandboxes/the-sandbox/previews"
+    assert json.loads(requests[1].content) == {"port": 8123}
+
+
+def test_a_conversation_without_a_sandbox_has_no_preview(ctl, waiting):
+    conversation, _ = waiting()
+
+    assert "sandbox" in ctl("open", conversation, "--preview", "8123", "--json", code=4).stderr
+
+
 def test_what_an_agent_server_does_not_serve_is_refused_in_its_words(ctl, waiting):
     conversation, _ = waiting()
     assert "The conversation has no sandbox" in ctl("sh", conversation, "ls", code=1).stderr

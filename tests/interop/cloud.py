@@ -72,8 +72,13 @@ def main() -> int:
             model=url,
         )
         (folder / "specs.toml").write_text(text)
-        settings = {"SANDBOX_SPECS": str(folder / "specs.toml"), "SESSION_API_KEY": KEY}
-        with supervised_server(folder, WEB_CONCURRENCY="2", **settings) as (client, _):
+        settings = {
+            "SANDBOX_SPECS": str(folder / "specs.toml"),
+            "SESSION_API_KEY": KEY,
+            "SANDBOX_START_SECONDS": "240",  # as in outage.py: the published agent server loads for long
+            "WEB_CONCURRENCY": "2",
+        }
+        with supervised_server(folder, **settings) as (client, _):
             # The interpreter may see other files than this one: it gets the text.
             script = (Path(__file__).parent / "cloud_client.py").read_text()
             ended = subprocess.run([*python, "-c", script, str(client.base_url).rstrip("/"), KEY, url], check=False)
@@ -91,6 +96,7 @@ def ask_about_the_folder(api: Api, root: str) -> None:
     message = {"content": [{"type": "text", "text": MAKE.format(root=f"{root}/made")}]}
     path = f"/v1/conversations/task-{task['id']}/pending-messages"
     check("to queue", api.call("POST", path, json=message, status=201)["position"], 1)
+    wait_until(lambda: api.task(task["id"])["status"] in ("READY", "ERROR"), "the start", seconds=300)
     conversation = api.finished(task["id"])["app_conversation_id"]
     api.until(conversation, "finished")
     path = f"/v1/app-conversations/{conversation}"

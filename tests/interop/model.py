@@ -1,12 +1,14 @@
 """A chat model that needs no model: it speaks the OpenAI wire and follows a fixed rule.
 
-A user's `run: CMD` becomes a call of the tool `terminal`; the result of a tool becomes a call of `finish`.
+A user's `run: CMD` becomes a call of the tool `terminal`, and `skill: NAME` one of `invoke_skill`; the result of a tool
+becomes a call of `finish`. After `slow: SECONDS` the model takes so long.
 
     python -m tests.interop.model ADDRESS PORT
 """
 
 import contextlib
 import json
+import re
 import sys
 import threading
 import time
@@ -62,11 +64,15 @@ def reply(last: dict[str, Any]) -> dict[str, Any]:
     if "run:" in text:
         command = text.partition("run:")[2].strip().splitlines()[0]
         return call("terminal", command=command, security_risk="LOW", summary="as asked")
+    if skill := re.search(r"skill: (\w+)", text):
+        return call("invoke_skill", name=skill[1])
+    if slow := re.search(r"slow: (\d+)", text):
+        time.sleep(int(slow[1]))
     return {"role": "assistant", "content": f"You said: {text}"}
 
 
-def call(name: str, **arguments: str) -> dict[str, Any]:
-    function = {"name": name, "arguments": json.dumps(arguments)}
+def call(tool: str, **arguments: str) -> dict[str, Any]:
+    function = {"name": tool, "arguments": json.dumps(arguments)}
     tool_call = {"id": f"call_{uuid4().hex[:8]}", "type": "function", "function": function}
     return {"role": "assistant", "content": None, "tool_calls": [tool_call]}
 

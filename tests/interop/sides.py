@@ -37,9 +37,9 @@ class Side:
         return httpx.Client(base_url=self.url, headers={"X-Session-API-Key": KEY}, timeout=60)
 
     @contextlib.contextmanager
-    def client(self, scenario: str, *words: str, key: str = KEY) -> Iterator["Client"]:
-        """A client of the SDK that plays a scenario; it ends with the block."""
-        command = [f"{VENV}/bin/python", str(PROJECT / "tests/interop/client.py"), scenario, self.url, key, *words]
+    def client(self, scenario: str, *words: str, key: str = KEY, program: str = "client") -> Iterator["Client"]:
+        """A client of the SDK that plays a scenario of a program of this folder; it ends with the block."""
+        command = [f"{VENV}/bin/python", f"{PROJECT}/tests/interop/{program}.py", scenario, self.url, key, *words]
         env = environment(self.folder) | {"LLM_BASE_URL": self.model}
         errors = self.folder / f"{scenario}.log"
         with (
@@ -48,9 +48,9 @@ class Side:
         ):
             yield Client(process, errors)
 
-    def played(self, scenario: str, *words: str, key: str = KEY) -> list[dict[str, Any]]:
-        """Every line of a client that plays a scenario to its end."""
-        with self.client(scenario, *words, key=key) as client:
+    def played(self, scenario: str, *words: str, **options: str) -> list[dict[str, Any]]:
+        """Every line of a client that plays a scenario to its end; options as of `client`."""
+        with self.client(scenario, *words, **options) as client:
             return list(client.lines())
 
     def workers(self) -> list[psutil.Process]:

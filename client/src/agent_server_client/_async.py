@@ -29,6 +29,7 @@ from agent_server_client.models import (
     KeyInfo,
     ListedConversation,
     NewKey,
+    PreviewAddress,
     SandboxInfo,
     ServerInfo,
     User,
@@ -450,6 +451,18 @@ class AsyncConversation:
             if not has_ended:
                 with contextlib.suppress(AgentServerError):
                     await self.client.post(f"{self._path}/bash/bash_commands/{begun['id']}/stop", again=False)
+
+    async def preview(self, port: int) -> PreviewAddress:
+        """The address of what a program in the sandbox serves at a port: it opens in one browser, once, and soon.
+
+        Raises AgentServerError where nothing listens there, and unless the key has the scopes write and approve.
+        """
+        [found] = await self.client.get("/api/v1/app-conversations", ids=self.id)
+        if found is None:
+            raise AgentServerError(404, "No such conversation has a sandbox: only what runs in one has a preview")
+        path = f"/api/v1/sandboxes/{found['sandbox_id']}/previews"
+        address: PreviewAddress = await self.client.post(path, {"port": port}, again=False)
+        return address
 
     async def delete(self) -> None:
         """Delete the conversation, and its sandbox unless another conversation is in it."""

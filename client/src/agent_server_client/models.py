@@ -167,6 +167,11 @@ class NewKey(TypedDict):
     key: str
 
 
+class PreviewAddress(TypedDict):
+    url: str
+    expires_at: str
+
+
 class RuleOfDecision(TypedDict):
     action_id: str
     rule_id: str | None

@@ -246,9 +246,16 @@ def _name_of(conversation: Conversation) -> str:
 
 @command("open")
 @conversation_argument
-def open_(session: Session, as_json: bool, conversation: str) -> None:
-    """Open a conversation in the browser."""
-    address = _page_of(session.conversation(session.client(), conversation))
+@click.option(
+    "--preview",
+    metavar="PORT",
+    type=click.IntRange(1, 65535),
+    help="Open what a program in the sandbox serves at this port. The address opens in one browser, once.",
+)
+def open_(session: Session, as_json: bool, conversation: str, preview: int | None) -> None:
+    """Open a conversation in the browser, and print its address."""
+    found = session.conversation(session.client(), conversation)
+    address = _page_of(found) if preview is None else found.preview(preview)["url"]
     if as_json:
         print_json({"url": address})
     else:
