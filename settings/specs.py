@@ -52,7 +52,11 @@ def _check_container(spec: Mapping[str, Any]) -> None:
         if spec[key] != absent:
             raise ValidationError("Only for the process runtime: a container is isolated.", key)
     if spec["network"] in ("host", "none"):
-        raise ValidationError("Must be a network that publishes ports: neither host nor none.", "network")
+        raise ValidationError(
+            'Must be a network that publishes ports, neither host nor none: egress = "none" is no network.', "network"
+        )
+    if spec["network"] == NAMED:
+        raise ValidationError('Must be absent: egress = "named" is that way out.', "network")
     if spec["network"] is not None and not re.fullmatch(r"[\w.-]+", spec["network"]):
         raise ValidationError("Must be the name of a network of the engine.", "network")
     if memory < _LEAST_MEMORY_MB:

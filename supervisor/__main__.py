@@ -184,7 +184,7 @@ def _runtimes(config: Config, specs: Specs, host: str, folder: Path) -> dict[str
     )
     return {
         "process": process,
-        "docker": DockerRuntime(host),
+        "docker": DockerRuntime(host, folder, config.sandbox_port_range),
         "kubernetes": KubernetesRuntime(host, in_use=uses_cluster, sandboxes=config.kubernetes_sandboxes),
     }
 

@@ -49,7 +49,7 @@ def test_a_named_way_out_has_all_presets_unless_it_says_which(load):
 def test_what_no_sandbox_can_have_is_refused(load):
     wrong = [NAMED + 'hosts = ["*"]', NAMED + 'hosts = ["*.org"]', NAMED + 'hosts = ["1.2.3.4"]', 'egress = "all"']
     wrong += [NAMED + 'presets = ["everything"]', 'hosts = ["a.org"]', 'presets = ["pypi"]', NAMED + 'network = "none"']
-    wrong += [NAMED + 'isolation = "none"', NAMED + 'runtime = "docker"\nimage = "i"']
+    wrong += [NAMED + 'isolation = "none"', NAMED + 'runtime = "kubernetes"\nimage = "i"']
     wrong += [service().replace(NAMED, ""), service() + service().removeprefix(NAMED)]
     assert taken(wrong, load, ConfigError, r"egress|hosts|presets|network|service") == []
 
