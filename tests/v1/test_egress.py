@@ -80,9 +80,10 @@ echo via $HTTPS_PROXY"""
 
 
 class _Model(BaseHTTPRequestHandler):
-    """Proposes SWEEP first, and ends when it has the output."""
+    """Proposes a command first, and ends when it has the output."""
 
     protocol_version = "HTTP/1.1"
+    proposes: str
     shown: list[str]
     read: list[str]
 
@@ -90,7 +91,7 @@ class _Model(BaseHTTPRequestHandler):
         last = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]
         self.shown.append(self.headers["Authorization"])
         if last["role"] == "user":
-            arguments = json.dumps({"command": SWEEP, "security_risk": "LOW"})
+            arguments = json.dumps({"command": self.proposes, "security_risk": "LOW"})
             function = {"name": "terminal", "arguments": arguments}
             delta = {"tool_calls": [{"index": 0, "id": "call", "type": "function", "function": function}]}
         else:
@@ -112,7 +113,7 @@ class _Model(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def model() -> Iterator[tuple[str, type[_Model]]]:
     """The base URL of a model on this machine, and what it was shown and read."""
-    kind = type("Model", (_Model,), {"shown": [], "read": []})
+    kind = type("Model", (_Model,), {"shown": [], "read": [], "proposes": SWEEP})
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/v1", kind
