@@ -117,7 +117,7 @@ class Proxy:
             keepalive_expiry=_KEPT_SECONDS,
         )
         self._lock = threading.Lock()
-        self._at_once: Counter[str] = Counter()
+        self._at_once: Counter[str] = Counter()  #: by sandbox, and by address of a pod
         self._by_rule: defaultdict[str, set[socket.socket]] = defaultdict(set)  #: both ends of open tunnels
 
     def serve(self, listener: socket.socket) -> None:
@@ -147,27 +147,40 @@ class Proxy:
     def carry(self, client: socket.socket) -> None:
         """Serve one connection of a sandbox to its end. Raises OSError."""
         talk = _Talk(client)
-        try:
-            speaker = self.gate.speaker(talk.key())
-        except UNAVAILABLE:
-            talk.refuse(Refusal(503, "The store does not answer: try again"))
-            return
-        if speaker is None:
-            talk.refuse(Refusal(403, "This sandbox has no way out, or no longer"))
+        # A pod that shows no key takes no more room than one that does. A launcher has bounds of its own.
+        address = "" if client.family == socket.AF_UNIX else f"address {client.getpeername()[0]}"
+        with self._room(address) as has_room:
+            try:
+                speaker = self.gate.speaker(talk.key()) if has_room else None
+            except UNAVAILABLE:
+                talk.refuse(Refusal(503, "The store does not answer: try again"))
+                return
+            if speaker is None and has_room:
+                talk.refuse(Refusal(403, "This sandbox has no way out, or no longer"))
+                return
+            with self._room(speaker.sandbox_id if speaker else "") as is_free:
+                if speaker is None or not is_free:
+                    talk.refuse(Refusal(429, f"A sandbox has at most {MOST_AT_ONCE} connections at once"))
+                    return
+                while self._serve_one(talk, speaker):
+                    talk.begin_again()
+
+    @contextlib.contextmanager
+    def _room(self, owner: str) -> Iterator[bool]:
+        """Count one more connection of an owner, and say whether it is one of MOST_AT_ONCE; of "" none is counted."""
+        if not owner:
+            yield True
             return
         with self._lock:
-            self._at_once[speaker.sandbox_id] += 1
-            is_full = self._at_once[speaker.sandbox_id] > MOST_AT_ONCE
+            self._at_once[owner] += 1
+            has_room = self._at_once[owner] <= MOST_AT_ONCE
         try:
-            if is_full:
-                talk.refuse(Refusal(429, f"A sandbox has at most {MOST_AT_ONCE} connections at once"))
-            while not is_full and self._serve_one(talk, speaker):
-                talk.begin_again()
+            yield has_room
         finally:
             with self._lock:
-                self._at_once[speaker.sandbox_id] -= 1
-                if not self._at_once[speaker.sandbox_id]:
-                    del self._at_once[speaker.sandbox_id]
+                self._at_once[owner] -= 1
+                if not self._at_once[owner]:
+                    del self._at_once[owner]
 
     def _serve_one(self, talk: "_Talk", speaker: Speaker) -> bool:
         """Serve one request; whether another may come on its connection."""

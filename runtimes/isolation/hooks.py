@@ -1,5 +1,7 @@
 """Lets the webhooks of a confined sandbox out, and nothing else of the server's API; carries TCP connections in, and
-those to the proxy of the way out.
+those to the proxy of the way out. In a pod a container of its own does the last:
+
+    python -m runtimes.isolation.hooks PORT HOST:PORT        with the hook key in HOOK_KEY
 
 One request per connection: a POST to a path below the webhooks' base, with a Content-Length and a body of that length.
 The request is rewritten from what was understood, so the server never sees a byte that this file did not. It bears
@@ -16,8 +18,10 @@ import contextlib
 import errno
 import os
 import re
+import signal
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -118,7 +122,7 @@ _NO_PROXY = b'{"detail": "The way out of sandboxes starts again: try again"}'
 class WayOut:
     """The way to the proxy, which knows a sandbox by the key that stands before all that the sandbox sends."""
 
-    path: str  #: of the proxy's Unix socket
+    path: str  #: of the proxy's Unix socket, or its HOST:PORT in a cluster
     key: str = field(repr=False)
 
     def carry(self, client: socket.socket) -> None:
@@ -137,6 +141,11 @@ class WayOut:
 
     def _connected(self) -> socket.socket:
         """The address of a Unix socket is short, and its path may be long: so it is named by its open folder."""
+        if not self.path.startswith("/"):
+            host, _, port = self.path.rpartition(":")
+            proxy = socket.create_connection((host, int(port)), CONNECT_TIMEOUT)
+            proxy.settimeout(None)
+            return proxy
         folder, name = os.path.split(self.path)
         place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         proxy = socket.socket(socket.AF_UNIX)
@@ -341,3 +350,15 @@ def _drain(client: socket.socket) -> None:
     for _ in range(64):
         if not client.recv(PIECE):
             return
+
+
+def main() -> None:
+    """Carry what comes to a port of the pod's loopback to the proxy of the cluster, until a signal."""
+    port, proxy = sys.argv[1:]
+    way_out = WayOut(proxy, os.environ["HOOK_KEY"])
+    serve(listening(int(port), "127.0.0.1"), way_out.carry, MOST_OUT, Pace(OUT_A_SECOND, OUT_BURST))
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()

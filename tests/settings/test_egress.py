@@ -37,6 +37,12 @@ def test_without_a_word_the_way_out_is_open_and_with_no_network_there_is_none(lo
     assert load('egress = "none"\n').egress == "none"
 
 
+def test_containers_and_pods_have_each_way_out(load):
+    for runtime in ("docker", "kubernetes"):
+        for egress in ("named", "none", "open"):
+            assert load(f'egress = "{egress}"\nruntime = "{runtime}"\nimage = "i"\n').egress == egress
+
+
 def test_a_named_way_out_has_all_presets_unless_it_says_which(load):
     spec = load(NAMED)
     assert any(host.allows("pypi.org", 443) for host in spec.allowed_hosts)
@@ -49,7 +55,7 @@ def test_a_named_way_out_has_all_presets_unless_it_says_which(load):
 def test_what_no_sandbox_can_have_is_refused(load):
     wrong = [NAMED + 'hosts = ["*"]', NAMED + 'hosts = ["*.org"]', NAMED + 'hosts = ["1.2.3.4"]', 'egress = "all"']
     wrong += [NAMED + 'presets = ["everything"]', 'hosts = ["a.org"]', 'presets = ["pypi"]', NAMED + 'network = "none"']
-    wrong += [NAMED + 'isolation = "none"', NAMED + 'runtime = "kubernetes"\nimage = "i"']
+    wrong += [NAMED + 'isolation = "none"', 'runtime = "docker"\nimage = "i"\nnetwork = "named"']
     wrong += [service().replace(NAMED, ""), service() + service().removeprefix(NAMED)]
     assert taken(wrong, load, ConfigError, r"egress|hosts|presets|network|service") == []
 
