@@ -117,7 +117,8 @@ class Proxy:
             keepalive_expiry=_KEPT_SECONDS,
         )
         self._lock = threading.Lock()
-        self._at_once: Counter[str] = Counter()  #: by sandbox, and by address of a pod
+        self._at_once: Counter[str] = Counter()  #: by sandbox
+        self._from: Counter[str] = Counter()  #: by address of a pod
         self._by_rule: defaultdict[str, set[socket.socket]] = defaultdict(set)  #: both ends of open tunnels
 
     def serve(self, listener: socket.socket) -> None:
@@ -148,8 +149,8 @@ class Proxy:
         """Serve one connection of a sandbox to its end. Raises OSError."""
         talk = _Talk(client)
         # A pod that shows no key takes no more room than one that does. A launcher has bounds of its own.
-        address = "" if client.family == socket.AF_UNIX else f"address {client.getpeername()[0]}"
-        with self._room(address) as has_room:
+        address = "" if client.family == socket.AF_UNIX else client.getpeername()[0]
+        with self._room(self._from, address) as has_room:
             try:
                 speaker = self.gate.speaker(talk.key()) if has_room else None
             except UNAVAILABLE:
@@ -158,7 +159,7 @@ class Proxy:
             if speaker is None and has_room:
                 talk.refuse(Refusal(403, "This sandbox has no way out, or no longer"))
                 return
-            with self._room(speaker.sandbox_id if speaker else "") as is_free:
+            with self._room(self._at_once, speaker.sandbox_id if speaker else "") as is_free:
                 if speaker is None or not is_free:
                     talk.refuse(Refusal(429, f"A sandbox has at most {MOST_AT_ONCE} connections at once"))
                     return
@@ -166,21 +167,21 @@ class Proxy:
                     talk.begin_again()
 
     @contextlib.contextmanager
-    def _room(self, owner: str) -> Iterator[bool]:
+    def _room(self, at_once: Counter[str], owner: str) -> Iterator[bool]:
         """Count one more connection of an owner, and say whether it is one of MOST_AT_ONCE; of "" none is counted."""
         if not owner:
             yield True
             return
         with self._lock:
-            self._at_once[owner] += 1
-            has_room = self._at_once[owner] <= MOST_AT_ONCE
+            at_once[owner] += 1
+            has_room = at_once[owner] <= MOST_AT_ONCE
         try:
             yield has_room
         finally:
             with self._lock:
-                self._at_once[owner] -= 1
-                if not self._at_once[owner]:
-                    del self._at_once[owner]
+                at_once[owner] -= 1
+                if not at_once[owner]:
+                    del at_once[owner]
 
     def _serve_one(self, talk: "_Talk", speaker: Speaker) -> bool:
         """Serve one request; whether another may come on its connection."""

@@ -359,7 +359,7 @@ class KubernetesRuntime(Files):
         open_to_all = self._cluster.find(Kind.POLICY, POLICY)
         if open_to_all is not None and not _leaves_out_held(open_to_all):
             raise RuntimeFailure(
-                f"the NetworkPolicy {POLICY} holds for sandboxes whose spec says `egress` too, and opens the internet: "
+                f"the NetworkPolicy {POLICY} holds for sandboxes whose spec says egress too, and opens the internet: "
                 "kubectl apply -k deploy/kubernetes"
             )
         return Held({name: self._address(name) for name in names}, self._egress_image)
