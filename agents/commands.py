@@ -27,6 +27,7 @@ from agents.client import AgentRefused, AgentServer, AgentUnreachable, start_run
 from agents.starts import restart_request
 from agents.waking import WAKING, NotReachable, agent_server, ask_to_wake, require_none_waits, wake, woken_agent
 from core.wire import ConversationId, acts_unasked
+from settings.egress import secrets_inside
 from settings.specs import Specs
 from store import Store
 from store.approvals.audit import SERVER, Actor, ActorKind
@@ -175,7 +176,10 @@ class Commands:
         agent = self.agent_in(SandboxId(sandbox_id), seconds=self._wake_seconds) if sandbox_id else None
         self.store.conversations.put_secrets(conversation_id, secrets, sandbox_id)
         if agent:
-            agent.post(conversation_id, "secrets", {"secrets": secrets}, repeatable=True)
+            [sandbox] = self.store.sandboxes.get_many([SandboxId(str(sandbox_id))])
+            spec = self._specs.find(sandbox.spec_id) if sandbox else None
+            body = {"secrets": secrets_inside(secrets, spec.services if spec else ())}
+            agent.post(conversation_id, "secrets", body, repeatable=True)
 
     def delete(self, conversation_id: ConversationId) -> None:
         """Remove a conversation from the store alone."""

@@ -29,7 +29,7 @@ import h11
 import httpcore
 
 from core.egress import destination_name
-from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker
+from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker, UnusableSecret
 from egress.hello import MOST_BYTES, NotTls, server_name
 from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, Unreachable
 from egress.services import Base, Headers, Wrong, below, kept, kept_of_response, returned, split_target, toward
@@ -238,6 +238,10 @@ class Proxy:
             raise Refusal(404, f"There is no service {_shown(name)} here; the services of this sandbox: {known}")
         base = Base.of(service)
         to = Destination(base.host, base.port)
+        try:
+            service = self.gate.with_secrets(speaker, service)
+        except UnusableSecret as error:
+            raise Refusal(409, _sentence(error)) from None
         try:
             path = below(base.path, rest)
         except Wrong as error:

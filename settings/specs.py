@@ -155,7 +155,7 @@ class Spec:
     @property
     def secret_texts(self) -> list[str]:
         """The values that no event and no log of its sandboxes shows."""
-        of_services = [text for service in self.services for text in service.headers.values()]
+        of_services = [text for service in self.services for text in service.credentials]
         kept = [text for name, text in self.secret_env.items() if name not in _TOLD]
         named = [*kept, *of_services, *(text.rpartition(" ")[2] for text in of_services)]
         told = {name: self.secret_env.get(name, "") for name in _TOLD}

@@ -19,7 +19,7 @@ from tests.engine import ran
 from tests.runtimes.test_docker_hardening import listener
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
-from tests.v1.test_egress import CANARIES, KEY, SERVICES, SWEEP, finished, model
+from tests.v1.test_egress import CANARIES, KEY, OF_USER, SERVICES, SWEEP, finished, model
 
 __all__ = ["model"]
 
@@ -120,6 +120,7 @@ def test_an_agent_in_a_container_reaches_its_model_and_no_key_is_inside_or_in_wh
     _, seen = model
     seen.shown.clear()
     seen.read.clear()
+    seen.users.clear()
     seen.proposes = SWEEP.replace(sys.executable, "python")
     conversation = str(uuid4())
     finished(client, conversation)
@@ -128,11 +129,13 @@ def test_an_agent_in_a_container_reaches_its_model_and_no_key_is_inside_or_in_wh
     assert set(seen.shown) == {f"Bearer {KEY}"}
     assert "found ['planted'] in MB: " in seen.read[0]
     assert "via http://127.0.0.1:1023" in seen.read[0]
+    assert seen.users == [f"token {OF_USER}"]
     paths = [f"/api/conversations/{conversation}/export", f"/api/v1/sandboxes/{sandbox}/archive"]
     paths += [f"/api/v1/sandboxes/{sandbox}/logs", "/api/v1/sandboxes/search", "/api/v1/sandbox-specs/search"]
     left = [client.get(path).raise_for_status().content for path in paths]
     left.append(str(engine.client.containers.get(f"agent-server-{sandbox}").attrs).encode())
-    assert not [name for name, canary in CANARIES.items() for each in left if canary.encode() in each]
+    canaries = {**CANARIES, "USER_TOKEN": OF_USER}
+    assert not [name for name, canary in canaries.items() for each in left if canary.encode() in each]
 
 
 @pytest.mark.parametrize("spec", ["named", "loose", "closed"])

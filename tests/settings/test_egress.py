@@ -3,7 +3,7 @@
 import pytest
 
 from settings import ConfigError
-from settings.egress import PLACEHOLDER
+from settings.egress import PLACEHOLDER, secrets_inside
 from settings.specs import Specs, model_of
 from tests.refusals import taken
 
@@ -95,6 +95,25 @@ def test_a_services_headers_come_from_the_servers_environment_and_are_shown_nowh
     assert "canary" not in repr(spec)
     assert "canary" not in str(spec.environment)
     assert "canary-git-token" in spec.secret_texts  # so it is masked where a service echoes it
+
+
+def test_a_header_names_a_secret_of_the_conversation_whose_agent_gets_a_placeholder(load):
+    spec = load(service(headers='{ Authorization = "token {secrets.GIT}", X-Other = "{secrets.NOT_GIVEN}" }'))
+    [made] = spec.services
+
+    assert made.with_secrets({"GIT": "canary"}).headers == {"Authorization": "token canary"}
+    looked_up = {"kind": "LookupSecret", "url": "https://vault.example/git"}
+    given = {"GIT": {"kind": "StaticSecret", "value": "canary"}, "NOT_GIVEN": looked_up, "MINE": "inside"}
+    assert secrets_inside(given, spec.services) == {"GIT": PLACEHOLDER, "NOT_GIVEN": looked_up, "MINE": "inside"}
+    assert secrets_inside(given, ()) == given
+    assert not [text for text in spec.secret_texts if "{secrets" in text]  # a template hides nothing
+
+
+def test_a_header_that_names_a_secret_wrongly_is_refused(load):
+    wrong = [
+        service(headers=f'{{ A = "{text}" }}') for text in ("{secrets.}", "{secrets.a b}", "{secrets}", "{secrets.A")
+    ]
+    assert taken(wrong, load, ConfigError, "service") == []
 
 
 def test_a_service_whose_address_is_not_set_is_left_out(load):
