@@ -8,9 +8,11 @@ import ssl
 import sys
 import threading
 import time
+from uuid import uuid4
 
 import pytest
 
+from core.wire import ConversationId
 from egress import proxy as room
 from store.approvals.audit import Actor
 from tests.servers import free_port, running, wait_until
@@ -303,6 +305,46 @@ def test_a_sandbox_that_is_deleted_has_no_way_out(sandbox, store):
     assert status(speaks.get("/near/x")) == 200
     store.sandboxes.ask(started.id, "delete")
     assert status(speaks.get("/near/x")) == 403
+
+
+# secrets of conversations
+
+
+@pytest.fixture
+def talks(sandbox, store):
+    """Make a conversation in the sandbox with these secrets; it is deleted after the test."""
+    made = []
+
+    def talk(**secrets: object) -> None:
+        made.append(ConversationId(str(uuid4())))
+        store.conversations.create(made[-1], sandbox_id=sandbox.id, app={}, secrets=secrets)
+
+    yield talk
+    for one in made:
+        store.conversations.delete(one, ME)
+
+
+def test_a_service_gets_the_secret_of_the_conversation_and_a_header_without_one_is_left_out(sandbox, talks):
+    assert "authorization" not in body(sandbox.get("/user/x"))["headers"]
+    talks(GIT={"kind": "StaticSecret", "value": "canary\n"}, MINE="inside")
+    talks(OTHER="x")
+
+    seen = body(sandbox.get("/user/x", "Authorization: Bearer its-own"))["headers"]
+
+    assert seen["authorization"] == "token canary"
+    assert "x-also" not in seen
+    assert "canary" not in sandbox.get("/near/x")
+
+
+def test_a_secret_that_is_not_one_or_no_header_can_have_is_refused_without_its_value(sandbox, talks):
+    talks(GIT="first-canary")
+    talks(GIT="second-canary")
+    said = sandbox.get("/user/x")
+    assert (status(said), "different secrets GIT" in said, "canary" in said) == (409, True, False)
+
+    talks(ALSO="canary\r\nX-More: 1")
+    said = sandbox.get("/user/x")
+    assert (status(said), "canary" in said) == (409, False)
 
 
 # bounds
