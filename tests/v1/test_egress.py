@@ -74,7 +74,7 @@ for process in glob.glob("/proc/[0-9]*"):
         continue
     spans = [[int(end, 16) for end in line[0].split("-")] for line in lines]
     look(process + "/mem", *((start, min(end - start, 64 << 20)) for start, end in spans))
-for folder, folders, names in os.walk("/"):
+for folder, folders, names in (one for top in ("/", os.getcwd()) for one in os.walk(top)):
     folders[:] = [one for one in folders if os.path.join(folder, one) not in ("/proc", "/sys", "/usr")]
     for path in (os.path.join(folder, one) for one in names):
         try:
