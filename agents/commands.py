@@ -31,6 +31,7 @@ from agents.client import AgentRefused, AgentServer, AgentUnreachable, start_run
 from agents.starts import restart_request
 from agents.waking import WAKING, NotReachable, agent_server, ask_to_wake, require_none_waits, wake, woken_agent
 from core.wire import ConversationId, acts_unasked
+from settings.egress import secrets_inside
 from settings.specs import Specs
 from store import Store
 from store.approvals.audit import SERVER, Actor, ActorKind
@@ -185,7 +186,16 @@ class Commands:
         agent = self.agent_in(SandboxId(sandbox_id), seconds=self._wake_seconds) if sandbox_id else None
         self.store.conversations.put_secrets(conversation_id, secrets, sandbox_id)
         if agent:
-            agent.post(conversation_id, "secrets", {"secrets": secrets}, repeatable=True)
+            body = {"secrets": self._inside(secrets, SandboxId(str(sandbox_id)))}
+            agent.post(conversation_id, "secrets", body, repeatable=True)
+
+    def _inside(self, secrets: dict[str, Any], sandbox_id: SandboxId) -> Any:
+        """The secrets as the agent of a sandbox gets them. One round trip, and none where no spec names a secret."""
+        if not any(service.secret_names for spec in self._specs.all for service in spec.services):
+            return secrets
+        [sandbox] = self.store.sandboxes.get_many([sandbox_id])
+        spec = self._specs.find(sandbox.spec_id) if sandbox else None
+        return secrets_inside(secrets, spec.services if spec else ())
 
     def delete(self, conversation_id: ConversationId) -> None:
         """Remove a conversation from the store alone."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from core.refused import Kind, Refused
 from core.wire import ConversationId
+from settings.egress import secrets_inside
 from settings.specs import Spec
 from store import Store
 from store.sandboxes.sandboxes import Sandbox
@@ -152,7 +153,7 @@ def restart_request(store: Store, conversation_id: ConversationId, sandbox: Sand
     else:
         body = conversation_request(conversation_id, state["app"], template_of(spec, sandbox), spec.working_dir)
     body |= {name: state[name] for name in _CHANGED if state[name]}
-    return body | ({"secrets": secrets} if secrets else {})
+    return body | ({"secrets": secrets_inside(secrets, spec.services)} if secrets else {})
 
 
 def working_folder(sandbox: Sandbox, spec: Spec) -> str:

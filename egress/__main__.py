@@ -1,6 +1,7 @@
-"""Run this host's way out until SIGTERM or the end of standard input:  python -m egress SOCKET
+"""Run a way out until SIGTERM, or the end of a pipe on standard input:  python -m egress SOCKET
 
-SOCKET is the path of the Unix socket that launchers connect to. REDIS_URL and SANDBOX_SPECS are the supervisor's. The
+SOCKET is the path of the Unix socket that launchers of this host connect to, or in a cluster `ADDRESS:PORT`, which a
+NetworkPolicy lets pods of sandboxes alone connect to. REDIS_URL and SANDBOX_SPECS are the supervisor's. The
 process keeps nothing: what it may pass on stands in Redis and in the specs, so it may be killed at any time.
 """
 
@@ -11,8 +12,10 @@ monkey.patch_all()
 import argparse
 import logging
 import os
+import re
 import signal
 import socket
+import stat
 import sys
 import threading
 from pathlib import Path
@@ -33,8 +36,11 @@ _LOOK = 1.0
 _WRONG = 2
 
 
-def listening(path: Path) -> socket.socket:
-    """A listener at a path, in the place of an earlier one. Raises OSError."""
+def listening(place: str) -> socket.socket:
+    """A listener at `ADDRESS:PORT`, or at a path, in the place of an earlier one. Raises OSError."""
+    if match := re.fullmatch(r"([^/]+):([0-9]{1,5})", place):
+        return socket.create_server((match[1], int(match[2])), backlog=1024)
+    path = Path(place)
     before = Path.cwd()
     os.chdir(path.parent)  # the address of a Unix socket is short, and the path may be long
     made = f"{path.name}.{os.getpid()}"
@@ -49,8 +55,8 @@ def listening(path: Path) -> socket.socket:
 
 def main() -> int:
     """Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m egress", description="Run this host's way out of sandboxes.")
-    parser.add_argument("socket", type=Path, help="path of the Unix socket to listen on")
+    parser = argparse.ArgumentParser(prog="python -m egress", description="Run the way out of sandboxes.")
+    parser.add_argument("socket", help="path of the Unix socket to listen on, or ADDRESS:PORT")
     options = parser.parse_args()
     os.umask(0o077)
     try:
@@ -70,7 +76,8 @@ def main() -> int:
             pass
         os._exit(0)
 
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    if stat.S_ISFIFO(os.fstat(0).st_mode):  # else no supervisor started it
+        threading.Thread(target=end_with_parent, daemon=True).start()
     logging.getLogger("egress").info("the way out listens at %s", options.socket)
     Proxy(Gate(store, specs, config.budgets, Prices(read_prices(config.model_prices)))).serve(listener)
     return 0

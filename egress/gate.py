@@ -1,6 +1,7 @@
 """Who speaks, and what that sandbox may reach: what the proxy asks the store. All state is there, none in the proxy."""
 
 import logging
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
@@ -9,11 +10,11 @@ from typing import NamedTuple
 from core.egress import allows, is_destination_name
 from core.prices import NO_BUDGETS, Budgets, Prices
 from egress.spending import Accounts
-from settings.egress import MODEL_SERVICE, NAMED, Service
+from settings.egress import MODEL_SERVICE, NAMED, Service, static_value
 from settings.specs import Spec, Specs
 from store import Store
 from store.destinations import Verdict
-from store.errors import UNAVAILABLE, StoreError
+from store.errors import UNAVAILABLE, SecretsRefused, StoreError
 from store.sandboxes.sandboxes import SandboxId
 
 log = logging.getLogger("egress")
@@ -27,6 +28,10 @@ _NOT_NOTED: tuple[type[Exception], ...] = (StoreError, *UNAVAILABLE)
 
 #: outcomes of a try
 ALLOWED, REFUSED, FAILED = "allowed", "refused", "failed"
+
+
+class UnusableSecret(Exception):
+    """A secret of a conversation cannot stand in a header; the message is a sentence, without its value."""
 
 
 class Speaker(NamedTuple):
@@ -71,6 +76,30 @@ class Gate:
                 while len(self._spec_ids) > _MOST_REMEMBERED:
                     self._spec_ids.popitem(last=False)
         return known
+
+    def with_secrets(self, speaker: Speaker, service: Service) -> Service:
+        """A service with the secrets of the sandbox's conversations in its headers. Raises UnusableSecret, UNAVAILABLE.
+
+        Two round trips for a service whose headers name such, none for others. Secrets that were sealed by another
+        SECRET_KEY are none.
+        """
+        if not (names := service.secret_names):
+            return service
+        try:
+            kept = self._store.conversations.secrets_in(speaker.sandbox_id)
+        except SecretsRefused as refusal:
+            log.warning("sandbox %s: its secrets cannot be read: %s", speaker.sandbox_id, refusal)
+            kept = []
+        values: dict[str, str] = {}
+        for secrets in kept:
+            for name in names & secrets.keys():
+                if (value := static_value(secrets[name])) is None:
+                    continue
+                if not re.fullmatch(r"[ -~]*", value := value.strip()):
+                    raise UnusableSecret(f"The secret {name} has characters that a header cannot have")
+                if values.setdefault(name, value) != value:
+                    raise UnusableSecret(f"The conversations of this sandbox have different secrets {name}")
+        return service.with_secrets(values)
 
     def verdict(self, speaker: Speaker, name: str, port: int, program: str = "") -> Verdict:
         """Whether a sandbox may reach a destination now; a person is asked where neither spec nor rule says so.

@@ -3,10 +3,12 @@
 Source: RFC 8446, 4.1.2 and 5.1; RFC 6066, 3.
 """
 
+import socket
+import time
 from collections.abc import Iterator
 
-#: most bytes of a ClientHello, its records included
-MOST_BYTES = 32 * 1024
+#: most bytes of a ClientHello, its records included, and most pieces that it may come in
+MOST_BYTES, _MOST_PIECES = 32 * 1024, 256
 
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
 _SERVER_NAME, _ENCRYPTED_HELLO, _HOST_NAME = 0, 0xFE0D, 0
@@ -14,6 +16,32 @@ _SERVER_NAME, _ENCRYPTED_HELLO, _HOST_NAME = 0, 0xFE0D, 0
 
 class NotTls(ValueError):
     """The bytes do not begin a TLS connection that names its server; the message is a sentence."""
+
+
+def received(client: socket.socket, begun: bytes, name: str, seconds: float) -> bytes:
+    """All bytes up to the end of a ClientHello that names a server so. Raises NotTls, and OSError.
+
+    begun: what has come of it. seconds: for the rest.
+    """
+    data, deadline = begun, time.monotonic() + seconds
+    for _ in range(_MOST_PIECES):
+        found = server_name(data)
+        if found is not None:
+            if found.removesuffix(".") != name:
+                raise NotTls(f"the ClientHello names {found[:100]!a}, and the tunnel {name}")
+            return data
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise NotTls("no ClientHello came in time")
+        client.settimeout(left)
+        try:
+            piece = client.recv(MOST_BYTES)
+        except TimeoutError:
+            continue
+        if not piece:
+            raise NotTls("the connection ended before its ClientHello")
+        data += piece
+    raise NotTls(f"the ClientHello comes in more than {_MOST_PIECES} pieces")
 
 
 def server_name(data: bytes) -> str | None:

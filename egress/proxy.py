@@ -26,14 +26,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import h11
 import httpcore
 
 from core.egress import destination_name
 from core.pauses import Share
-from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker
-from egress.hello import MOST_BYTES, NotTls, server_name
+from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker, UnusableSecret
+from egress.hello import NotTls, received
 from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, Unreachable
 from egress.services import Base, Headers, Wrong, below, kept, kept_of_response, returned, split_target, toward
 from egress.spending import Call, OverBudget, refused
@@ -45,8 +46,8 @@ log = logging.getLogger("egress")
 #: connections of one sandbox at once, and of all
 MOST_AT_ONCE, MOST_IN_ALL = 64, 4096
 
-#: bytes of a head and of what is read at once; pieces that a ClientHello may come in
-MOST_HEAD, PIECE, _MOST_PIECES = 64 * 1024, 64 * 1024, 256
+#: bytes of a head and of what is read at once
+MOST_HEAD, PIECE = 64 * 1024, 64 * 1024
 
 #: connections to servers that are kept for later requests, and seconds for which they are
 _MOST_KEPT, _KEPT_SECONDS = 256, 30.0
@@ -120,8 +121,9 @@ class Proxy:
             keepalive_expiry=_KEPT_SECONDS,
         )
         self._lock = threading.Lock()
-        self._at_once: Counter[str] = Counter()
-        self._shares: dict[str, Share] = {}  #: of the sandboxes that have a connection
+        self._at_once: Counter[str] = Counter()  #: by sandbox
+        self._from: Counter[str] = Counter()  #: by address of a pod
+        self._shares: WeakValueDictionary[str, Share] = WeakValueDictionary()  #: of the sandboxes with a connection
         self._by_rule: defaultdict[str, set[socket.socket]] = defaultdict(set)  #: both ends of open tunnels
 
     def serve(self, listener: socket.socket) -> None:
@@ -151,28 +153,42 @@ class Proxy:
     def carry(self, client: socket.socket) -> None:
         """Serve one connection of a sandbox to its end. Raises OSError."""
         talk = _Talk(client)
-        try:
-            speaker = self.gate.speaker(talk.key())
-        except UNAVAILABLE:
-            talk.refuse(Refusal(503, "The store does not answer: try again"))
-            return
-        if speaker is None:
-            talk.refuse(Refusal(403, "This sandbox has no way out, or no longer"))
+        # A pod that shows no key takes no more room than one that does. A launcher has bounds of its own.
+        address = "" if client.family == socket.AF_UNIX else client.getpeername()[0]
+        with self._room(self._from, address) as has_room:
+            try:
+                speaker = self.gate.speaker(talk.key()) if has_room else None
+            except UNAVAILABLE:
+                talk.refuse(Refusal(503, "The store does not answer: try again"))
+                return
+            if speaker is None and has_room:
+                talk.refuse(Refusal(403, "This sandbox has no way out, or no longer"))
+                return
+            with self._room(self._at_once, speaker.sandbox_id if speaker else "") as is_free:
+                if speaker is None or not is_free:
+                    talk.refuse(Refusal(429, f"A sandbox has at most {MOST_AT_ONCE} connections at once"))
+                    return
+                with self._lock:
+                    talk.share = self._shares.setdefault(speaker.sandbox_id, talk.share)
+                while self._serve_one(talk, speaker):
+                    talk.begin_again()
+
+    @contextlib.contextmanager
+    def _room(self, at_once: Counter[str], owner: str) -> Iterator[bool]:
+        """Count one more connection of an owner, and say whether it is one of MOST_AT_ONCE; of "" none is counted."""
+        if not owner:
+            yield True
             return
         with self._lock:
-            self._at_once[speaker.sandbox_id] += 1
-            is_full = self._at_once[speaker.sandbox_id] > MOST_AT_ONCE
-            talk.share = self._shares.setdefault(speaker.sandbox_id, talk.share)
+            at_once[owner] += 1
+            has_room = at_once[owner] <= MOST_AT_ONCE
         try:
-            if is_full:
-                talk.refuse(Refusal(429, f"A sandbox has at most {MOST_AT_ONCE} connections at once"))
-            while not is_full and self._serve_one(talk, speaker):
-                talk.begin_again()
+            yield has_room
         finally:
             with self._lock:
-                self._at_once[speaker.sandbox_id] -= 1
-                if not self._at_once[speaker.sandbox_id]:
-                    del self._at_once[speaker.sandbox_id], self._shares[speaker.sandbox_id]
+                at_once[owner] -= 1
+                if not at_once[owner]:
+                    del at_once[owner]
 
     def _serve_one(self, talk: "_Talk", speaker: Speaker) -> bool:
         """Serve one request; whether another may come on its connection."""
@@ -229,6 +245,10 @@ class Proxy:
             raise Refusal(404, f"There is no service {_shown(name)} here; the services of this sandbox: {known}")
         base = Base.of(service)
         to = Destination(base.host, base.port)
+        try:
+            service = self.gate.with_secrets(speaker, service)
+        except UnusableSecret as error:
+            raise Refusal(409, _sentence(error)) from None
         try:
             path = below(base.path, rest)
         except Wrong as error:
@@ -357,7 +377,7 @@ class Proxy:
             with server:
                 begun = talk.switch()
                 try:
-                    hello = _hello(talk.client, begun, to.name)
+                    hello = received(talk.client, begun, to.name, HEAD_SECONDS)
                 except NotTls as error:
                     outcome = REFUSED
                     log.info("sandbox %s: a tunnel to %s:%s: %s", speaker.sandbox_id, to.name, to.port, error)
@@ -517,29 +537,6 @@ class _Talk:
             raise TimeoutError
         self.client.settimeout(left)
         return self.client.recv(most)
-
-
-def _hello(client: socket.socket, begun: bytes, name: str) -> bytes:
-    """All bytes up to the end of a ClientHello that names a server so. Raises NotTls, and OSError."""
-    data, deadline = begun, time.monotonic() + HEAD_SECONDS
-    for _ in range(_MOST_PIECES):
-        found = server_name(data)
-        if found is not None:
-            if found.removesuffix(".") != name:
-                raise NotTls(f"the ClientHello names {_shown(found)}, and the tunnel {name}")
-            return data
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise NotTls("no ClientHello came in time")
-        client.settimeout(left)
-        try:
-            piece = client.recv(MOST_BYTES)
-        except TimeoutError:
-            continue
-        if not piece:
-            raise NotTls("the connection ended before its ClientHello")
-        data += piece
-    raise NotTls(f"the ClientHello comes in more than {_MOST_PIECES} pieces")
 
 
 def _splice(client: socket.socket, server: socket.socket, count: _Count, share: Share) -> None:

@@ -83,9 +83,9 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """The order to start a sandbox. `{NAME}` in an argument or a variable stands for the port of that name,
-    `{WORK}` for the absolute path of the kept working folder, `{WEBHOOKS}` for the URL to post webhooks to, and in a
-    process `{EGRESS}` for the URL of the way out by name and `{PROJECT}` for the server's folder, all as the sandbox
-    sees them. A limit of None is the runtime's own, and one of 0 is none."""
+    `{WORK}` for the absolute path of the kept working folder, `{WEBHOOKS}` for the URL to post webhooks to, `{EGRESS}`
+    for the URL of the way out by name, and in a process `{PROJECT}` for the server's folder, all as the sandbox sees
+    them. A limit of None is the runtime's own, and one of 0 is none."""
 
     sandbox_id: str
     command: tuple[str, ...]
@@ -106,7 +106,7 @@ class Launch:
     # for processes only; docs/isolation.md
     isolation: str = "none"  #: auto, required, none
     readable: tuple[str, ...] = ()  #: further paths that a confined sandbox can read
-    #: for processes `internet`, `named` or `none`; for containers a network of the engine
+    #: `named` or `none`, for processes also `internet`, for containers also a network of the engine
     network: str | None = None
     #: of containers and pods: its folder as their processes see it, where an image has a symlink in the way; else empty
     seen_dir: str = ""

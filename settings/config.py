@@ -249,6 +249,10 @@ class Config(KeepingSettings, ApprovalSettings):
         "where the cluster has them (docs/kubernetes.md).",
         choices=("auto", "pods", "agent-sandbox"),
     )
+    kubernetes_egress_image: str = _setting(
+        "",
+        'Image of this server, of which a pod with `egress = "named"` gets a container that carries its way out.',
+    )
     sandbox_starts: int = _setting(4, "Sandboxes that a host starts at once.", least=1, most=1000)
     sandbox_start_seconds: float = _setting(
         120.0, "Seconds in which the agent server of a new sandbox must respond.", least=1, most=3600

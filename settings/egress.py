@@ -1,12 +1,13 @@
 """What a spec says of the way out of its sandboxes: `egress`, `hosts`, `presets` and `[[spec.service]]`.
 
-A service is a base URL that sandboxes reach at `{EGRESS}/NAME`, with headers that the proxy puts in outside of them.
+A service is a base URL that sandboxes reach at `{EGRESS}/NAME`, with headers that the proxy puts in outside of them. In
+a header `{env:NAME}` is a variable of the server, and `{secrets.NAME}` a secret of the conversation.
 The model of the variables LLM_MODEL, LLM_BASE_URL and LLM_API_KEY is one by itself, and so is each model that
 `[spec.conversation]` names.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import Any
@@ -33,6 +34,9 @@ AGENT_MODEL_SERVICE = "agent-model"
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
+#: in a header of a service, a secret of the conversation that calls it
+_OF_USER = re.compile(r"\{secrets\.([A-Za-z_][A-Za-z0-9_]{0,127})\}")
+
 #: headers that frame a request or belong to one connection
 _OF_CONNECTION = ("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect")
 
@@ -48,6 +52,22 @@ class Service:
     base_url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     is_model: bool = False
+
+    @property
+    def secret_names(self) -> frozenset[str]:
+        """The names of the secrets of conversations that its headers name."""
+        return frozenset(name for text in self.headers.values() for name in _OF_USER.findall(text))
+
+    def with_secrets(self, values: Mapping[str, str]) -> "Service":
+        """The service with the values of such secrets in its headers; a header whose secret has none is left out."""
+        known = {name: text for name, text in self.headers.items() if values.keys() >= set(_OF_USER.findall(text))}
+        filled = {name: _OF_USER.sub(lambda found: values[found[1]], text) for name, text in known.items()}
+        return replace(self, headers=filled)
+
+    @property
+    def credentials(self) -> list[str]:
+        """The values of its headers that are secrets of the server."""
+        return [text for text in self.headers.values() if not _OF_USER.search(text)]
 
 
 class ServiceSchema(Schema):
@@ -75,6 +95,8 @@ class ServiceSchema(Schema):
     def _are_of_requests(self, value: Mapping[str, str], **_: Any) -> None:
         if wrong := [name for name in value if name.lower() in _OF_CONNECTION]:
             raise ValidationError(f"{wrong[0]} is written by the proxy itself.")
+        if wrong := [name for name, text in value.items() if "{secrets" in _OF_USER.sub("", text)]:
+            raise ValidationError(f"{wrong[0]} must name a secret as {{secrets.NAME}}, by letters, digits and _.")
 
 
 def check_base_url(url: str, *, may_be_plain: bool) -> None:
@@ -116,8 +138,6 @@ def read_hosts(texts: list[str]) -> tuple[AllowedHost, ...]:
 def check_egress(spec: Mapping[str, Any]) -> None:
     """Raises ValidationError for a way out that a sandbox of that spec cannot have."""
     if spec["egress"] in (NAMED, NO_WAY):
-        if spec["runtime"] != "process":
-            raise ValidationError("Only for the process runtime: docs/egress.md says what others have.", "egress")
         if spec["isolation"] == "none":
             raise ValidationError('Must be "open" with isolation = "none", which holds nothing back.', "egress")
         if spec["network"] is not None:
@@ -204,6 +224,26 @@ def template_inside(conversation: Mapping[str, Any]) -> tuple[dict[str, Any], tu
         return members
 
     return inside(dict(conversation)), tuple(services)
+
+
+def static_value(secret: Any) -> str | None:
+    """The value of a conversation's secret; None: its agent looks it up by itself."""
+    value = secret.get("value") if isinstance(secret, dict) and "url" not in secret else secret
+    return value if isinstance(value, str) else None
+
+
+def secrets_inside(secrets: Any, services: Iterable[Service]) -> Any:
+    """The secrets of a conversation as its agent gets them: a placeholder for each that a service names.
+
+    One that the agent looks up by itself stays as it is: the server has no value to put in.
+    """
+    names = {name for service in services for name in service.secret_names}
+    if not names or not isinstance(secrets, dict):
+        return secrets
+    return {
+        name: PLACEHOLDER if name in names and static_value(secret) is not None else secret
+        for name, secret in secrets.items()
+    }
 
 
 def environment_inside(environment: Mapping[str, str]) -> dict[str, str]:

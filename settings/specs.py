@@ -52,7 +52,11 @@ def _check_container(spec: Mapping[str, Any]) -> None:
         if spec[key] != absent:
             raise ValidationError("Only for the process runtime: a container is isolated.", key)
     if spec["network"] in ("host", "none"):
-        raise ValidationError("Must be a network that publishes ports: neither host nor none.", "network")
+        raise ValidationError(
+            'Must be a network that publishes ports, neither host nor none: egress = "none" is no network.', "network"
+        )
+    if spec["network"] == NAMED:
+        raise ValidationError('Must be absent: egress = "named" is that way out.', "network")
     if spec["network"] is not None and not re.fullmatch(r"[\w.-]+", spec["network"]):
         raise ValidationError("Must be the name of a network of the engine.", "network")
     if memory < _LEAST_MEMORY_MB:
@@ -151,7 +155,7 @@ class Spec:
     @property
     def secret_texts(self) -> list[str]:
         """The values that no event and no log of its sandboxes shows."""
-        of_services = [text for service in self.services for text in service.headers.values()]
+        of_services = [text for service in self.services for text in service.credentials]
         kept = [text for name, text in self.secret_env.items() if name not in _TOLD]
         named = [*kept, *of_services, *(text.rpartition(" ")[2] for text in of_services)]
         told = {name: self.secret_env.get(name, "") for name in _TOLD}

@@ -184,8 +184,13 @@ def _runtimes(config: Config, specs: Specs, host: str, folder: Path) -> dict[str
     )
     return {
         "process": process,
-        "docker": DockerRuntime(host),
-        "kubernetes": KubernetesRuntime(host, in_use=uses_cluster, sandboxes=config.kubernetes_sandboxes),
+        "docker": DockerRuntime(host, folder, config.sandbox_port_range),
+        "kubernetes": KubernetesRuntime(
+            host,
+            in_use=uses_cluster,
+            sandboxes=config.kubernetes_sandboxes,
+            egress_image=config.kubernetes_egress_image,
+        ),
     }
 
 
@@ -235,8 +240,9 @@ def _wait_for(data_version: DataVersion, lease: HostLease, stop: threading.Event
 
 
 def _way_out(specs: Specs, folder: Path) -> AbstractContextManager[None]:
-    """The proxy of the sandboxes whose way out is by name, where a spec has such."""
-    return WayOut(folder).running() if any(spec.egress == NAMED for spec in specs.all) else nullcontext()
+    """The proxy of the sandboxes whose way out is by name, where a spec has such. That of pods is in their cluster."""
+    is_needed = any(spec.egress == NAMED and spec.runtime != "kubernetes" for spec in specs.all)
+    return WayOut(folder).running() if is_needed else nullcontext()
 
 
 def _notifier(config: Config, store: Store) -> Notifier:

@@ -9,7 +9,7 @@ Every step may be repeated: a supervisor may be killed at any moment. Source: do
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from core import wire
 from core.cuts import last_lines
 from core.wire import EXECUTION_STATUSES, ConversationId, Event, own_event, plain, read_event
 from runtimes import Handle, Observation, Runtime, RuntimeFailure
+from settings.egress import Service, secrets_inside
 from settings.specs import Spec
 from store import Store
 from store.approvals.effects import CLOSING_KINDS, closes, finish_message, reject_claim
@@ -62,8 +63,17 @@ FORGOTTEN = (
 class Settlement:
     """One conversation, after one start of its sandbox's processes."""
 
-    def __init__(self, store: Store, sandbox: Sandbox, agent: AgentServer, conversation_id: ConversationId) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sandbox: Sandbox,
+        agent: AgentServer,
+        conversation_id: ConversationId,
+        services: Iterable[Service] = (),
+    ) -> None:
+        """services: of the sandbox's spec."""
         self._store = store
+        self._services = tuple(services)
         self._sandbox = sandbox
         self._agent = agent
         self._id = conversation_id
@@ -135,7 +145,8 @@ class Settlement:
         """Send the agent its secrets again: it may have kept them in memory alone."""
         try:
             if secrets := self._store.conversations.secrets_of(self._id):
-                self._agent.post(self._id, "secrets", {"secrets": secrets}, repeatable=True)
+                body = {"secrets": secrets_inside(secrets, self._services)}
+                self._agent.post(self._id, "secrets", body, repeatable=True)
         except (SecretsRefused, AgentRefused) as refusal:
             log.warning("conversation %s: its agent gets no secrets: %s", self._id, refusal)
 
@@ -304,18 +315,21 @@ class Recovery:
                 identity = ConversationId(state["id"])
                 self._store.conversations.interrupt(identity, sandbox.id, Stamp(wire.now(), prefix), error)
 
-    def settle(self, sandbox: Sandbox, agent: AgentServer, *, resume_runs: bool) -> None:
+    def settle(
+        self, sandbox: Sandbox, agent: AgentServer, *, resume_runs: bool, services: Iterable[Service] = ()
+    ) -> None:
         """Settle every conversation in a sandbox with the agent server that has just been started there.
 
         A start is settled once: a call about an agent server that has worked since, and was only paused, does nothing.
-        resume_runs: a run that was interrupted goes on. Raises AgentUnreachable, after which a repeat goes on where
-        this call has ended, and UNAVAILABLE.
+        resume_runs: a run that was interrupted goes on. services: of the sandbox's spec. Raises AgentUnreachable, after
+        which a repeat goes on where this call has ended, and UNAVAILABLE.
         """
         if self._store.sandboxes.settled_start(sandbox.id) == sandbox.start:
             return
         for state in self._store.conversations.in_sandboxes.each_in(sandbox.id):
             with _one_of_several():
-                Settlement(self._store, sandbox, agent, ConversationId(state["id"])).settle(resume_runs=resume_runs)
+                identity = ConversationId(state["id"])
+                Settlement(self._store, sandbox, agent, identity, services).settle(resume_runs=resume_runs)
         self._store.sandboxes.note_settled(sandbox.id, sandbox.start)
 
     def tell_labels(self, sandbox: Sandbox, agent: AgentServer) -> None:

@@ -70,7 +70,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
     its agent server. Raises KeyUnreadable, and RuntimeFailure where a sandbox could not reach the webhooks.
     """
     key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
-    if spec.runtime == "docker":  # a container's loopback is its own
+    if spec.runtime == "docker" and spec.egress not in (NAMED, NO_WAY):  # a container's loopback is its own
         webhook_base_url = _LOOPBACK.sub("//host.docker.internal", webhook_base_url)
     elif spec.runtime == "kubernetes" and _LOOPBACK.search(webhook_base_url):
         raise RuntimeFailure(

@@ -192,7 +192,7 @@ class Reconciler:
             if agent.is_alive():
                 self._silences.ended(start)
                 if sandbox.start > 1:  # before clients use it again
-                    self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs)
+                    self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs, services=spec.services)
                 self._recovery.tell_labels(sandbox, agent)
                 seen = runtime.folders(_handle(sandbox))
                 self._report(sandbox, "RUNNING", detail="", **seen, **ended_start_fields(sandbox))

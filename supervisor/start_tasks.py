@@ -29,6 +29,7 @@ from agents.starts import asked_dir, conversation_request, own_request, template
 from agents.waking import NotReachable, retry_after_making_room
 from core.redaction import without_inputs, without_secrets_of
 from core.wire import ConversationId, Seq
+from settings.egress import secrets_inside
 from settings.specs import Spec, SpecNotFound, Specs
 from store import Store
 from store.errors import (
@@ -119,6 +120,8 @@ def new_conversation(
     else:
         new = _of_client(start, request, given, working_folder(sandbox, spec))
         new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, given["body"])
+    if "secrets" in new.body:
+        new.body["secrets"] = secrets_inside(new.body["secrets"], spec.services)
     common: dict[str, Any] = {"secrets": secrets, "sandbox_id": sandbox.id}
     if new.kept.get("confirmation_seconds") is None:
         common["confirmation_seconds"] = spec.confirmation_seconds

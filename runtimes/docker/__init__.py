@@ -31,9 +31,13 @@ Guarantees, unless the launch says otherwise:
   the container, and 169.254.0.0/16 lies on its own bridge, so that the host routes no other link-local address for
   it. Only NET_ADMIN (routes) or NET_RAW (frames of its own making) gets around that
 
+A launch whose network is `named` or `none` gets a container without a network: it has a loopback, where a process of
+this host (`isolation/container.py`) carries its ports in, its webhooks out, and to the proxy what goes out by name. It
+reaches nothing else, whatever its capabilities are. That needs a supervisor which is root on the engine's machine.
+
 Limitations:
-- a container reaches the internet, the host's other networks, and every port that the host binds to an address other
-  than loopback. Rules of the host's firewall for the bridge (`-i agent-server`) can enforce that
+- else a container reaches the internet, the host's other networks, and every port that the host binds to an address
+  other than loopback. Rules of the host's firewall for the bridge (`-i agent-server`) can enforce that
 - the size of a volume is measured (`disk_bytes`) and not enforced: the engine's `storage_opt` limits a container's root
   only, which is read-only. A container fills at most the memory of /tmp and /run and the disk of the engine's volumes
 - `docker volume prune` removes the files of sandboxes that are stopped; Docker 23 and later do so with `--all` only
@@ -45,6 +49,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -62,7 +67,21 @@ from runtimes.containers import (
     placed,
     readable,
 )
-from runtimes.docker.engine import ISOLATION, Engine, arguments, docker, name_of, real_folder, volume, work_folder
+from runtimes.docker.engine import (
+    CARRIED,
+    EGRESS_URL,
+    ISOLATION,
+    Engine,
+    arguments,
+    docker,
+    name_of,
+    real_folder,
+    volume,
+    work_folder,
+)
+from runtimes.isolation import NAMED
+from runtimes.isolation.container import Order, carry_for, told
+from runtimes.starts import DEFAULT_RANGE, EGRESS_SOCKET
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -258,6 +277,18 @@ class DockerRuntime(Files):
     in_folder = False
     freezes = True
 
+    def __init__(
+        self,
+        host: str,
+        folder: Path = Path(),
+        ports: range = DEFAULT_RANGE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """folder: of the host's sandboxes, where the proxy of the way out listens. ports: of the host, for sandboxes
+        whose connections are carried. host, clock: as Files has them."""
+        super().__init__(host, clock)
+        self._folder, self._range = folder.absolute(), ports
+
     def shadow(self, launch: Launch, folder: str) -> None:
         """None: what has changed in a container is known to its own agent server alone."""
 
@@ -274,13 +305,31 @@ class DockerRuntime(Files):
                 if container.status == "created":
                     container.start()
                     container.reload()
-                handle = _handle(launch.sandbox_id, container.id, _ports(container, launch, what))
+                if launch.network in CARRIED:
+                    handle = _carried(container, launch, self._ports_carried(container, launch, what))
+                else:
+                    handle = _handle(launch.sandbox_id, container.id, _ports(container, launch, what))
                 asked = container.attrs["Config"]["WorkingDir"]
                 real = real_folder(engine, container.id or "", asked)
                 return Handle({**handle, "working_dir": real, **({"linked_dir": asked} if real != asked else {})})
             except (docker.errors.APIError, RuntimeFailure):
                 remove_container(container)
                 raise
+
+    def _ports_carried(self, container: "Container", launch: Launch, what: str) -> dict[str, int]:
+        """The ports of the host by their names, of a container that a process carries for. Raises RuntimeFailure."""
+        pid = container.attrs["State"]["Pid"]
+        if not pid:
+            raise _ended(container, what)
+        egress = str(self._folder / EGRESS_SOCKET) if launch.network == NAMED else ""
+        order = Order(container.id or "", pid, launch.ports, {}, launch.webhooks, launch.hook_key, egress)
+        try:
+            return carry_for(order, self._range)
+        except RuntimeFailure as failure:
+            container.reload()
+            if not container.attrs["State"]["Running"]:
+                raise _ended(container, what) from None
+            raise RuntimeFailure(f"{what}: {failure}") from None
 
     def folders(self, handle: Handle) -> dict[str, str]:
         """The agent's folder, by its paths: those that the start found."""
@@ -317,6 +366,8 @@ class DockerRuntime(Files):
                 return Observation(State.GONE, _ending(container.attrs["State"]))
             if _is_unhealthy(container.attrs):
                 return Observation(State.GONE, "its container says that it is unhealthy")
+            if handle.get("is_carried") and told(str(container.id)) is None:
+                return Observation(State.GONE, "the process that carries its connections was ended")
             return Observation(State.RUNNING)
 
     def pause(self, handle: Handle) -> None:
@@ -425,10 +476,23 @@ def _ports(container: "Container", launch: Launch, what: str) -> dict[str, int]:
     for name, port in launch.ports.items():
         published = container.ports.get(f"{port}/tcp")
         if not published:
-            last = _last_lines(container, _LINES)
-            raise RuntimeFailure(f"{what}: {_ending(container.attrs['State'])}\n{last}".strip())
+            raise _ended(container, what)
         ports[name] = int(published[0]["HostPort"])
     return ports
+
+
+def _ended(container: "Container", what: str) -> RuntimeFailure:
+    """A start that failed because its container has ended: how, and its last lines."""
+    last = _last_lines(container, _LINES)
+    return RuntimeFailure(f"{what}: {_ending(container.attrs['State'])}\n{last}".strip())
+
+
+def _carried(container: "Container", launch: Launch, ports: dict[str, int]) -> Handle:
+    """The handle of a container that a process carries for."""
+    handle = _handle(launch.sandbox_id, container.id, ports)
+    isolation = {**ISOLATION, "network": launch.network, "reaches": []}
+    way_out = {"egress_url": EGRESS_URL} if launch.network == NAMED else {}
+    return Handle({**handle, "isolation": isolation, "is_carried": True, **way_out})
 
 
 def _handle(sandbox_id: str, container: str | None = None, ports: dict[str, int] | None = None) -> Handle:

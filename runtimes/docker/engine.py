@@ -7,9 +7,12 @@ import posixpath
 import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 from runtimes import Launch, RuntimeFailure, filled
 from runtimes.containers import CPUS, HOST, MEMORY_BYTES, SANDBOX, START, WORK
+from runtimes.isolation import NAMED
+from runtimes.isolation.network import EGRESS_PORT, HOOK_PORT
 
 try:
     import docker
@@ -61,6 +64,12 @@ ISOLATION = {
     "lacks": [],
 }
 
+#: the networks of a launch that are a loopback and nothing else, whose connections are carried from outside
+CARRIED = (NAMED, "none")
+
+#: where a container with such a network finds the way out
+EGRESS_URL = f"http://127.0.0.1:{EGRESS_PORT}"
+
 #: option of a network: whether its containers reach each other
 _JOINS = "com.docker.network.bridge.enable_icc"
 
@@ -111,6 +120,9 @@ def arguments(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[
     """The arguments that create the container of a launch. Raises RuntimeFailure and the engine's errors."""
     memory, work = launch.memory_bytes or MEMORY_BYTES, work_folder(engine, launch)
     values = {**launch.ports, "WORK": work, "WEBHOOKS": launch.webhooks}
+    if launch.network in CARRIED:
+        hooks = f"http://127.0.0.1:{HOOK_PORT}{urlsplit(launch.webhooks).path}"
+        values |= {"WEBHOOKS": hooks if launch.webhooks else "", "EGRESS": EGRESS_URL}
     return {
         "image": launch.image,
         "command": [filled(word, values) for word in launch.command],
@@ -119,8 +131,6 @@ def arguments(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[
         "environment": {key: filled(text, values) for key, text in launch.env.items()},
         "working_dir": work,
         "mounts": [volume(launch.sandbox_id, host, work, copies=True)],
-        "ports": {f"{port}/tcp": ("127.0.0.1", None) for port in launch.ports.values()},
-        "extra_hosts": {"host.docker.internal": "host-gateway"},
         "init": True,
         "mem_limit": memory,
         "memswap_limit": memory,
@@ -143,9 +153,15 @@ def _read_only(work: str, memory: int) -> dict[str, Any]:
 
 
 def _network(engine: "docker.DockerClient", launch: Launch) -> dict[str, Any]:
-    """The network that the launch names, or else the runtime's own."""
+    """The network that the launch names, or else the runtime's own, and the ports that are published there."""
+    if launch.network in CARRIED:
+        return {"network_mode": "none"}
+    published = {
+        "ports": {f"{port}/tcp": ("127.0.0.1", None) for port in launch.ports.values()},
+        "extra_hosts": {"host.docker.internal": "host-gateway"},
+    }
     if launch.network:
-        return {"network": launch.network}
+        return {"network": launch.network, **published}
     try:
         network = engine.networks.get(NETWORK)
     except docker.errors.NotFound:
@@ -157,4 +173,4 @@ def _network(engine: "docker.DockerClient", launch: Launch) -> dict[str, Any]:
     if network.attrs.get("Options", {}).get(_JOINS) != "false":
         raise RuntimeFailure(f"the engine's network {NETWORK} lets containers reach each other: remove it")
     endpoint = engine.api.create_endpoint_config(link_local_ips=list(METADATA))
-    return {"network": NETWORK, "networking_config": {NETWORK: endpoint}}
+    return {"network": NETWORK, "networking_config": {NETWORK: endpoint}, **published}

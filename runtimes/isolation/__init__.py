@@ -2,7 +2,8 @@
 
 The supervisor decides for each start (`decided`), after a probe of what works here (`abilities.py`). The launcher of
 the sandbox carries it out (`entrance.py`) and stays outside: with bubblewrap it carries the agent's port in and the
-webhooks out (`hooks.py`), with Landlock the webhooks; and where the way out is by name, all else to the proxy.
+webhooks out (`hooks.py`), with Landlock the webhooks; and where the way out is by name, all else to the proxy. For a
+container without a network `container.py` does the same.
 """
 
 import os

@@ -1,5 +1,7 @@
 """Lets the webhooks of a confined sandbox out, and nothing else of the server's API; carries TCP connections in, and
-those to the proxy of the way out.
+those to the proxy of the way out. In a pod a container of its own does the last:
+
+    python -m runtimes.isolation.hooks PORT HOST:PORT        with the hook key in HOOK_KEY
 
 One request per connection: a POST to a path below the webhooks' base, with a Content-Length and a body of that length.
 The request is rewritten from what was understood, so the server never sees a byte that this file did not. It bears
@@ -16,8 +18,10 @@ import contextlib
 import errno
 import os
 import re
+import signal
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -110,15 +114,19 @@ def into(network: Executor, port: int) -> Callable[[socket.socket], None]:
     return carry
 
 
-#: what a sandbox reads while the proxy does not run
-_NO_PROXY = b'{"detail": "The way out of sandboxes starts again: try again"}'
+#: what a sandbox reads while the proxy does not run, and where it ended before it had responded to a request
+_NO_PROXY = "503 The way out of sandboxes starts again: try again"
+_PROXY_ENDED = "502 The way out of sandboxes ended, and starts again: the request may have been carried out"
+
+#: how a request begins, and one for a tunnel, in which no sentence can be said
+_BEGINS, _TUNNEL = re.compile(rb"[A-Z]{3,16} \S"), b"CONNECT "
 
 
 @dataclass(frozen=True)
 class WayOut:
     """The way to the proxy, which knows a sandbox by the key that stands before all that the sandbox sends."""
 
-    path: str  #: of the proxy's Unix socket
+    path: str  #: of the proxy's Unix socket, or its HOST:PORT in a cluster
     key: str = field(repr=False)
 
     def carry(self, client: socket.socket) -> None:
@@ -126,17 +134,19 @@ class WayOut:
         try:
             proxy = self._connected()
         except OSError:
-            head = "HTTP/1.1 503 The way out of sandboxes starts again: try again\r\nContent-Type: application/json\r\n"
-            client.sendall(f"{head}Connection: close\r\nContent-Length: {len(_NO_PROXY)}\r\n\r\n".encode() + _NO_PROXY)
-            client.shutdown(socket.SHUT_WR)
-            _drain(client)
+            _say(client, _NO_PROXY)
             return
         with proxy:
             proxy.sendall(f"{self.key}\n".encode())
-            join(client, proxy)
+            _Exchange(client, proxy).carry()
 
     def _connected(self) -> socket.socket:
         """The address of a Unix socket is short, and its path may be long: so it is named by its open folder."""
+        if not self.path.startswith("/"):
+            host, _, port = self.path.rpartition(":")
+            proxy = socket.create_connection((host, int(port)), CONNECT_TIMEOUT)
+            proxy.settimeout(None)
+            return proxy
         folder, name = os.path.split(self.path)
         place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         proxy = socket.socket(socket.AF_UNIX)
@@ -150,20 +160,87 @@ class WayOut:
         return proxy
 
 
+def _say(client: socket.socket, line: str) -> None:
+    """Respond with a status and its sentence, and end the connection. Raises OSError."""
+    body = f'{{"detail": "{line.partition(" ")[2]}"}}'
+    head = f"HTTP/1.1 {line}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    client.shutdown(socket.SHUT_WR)
+    _drain(client)
+
+
+class _Exchange:
+    """A connection of a sandbox and one to the proxy, byte for byte both ways.
+
+    Where the proxy ends before a request has a byte of its response, as when it is killed, the sandbox reads so.
+    """
+
+    def __init__(self, client: socket.socket, proxy: socket.socket) -> None:
+        self._client, self._proxy = client, proxy
+        self._waits = False  #: the sandbox has begun a request, and nothing has come back since
+        self._is_tunnel = False  #: it has asked for one: what it sends later is no request
+        self._is_broken = False  #: the proxy did not end as a direction ends
+
+    def carry(self) -> None:
+        """Carry both ways until both have ended. Raises OSError."""
+        prepare(self._client)
+        out = threading.Thread(target=self._carry_out, daemon=True)
+        out.start()
+        try:
+            while piece := self._received():
+                self._waits = False
+                self._client.sendall(piece)
+            if self._waits:
+                self._is_broken = True
+                _say(self._client, _PROXY_ENDED)
+            self._client.shutdown(socket.SHUT_RDWR if self._is_broken else socket.SHUT_WR)
+        except OSError:
+            for each in (self._client, self._proxy):
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+        out.join()
+
+    def _received(self) -> bytes:
+        """What the proxy sends; nothing where it ended, however that was."""
+        try:
+            return self._proxy.recv(PIECE)
+        except OSError:
+            self._is_broken = True
+            return b""
+
+    def _carry_out(self) -> None:
+        """Carry what the sandbox sends. An end of the proxy is for the other direction to say."""
+        has_begun = False
+        with contextlib.suppress(OSError):
+            while piece := self._client.recv(PIECE):
+                if not has_begun or _BEGINS.match(piece):
+                    self._waits = not self._is_tunnel
+                self._is_tunnel = self._is_tunnel or (not has_begun and piece.startswith(_TUNNEL))
+                has_begun = True
+                self._proxy.sendall(piece)
+        with contextlib.suppress(OSError):
+            self._proxy.shutdown(socket.SHUT_WR)
+
+
 #: connections of a sandbox on its way out at once, and what is accepted of them in a second, after so many at once
 MOST_OUT, OUT_A_SECOND, OUT_BURST = 64, 100.0, 200
 
 
 def join(one: socket.socket, other: socket.socket) -> None:
     """Carry bytes both ways until both directions have ended."""
-    for each in (one, other):
-        if each.family != socket.AF_UNIX:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    prepare(one)
+    prepare(other)
     back = threading.Thread(target=_carry, args=(other, one), daemon=True)
     back.start()
     _carry(one, other)
     back.join()
+
+
+def prepare(connection: socket.socket) -> None:
+    """Have what is carried sent at once, and a machine that is gone be noticed."""
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _carry(source: socket.socket, target: socket.socket) -> None:
@@ -341,3 +418,15 @@ def _drain(client: socket.socket) -> None:
     for _ in range(64):
         if not client.recv(PIECE):
             return
+
+
+def main() -> None:
+    """Carry what comes to a port of the pod's loopback to the proxy of the cluster, until a signal."""
+    port, proxy = sys.argv[1:]
+    way_out = WayOut(proxy, os.environ["HOOK_KEY"])
+    serve(listening(int(port), "127.0.0.1"), way_out.carry, MOST_OUT, Pace(OUT_A_SECOND, OUT_BURST))
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()

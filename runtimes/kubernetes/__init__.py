@@ -15,7 +15,9 @@ Guarantees, unless the launch says otherwise:
 - a user other than root: the image names one by its number, else the cluster refuses to run it
 - no token of the cluster is mounted, and no variable names the cluster's services
 - limits of memory and cpus, which the cluster also reserves
-- the NetworkPolicy of manifests.POLICY is in the namespace, else no pod starts. What it allows is the operator's
+- the NetworkPolicy of manifests.POLICY is in the namespace, else no pod starts. What it allows is the operator's. With
+  `egress` in the spec HELD_POLICY holds instead, the pod asks no resolver, and a container beside the sandbox's carries
+  what goes out by name to the proxy of the cluster, with the sandbox's hook key
 
 Limitations:
 - a cluster whose network plugin enforces no policies lets a sandbox reach everything
@@ -27,26 +29,34 @@ Limitations:
 
 import contextlib
 import posixpath
+import socket
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from core.cuts import last_lines_of_more
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, folders_of, reading
 from runtimes.containers import HOST, START, packed, readable, unrooted
+from runtimes.isolation import NAMED
 from runtimes.kubernetes.agent_sandbox import AgentSandboxes, managed
 from runtimes.kubernetes.cluster import POLL, Cluster, Kind, Object, Snapshot, naming, output_of
 from runtimes.kubernetes.manifests import (
     CARRIER,
+    EGRESS_SERVICE,
+    EGRESS_URL,
     FILLING,
     GRACE,
+    HELD,
+    HELD_POLICY,
     HOST_ID,
     ISOLATION,
     NO_GRACE,
     POLICY,
     SANDBOX_ID,
+    Held,
     carrier,
     claim,
     label,
@@ -217,15 +227,17 @@ class KubernetesRuntime(Files):
         *,
         in_use: bool = True,
         sandboxes: str = "auto",
+        egress_image: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """host: the name under which its objects are known. in_use: else `known` asks no cluster.
 
-        sandboxes: the setting KUBERNETES_SANDBOXES. clock: seconds.
+        sandboxes, egress_image: the settings KUBERNETES_SANDBOXES, KUBERNETES_EGRESS_IMAGE. clock: seconds.
         """
         super().__init__(host)
         self._sandboxes = AgentSandboxes(self._cluster, sandboxes, clock)
         self._in_use = in_use
+        self._egress_image = egress_image
         self._mine = f"{HOST}={label(host)}"
         self._pods = Snapshot(self._listed_pods, _SEEN, clock)
         self._memory = Snapshot(lambda: self._cluster.memory(self._mine), _MEASURED, clock)
@@ -236,14 +248,19 @@ class KubernetesRuntime(Files):
     def start(self, launch: Launch) -> Handle:
         """Start a pod, once per sandbox and number of its start. The pod of an earlier start is ended first."""
         with naming(f"sandbox {launch.sandbox_id} cannot be started"):
-            self._require_policy()
-            started = self._started(launch) or self._create(launch)
+            held = self._held(launch) if launch.network else None
+            self._require_policy(POLICY if held is None else HELD_POLICY)
+            started = self._started(launch) or self._create(launch, held)
             reached = self._cluster.find(Kind.SERVICE, name_of(launch.sandbox_id))
             if reached is None:
                 raise RuntimeFailure("its service was removed meanwhile")
             handle = _handle(launch.sandbox_id, started, launch.ports)
             address = reached["spec"]["clusterIP"]
             host = f"[{address}]" if ":" in address else address
+            if held is not None:
+                handle["isolation"] = {**ISOLATION, "network": launch.network}
+            if launch.network == NAMED:
+                handle["egress_url"] = EGRESS_URL
             return Handle({**handle, "host": host, "working_dir": work_folder(launch)})
 
     def folders(self, handle: Handle) -> dict[str, str]:
@@ -331,11 +348,41 @@ class KubernetesRuntime(Files):
     def _listed_pods(self) -> dict[str, Object]:
         return {one["metadata"]["name"]: one for one in self._cluster.listed(Kind.POD, self._mine)}
 
-    def _require_policy(self) -> None:
-        if self._cluster.find(Kind.POLICY, POLICY) is None:
+    def _held(self, launch: Launch) -> Held:
+        """What a pod that asks no resolver is given: the addresses of the webhooks' host and of the proxy."""
+        host = urlsplit(launch.webhooks).hostname or ""
+        names = [host] if host and not host.replace(".", "").isdigit() and ":" not in host else []
+        if launch.network == NAMED:
+            names.append(EGRESS_SERVICE)
+            if not self._egress_image:
+                raise RuntimeFailure(
+                    'its spec says egress = "named": set KUBERNETES_EGRESS_IMAGE to the server\'s image'
+                )
+        open_to_all = self._cluster.find(Kind.POLICY, POLICY)
+        if open_to_all is not None and not _leaves_out_held(open_to_all):
+            raise RuntimeFailure(
+                f"the NetworkPolicy {POLICY} holds for sandboxes whose spec says egress too, and opens the internet: "
+                "kubectl apply -k deploy/kubernetes"
+            )
+        return Held({name: self._address(name) for name in names}, self._egress_image)
+
+    def _address(self, name: str) -> str:
+        """The address of a Service of the namespace, or of another host. Raises RuntimeFailure."""
+        found = self._cluster.find(Kind.SERVICE, name) if "." not in name and ":" not in name else None
+        if found is not None and found["spec"].get("clusterIP") not in (None, "None"):
+            return str(found["spec"]["clusterIP"])
+        if name == EGRESS_SERVICE:
+            raise RuntimeFailure(f"the namespace has no Service {name}: kubectl apply -k deploy/kubernetes")
+        try:
+            return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError:
+            raise RuntimeFailure(f"{name} of its webhooks has no address here: set WEBHOOK_BASE_URL") from None
+
+    def _require_policy(self, name: str) -> None:
+        if self._cluster.find(Kind.POLICY, name) is None:
             namespace = self._cluster.connection().namespace
             raise RuntimeFailure(
-                f"the namespace {namespace} has no NetworkPolicy {POLICY}, without which a sandbox reaches the whole "
+                f"the namespace {namespace} has no NetworkPolicy {name}, without which a sandbox reaches the whole "
                 "cluster: kubectl apply -k deploy/kubernetes"
             )
 
@@ -358,9 +405,9 @@ class KubernetesRuntime(Files):
             raise RuntimeFailure(f"{seen.detail}\n{text}".strip())
         return found
 
-    def _create(self, launch: Launch) -> Object:
+    def _create(self, launch: Launch, held: Held | None) -> Object:
         """Make the objects of a sandbox that are not there, and its pod, or the Sandbox whose controller makes it."""
-        name, what = name_of(launch.sandbox_id), pod(launch, self._host)
+        name, what = name_of(launch.sandbox_id), pod(launch, self._host, held)
         self._cluster.create(Kind.CLAIM, claim(launch, self._host))
         self._cluster.create(Kind.SERVICE, service(launch, self._host))
         self._cluster.put(Kind.SECRET, secret(launch, self._host))
@@ -388,6 +435,12 @@ class KubernetesRuntime(Files):
         self._cluster.delete(Kind.SECRET, name)
         if not self._cluster.ended(Kind.POD, name):
             raise RuntimeFailure(left)
+
+
+def _leaves_out_held(policy: Object) -> bool:
+    """Whether a NetworkPolicy selects no pod that has the label HELD."""
+    chosen = policy["spec"]["podSelector"].get("matchExpressions") or []
+    return any((one["key"], one["operator"]) == (HELD, "DoesNotExist") for one in chosen)
 
 
 def _first(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:

@@ -4,11 +4,14 @@ import hashlib
 import math
 import posixpath
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 from runtimes import Launch, Observation, RuntimeFailure, State, filled
 from runtimes.containers import CPUS, HOST, MEMORY_BYTES, OUT_OF_MEMORY, SANDBOX, START, WORK, exit_sentence
+from runtimes.isolation import NAMED
 
 #: annotations with the exact ids of a sandbox and of its host, of which labels have no more than fits one
 SANDBOX_ID, HOST_ID = "agent-server.sandbox-id", "agent-server.host-id"
@@ -19,6 +22,22 @@ CARRIER, FILLING = "agent-server.carrier", "agent-server.filling"
 
 #: the NetworkPolicy that must be in the namespace before a pod starts there
 POLICY = "agent-server-sandboxes"
+
+#: label of a pod whose spec says `egress = "named"` or `"none"`, with that word; the NetworkPolicy that lets it reach
+#: the webhooks, and no resolver; the Service of the proxy, and its port
+HELD, HELD_POLICY, EGRESS_SERVICE, EGRESS_PORT = (
+    "agent-server.egress",
+    "agent-server-sandboxes-held",
+    "agent-server-egress",
+    8080,
+)
+
+#: where a pod finds its way out by name on its own loopback
+_EGRESS_INSIDE = 11_023
+EGRESS_URL = f"http://127.0.0.1:{_EGRESS_INSIDE}"
+
+#: in the secret of a sandbox, what its way out shows the proxy
+_HOOK_KEY = "AGENT_SERVER_HOOK_KEY"
 
 #: bytes of a volume whose spec has no limit of its files
 _VOLUME_BYTES = 10 << 30
@@ -40,6 +59,15 @@ ISOLATION = {
     "reaches": [f"What the NetworkPolicy {POLICY} of the cluster lets it reach, where the cluster enforces policies."],
     "lacks": [],
 }
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a pod that reaches no resolver is given: addresses by names, and the image that carries its way out."""
+
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
+
 
 #: what a label can have as its value
 _LABEL = re.compile(r"(?=.{1,63}\Z)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
@@ -79,11 +107,13 @@ def secret(launch: Launch, host: str) -> dict[str, Any]:
     """The environment, with the sandbox's keys: whoever may read pods does not see them."""
     values = _values(launch)
     words = {name: filled(text, values) for name, text in launch.env.items()}
+    if launch.network == NAMED:
+        words[_HOOK_KEY] = launch.hook_key
     return _object("Secret", launch, host, type="Opaque", stringData=words)
 
 
-def pod(launch: Launch, host: str) -> dict[str, Any]:
-    """The pod of one start. Raises RuntimeFailure for a launch without an image."""
+def pod(launch: Launch, host: str, held: Held | None = None) -> dict[str, Any]:
+    """The pod of one start. held: of one that asks no resolver. Raises RuntimeFailure for a launch without an image."""
     if not launch.image:
         raise RuntimeFailure("its spec names no image")
     memory, work = launch.memory_bytes or MEMORY_BYTES, work_folder(launch)
@@ -126,7 +156,41 @@ def pod(launch: Launch, host: str) -> dict[str, Any]:
     }
     made = _object("Pod", launch, host, spec=spec)
     made["metadata"]["labels"][START] = str(launch.start)
+    if held is not None:
+        made["metadata"]["labels"][HELD] = str(launch.network)
+        spec |= _without_names(held)
+        if launch.network == NAMED:
+            spec["initContainers"] = [_way_out(name, held.image)]
     return made
+
+
+def _without_names(held: Held) -> dict[str, Any]:
+    """The members of a pod that asks no resolver: it knows the addresses of what it reaches, and no others."""
+    aliases = [{"ip": address, "hostnames": [name]} for name, address in held.addresses.items()]
+    return {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}, "hostAliases": aliases}
+
+
+def _way_out(name: str, image: str) -> dict[str, Any]:
+    """The container beside the sandbox's that carries its connections to the proxy, and begins before it."""
+    limits = {"memory": str(128 << 20), "cpu": "500m"}
+    proxy = f"{EGRESS_SERVICE}:{EGRESS_PORT}"
+    return {
+        "name": "way-out",
+        "image": image,
+        "restartPolicy": "Always",  # so it runs beside the sandbox, and not before it alone
+        "command": ["python", "-m", "runtimes.isolation.hooks", str(_EGRESS_INSIDE), proxy],
+        "env": [
+            {"name": "HOOK_KEY", "valueFrom": {"secretKeyRef": {"name": name, "key": _HOOK_KEY}}},
+            {"name": "PYTHONPATH", "value": "/app"},
+        ],
+        "resources": {"limits": limits, "requests": {"memory": limits["memory"], "cpu": "10m"}},
+        "securityContext": {
+            "runAsNonRoot": True,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
 
 
 def carrier(launch: Launch, host: str, identity: str) -> dict[str, Any]:
@@ -150,7 +214,7 @@ def _object(kind: str, launch: Launch, host: str, **parts: Any) -> dict[str, Any
 
 
 def _values(launch: Launch) -> dict[str, object]:
-    return {**launch.ports, "WORK": work_folder(launch), "WEBHOOKS": launch.webhooks}
+    return {**launch.ports, "WORK": work_folder(launch), "WEBHOOKS": launch.webhooks, "EGRESS": EGRESS_URL}
 
 
 def _ports(launch: Launch) -> list[int]:

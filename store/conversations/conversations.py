@@ -326,6 +326,23 @@ class Conversations:
         sealed: Any = self._redis.hgetall(ConversationKeys(conversation_id).secrets)
         return self._sealer.open(conversation_id, {name.decode(): value for name, value in sealed.items()})
 
+    def secrets_in(self, sandbox_id: SandboxId) -> list[dict[str, Any]]:
+        """The secrets of each conversation in a sandbox that has some: for its way out alone. Two round trips.
+
+        Raises SecretsRefused.
+        """
+        present, _ = self._places.known(sandbox_id)
+        ids = [ConversationId(one) for one in sorted(present)]
+        with self._redis.pipeline(transaction=False) as pipe:
+            for one in ids:
+                pipe.hgetall(ConversationKeys(one).secrets)
+            found: list[Any] = pipe.execute() if ids else []
+        each = [
+            (one, {name.decode(): value for name, value in sealed.items()})
+            for one, sealed in zip(ids, found, strict=True)
+        ]
+        return [self._sealer.open(one, sealed) for one, sealed in each if sealed]
+
     def interrupt(self, conversation_id: ConversationId, sandbox_id: str, stamp: Stamp, error: dict[str, str]) -> None:
         """Note that the agent server of a conversation ended: a run is paused, and remembered as interrupted.
 

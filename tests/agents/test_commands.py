@@ -5,6 +5,7 @@ nothing twice, whatever was lost.
 """
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from uuid import uuid4
 
@@ -13,6 +14,8 @@ import pytest
 from agents.client import AgentRefused, AgentUnreachable
 from agents.commands import Commands, NotReachable, relabel, tell
 from agents.deletions import delete
+from settings.egress import PLACEHOLDER, Service
+from settings.specs import Specs
 from store.approvals.effects import message_claim, policy_claim
 from store.errors import ConversationNotFound
 from store.link.attempts import Attempt, OutcomeUnknown, enter
@@ -66,6 +69,24 @@ def test_no_call_goes_to_a_forgotten_sandbox(store, commands, conversation):
     with pytest.raises(NotReachable, match="MISSING"):
         commands.set_policy(conversation, {"kind": "NeverConfirm"})
     delete(commands, conversation)
+
+
+def test_a_secret_that_a_service_names_stays_outside_and_its_agent_gets_a_placeholder(
+    store, conversation, sandbox, agent
+):
+    service = Service("git", "https://git.example", {"Authorization": "token {secrets.GIT}"})
+    spec = SPECS.get(sandbox.spec_id)
+    commands = Commands(store, agent_client(2), Specs([replace(spec, services=(*spec.services, service))]))
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
+    given, inside = {"GIT": "canary", "MINE": "inside"}, {"GIT": PLACEHOLDER, "MINE": "inside"}
+
+    commands.put_secrets(conversation, given)
+    assert agent.posted("/secrets") == [{"secrets": inside}]
+    assert store.conversations.secrets_in(sandbox.id) == [given]
+
+    agent.forgotten.add(conversation)
+    commands.change_status(conversation, "run")
+    assert [start["secrets"] for start in agent.posted("/conversations")] == [inside]
 
 
 def test_a_refusal_repeats_the_detail_of_the_agent(store, commands, conversation, sandbox, agent):

@@ -123,6 +123,7 @@ class Sandbox:
     address: tuple[str, int]
     key: str
     proxy: Proxy
+    id: str
 
     def connect(self) -> socket.socket:
         """A connection on which the launcher has written the key."""
@@ -174,6 +175,11 @@ name = "near"
 base_url = "http://127.0.0.1:{plain}/base"
 headers = {{ X-Key = "the-other-key" }}
 
+[[spec.service]]
+name = "user"
+base_url = "http://127.0.0.1:{plain}/user"
+headers = {{ Authorization = "token {{secrets.GIT}}", X-Also = "{{secrets.ALSO}}" }}
+
 [[spec]]
 id = "open"
 command = ["run"]
@@ -199,7 +205,7 @@ def sandbox(store, outside, tmp_path_factory) -> Iterator[Sandbox]:
         proxy = Proxy(Gate(store, Specs.load(str(file))), roads)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=proxy.serve, args=(listener,), daemon=True).start()
-        yield Sandbox(listener.getsockname(), key, proxy)
+        yield Sandbox(listener.getsockname(), key, proxy, started.id)
         listener.shutdown(socket.SHUT_RDWR)
     proxy.by_name.close()
     proxy.to_services.close()

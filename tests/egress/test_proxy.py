@@ -2,16 +2,20 @@
 
 import contextlib
 import json
+import os
 import socket
 import ssl
+import sys
 import threading
 import time
+from uuid import uuid4
 
 import pytest
 
+from core.wire import ConversationId
 from egress import proxy as room
 from store.approvals.audit import Actor
-from tests.servers import wait_until
+from tests.servers import free_port, running, wait_until
 
 pytestmark = pytest.mark.process("runs the proxy and servers behind it on threads")
 
@@ -303,6 +307,46 @@ def test_a_sandbox_that_is_deleted_has_no_way_out(sandbox, store):
     assert status(speaks.get("/near/x")) == 403
 
 
+# secrets of conversations
+
+
+@pytest.fixture
+def talks(sandbox, store):
+    """Make a conversation in the sandbox with these secrets; it is deleted after the test."""
+    made = []
+
+    def talk(**secrets: object) -> None:
+        made.append(ConversationId(str(uuid4())))
+        store.conversations.create(made[-1], sandbox_id=sandbox.id, app={}, secrets=secrets)
+
+    yield talk
+    for one in made:
+        store.conversations.delete(one, ME)
+
+
+def test_a_service_gets_the_secret_of_the_conversation_and_a_header_without_one_is_left_out(sandbox, talks):
+    assert "authorization" not in body(sandbox.get("/user/x"))["headers"]
+    talks(GIT={"kind": "StaticSecret", "value": "canary\n"}, MINE="inside")
+    talks(OTHER="x")
+
+    seen = body(sandbox.get("/user/x", "Authorization: Bearer its-own"))["headers"]
+
+    assert seen["authorization"] == "token canary"
+    assert "x-also" not in seen
+    assert "canary" not in sandbox.get("/near/x")
+
+
+def test_a_secret_that_is_not_one_or_no_header_can_have_is_refused_without_its_value(sandbox, talks):
+    talks(GIT="first-canary")
+    talks(GIT="second-canary")
+    said = sandbox.get("/user/x")
+    assert (status(said), "different secrets GIT" in said, "canary" in said) == (409, True, False)
+
+    talks(ALSO="canary\r\nX-More: 1")
+    said = sandbox.get("/user/x")
+    assert (status(said), "canary" in said) == (409, False)
+
+
 # bounds
 
 
@@ -318,6 +362,40 @@ def test_a_sandbox_has_a_bounded_number_of_connections_at_once(sandbox, monkeypa
     assert "at most 3 connections" in said
     wait_until(lambda: not sandbox.proxy._at_once, "the end of the connections")
     assert status(sandbox.get("/near/x")) == 200
+
+
+def test_a_pod_that_shows_no_key_takes_no_more_room_than_one_that_does(sandbox, monkeypatch):
+    monkeypatch.setattr(room, "MOST_AT_ONCE", 3)
+    wait_until(lambda: not sandbox.proxy._from, "the end of earlier connections")
+    silent = [socket.create_connection(sandbox.address, 10) for _ in range(3)]
+    wait_until(lambda: sandbox.proxy._from["127.0.0.1"] == 3, "three connections")
+    said = sandbox.said("GET /near/x HTTP/1.1\r\nHost: x\r\n\r\n")
+    for each in silent:
+        each.close()
+    assert status(said) == 429
+    wait_until(lambda: not sandbox.proxy._from, "the end of the connections")
+    assert status(sandbox.get("/near/x")) == 200
+
+
+def test_the_container_of_a_pod_carries_to_a_proxy_of_its_cluster_with_the_key_of_its_sandbox(sandbox):
+    port = free_port()
+    proxy = ":".join(map(str, sandbox.address))
+    command = [sys.executable, "-m", "runtimes.isolation.hooks", str(port), proxy]
+    with running(command, env={**os.environ, "HOOK_KEY": sandbox.key}):
+        wait_until(lambda: answers(port), "the way out")
+        with socket.create_connection(("127.0.0.1", port), 10) as client:
+            client.sendall(b"GET /near/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            said = b"".join(iter(lambda: client.recv(65536), b"")).decode()
+    assert status(said) == 200
+    assert body(said)["headers"]["x-key"] == "the-other-key"
+
+
+def answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1):
+            return True
+    except OSError:
+        return False
 
 
 def test_a_head_that_does_not_come_is_given_up(sandbox, monkeypatch):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from runtimes.isolation import hooks
-from runtimes.isolation.hooks import Hooks
+from runtimes.isolation.hooks import Hooks, WayOut, serve
 from tests.runtimes.host import HOOK_KEY, PLANTED, api
 from tests.servers import free_port, wait_until
 
@@ -311,3 +311,70 @@ def test_an_agent_that_is_not_there_ends_the_connection():
     hooks.serve(front, carry, 8)
     with socket.create_connection(front.getsockname(), 10) as client:
         wait_until(lambda: client.recv(10) == b"", "the end")
+
+
+# the way out
+
+
+@pytest.fixture
+def proxy(tmp_path):
+    """The listener of a proxy, and the address where a launcher carries to it."""
+    with socket.socket(socket.AF_UNIX) as listener, socket.create_server(("127.0.0.1", 0)) as near:
+        listener.bind(str(tmp_path / "egress.sock"))
+        listener.listen()
+        listener.settimeout(10)
+        serve(near, WayOut(str(tmp_path / "egress.sock"), "hook").carry)
+        yield listener, near.getsockname()
+
+
+def read(served: socket.socket, end: bytes) -> bytes:
+    """What comes up to some bytes."""
+    data = b""
+    while not data.endswith(end):
+        data += served.recv(65536)
+    return data
+
+
+def all_of(client: socket.socket) -> bytes:
+    client.settimeout(10)
+    return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+REQUEST = b"GET /model/x HTTP/1.1\r\nHost: x\r\n\r\n"
+RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.mark.parametrize("first", [b"", RESPONSE])
+@pytest.mark.parametrize("request_", [REQUEST, b"CONNECT pypi.org:443 HTTP/1.1\r\nHost: pypi.org:443\r\n\r\n"])
+def test_a_request_under_way_when_the_proxy_ends_is_told_so(proxy, first, request_):
+    listener, address = proxy
+    with socket.create_connection(address, 10) as client:
+        client.sendall(REQUEST if first else request_)
+        served, _ = listener.accept()
+        with served:
+            assert read(served, b"\r\n\r\n").startswith(b"hook\n")
+            if first:  # a later request of a connection is told as the first one is
+                served.sendall(first)
+                assert client.recv(65536) == first
+                client.sendall(request_)
+                read(served, b"\r\n\r\n")
+        said = all_of(client)
+    assert said.startswith(b"HTTP/1.1 502 The way out of sandboxes ended, and starts again")
+
+
+def test_what_has_begun_to_come_back_and_a_tunnel_get_no_sentence_of_another(proxy):
+    listener, address = proxy
+    for begins, answer in (
+        (REQUEST, RESPONSE[:-1]),
+        (b"CONNECT a.example:443 HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"),
+    ):
+        with socket.create_connection(address, 10) as client:
+            client.sendall(begins)
+            served, _ = listener.accept()
+            with served:
+                read(served, b"\r\n\r\n")
+                served.sendall(answer)
+                assert client.recv(65536) == answer
+                client.sendall(b"\x16\x03\x01GET /")
+                read(served, b"GET /")
+            assert all_of(client) == b""

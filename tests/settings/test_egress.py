@@ -3,7 +3,7 @@
 import pytest
 
 from settings import ConfigError
-from settings.egress import PLACEHOLDER
+from settings.egress import PLACEHOLDER, secrets_inside
 from settings.specs import Specs, model_of
 from tests.refusals import taken
 
@@ -37,6 +37,12 @@ def test_without_a_word_the_way_out_is_open_and_with_no_network_there_is_none(lo
     assert load('egress = "none"\n').egress == "none"
 
 
+def test_containers_and_pods_have_each_way_out(load):
+    for runtime in ("docker", "kubernetes"):
+        for egress in ("named", "none", "open"):
+            assert load(f'egress = "{egress}"\nruntime = "{runtime}"\nimage = "i"\n').egress == egress
+
+
 def test_a_named_way_out_has_all_presets_unless_it_says_which(load):
     spec = load(NAMED)
     assert any(host.allows("pypi.org", 443) for host in spec.allowed_hosts)
@@ -49,7 +55,7 @@ def test_a_named_way_out_has_all_presets_unless_it_says_which(load):
 def test_what_no_sandbox_can_have_is_refused(load):
     wrong = [NAMED + 'hosts = ["*"]', NAMED + 'hosts = ["*.org"]', NAMED + 'hosts = ["1.2.3.4"]', 'egress = "all"']
     wrong += [NAMED + 'presets = ["everything"]', 'hosts = ["a.org"]', 'presets = ["pypi"]', NAMED + 'network = "none"']
-    wrong += [NAMED + 'isolation = "none"', NAMED + 'runtime = "docker"\nimage = "i"']
+    wrong += [NAMED + 'isolation = "none"', 'runtime = "docker"\nimage = "i"\nnetwork = "named"']
     wrong += [service().replace(NAMED, ""), service() + service().removeprefix(NAMED)]
     assert taken(wrong, load, ConfigError, r"egress|hosts|presets|network|service") == []
 
@@ -89,6 +95,25 @@ def test_a_services_headers_come_from_the_servers_environment_and_are_shown_nowh
     assert "canary" not in repr(spec)
     assert "canary" not in str(spec.environment)
     assert "canary-git-token" in spec.secret_texts  # so it is masked where a service echoes it
+
+
+def test_a_header_names_a_secret_of_the_conversation_whose_agent_gets_a_placeholder(load):
+    spec = load(service(headers='{ Authorization = "token {secrets.GIT}", X-Other = "{secrets.NOT_GIVEN}" }'))
+    [made] = spec.services
+
+    assert made.with_secrets({"GIT": "canary"}).headers == {"Authorization": "token canary"}
+    looked_up = {"kind": "LookupSecret", "url": "https://vault.example/git"}
+    given = {"GIT": {"kind": "StaticSecret", "value": "canary"}, "NOT_GIVEN": looked_up, "MINE": "inside"}
+    assert secrets_inside(given, spec.services) == {"GIT": PLACEHOLDER, "NOT_GIVEN": looked_up, "MINE": "inside"}
+    assert secrets_inside(given, ()) == given
+    assert not [text for text in spec.secret_texts if "{secrets" in text]  # a template hides nothing
+
+
+def test_a_header_that_names_a_secret_wrongly_is_refused(load):
+    wrong = [
+        service(headers=f'{{ A = "{text}" }}') for text in ("{secrets.}", "{secrets.a b}", "{secrets}", "{secrets.A")
+    ]
+    assert taken(wrong, load, ConfigError, "service") == []
 
 
 def test_a_service_whose_address_is_not_set_is_left_out(load):

@@ -138,7 +138,7 @@ INVALID = [
         a_container(capabilities='["net raw"]'),
         r"capabilities\.0: Must be the name of a capability",
     ),
-    (a_container(network='"host"'), r"network: Must be a network that publishes ports: neither host nor none"),
+    (a_container(network='"host"'), r"network: Must be a network that publishes ports, neither host nor none"),
     (a_container(network='"container:x"'), r"network: Must be the name of a network of the engine"),
     (a_container(limits="{ memory_mb = 5 }"), r"limits\.memory_mb: Must be at least 6"),
     (one(read_only="false"), r"read_only: Only for the docker and kubernetes runtimes"),

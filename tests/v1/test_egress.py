@@ -26,6 +26,9 @@ CANARIES = {
 }
 KEY = CANARIES["LLM_API_KEY"]
 
+#: the secret of a user, which comes with the start of a conversation
+OF_USER = f"sk-canary-usertoken-{uuid4().hex}"
+
 SERVICES = """
 [[spec.service]]
 name = "git"
@@ -36,13 +39,18 @@ headers = { Authorization = "Bearer {env:GIT_TOKEN}" }
 name = "registry"
 base_url = "https://registry.example.org"
 headers = { X-Api-Key = "{env:REGISTRY_TOKEN}" }
+
+[[spec.service]]
+name = "user"
+base_url = "{env:LLM_BASE_URL}"
+headers = { Authorization = "token {secrets.USER_TOKEN}" }
 """
 
 #: reads what a program inside may: environments, command lines and memory of every process, and every file that was
 #: changed today. It prints whose canaries it found; one that it plants itself shows that it looks. Its pattern is no
 #: match of itself, and the agent would mask a key in what it prints
-SWEEP = f"""echo 'sk-can''ary-planted-' > planted; {sys.executable} - <<'END'
-import glob, os, re, time
+SWEEP = f"""echo 'sk-can''ary-planted-' > planted; echo "$USER_TOKEN" > token; {sys.executable} - <<'END'
+import glob, os, re, time, urllib.request
 pattern, found, read = re.compile(rb"sk-canary-([a-z]+)-"), set(), 0
 def look(path, *ranges):
     global read
@@ -66,7 +74,7 @@ for process in glob.glob("/proc/[0-9]*"):
         continue
     spans = [[int(end, 16) for end in line[0].split("-")] for line in lines]
     look(process + "/mem", *((start, min(end - start, 64 << 20)) for start, end in spans))
-for folder, folders, names in os.walk("/"):
+for folder, folders, names in (one for top in ("/", os.getcwd()) for one in os.walk(top)):
     folders[:] = [one for one in folders if os.path.join(folder, one) not in ("/proc", "/sys", "/usr")]
     for path in (os.path.join(folder, one) for one in names):
         try:
@@ -74,23 +82,27 @@ for folder, folders, names in os.walk("/"):
                 look(path)
         except OSError:
             pass
+of_user = urllib.request.urlopen(os.environ["HTTPS_PROXY"] + "/user/me").read().decode()
+print("user", of_user, "by", open("token").read().strip()[:11])
 print("found", sorted(one.decode() for one in found), "in MB:", read >> 20)
 END
 echo via $HTTPS_PROXY"""
 
 
 class _Model(BaseHTTPRequestHandler):
-    """Proposes SWEEP first, and ends when it has the output."""
+    """Proposes a command first, and ends when it has the output."""
 
     protocol_version = "HTTP/1.1"
+    proposes: str
     shown: list[str]
     read: list[str]
+    users: list[str]
 
     def do_POST(self) -> None:
         last = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]
         self.shown.append(self.headers["Authorization"])
         if last["role"] == "user":
-            arguments = json.dumps({"command": SWEEP, "security_risk": "LOW"})
+            arguments = json.dumps({"command": self.proposes, "security_risk": "LOW"})
             function = {"name": "terminal", "arguments": arguments}
             delta = {"tool_calls": [{"index": 0, "id": "call", "type": "function", "function": function}]}
         else:
@@ -105,6 +117,13 @@ class _Model(BaseHTTPRequestHandler):
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
 
+    def do_GET(self) -> None:
+        self.users.append(self.headers["Authorization"])
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"knows")
+
     def log_message(self, *_: object) -> None:
         pass
 
@@ -112,7 +131,7 @@ class _Model(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def model() -> Iterator[tuple[str, type[_Model]]]:
     """The base URL of a model on this machine, and what it was shown and read."""
-    kind = type("Model", (_Model,), {"shown": [], "read": []})
+    kind = type("Model", (_Model,), {"shown": [], "read": [], "users": [], "proposes": SWEEP})
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/v1", kind
@@ -141,7 +160,8 @@ def finished(client, conversation: str) -> None:
     """Have a conversation propose its command, approve it, and wait for its end."""
     path = f"/api/conversations/{conversation}"
     message = {"content": [{"type": "text", "text": "Look around."}]}
-    client.post("/api/v1/app-conversations", json={"conversation_id": conversation, "initial_message": message})
+    start = {"conversation_id": conversation, "initial_message": message, "secrets": {"USER_TOKEN": OF_USER}}
+    client.post("/api/v1/app-conversations", json=start).raise_for_status()
     waiting = "waiting_for_confirmation"
     wait_until(lambda: client.get(path).json().get("execution_status") == waiting, "an action that waits")
     assert client.post(f"{path}/events/respond_to_confirmation", json={"accept": True}).json() == {"success": True}
@@ -152,12 +172,15 @@ def test_the_model_answers_and_no_key_is_inside_or_in_what_leaves_the_sandbox(cl
     _, seen = model
     seen.shown.clear()
     seen.read.clear()
+    seen.users.clear()
     conversation = str(uuid4())
     finished(client, conversation)
     sandbox = client.get("/api/v1/app-conversations", params={"ids": conversation}).json()[0]["sandbox_id"]
 
     assert set(seen.shown) == {f"Bearer {KEY}"}
     assert "found ['planted'] in MB: " in seen.read[0]
+    assert "user knows by " in seen.read[0]
+    assert seen.users == [f"token {OF_USER}"]
     assert "via http://127.0.0.1:" in seen.read[0]
     paths = [
         f"/api/conversations/{conversation}/events/search",
@@ -170,7 +193,8 @@ def test_the_model_answers_and_no_key_is_inside_or_in_what_leaves_the_sandbox(cl
     ]
     left = [client.get(path).raise_for_status().content for path in paths]
     left.append(client.get("/api/v1/sandboxes/no-sandbox/logs").content)  # an error's text
-    assert not [name for name, canary in CANARIES.items() for each in left if canary.encode() in each]
+    canaries = {**CANARIES, "USER_TOKEN": OF_USER}
+    assert not [name for name, canary in canaries.items() for each in left if canary.encode() in each]
 
 
 def test_a_proxy_that_is_killed_is_started_again(client, model):

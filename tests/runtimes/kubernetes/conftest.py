@@ -12,7 +12,6 @@ import yaml
 
 from runtimes import Launch
 from runtimes.kubernetes import KubernetesRuntime
-from runtimes.kubernetes.manifests import POLICY
 from tests.kubernetes_api import KubernetesApi
 from tests.kubernetes_api.objects import ApiError
 from tests.servers import PROJECT, free_port, wait_until
@@ -48,8 +47,8 @@ def cluster_of_module(tmp_path_factory):
     for name in ("config", "client.api.core_v1_api", "client.api.networking_v1_api", "client.api.custom_objects_api"):
         import_module(f"kubernetes.{name}")  # takes seconds, once in a process
     api = KubernetesApi(tmp_path_factory.mktemp("cluster"), role["rules"])
-    [policy] = [one for one in documents("network-policy.yaml") if one["metadata"]["name"] == POLICY]
-    api.objects.create("networkpolicies", policy)
+    for policy in documents("network-policy.yaml"):
+        api.objects.create("networkpolicies", policy)
     api.node.images["agent:1"] = []
     yield api
     api.close()

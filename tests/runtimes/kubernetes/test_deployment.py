@@ -10,7 +10,7 @@ import yaml
 
 from app import create_app
 from runtimes.containers import SANDBOX
-from runtimes.kubernetes.manifests import CARRIER, POLICY
+from runtimes.kubernetes.manifests import CARRIER, EGRESS_PORT, EGRESS_SERVICE, HELD, POLICY
 from settings.config import Config
 from settings.specs import Specs
 from tests.conftest import SECRET_KEY
@@ -30,7 +30,7 @@ def named(kind: str, name: str = "agent-server") -> dict:
 
 
 def workload(name: str) -> dict:
-    return named({"agent-server": "Deployment"}.get(name, "StatefulSet"), name)["spec"]
+    return named("StatefulSet" if name == "agent-server-supervisor" else "Deployment", name)["spec"]
 
 
 def pod_of(name: str) -> dict:
@@ -42,7 +42,7 @@ def container_of(name: str) -> dict:
     return container
 
 
-WORKLOADS = ["agent-server", "agent-server-supervisor"]
+WORKLOADS = ["agent-server", "agent-server-supervisor", "agent-server-egress"]
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
@@ -133,7 +133,7 @@ def test_the_service_leads_to_the_servers_at_the_address_that_webhooks_are_poste
     assert named("PodDisruptionBudget")["spec"]["selector"]["matchLabels"].items() <= labels.items()
     [port] = service["ports"]
     assert port["targetPort"] in {one["name"] for one in container_of("agent-server")["ports"]}
-    for name in WORKLOADS:
+    for name in ("agent-server", "agent-server-supervisor"):
         [url] = [one["value"] for one in container_of(name)["env"] if one["name"] == "WEBHOOK_BASE_URL"]
         assert url == f"http://agent-server:{port['port']}/api/v1/webhooks"
 
@@ -166,10 +166,11 @@ def test_the_supervisor_alone_has_an_account_and_it_is_the_one_with_the_rights()
 
 def test_a_sandbox_reaches_the_servers_and_no_private_network_and_is_reached_by_them_alone():
     policy = named("NetworkPolicy", POLICY)["spec"]
-    assert policy["podSelector"]["matchExpressions"] == [{"key": SANDBOX, "operator": "Exists"}]
+    chosen = [{"key": SANDBOX, "operator": "Exists"}, {"key": HELD, "operator": "DoesNotExist"}]
+    assert policy["podSelector"]["matchExpressions"] == chosen
     [source] = policy["ingress"]
     [among] = source["from"]
-    for name in WORKLOADS:
+    for name in ("agent-server", "agent-server-supervisor"):
         assert among["podSelector"]["matchLabels"].items() <= pod_of(name)["metadata"]["labels"].items()
     _, webhooks, internet = policy["egress"]
     [to] = webhooks["to"]
@@ -180,6 +181,49 @@ def test_a_sandbox_reaches_the_servers_and_no_private_network_and_is_reached_by_
     carriers = named("NetworkPolicy", "agent-server-carriers")["spec"]
     assert carriers["podSelector"]["matchExpressions"] == [{"key": CARRIER, "operator": "Exists"}]
     assert not carriers.keys() & {"ingress", "egress"}
+
+
+def selects(selector: dict, labels: dict[str, str]) -> bool:
+    """Whether a label selector of these manifests selects a pod. Source: the API's LabelSelector."""
+    ways = {"Exists": lambda key: key in labels, "DoesNotExist": lambda key: key not in labels}
+    of_labels = selector.get("matchLabels", {}).items() <= labels.items()
+    return of_labels and all(ways[one["operator"]](one["key"]) for one in selector.get("matchExpressions", []))
+
+
+def reached(labels: dict[str, str]) -> set[object]:
+    """What the policies together let a pod reach: names of pods of these manifests, with ports, or what is no pod."""
+    pods = {name: pod_of(name)["metadata"]["labels"] for name in WORKLOADS}
+    found: set[object] = set()
+    for policy in (
+        one["spec"] for one in documents("network-policy.yaml") if selects(one["spec"]["podSelector"], labels)
+    ):
+        for rule in policy.get("egress", []):
+            for to in rule["to"]:
+                names = [name for name in pods if "podSelector" in to and selects(to["podSelector"], pods[name])]
+                ports = [one["port"] for one in rule.get("ports", [])]
+                found |= {(name, port) for name in names for port in ports} or {next(iter(to))}
+    return found
+
+
+def test_a_sandbox_with_a_named_way_out_reaches_the_webhooks_and_the_proxy_and_no_resolver():
+    webhooks, proxy = ("agent-server", 8000), ("agent-server-egress", 8080)
+    assert reached({SANDBOX: "a"}) == {"namespaceSelector", "ipBlock", webhooks}
+    assert reached({SANDBOX: "a", HELD: "none"}) == {webhooks}
+    assert reached({SANDBOX: "a", HELD: "named"}) == {webhooks, proxy}
+    [policy] = [one["spec"] for one in documents("network-policy.yaml") if one["metadata"]["name"] == EGRESS_SERVICE]
+    [among] = policy["ingress"][0]["from"]
+    assert [word for word in ("named", "none") if selects(among["podSelector"], {HELD: word})] == ["named"]
+    assert not selects(among["podSelector"], {SANDBOX: "a"})
+
+
+def test_the_proxy_listens_where_pods_look_for_it_and_the_supervisor_names_its_image():
+    service, container = named("Service", EGRESS_SERVICE)["spec"], container_of("agent-server-egress")
+    assert service["selector"].items() <= pod_of("agent-server-egress")["metadata"]["labels"].items()
+    assert service["ports"][0]["port"] == EGRESS_PORT == container["ports"][0]["containerPort"]
+    assert container["args"] == ["python", "-m", "egress", f"0.0.0.0:{EGRESS_PORT}"]
+    values = {one["name"]: one["value"] for one in container_of("agent-server-supervisor")["env"]}
+    [image] = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["images"]
+    assert values["KUBERNETES_EGRESS_IMAGE"] == f"{image['newName']}:{image['newTag']}"
 
 
 def test_the_specs_start_pods():

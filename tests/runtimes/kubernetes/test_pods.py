@@ -1,5 +1,6 @@
 """Sandboxes as pods: real processes behind the API server of tests/kubernetes_api."""
 
+import itertools
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ import pytest
 
 from runtimes import Launch, RuntimeFailure, State, Usage
 from runtimes.kubernetes import KubernetesRuntime
-from runtimes.kubernetes.manifests import HOST_ID, POLICY, SANDBOX_ID, name_of
+from runtimes.kubernetes.manifests import HELD_POLICY, HOST_ID, POLICY, SANDBOX_ID, name_of
 from tests.runtimes.kubernetes.conftest import both_ways, documents, resources
 from tests.servers import free_port, wait_until
 
@@ -304,6 +305,66 @@ def test_no_pod_starts_in_a_namespace_without_the_network_policy(runtime, cluste
         [policy] = [one for one in documents("network-policy.yaml") if one["metadata"]["name"] == POLICY]
         cluster.objects.create("networkpolicies", policy)
     assert resources(cluster) == set()
+
+
+@pytest.fixture
+def held(cluster, host):
+    """A runtime that knows the image of the way out, in a cluster that has the Services of deploy/kubernetes."""
+    for name in ("server.yaml", "egress.yaml"):
+        [service] = [one for one in documents(name) if one["kind"] == "Service"]
+        cluster.objects.create("services", service)
+    return KubernetesRuntime(host, egress_image="agent-server:latest", clock=itertools.count().__next__)
+
+
+def named(launch: Launch, **changes) -> Launch:
+    hooks = "http://agent-server:8000/api/v1/webhooks"
+    return replace(launch, network="named", hook_key="hook", webhooks=hooks, **changes)
+
+
+def address_of(cluster, service: str) -> str:
+    return cluster.objects.get("services", service)["spec"]["clusterIP"]
+
+
+def test_a_pod_whose_way_out_is_named_knows_the_addresses_of_the_webhooks_and_the_proxy_alone(held, cluster, launch):
+    handle = until_running(held, cluster, named(launch))
+
+    pod = pod_of(cluster, launch)
+    addresses = {one["hostnames"][0]: one["ip"] for one in pod["spec"]["hostAliases"]}
+    assert addresses == {name: address_of(cluster, name) for name in ("agent-server", "agent-server-egress")}
+    assert pod["metadata"]["labels"]["agent-server.egress"] == "named"
+    assert [one["image"] for one in pod["spec"]["initContainers"]] == ["agent-server:latest"]
+    assert (handle["egress_url"], handle["isolation"]["network"]) == ("http://127.0.0.1:11023", "named")
+    held.stop(handle)
+    closed = held.start(replace(named(launch), network="none", start=2))
+    assert "egress_url" not in closed
+    assert pod_of(cluster, launch)["metadata"]["labels"]["agent-server.egress"] == "none"
+
+
+@pytest.mark.kubernetes("starts no pod, and waits for none")
+def test_no_pod_with_a_named_way_out_starts_where_a_part_of_it_is_missing(runtime, held, cluster, launch):
+    with pytest.raises(RuntimeFailure, match="set KUBERNETES_EGRESS_IMAGE"):
+        runtime.start(named(launch))
+    policies = {one["metadata"]["name"]: one for one in documents("network-policy.yaml")}
+    everybody = {"matchExpressions": [{"key": "agent-server.sandbox", "operator": "Exists"}]}
+    earlier = {**policies[POLICY], "spec": {**policies[POLICY]["spec"], "podSelector": everybody}}
+    for name, other, sentence in (
+        (HELD_POLICY, None, f"has no NetworkPolicy {HELD_POLICY}"),
+        (POLICY, earlier, "holds for sandboxes whose spec says egress too"),
+    ):
+        cluster.objects.delete("networkpolicies", name, {})
+        try:
+            if other:
+                cluster.objects.create("networkpolicies", other)
+            with pytest.raises(RuntimeFailure, match=sentence):
+                held.start(named(launch))
+        finally:
+            if other:
+                cluster.objects.delete("networkpolicies", name, {})
+            cluster.objects.create("networkpolicies", policies[name])
+    cluster.objects.delete("services", "agent-server-egress", {})
+    with pytest.raises(RuntimeFailure, match="has no Service agent-server-egress"):
+        held.start(named(launch))
+    assert resources(cluster) <= {"services"}
 
 
 def test_a_right_that_is_missing_is_named_with_where_it_is(runtime, cluster, launch, monkeypatch):
