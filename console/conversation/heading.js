@@ -4,7 +4,6 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { go } from "../lib/router.js";
 import { may } from "../lib/session.js";
-import { useShortcuts } from "../lib/shortcuts.js";
 import { Question } from "../parts/dialog.js";
 import { attempt } from "../parts/notices.js";
 import { CONVERSATION, State } from "../parts/state.js";
@@ -81,24 +80,24 @@ function More({ children }) {
 }
 
 /** What may stand in the place of the talk: its name in the address, its button's name in tests, its label, the scopes it needs. */
-const PLACES = [
-  ["changes", "changes", "Changes", []],
-  ["files", "files", "Files", ["approve"]],
-  ["terminal", "terminal-button", "Terminal", ["write", "approve"]],
-  ["preview", "preview-button", "Preview", ["write", "approve"]],
+export const PLACES = [
+  { name: "changes", testid: "changes", label: "Changes", scopes: [] },
+  { name: "files", testid: "files", label: "Files", scopes: ["approve"] },
+  { name: "terminal", testid: "terminal-button", label: "Terminal", scopes: ["write", "approve"] },
+  { name: "preview", testid: "preview-button", label: "Preview", scopes: ["write", "approve"] },
 ];
+
+/** Whether the key may open it. */
+export const mayOpen = ({ scopes }) => scopes.every((scope) => may(scope));
 
 /** record: the conversation. number: of its pending actions. total: of its events. wire, filters, details: [isOpen, set].
  * shown, show: what is in the place of the timeline, "changes", "files", "terminal", "preview" or "". onFork(): asks about a fork of all. */
 export function Heading({ record, number, total, wire: [isWire, setWire], filters, details, shown, show, onFork, onDone }) {
   const [isAsking, setAsking] = useState(false), [isNaming, setNaming] = useState(false);
-  const places = PLACES.filter(([, , , scopes]) => scopes.every(may));
-  const keys = places.map(([name, , label], index) => [String(index + 2), { label: `Show ${label.toLowerCase()}`, run: () => show(name) }]);
-  useShortcuts({ 1: { label: "Show the talk", run: () => show("") }, ...Object.fromEntries(keys) });
   return html`<header class="heading">
     <div class="title">${isNaming ? html`<${Rename} record=${record} onClose=${() => setNaming(false)} onDone=${onDone} />` : html`<h1><${Text} prose text=${record.title || UNTITLED} /></h1>`}<${State} of=${CONVERSATION} status=${record.execution_status} number=${number} /></div>
     <div class="actions">
-      ${places.map(([name, testid, label]) => html`<button type="button" key=${name} class="quiet" data-testid=${testid} aria-pressed=${shown === name} onClick=${() => show(shown === name ? "" : name)}>${label}</button>`)}
+      ${PLACES.filter(mayOpen).map(({ name, testid, label }) => html`<button type="button" key=${name} class="quiet" data-testid=${testid} aria-pressed=${shown === name} onClick=${() => show(shown === name ? "" : name)}>${label}</button>`)}
       <span class="gap"></span>
       <${Toggle} name="filters" label="Search" panel=${filters} controls="filters" />
       <${Toggle} name="details" label="Details" panel=${details} controls="details" />

@@ -98,7 +98,7 @@ export function PromptList({ items, isHere = false, chosen, onChoose }) {
   const [current, choose] = useCurrent();
   const [most, setMost] = useState(DRAWN);
   const places = useRef([]), [, redraw] = useState(0);
-  places.current = merged(places.current, items, (place) => isOver || place.key === current.key || isOwn(place), isHere);
+  places.current = merged(places.current, items, (place) => isOver || isOwn(place) || (!isHere && place.key === current.key), isHere);
   const isOpen = ({ state }) => state === "open";
   let left = most;
   const drawn = places.current.filter((place) => left > 0 && (!isOpen(place) || left-- > 0));

@@ -85,7 +85,10 @@ function More({ title, number = 0, isFilled = number > 0, isWrong, children }) {
 
 function Repository({ value, spec, set, faults }) {
   const named = value.repository.trim(), isAsked = named && value.message.includes(named);
-  const ask = () => draft.set({ ...draft.get(), message: [cloning(value, isRuled(spec)), value.message.trim()].filter(Boolean).join("\n\n") });
+  const ask = (event) => {
+    event.target.form.elements.message.focus(); // the button goes, and Ctrl+Enter starts from a field
+    draft.set({ ...draft.get(), message: [cloning(value, isRuled(spec)), value.message.trim()].filter(Boolean).join("\n\n") });
+  };
   return html`<${More} title="Repository" isFilled=${Boolean(named)} isWrong=${Boolean(faults.repository)}>
     <div class="pair">
       <label>Repository
