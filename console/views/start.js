@@ -87,7 +87,8 @@ function Repository({ value, spec, set, faults }) {
   const named = value.repository.trim(), isAsked = named && value.message.includes(named);
   const ask = (event) => {
     event.target.form.elements.message.focus(); // the button goes, and Ctrl+Enter starts from a field
-    draft.set({ ...draft.get(), message: [cloning(value, isRuled(spec)), value.message.trim()].filter(Boolean).join("\n\n") });
+    const parts = [value.message.trim(), cloning(value, isRuled(spec))]; // commands run in the order of their lines
+    draft.set({ ...draft.get(), message: (isRuled(spec) ? parts.reverse() : parts).filter(Boolean).join("\n\n") });
   };
   return html`<${More} title="Repository" isFilled=${Boolean(named)} isWrong=${Boolean(faults.repository)}>
     <div class="pair">
@@ -176,7 +177,7 @@ function Form({ specs, isBusy, refused, onStart }) {
       <${Message} value=${value} spec=${spec} set=${set} faults=${faults} />
       <div class="pair">
         <label>Title (optional)
-          <input name="title" maxlength="200" placeholder="A number if left empty" autocomplete="off" value=${value.title} onInput=${set("title")} ...${wrong("title", faults)} />
+          <input name="title" maxlength="200" placeholder="The first line of the message" autocomplete="off" value=${value.title} onInput=${set("title")} ...${wrong("title", faults)} />
           <${Fault} name="title" faults=${faults} />
         </label>
         <label>Agent

@@ -152,8 +152,11 @@ class Hands:
         raise NotImplementedError
 
     def write(self, field: str, text: str) -> None:
-        """Type into the field of a name in the form of a start."""
+        """Type into the field of a name."""
         raise NotImplementedError
+
+    def field(self, name: str) -> WebElement:
+        return self.browser.driver.find_element("css selector", f"[name={name}], input[data-testid={name}]")
 
     def show(self, place: str) -> None:
         """Show what may stand in the place of the talk."""
@@ -193,7 +196,7 @@ class Mouse(Hands):
         self._click(self.browser.driver.find_element("xpath", f"//summary[starts-with(., '{title}')]"), title)
 
     def write(self, field: str, text: str) -> None:
-        self._click(self.browser.driver.find_element("name", field), field)
+        self._click(self.field(field), field)
         self.browser.press(text)
 
     def show(self, place: str) -> None:
@@ -225,7 +228,7 @@ class Keyboard(Hands):
         self.browser.press(Keys.ENTER)
 
     def write(self, field: str, text: str) -> None:
-        self._reach(self.browser.driver.find_element("name", field), field)
+        self._reach(self.field(field), field)
         self.browser.press(text)
 
     def show(self, place: str) -> None:
@@ -240,10 +243,10 @@ class Keyboard(Hands):
 
 
 SCRIPT = (
-    run(f"git clone {REPOSITORY} ."),
-    run("sed -i 's/Hello/Guten Tag/' index.html"),
-    run("git push --force origin HEAD:main", "HIGH"),
-    run("nohup python3 -m http.server 8123 --bind 127.0.0.1 > /dev/null 2>&1 &"),
+    run(f"git clone {REPOSITORY}"),
+    run("sed -i 's/Hello/Guten Tag/' shop/index.html"),
+    run("cd shop && git push --force origin HEAD:main", "HIGH"),
+    run("nohup python3 -m http.server 8123 --bind 127.0.0.1 --directory shop > /dev/null 2>&1 &"),
 )
 
 
@@ -268,7 +271,7 @@ def decide(hands: Hands) -> None:
     hands.decide("sed -i", "edit")
     browser.find("edited")
     ActionChains(browser.driver).key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL).perform()
-    browser.press("sed -i 's/Hello/Moin/' index.html")
+    browser.press("sed -i 's/Hello/Moin/' shop/index.html")
     hands.press("approve-edited")
     hands.decided("sed -i")
     hands.decide("git push", "reject")
@@ -284,7 +287,7 @@ def decide(hands: Hands) -> None:
 def review(hands: Hands, model: Model) -> None:
     """A comment on a changed line, after which the agent changes it."""
     browser = hands.browser
-    model.script[:] = [calls(run("sed -i 's/Moin/Moin moin/' index.html")), calls(finish("As you wish."))]
+    model.script[:] = [calls(run("sed -i 's/Moin/Moin moin/' shop/index.html")), calls(finish("As you wish."))]
     hands.show("changes")
     browser.says("<h1>Moin</h1>", "changes-panel")
     hands.press("comment-line")
@@ -301,7 +304,7 @@ def try_out(hands: Hands) -> None:
     browser = hands.browser
     hands.show("terminal")
     browser.wait(lambda: browser.find("terminal-panel").get_attribute("data-state") == "open", "the terminal")
-    browser.press("git status --short\n")
+    browser.press("git -C shop status --short\n")
     browser.says("M index.html", "terminal")
     browser.press(Keys.F6, Keys.ESCAPE)
     hands.show("preview")
@@ -319,6 +322,8 @@ def take_along(hands: Hands, downloads: Path) -> None:
     browser = hands.browser
     browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(downloads))
     hands.show("files")
+    browser.find("find-file")
+    hands.write("find-file", "index.html")
     hands.press("file")
     browser.find("file-shown")
     hands.press("download-file")
