@@ -95,7 +95,7 @@ export default function View({ place: { id, query } }) {
     if (isLed.current) document.querySelector(shown ? ".place" : ".timeline")?.focus({ preventScroll: true });
     isLed.current = false;
   }, [shown]);
-  useShortcuts({ ...keysTo(lead), "/": { label: "Search the conversation", run: () => (shown && show(""), setOpen(true), setTimeout(() => document.querySelector("[data-search]")?.focus())) } });
+  useShortcuts({ ...keysTo(lead), d: { label: "Show or hide the details", run: () => setDetails(!hasDetails) }, "/": { label: "Search the conversation", run: () => (shown && show(""), setOpen(true), setTimeout(() => document.querySelector("[data-search]")?.focus())) } });
   if (gone) return html`<${Gone} />`;
   if (fault) return html`<${Failure} error=${fault} again=${() => feed.again()} />`;
   if (!record || !log) return html`<p aria-busy="true">Loading</p>`;

@@ -77,7 +77,8 @@ const wrong = (name, faults) => (faults[name] ? { "aria-invalid": "true", "aria-
 function More({ title, number = 0, isFilled = number > 0, isWrong, children }) {
   const isOpen = useRef(isFilled);
   isOpen.current ||= isWrong;
-  return html`<details class="quiet" open=${isOpen.current}>
+  const show = ({ target }) => target.open && target.contains(document.activeElement) && target.scrollIntoView({ block: "nearest" });
+  return html`<details class="quiet" open=${isOpen.current} onToggle=${show}>
     <summary>${title}${number > 0 && ` (${number})`}</summary>
     <div>${children}</div>
   </details>`;

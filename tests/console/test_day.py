@@ -159,7 +159,7 @@ class Hands:
         return self.browser.driver.find_element("css selector", f"[name={name}], input[data-testid={name}]")
 
     def show(self, place: str) -> None:
-        """Show what may stand in the place of the talk."""
+        """Show what may stand in the place of the talk, or the details."""
         raise NotImplementedError
 
     def decide(self, words: str, verb: str) -> None:
@@ -200,7 +200,7 @@ class Mouse(Hands):
         self.browser.press(text)
 
     def show(self, place: str) -> None:
-        self.press(place if place == "changes" or place == "files" else f"{place}-button")
+        self.press(f"{place}-button" if place in ("terminal", "preview") else place)
 
     def decide(self, words: str, verb: str) -> None:
         self.press(verb, self.pending(words))
@@ -232,7 +232,7 @@ class Keyboard(Hands):
         self.browser.press(text)
 
     def show(self, place: str) -> None:
-        self.browser.press(str(("changes", "files", "terminal", "preview").index(place) + 2))
+        self.browser.press({"changes": "2", "files": "3", "terminal": "4", "preview": "5", "details": "d"}[place])
 
     def decide(self, words: str, verb: str) -> None:
         prompt = self.pending(words)
@@ -328,7 +328,7 @@ def take_along(hands: Hands, downloads: Path) -> None:
     browser.find("file-shown")
     hands.press("download-file")
     wait_until(lambda: "Moin moin" in (downloads / "index.html").read_text(), "the download")
-    hands.press("details")
+    hands.show("details")
     costs = browser.driver.find_element("xpath", "//dt[text()='Costs']/following-sibling::dd")
     hands.see(costs, "the costs")
     assert costs.text.startswith("$0.0")
