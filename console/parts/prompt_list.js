@@ -136,6 +136,7 @@ export function PromptList({ items, isHere = false, chosen, onChoose }) {
           item=${place.item}
           ended=${place.state === "open" ? false : place.state}
           isHere=${isHere}
+          isBrief=${isHere && open.length === 0}
           isCurrent=${place.key === current.key}
           since=${current.since}
           onFocus=${() => choose(place.key)}
