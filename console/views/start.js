@@ -35,10 +35,10 @@ const STEPS = {
 const MAIN = ["WORKING", "WAITING_FOR_SANDBOX", "STARTING_CONVERSATION", "READY"];
 
 const POLICIES = [
-  ["", "What the agent’s spec says", "The spec that you choose decides what waits for an approval."],
-  ["AlwaysConfirm", "Ask before every action", "Nothing runs before a person approved it."],
-  ["ConfirmRisky", "Ask before risky actions", "Actions of medium, high or unknown risk wait for an approval. The agent rates the risk."],
-  ["NeverConfirm", "Never ask", "The agent runs everything at once. Its sandbox alone holds it."],
+  ["", "As the agent’s spec says", "The agent’s spec decides which actions wait for approval."],
+  ["AlwaysConfirm", "Ask before every action", "Nothing runs until a person approves it."],
+  ["ConfirmRisky", "Ask before risky actions", "Actions of medium, high or unknown risk wait for approval. The agent rates the risk."],
+  ["NeverConfirm", "Never ask", "The agent runs every action without asking. Only its sandbox contains it."],
 ];
 
 function useSpecs() {
@@ -123,7 +123,7 @@ function Files({ faults }) {
         <button type="button" class="quiet" data-testid="drop-files" onClick=${() => files.set([])}>Remove</button>`}
     </p>
     <${Fault} name="files" faults=${faults} />
-    <p class="hint">Uploaded into the working folder before the first message, at most ${MOST_FILES}. An archive (.zip, .tar, .tar.gz) is unpacked there. Of a folder, .git and node_modules stay here.</p>
+    <p class="hint">Uploaded into the working folder before the first message, at most ${MOST_FILES}. An archive (.zip, .tar, .tar.gz) is unpacked there. From a folder, .git and node_modules are left out.</p>
   <//>`;
 }
 
@@ -195,7 +195,7 @@ function Form({ specs, isBusy, refused, onStart }) {
       <p class="hint">${POLICIES.find(([kind]) => kind === value.policy)[2]}</p>`}
       ${hasModels && html`<label>Model
         <select name="model" value=${value.model} onChange=${set("model")}>
-          <option value="">What the agent’s spec says</option>
+          <option value="">As the agent’s spec says</option>
           ${models.map(({ name, model }) => html`<option key=${name} value=${name}>${model && model !== name ? `${name} (${model})` : name}</option>`)}
         </select>
       </label>`}
@@ -211,7 +211,7 @@ function Form({ specs, isBusy, refused, onStart }) {
         <//>
       </div>
     </fieldset>
-    <footer><span class="hint">Ctrl+Enter also starts it</span><button type="submit" data-testid="start" disabled=${isBusy} aria-busy=${isBusy}>Start</button></footer>
+    <footer><span class="hint">or press Ctrl+Enter</span><button type="submit" data-testid="start" disabled=${isBusy} aria-busy=${isBusy}>Start</button></footer>
   </form>`;
 }
 
