@@ -12,8 +12,11 @@ import logging
 import socket
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from hashlib import sha256
+from html import escape
 from typing import Any
 from urllib.parse import parse_qs
 from uuid import uuid4
@@ -181,11 +184,12 @@ class PreviewHosts:
         try:
             return _Visit(self._app, self._exchanges, environ, place, self._host).serve(start_response)
         except _Refusal as refusal:
-            return _said(start_response, refusal.status, str(refusal))
+            return _said(environ, start_response, refusal.status, refusal)
         except _REFUSALS as refusal:
-            return _said(start_response, _status_of(refusal), str(refusal))
+            return _said(environ, start_response, _status_of(refusal), refusal)
         except UNAVAILABLE:
-            return _said(start_response, "503 Service Unavailable", "The store does not answer: try again shortly")
+            sentence = "The store does not answer: try again shortly"
+            return _said(environ, start_response, "503 Service Unavailable", sentence)
         except (ClientGone, ConnectionError):
             raise StopIteration from None  # the exception by which gunicorn's workers end a connection
 
@@ -202,11 +206,40 @@ def _status_of(refusal: Exception) -> str:
     return "503 Service Unavailable" if isinstance(refusal, NotReachable) else "502 Bad Gateway"
 
 
-def _said(start_response: StartResponse, status: str, sentence: str) -> list[bytes]:
-    """A sentence as a page of text, which does nothing."""
-    raw = f"{sentence}\n".encode()
-    policy = [("Content-Security-Policy", "default-src 'none'"), ("X-Content-Type-Options", "nosniff")]
-    fixed = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store"), *policy, *GUARDS]
+#: what a refusal looks like in a tab: words in the console's colours, and nothing that runs
+_STYLE = """
+:root { color-scheme: light dark; }
+body { max-width: 34rem; margin: 18vh auto 0; padding: 0 1.25rem; font: 100%/1.5 system-ui, sans-serif;
+  overflow-wrap: anywhere; color: light-dark(#1d2433, #d9e0ea); background: light-dark(#f7f8fb, #141922); }
+h1 { margin: 0 0 0.5rem; font-size: 1.35rem; }
+p { margin: 0 0 1rem; }
+footer { font-size: 0.86rem; color: light-dark(#556070, #9aa6b8); }
+"""
+
+_PAGE = f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Preview not available</title>
+<style>{_STYLE}</style>
+<h1>This preview cannot be shown</h1>
+"""
+
+_STYLE_HASH = b64encode(sha256(_STYLE.encode()).digest()).decode()
+
+
+def _said(environ: dict[str, Any], start_response: StartResponse, status: str, refusal: Exception | str) -> list[bytes]:
+    """A sentence, as a page where a browser shows it in a tab, else as text. Neither does anything."""
+    sentence = f"{str(refusal).removesuffix('.')}."
+    destination = environ.get("HTTP_SEC_FETCH_DEST", "document")
+    is_page = destination == "document" and "text/html" in environ.get("HTTP_ACCEPT", "")
+    text, kind, style = f"{sentence}\n", "text/plain", ""
+    if is_page:
+        text = f"{_PAGE}<p>{escape(sentence)}</p>\n<footer>Agent Server: {status}</footer>\n</html>\n"
+        kind, style = "text/html", f"; style-src 'sha256-{_STYLE_HASH}'"
+    raw = text.encode()
+    policy = [("Content-Security-Policy", f"default-src 'none'{style}"), ("X-Content-Type-Options", "nosniff")]
+    fixed = [("Content-Type", f"{kind}; charset=utf-8"), ("Cache-Control", "no-store"), *policy, *GUARDS]
     start_response(status, [("Content-Length", str(len(raw))), *fixed])
     return [raw]
 

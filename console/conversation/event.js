@@ -62,12 +62,16 @@ function Action({ event, results }) {
     </div>`)}`;
 }
 
+/** Members of an observation that say nothing beside the action and how it ended. */
+const SAID_ELSEWHERE = ["kind", "content", "is_error", "exit_code", "command", "timeout"];
+
 function Observation({ event }) {
   const { observation } = event;
   if (!observation || typeof observation !== "object") return html`<${Json} value=${observation ?? event} />`;
   const { text, images } = partsOf(observation.content);
   const printed = text || [observation.output, observation.stdout, observation.stderr].filter((one) => typeof one === "string").join("\n");
-  if (!printed && !images.length) return Object.keys(observation).length > 2 ? html`<${Json} value=${observation} />` : html`<p class="muted">No output.</p>`;
+  const saysMore = Object.keys(observation).some((name) => !SAID_ELSEWHERE.includes(name));
+  if (!printed && !images.length) return saysMore ? html`<${Json} value=${observation} />` : html`<p class="muted">No output.</p>`;
   return html`<${Output} text=${printed} /><${Images} addresses=${images} />`;
 }
 

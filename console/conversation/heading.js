@@ -13,31 +13,27 @@ import { Export } from "./export.js";
 /** Characters of a title at most. */
 export const MOST_TITLE = 200;
 
-function Title({ record, onDone }) {
-  const [text, setText] = useState(null);
-  const field = useRef(null), isOpen = text !== null;
-  useEffect(() => field.current?.select(), [isOpen]); // what is typed takes the place of the title
-  const title = record.title || "Without a title";
-  if (!isOpen) {
-    return html`<h1><${Text} prose text=${title} />
-      ${may("write") && html` <button type="button" class="quiet" data-testid="edit-title" onClick=${() => setText(record.title ?? "")}>Rename</button>`}
-    </h1>`;
-  }
+const UNTITLED = "Without a title";
+
+/** A form in the place of the title. */
+function Rename({ record, onClose, onDone }) {
+  const [text, setText] = useState(record.title ?? ""), field = useRef(null);
+  useEffect(() => field.current.select(), []); // what is typed takes the place of the title
   const save = async (event) => {
     event.preventDefault();
     if (!text.trim()) return;
     const body = { title: text.trim() };
     const done = await attempt(() => call("PATCH /api/conversations/{conversation_id}", { path: { conversation_id: record.id }, body }));
     if (done === undefined) return;
-    setText(null);
+    onClose();
     onDone();
   };
   return html`<form class="rename" onSubmit=${save}>
-    <h1 class="hidden"><${Text} prose text=${title} /></h1>
+    <h1 class="hidden"><${Text} prose text=${record.title || UNTITLED} /></h1>
     <input data-testid="title" aria-label="Title" autofocus required maxlength=${MOST_TITLE} value=${text} ref=${field}
-      onInput=${(event) => setText(event.target.value)} onKeyDown=${(event) => event.key === "Escape" && setText(null)} />
+      onInput=${(event) => setText(event.target.value)} onKeyDown=${(event) => event.key === "Escape" && onClose()} />
     <button type="submit" data-testid="save-title">Save</button>
-    <button type="button" class="secondary" onClick=${() => setText(null)}>Cancel</button>
+    <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
   </form>`;
 }
 
@@ -60,23 +56,58 @@ function Toggle({ name, label, panel: [isOpen, set], controls, ...others }) {
   return html`<button type="button" class="quiet" data-testid=${name} aria-expanded=${isOpen} aria-controls=${isOpen ? controls : null} ...${others} onClick=${() => set(!isOpen)}>${label}</button>`;
 }
 
+/** What is rarely needed, behind one button. It stays mounted while it is closed, so that an export goes on. */
+function More({ children }) {
+  const [isOpen, setOpen] = useState(false), menu = useRef(null), button = useRef(null);
+  useEffect(() => {
+    if (!isOpen) return undefined;
+    const leave = (event) => !menu.current.contains(event.target) && !button.current.contains(event.target) && setOpen(false);
+    addEventListener("pointerdown", leave);
+    addEventListener("focusin", leave);
+    return () => {
+      removeEventListener("pointerdown", leave);
+      removeEventListener("focusin", leave);
+    };
+  }, [isOpen]);
+  const onKeyDown = (event) => {
+    if (event.key !== "Escape") return;
+    setOpen(false);
+    button.current.focus();
+  };
+  const onClick = (event) => event.target.closest("button")?.dataset.testid !== "export" && setOpen(false); // it shows how far it is
+  return html`<button type="button" class="quiet" ref=${button} data-testid="more" aria-expanded=${isOpen} aria-controls="more-menu" onClick=${() => setOpen(!isOpen)}>More</button>
+    <div id="more-menu" class="menu" ref=${menu} hidden=${!isOpen} onKeyDown=${onKeyDown} onClick=${onClick}>${children}</div>`;
+}
+
+/** What may stand in the place of the talk: its name in the address, its button's name in tests, its label, the scopes it needs. */
+export const PLACES = [
+  { name: "changes", testid: "changes", label: "Changes", scopes: [] },
+  { name: "files", testid: "files", label: "Files", scopes: ["approve"] },
+  { name: "terminal", testid: "terminal-button", label: "Terminal", scopes: ["write", "approve"] },
+  { name: "preview", testid: "preview-button", label: "Preview", scopes: ["write", "approve"] },
+];
+
+/** Whether the key may open it. */
+export const mayOpen = ({ scopes }) => scopes.every((scope) => may(scope));
+
 /** record: the conversation. number: of its pending actions. total: of its events. wire, filters, details: [isOpen, set].
  * shown, show: what is in the place of the timeline, "changes", "files", "terminal", "preview" or "". onFork(): asks about a fork of all. */
 export function Heading({ record, number, total, wire: [isWire, setWire], filters, details, shown, show, onFork, onDone }) {
-  const [isAsking, setAsking] = useState(false);
+  const [isAsking, setAsking] = useState(false), [isNaming, setNaming] = useState(false);
   return html`<header class="heading">
-    <div class="title"><${Title} record=${record} onDone=${onDone} /><${State} of=${CONVERSATION} status=${record.execution_status} number=${number} /></div>
+    <div class="title">${isNaming ? html`<${Rename} record=${record} onClose=${() => setNaming(false)} onDone=${onDone} />` : html`<h1><${Text} prose text=${record.title || UNTITLED} /></h1>`}<${State} of=${CONVERSATION} status=${record.execution_status} number=${number} /></div>
     <div class="actions">
-      <button type="button" class="quiet" data-testid="changes" aria-pressed=${shown === "changes"} onClick=${() => show(shown === "changes" ? "" : "changes")}>Changes</button>
-      ${may("approve") && html`<button type="button" class="quiet" data-testid="files" aria-pressed=${shown === "files"} onClick=${() => show(shown === "files" ? "" : "files")}>Files</button>`}
-      ${may("write") && may("approve") && html`<button type="button" class="quiet" data-testid="terminal-button" aria-pressed=${shown === "terminal"} onClick=${() => show(shown === "terminal" ? "" : "terminal")}>Terminal</button>`}
-      ${may("write") && may("approve") && html`<button type="button" class="quiet" data-testid="preview-button" aria-pressed=${shown === "preview"} onClick=${() => show(shown === "preview" ? "" : "preview")}>Preview</button>`}
+      ${PLACES.filter(mayOpen).map(({ name, testid, label }) => html`<button type="button" key=${name} class="quiet" data-testid=${testid} aria-pressed=${shown === name} onClick=${() => show(shown === name ? "" : name)}>${label}</button>`)}
+      <span class="gap"></span>
       <${Toggle} name="filters" label="Search" panel=${filters} controls="filters" />
-      <button type="button" class="quiet" data-testid="all-events" aria-pressed=${isWire} title="Every event as it was sent, one row each" onClick=${() => setWire(!isWire)}>All events</button>
-      ${may("write") && html`<button type="button" class="quiet" data-testid="fork" onClick=${onFork}>Fork</button>`}
-      <${Export} record=${record} total=${total} />
-      ${may("admin") && html`<button type="button" class="quiet" data-testid="delete" onClick=${() => setAsking(true)}>Delete</button>`}
       <${Toggle} name="details" label="Details" panel=${details} controls="details" />
+      <${More}>
+        ${may("write") && html`<button type="button" class="quiet" data-testid="edit-title" onClick=${() => setNaming(true)}>Rename</button>`}
+        <button type="button" class="quiet" data-testid="all-events" aria-pressed=${isWire} title="Every event as it was sent, one row each" onClick=${() => setWire(!isWire)}>All events</button>
+        ${may("write") && html`<button type="button" class="quiet" data-testid="fork" onClick=${onFork}>Fork</button>`}
+        <${Export} record=${record} total=${total} />
+        ${may("admin") && html`<button type="button" class="quiet danger-text" data-testid="delete" onClick=${() => setAsking(true)}>Delete</button>`}
+      <//>
     </div>
     ${isAsking && html`<${Deletion} record=${record} onClose=${() => setAsking(false)} />`}
   </header>`;

@@ -1,4 +1,4 @@
-// Keys of the keyboard. A view says which it knows; `?` lists them. In a text field a key is a letter.
+// Keys of the keyboard. A view says which it knows; `?` lists them. In a text field a key is a letter, and Escape leaves it.
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { Store } from "./store.js";
 
@@ -30,7 +30,12 @@ function isTyping(target) {
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (event.key === "Escape" && shown.get()) return shown.set(false);
-  if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
+  if (document.querySelector("dialog[open]")) return;
+  if (isTyping(event.target)) {
+    const isCleared = event.target.type === "search" && event.target.value !== ""; // the browser's own use of Escape
+    if (event.key === "Escape" && !isCleared) event.target.blur();
+    return;
+  }
   const found = shortcuts()[event.key];
   if (!found) return;
   event.preventDefault();

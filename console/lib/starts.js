@@ -117,11 +117,20 @@ function tagsOf(text) {
   return pairs.length ? Object.fromEntries(pairs.map(([name, value = ""]) => [name, value])) : undefined;
 }
 
+/** Characters of a title that is taken from the message. */
+const MOST_TITLE = 80;
+
+/** The title that a message stands for: its first line, of a command without the rule's word. */
+function titleOf(message) {
+  const letters = [...message.trim().split("\n")[0].replace(/^run:/, "").trim()];
+  return (letters.length > MOST_TITLE ? `${letters.slice(0, MOST_TITLE - 1).join("")}…` : letters.join("")) || undefined;
+}
+
 /** Start a conversation with what was typed. Resolves to its id, or to null after a failure, which `start` tells. */
 export async function begin(signal) {
   const { spec, title, message, policy, tags, repository, branch, model } = draft.get();
   const body = {
-    conversation_id: newId(), sandbox_spec_id: spec || undefined, title: title.trim() || undefined, tags: tagsOf(tags),
+    conversation_id: newId(), sandbox_spec_id: spec || undefined, title: title.trim() || titleOf(message), tags: tagsOf(tags),
     selected_repository: repository.trim() || undefined, selected_branch: branch.trim() || undefined,
   };
   const number = files.get().length;

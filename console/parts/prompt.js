@@ -115,11 +115,11 @@ function useKeptHeight(isEnded) {
  * A pending action, as an item of the list of pending actions.
  *
  * ended: it waits no longer, and is still shown; "aside": it stands at the end of the list now.
- * isHere: the view of its own conversation shows it.
+ * isHere: the view of its own conversation shows it. isBrief: nothing is below it, so that it may shrink to how it ended.
  * isCurrent: the keys of the keyboard are its; since: when the keyboard chose it, of performance.now().
  * onFocus(), onAside(), onChoose(isChosen), isChosen: of a list.
  */
-export function Prompt({ item, ended = false, isHere = false, isCurrent = false, since = 0, isChosen = false, ...on }) {
+export function Prompt({ item, ended = false, isHere = false, isBrief = false, isCurrent = false, since = 0, isChosen = false, ...on }) {
   const { onFocus, onAside, onChoose } = on;
   const fate = useStore(fates).get(nameOf(item)), end = useStore(ends).get(nameOf(item));
   const isSent = fate?.state === "sent", isEnded = Boolean(ended) || fate?.state === "taken";
@@ -140,19 +140,20 @@ export function Prompt({ item, ended = false, isHere = false, isCurrent = false,
       : isEnded || fate?.state === "lost"
         ? html`<p class="outcome"><${Outcome} fate=${fate} end=${end} /></p>`
         : null;
+  const isLine = isBrief && isEnded;
   return html`<article
     ref=${element}
-    class=${`prompt card ${isEnded ? "ended" : ""} ${isCurrent ? "current" : ""}`}
-    style=${style}
+    class=${`prompt card ${isEnded ? "ended" : ""} ${isCurrent ? "current" : ""} ${isLine ? "line" : ""}`}
+    style=${isLine ? {} : style}
     tabindex="-1"
     aria-labelledby=${`of-${item.action_id}`}
     data-testid=${`${ended === "aside" ? "aside" : isEnded ? "decided" : "pending"}-${item.action_id}`}
     onFocusIn=${onFocus}
   >
     <${Head} item=${item} isEnded=${isEnded} isHere=${isHere} choose=${choose} />
-    <${Said} text=${item.summary} name="summary" />
-    <${Arguments} tool=${item.tool_name} arguments=${item.arguments} />
-    <${Said} text=${item.thought} name="thought" />
+    ${!isLine && html`<${Said} text=${item.summary} name="summary" />
+      <${Arguments} tool=${item.tool_name} arguments=${item.arguments} />
+      <${Said} text=${item.thought} name="thought" />`}
     <div class="decision" aria-live="polite">
       ${words}
       ${isOpen &&

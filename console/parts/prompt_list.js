@@ -33,8 +33,13 @@ function entry(item) {
   return { key: `${nameOf(item)} ${entries++}`, item, state: "open" };
 }
 
-/** The places after a change: none moves, what came stands below, what ended keeps its place while it is held. */
-function merged(places, items, isHeld) {
+/**
+ * The places after a change: none moves, what came stands below, what ended keeps its place while it is held.
+ *
+ * isHere: where nothing waits any more, what comes takes the place of what ended, which the talk above shows: below it,
+ * it would be out of sight.
+ */
+function merged(places, items, isHeld, isHere) {
   const waiting = new Map(items.map((item) => [nameOf(item), item]));
   const kept = places.map((place) => {
     const item = waiting.get(nameOf(place.item));
@@ -43,7 +48,8 @@ function merged(places, items, isHeld) {
   });
   const later = aside(), rank = (item) => later.indexOf(nameOf(item));
   const fresh = [...waiting.values()].sort((a, b) => rank(a) - rank(b) || byAge(a, b)).map(entry);
-  const held = kept.filter((place) => place.state === "open" || isHeld(place));
+  const isNext = isHere && fresh.length > 0 && !kept.some(({ state }) => state === "open");
+  const held = isNext ? [] : kept.filter((place) => place.state === "open" || isHeld(place));
   const surplus = held.filter(({ state }) => state !== "open").slice(0, -MOST_ENDED);
   return [...held.filter((place) => !surplus.includes(place)), ...fresh];
 }
@@ -92,7 +98,7 @@ export function PromptList({ items, isHere = false, chosen, onChoose }) {
   const [current, choose] = useCurrent();
   const [most, setMost] = useState(DRAWN);
   const places = useRef([]), [, redraw] = useState(0);
-  places.current = merged(places.current, items, (place) => isOver || place.key === current.key || isOwn(place));
+  places.current = merged(places.current, items, (place) => isOver || isOwn(place) || (!isHere && place.key === current.key), isHere);
   const isOpen = ({ state }) => state === "open";
   let left = most;
   const drawn = places.current.filter((place) => left > 0 && (!isOpen(place) || left-- > 0));
@@ -130,6 +136,7 @@ export function PromptList({ items, isHere = false, chosen, onChoose }) {
           item=${place.item}
           ended=${place.state === "open" ? false : place.state}
           isHere=${isHere}
+          isBrief=${isHere && open.length === 0}
           isCurrent=${place.key === current.key}
           since=${current.since}
           onFocus=${() => choose(place.key)}

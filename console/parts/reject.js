@@ -1,7 +1,11 @@
-// Rejects an action with a reason, which the agent is told.
+// Rejects an action with a reason, which the agent is told; it may go on with it at once.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { decide } from "../lib/decide.js";
+import { call } from "../lib/api.js";
+import { decide, fates } from "../lib/decide.js";
 import { html } from "../lib/html.js";
+import { nameOf } from "../lib/pending.js";
+import { may } from "../lib/session.js";
+import { attempt } from "./notices.js";
 import { onceHeld, useSteady } from "./steady.js";
 
 export function Reject({ item, onClose }) {
@@ -9,8 +13,13 @@ export function Reject({ item, onClose }) {
   const [reason, setReason] = useState("");
   const field = useRef(null);
   useEffect(() => field.current.focus({ preventScroll: true }), []);
-  const submit = (event) => press(event,
-    () => decide([item], "reject", reason.trim() ? { reason: reason.trim() } : {}));
+  const reject = () => decide([item], "reject", reason.trim() ? { reason: reason.trim() } : {});
+  const submit = (event) => press(event, reject);
+  const rejectAndRun = (event) => press(event, async () => {
+    await reject();
+    if (fates.get().get(nameOf(item))?.state !== "taken") return;
+    await attempt(() => call("POST /api/conversations/{conversation_id}/run", { path: { conversation_id: item.conversation_id } }));
+  });
   return html`<form class="panel" onSubmit=${submit} onKeyDown=${onEscape(onClose)}>
     <label>Reason (optional). The agent reads it when it continues.
       <textarea rows="2" ref=${field} maxlength="2000" data-testid="reason" placeholder="Enter to reject, Shift+Enter for a new line."
@@ -19,6 +28,8 @@ export function Reject({ item, onClose }) {
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>
       <button type="submit" class="danger" data-testid="reject-now">Reject</button>
+      ${may("write") && html`<button type="button" class="secondary" data-testid="reject-and-continue"
+        title="The agent reads the reason and goes on at once" onClick=${rejectAndRun}>Reject and continue</button>`}
     </footer>
   </form>`;
 }

@@ -30,8 +30,8 @@ const isSame = (one, other) => one.every((value, index) => Math.abs(value - othe
  */
 function look() {
   const present = performance.now();
-  for (const [element, place] of places) {
-    const { seen, held } = placeOf(element);
+  const found = [...places].map(([element, place]) => ({ element, place, ...placeOf(element) })); // all before a change: one layout
+  for (const { element, place, seen, held } of found) {
     const isStill = isSame(seen, place.seen) || isSame(held, place.held);
     const since = isStill ? place.since : present;
     places.set(element, { seen, held, since });

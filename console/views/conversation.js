@@ -1,5 +1,5 @@
 // One conversation: what happened, what waits, and what a person says to the agent.
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { connection } from "../lib/live.js";
@@ -17,7 +17,7 @@ import { Details } from "../conversation/details.js";
 import { Feed } from "../conversation/feed.js";
 import { Filters, filtersOf, isFiltered } from "../conversation/filters.js";
 import { Fork } from "../conversation/fork.js";
-import { Heading } from "../conversation/heading.js";
+import { Heading, mayOpen, PLACES } from "../conversation/heading.js";
 import { Log } from "../conversation/log.js";
 import { Prompts } from "../conversation/prompts.js";
 import { Timeline } from "../conversation/timeline.js";
@@ -32,8 +32,11 @@ const LOADS = {
   terminal: async () => (await Promise.all([import("../conversation/terminal.js"), style("work"), style("xterm")]))[0],
 };
 
-/** Whether the key may open it. */
-const mayShow = (name) => ({ files: may("approve"), terminal: may("write") && may("approve"), preview: may("write") && may("approve") })[name] ?? true;
+/** The keys that lead to the talk and to what may stand in its place: {key: {label, run}}. */
+const keysTo = (lead) => ({
+  1: { label: "Show the talk", run: () => lead("") },
+  ...Object.fromEntries(PLACES.map((one, index) => [index + 2, mayOpen(one) && { label: `Show ${one.label}`, run: () => lead(one.name) }]).filter(([, key]) => key)),
+});
 
 /** The window of the log that passes the filters, once the stream has begun. */
 function useLog(feed, id, query, isBegun) {
@@ -85,9 +88,14 @@ export default function View({ place: { id, query } }) {
   const log = useLog(feed, id, query, total !== null);
   const items = useMemo(() => (all ?? []).filter((item) => same(item.conversation_id, id)), [all, id]);
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
-  const shown = Object.hasOwn(LOADS, query.show ?? "") && mayShow(query.show) ? query.show : "";
+  const shown = PLACES.find((one) => one.name === query.show && mayOpen(one))?.name ?? "";
   const show = (name) => setQuery({ ...query, show: name });
-  useShortcuts({ "/": { label: "Search the conversation", run: () => (shown && show(""), setOpen(true), setTimeout(() => document.querySelector("[data-search]")?.focus())) } });
+  const isLed = useRef(false), lead = (name) => (isLed.current = shown !== name) && show(name);
+  useEffect(() => {
+    if (isLed.current) document.querySelector(shown ? ".place" : ".timeline")?.focus({ preventScroll: true });
+    isLed.current = false;
+  }, [shown]);
+  useShortcuts({ ...keysTo(lead), d: { label: "Show or hide the details", run: () => setDetails(!hasDetails) }, "/": { label: "Search the conversation", run: () => (shown && show(""), setOpen(true), setTimeout(() => document.querySelector("[data-search]")?.focus())) } });
   if (gone) return html`<${Gone} />`;
   if (fault) return html`<${Failure} error=${fault} again=${() => feed.again()} />`;
   if (!record || !log) return html`<p aria-busy="true">Loading</p>`;
@@ -102,7 +110,7 @@ export default function View({ place: { id, query } }) {
       details=${details} shown=${shown} show=${show} onFork=${() => fork()} onDone=${refresh} />
     <div class="main">
       ${shown
-        ? html`<${Lazy} key=${shown} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} />`
+        ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} /></div>`
         : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
           <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
             isFiltered=${hasFilters} onReset=${reset} onFork=${fork} />`}

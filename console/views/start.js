@@ -35,10 +35,10 @@ const STEPS = {
 const MAIN = ["WORKING", "WAITING_FOR_SANDBOX", "STARTING_CONVERSATION", "READY"];
 
 const POLICIES = [
-  ["", "What the agent’s spec says", "The spec that you choose decides what waits for an approval."],
-  ["AlwaysConfirm", "Ask before every action", "Nothing runs before a person approved it."],
-  ["ConfirmRisky", "Ask before risky actions", "Actions of medium, high or unknown risk wait for an approval. The agent rates the risk."],
-  ["NeverConfirm", "Never ask", "The agent runs everything at once. Its sandbox alone holds it."],
+  ["", "As the agent’s spec says", "The agent’s spec decides which actions wait for approval."],
+  ["AlwaysConfirm", "Ask before every action", "Nothing runs until a person approves it."],
+  ["ConfirmRisky", "Ask before risky actions", "Actions of medium, high or unknown risk wait for approval. The agent rates the risk."],
+  ["NeverConfirm", "Never ask", "The agent runs every action without asking. Only its sandbox contains it."],
 ];
 
 function useSpecs() {
@@ -77,7 +77,8 @@ const wrong = (name, faults) => (faults[name] ? { "aria-invalid": "true", "aria-
 function More({ title, number = 0, isFilled = number > 0, isWrong, children }) {
   const isOpen = useRef(isFilled);
   isOpen.current ||= isWrong;
-  return html`<details class="quiet" open=${isOpen.current}>
+  const show = ({ target }) => target.open && target.contains(document.activeElement) && target.scrollIntoView({ block: "nearest" });
+  return html`<details class="quiet" open=${isOpen.current} onToggle=${show}>
     <summary>${title}${number > 0 && ` (${number})`}</summary>
     <div>${children}</div>
   </details>`;
@@ -85,7 +86,11 @@ function More({ title, number = 0, isFilled = number > 0, isWrong, children }) {
 
 function Repository({ value, spec, set, faults }) {
   const named = value.repository.trim(), isAsked = named && value.message.includes(named);
-  const ask = () => draft.set({ ...draft.get(), message: [cloning(value, isRuled(spec)), value.message.trim()].filter(Boolean).join("\n\n") });
+  const ask = (event) => {
+    event.target.form.elements.message.focus(); // the button goes, and Ctrl+Enter starts from a field
+    const parts = [value.message.trim(), cloning(value, isRuled(spec))]; // commands run in the order of their lines
+    draft.set({ ...draft.get(), message: (isRuled(spec) ? parts.reverse() : parts).filter(Boolean).join("\n\n") });
+  };
   return html`<${More} title="Repository" isFilled=${Boolean(named)} isWrong=${Boolean(faults.repository)}>
     <div class="pair">
       <label>Repository
@@ -118,7 +123,7 @@ function Files({ faults }) {
         <button type="button" class="quiet" data-testid="drop-files" onClick=${() => files.set([])}>Remove</button>`}
     </p>
     <${Fault} name="files" faults=${faults} />
-    <p class="hint">Uploaded into the working folder before the first message, at most ${MOST_FILES}. An archive (.zip, .tar, .tar.gz) is unpacked there. Of a folder, .git and node_modules stay here.</p>
+    <p class="hint">Uploaded into the working folder before the first message, at most ${MOST_FILES}. An archive (.zip, .tar, .tar.gz) is unpacked there. From a folder, .git and node_modules are left out.</p>
   <//>`;
 }
 
@@ -173,7 +178,7 @@ function Form({ specs, isBusy, refused, onStart }) {
       <${Message} value=${value} spec=${spec} set=${set} faults=${faults} />
       <div class="pair">
         <label>Title (optional)
-          <input name="title" maxlength="200" placeholder="A number if left empty" autocomplete="off" value=${value.title} onInput=${set("title")} ...${wrong("title", faults)} />
+          <input name="title" maxlength="200" placeholder="The first line of the message" autocomplete="off" value=${value.title} onInput=${set("title")} ...${wrong("title", faults)} />
           <${Fault} name="title" faults=${faults} />
         </label>
         <label>Agent
@@ -190,7 +195,7 @@ function Form({ specs, isBusy, refused, onStart }) {
       <p class="hint">${POLICIES.find(([kind]) => kind === value.policy)[2]}</p>`}
       ${hasModels && html`<label>Model
         <select name="model" value=${value.model} onChange=${set("model")}>
-          <option value="">What the agent’s spec says</option>
+          <option value="">As the agent’s spec says</option>
           ${models.map(({ name, model }) => html`<option key=${name} value=${name}>${model && model !== name ? `${name} (${model})` : name}</option>`)}
         </select>
       </label>`}
@@ -206,7 +211,7 @@ function Form({ specs, isBusy, refused, onStart }) {
         <//>
       </div>
     </fieldset>
-    <footer><span class="hint">Ctrl+Enter also starts it</span><button type="submit" data-testid="start" disabled=${isBusy} aria-busy=${isBusy}>Start</button></footer>
+    <footer><span class="hint">or press Ctrl+Enter</span><button type="submit" data-testid="start" disabled=${isBusy} aria-busy=${isBusy}>Start</button></footer>
   </form>`;
 }
 

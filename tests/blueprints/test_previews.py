@@ -4,6 +4,9 @@ No program listens behind these: a request that is let in finds no sandbox, and 
 tests/forwarding/test_previews.py.
 """
 
+from base64 import b64encode
+from hashlib import sha256
+
 import pytest
 
 from agents.previews import Preview
@@ -61,6 +64,20 @@ def test_a_host_of_previews_serves_no_route_of_this_server(client, path, place):
     assert response.status_code in (403, 404)
     assert response.mimetype == "text/plain"
     assert "default-src 'none'" in response.headers.getlist("Content-Security-Policy")
+
+
+def test_a_refusal_is_a_page_without_a_script_in_a_tab_and_text_for_programs(client):
+    shown = ask(client, Accept="text/html,*/*;q=0.8", **NAVIGATION)
+    policy = shown.headers.getlist("Content-Security-Policy")
+
+    assert (shown.status_code, shown.mimetype) == (403, "text/html")
+    assert "This preview is not open in this browser" in shown.text
+    style = shown.text.partition("<style>")[2].partition("</style>")[0]
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'sha256-{digest}'" in policy
+    assert "<script" not in shown.text
+    for headers in ({}, {"Accept": "text/html", "Sec_Fetch_Dest": "image"}):
+        assert ask(client, **headers).mimetype == "text/plain"
 
 
 @pytest.mark.parametrize("place", ["localhost", "xpreview.localhost", "preview.localhost.example.org"])

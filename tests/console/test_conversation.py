@@ -131,12 +131,13 @@ def test_a_waiting_action_is_shown_once_and_its_row_leads_to_it(browser, server)
     browser.find("pending-act")
     browser.says("Waits for a decision", "event-act")
 
-    for panel in ("all-events", "all-events"):
+    for _ in range(2):
         assert browser.driver.find_element("tag name", "main").text.count(command) == 1
         browser.find("to-decision").click()
         focused = browser.script("return document.activeElement.dataset.testid")
         assert focused == "pending-act"
-        browser.find(panel).click()
+        browser.opens("more")
+        browser.find("all-events").click()
 
 
 def test_of_an_agent_that_asks_nobody_no_policy_is_offered(browser, server):
@@ -154,8 +155,9 @@ def test_title_tags_and_policy_are_changed_in_place(browser, server):
     identity = conversation(server, message("m"), title="Before")
     browser.open(f"conversations/{identity}")
     browser.says("Before")
-    browser.opens("details", "all-events")
+    browser.opens("details", "more", "all-events")
 
+    browser.opens("more")
     browser.find("edit-title").click()
     browser.find("title").send_keys("After", Keys.ENTER)  # what is typed takes the place of the title
     wait_until(lambda: browser.driver.find_element("tag name", "h1").text.startswith("After"), "the title")
@@ -179,17 +181,20 @@ def test_a_conversation_is_forked_exported_and_deleted(browser, server, tmp_path
     browser.open(f"conversations/{identity}")
     browser.find("event-odd")
 
+    browser.opens("more")
     browser.find("export").click()
     wait_until(lambda: list(tmp_path.glob("*.jsonl")), "the file")
     lines = next(tmp_path.glob("*.jsonl")).read_text().splitlines()
     assert [json.loads(line) for line in lines][1:-1] == events
     assert (json.loads(lines[0])["id"], json.loads(lines[0])["events"]) == (identity, len(events))
     assert '"number":1.0' in lines[-2].replace(" ", "")
+    browser.opens("more")
     browser.find("fork").click()
     browser.find("yes").click()
     wait_until(lambda: identity not in browser.driver.current_url, "the fork")
     browser.says("Fork of Source")
     browser.find("event-odd")
+    browser.opens("more")
     browser.find("delete").click()
     browser.find("yes").click()
 
@@ -305,7 +310,7 @@ def test_a_conversation_has_no_fault_that_axe_finds(browsers, server, waits, dar
     browser.find("pending-waits")
     assert browser.violations() == []
 
-    browser.opens("filters", "over-time", "all-events", "details")
+    browser.opens("filters", "over-time", "more", "all-events", "details")
     wait_until(lambda: browser.find("plot").find_elements("css selector", "canvas"), "the plot")
     assert browser.violations() == []
 

@@ -89,7 +89,7 @@ def test_hostile_texts_are_shown_never_run_and_break_no_layout(browser, server):
         event("ConversationErrorEvent", "fault", 9, code=SCRIPT, detail=SCRIPT),
     ]
     browser.open(f"conversations/{conversation(server, *events, title=SCRIPT)}")
-    browser.opens("all-events")
+    browser.opens("more", "all-events")
 
     for one in events:
         browser.find("event-" + one["id"])

@@ -65,6 +65,7 @@ def test_a_message_alone_starts_an_agent_and_leads_to_its_conversation(browser, 
     identity = browser.driver.current_url.rpartition("/")[2]
     [pending] = _pending(server, identity)
     assert pending["arguments"]["command"] == "echo hello"
+    assert server.get(f"/api/conversations/{identity}").json()["title"] == "echo hello"
 
 
 def test_a_chosen_policy_holds_before_the_first_message(browser, server):

@@ -146,7 +146,7 @@ def test_the_last_words_of_an_agent_are_shown_once_and_as_its_words(browser, ser
 
     assert browser.text("event-done").splitlines()[0].startswith("Agent")
     assert browser.text("timeline").count("All done") == 1
-    browser.opens("all-events")
+    browser.opens("more", "all-events")
     assert browser.text("timeline").count("All **done**") == 2
 
 
@@ -199,7 +199,7 @@ def test_odd_costs_and_odd_kinds_leave_the_talk_as_it_is(browser, server):
 
     browser.find("event-kind")
     browser.find("event-end")
-    browser.opens("details", "all-events")
+    browser.opens("details", "more", "all-events")
     browser.find("event-odd-3")
 
 
@@ -210,7 +210,7 @@ def test_the_switch_shows_every_event_of_a_real_log_and_stays(browser, server):
     states = [one["id"] for one in recorded("never_confirm") if one["kind"] == "ConversationStateUpdateEvent"]
     assert not browser.all(f"event-{states[-1]}")
 
-    browser.opens("all-events")
+    browser.opens("more", "all-events")
     browser.find(f"event-{states[-1]}")
     browser.open(f"conversations/{identity}")
 

@@ -58,7 +58,7 @@ def test_a_recorded_log_is_shown_event_by_event_once(browser, server, name):
     identity = conversation(server, *events)
 
     browser.open(f"conversations/{identity}")
-    browser.opens("filters", "all-events")
+    browser.opens("filters", "more", "all-events")
 
     shows(browser, ids(events))
     browser.says(str(len(events)), "match-count")
@@ -133,7 +133,7 @@ def test_the_filters_are_those_of_the_api_and_so_is_the_count(browser, server):
     identity = conversation(server, *events)
     for filters in FILTERS:
         browser.open(f"conversations/{identity}")
-        browser.opens("filters", "all-events")
+        browser.opens("filters", "more", "all-events")
         browser.says(str(len(events)), "match-count")
         for testid, value in filters.items():
             field = browser.find(testid)
