@@ -254,6 +254,7 @@ def test_what_a_key_may_not_do_is_not_offered(browsers, locked):
         "reject",
     ]
     assert [name for name in changes if browser.all(name)] == []
+    browser.opens("more")
     browser.find("export")
 
     browser.open(f"conversations/{identity}", key=keyed(locked, "write"))
