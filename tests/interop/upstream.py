@@ -194,7 +194,7 @@ def skills() -> Seen:
     before = conversation.state.invoked_skills
     conversation.send_message("skill: converter")
     run(conversation)
-    conversation.state.refresh_from_server()
+    until(lambda: bool(conversation.state.refresh_from_server().get("invoked_skills")))
     after = conversation.state.invoked_skills
     conversation.close()
     return {"before": before, "after": after}
