@@ -42,7 +42,7 @@ class SpecSearch(BaseSchema):
     start = Text(
         data_key="page_id",
         load_default=None,
-        metadata={"minLength": 1, "maxLength": 128, "description": "`next_page_id` of the page before: a spec's id."},
+        metadata={"minLength": 1, "description": "`next_page_id` of the page before: a spec's id."},
     )
     limit = Limit(100)
 

@@ -341,6 +341,11 @@ def asked(most: int, name: str, *paths: str) -> dict[str, int]:
     return {f"query {name} of {path}": most for path in paths}
 
 
+_SEARCHES = (
+    "/api/conversations/{conversation_id}/events/search",
+    "/api/v1/conversation/{conversation_id}/events/search",
+)
+
 TABLE = {
     "a title": Row(of(MOST_TITLE, ".title", *_NEW, _APP[1]) | asked(MOST_TITLE, "text", LIST), "", titles),
     "tags": Row(
@@ -408,7 +413,12 @@ TABLE = {
         calls,
     ),
     "the names of an event": Row(
-        of(MOST_NAME, ".id", "Event") | of(MOST_NAME, ".kind", "Event") | of(MOST_NAME, ".source", "Event"), "", names
+        of(MOST_NAME, ".id", "Event")
+        | of(MOST_NAME, ".kind", "Event")
+        | of(MOST_NAME, ".source", "Event")
+        | asked(MOST_NAME, "page_id", *_SEARCHES),
+        "",
+        names,
     ),
     "what is searched for": Row(
         asked(500, "text", SEARCH) | asked(256, "text", INBOX, _COUNT), "messages._LONGEST approvals._LONGEST", searches

@@ -34,7 +34,7 @@ WANTED = {
         "model": "gpt-4o",
         "server": [201, "Documentation"],
         "gone": True,
-        "secret": ["TEST_API_KEY", "A key", ["TEST_API_KEY"], False, [422, 422], True, 404],
+        "secret": ["TEST_API_KEY", "A key", ["TEST_API_KEY"], False, [422, 422], True, []],
         "masked": [True, "**********"],
     },
 }
