@@ -7,6 +7,8 @@ import socket
 import time
 from collections.abc import Iterator
 
+from core.cuts import beginning
+
 #: most bytes of a ClientHello, its records included, and most pieces that it may come in
 MOST_BYTES, _MOST_PIECES = 32 * 1024, 256
 
@@ -28,7 +30,7 @@ def received(client: socket.socket, begun: bytes, name: str, seconds: float) -> 
         found = server_name(data)
         if found is not None:
             if found.removesuffix(".") != name:
-                raise NotTls(f"the ClientHello names {found[:100]!a}, and the tunnel {name}")
+                raise NotTls(f"the ClientHello names {beginning(found, 100)!a}, and the tunnel {name}")
             return data
         left = deadline - time.monotonic()
         if left <= 0:

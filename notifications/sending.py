@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import scrypt
+from importlib import import_module
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -300,10 +301,9 @@ class Services:
 
     def _service(self, target: Target) -> "NotifyBase":
         """The service of a URL, its hosts checked. Raises NotDelivered."""
-        from apprise import Apprise, AppriseAsset  # a tenth of a worker's start, and few servers have such a target
-
-        asset = AppriseAsset(app_id="agent-server", app_desc="agent-server", secure_logging=True)
-        service = Apprise.instantiate(target.url, asset=asset)
+        apprise = import_module("apprise")  # a tenth of a worker's start, and few servers have such a target
+        asset = apprise.AppriseAsset(app_id="agent-server", app_desc="agent-server", secure_logging=True)
+        service: NotifyBase | None = apprise.Apprise.instantiate(target.url, asset=asset)
         if service is None:
             raise NotDelivered("Apprise knows no such URL")
         templates: tuple[str, ...] = service.templates

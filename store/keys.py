@@ -22,8 +22,7 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | conv:{ID}:ended:START           | string     | a start task that has ended makes it no more | a day                 |
 | conv:{ID}:ended:FORK            | string     | a copy that a deletion has ended, likewise   | a day                 |
 | conv:{ID}:copies                | hash       | fork → until when in µs, and a sandbox, of   | an hour each          |
-|                                 |            | each copy into this id that is made at       |                       |
-|                                 |            | present                                      |                       |
+|                                 |            | each copy into this id that is being made    |                       |
 | conv:{ID}:signal                | channel    | after new events the seq of the last one;    |                       |
 |                                 |            | `state` when a run ended without one; an     |                       |
 |                                 |            | event that is not kept; `0` when all is      |                       |
@@ -44,14 +43,11 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | conversations:{all}:title:GROUP | sorted set | the same of one group                        | one per conversation  |
 |                                 |            |                                              | each                  |
 | conversations:{all}:titles      | hash       | id → folded title                            | one per conversation  |
-| conversations:{all}:gone:ID     | string     | when one that left was created, and its last | a minute              |
-|                                 |            | revision: no late note brings it back        |                       |
+| conversations:{all}:gone:ID     | string     | creation and last revision of one that left  | a minute              |
 | {sandboxes}:box:ID              | hash       | a sandbox; see `sandboxes.py`                | 32 fields             |
-| {sandboxes}:log:ID              | string     | the last lines of a sandbox without          | 256 KiB               |
-|                                 |            | processes                                    |                       |
+| {sandboxes}:log:ID              | string     | last lines of a sandbox without processes    | 256 KiB               |
 | {sandboxes}:created             | sorted set | id, score µs                                 | one per sandbox       |
-| {sandboxes}:created:…           | sorted set | the same of STATUS, of *:SPEC, of            | one per sandbox each  |
-|                                 |            | STATUS:SPEC                                  |                       |
+| {sandboxes}:created:…           | sorted set | the same of STATUS, of *:SPEC, STATUS:SPEC   | one per sandbox each  |
 | {sandboxes}:unclaimed           | sorted set | those that no host has taken yet             | one per such          |
 | {sandboxes}:keys                | hash       | SHA-256 of a hook key, `session ` and that   | two per sandbox       |
 |                                 |            | of a session key → id, until its processes   |                       |

@@ -153,7 +153,6 @@ STORELESS = {
     "get_tool_catalog": 200,
     "list_skills": 200,
     "get_hooks": 200,
-    "create_workspace_session": 204,
     "delete_workspace_session": 204,
     "follow_commands": 426,
 }

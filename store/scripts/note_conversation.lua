@@ -26,9 +26,11 @@ local function for_each_list(status, groups, act)
   for group in string.gmatch(groups, '[^,]+') do act(':' .. group, true) end
 end
 
-local lived, last = string.match(redis.call('GET', root .. ':gone:' .. id) or '', '^(%S+) (%S+)$')
--- An import has the time of its original's creation, and a later revision.
-if status ~= '' and tonumber(lived) == tonumber(created) and tonumber(revision) <= tonumber(last) then return 'late' end
+if status ~= '' and not known then
+  local lived, last = string.match(redis.call('GET', root .. ':gone:' .. id) or '', '^(%S+) (%S+)$')
+  -- An import has the time of its original's creation, and a later revision.
+  if tonumber(lived) == tonumber(created) and tonumber(revision) <= tonumber(last) then return 'late' end
+end
 local moves = not known or known_status ~= status or known_groups ~= groups or known_title ~= title
   -- the end of a former life of the id may never have been noted
   or tonumber(redis.call('ZSCORE', root .. ':created', id)) ~= tonumber(created)
