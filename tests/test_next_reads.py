@@ -98,7 +98,7 @@ def next_reads(writer: Client, reader: Client, identity: str, numbers: range) ->
 def test_the_next_read_on_the_other_worker_shows_each_write(tmp_path):
     specs = tmp_path / "specs.toml"
     specs.write_text(SPECS)
-    with supervised_server(tmp_path, SANDBOX_SPECS=str(specs)) as (server, master):
+    with supervised_server(tmp_path, SANDBOX_SPECS=str(specs), WEB_CONCURRENCY="2") as (server, master):
         identity = str(UUID(Api(server).app_conversation(sandbox_spec_id="free")["id"]))
 
         unseen = Counter[str]()
