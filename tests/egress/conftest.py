@@ -123,7 +123,7 @@ class Sandbox:
     address: tuple[str, int]
     key: str
     proxy: Proxy
-    id: str
+    id: str = ""
 
     def connect(self) -> socket.socket:
         """A connection on which the launcher has written the key."""
