@@ -179,10 +179,9 @@ def _budget(budget: AskedBudgetInfo) -> str:
     """Whose budget it is, and what an approval adds."""
     amounts = [f"${budget['dollars']:g}"] if budget["dollars"] is not None else []
     amounts += [f"{budget['tokens']:,} tokens"] if budget["tokens"] is not None else []
-    whose = "".join(
-        f" {word} {in_line(text)}" for word, text in (("key", budget["key_id"]), ("on", budget["day"])) if text
-    )
-    return f"{in_line(budget['setting'])}{whose}: approved, {' and '.join(amounts)} more"
+    facts = (("of key", budget["key_id"]), ("on", budget["day"]))
+    whose = "".join(f" {word} {in_line(fact)}" for word, fact in facts if fact)
+    return f"{in_line(budget['setting'])}{whose}: an approval adds {' and '.join(amounts)}"
 
 
 def diff_text(change: GitChange, diff: GitDiff) -> Text:
