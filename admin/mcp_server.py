@@ -320,8 +320,9 @@ def list_destinations(
     limit: Limit = 20,
     page_id: PageId = None,
 ) -> dict[str, Any]:
-    """List the names and ports that sandboxes ask to reach and that wait for a person's decision, the longest wait
-    first: each with its sandbox, conversation, program, number of tries, deadline and digest."""
+    """List what sandboxes ask to reach, a name and a port, and the budgets of models that are used up, which wait for a
+    person's decision, the longest wait first: each with its sandbox, conversation, program, number of tries, deadline
+    and digest; of a budget also what an approval adds."""
     found: dict[str, Any] = agent_server().ask("GET", "/api/v1/destinations", **locals())
     return found
 
@@ -385,19 +386,29 @@ def decide_pending_action(
 
 
 def ask_about_destination(
-    context: Context, sandbox_id: str, name: str, port: int, decision: str, scope: str, digest: str
+    context: Context,
+    sandbox_id: str,
+    decision: str,
+    scope: str,
+    digest: str,
+    name: str | None = None,
+    port: int | None = None,
+    budget: str | None = None,
 ) -> Confirmation | Elicit[Confirmation]:
     """The question to the person about a destination, as `ask_the_person`."""
     able = context.client_capabilities.elicitation if context.client_capabilities else None
     if able is None or (able.form is None and able.url is not None):
         return Confirmation(confirmed=True)
     waiting = list_destinations(sandbox_id, limit=100)["items"]
-    item = next((one for one in waiting if (one["name"], one["port"]) == (name, port)), None)
-    if item is None or item["digest"] != digest:
+    item = next((one for one in waiting if one["digest"] == digest), None)
+    if item is None or (item["name"], item["port"], (item["budget"] or {}).get("setting")) != (name, port, budget):
         raise ToolError("This destination no longer waits, or was asked anew: list the destinations again")
-    shown = {member: item[member] for member in ("sandbox_id", "conversation_id", "program", "tries", "expires_at")}
+    members = ("sandbox_id", "conversation_id", "program", "tries", "expires_at", "budget")
+    shown = {member: item[member] for member in members if member != "budget" or budget}
+    what = f"{budget} has the same amount once more" if budget else f"this sandbox reaches {name}:{port}"
+    holds = "" if budget else f", {_HOLDS.get(scope, scope)}"
     question = (
-        f"{decision.capitalize()} that this sandbox reaches {name}:{port}, {_HOLDS.get(scope, scope)}?\n"
+        f"{decision.capitalize()} that {what}{holds}?\n"
         f"{json.dumps(shown, ensure_ascii=False, indent=1)}\nDigest: {digest}"
     )
     return Elicit(visible(question), Confirmation)
@@ -414,25 +425,29 @@ _HOLDS = {
 def decide_destination(
     confirmation: Annotated[Confirmation, Resolve(ask_about_destination)],
     sandbox_id: str,
-    name: Annotated[str, Field(description="As list_destinations has it.")],
-    port: int,
     decision: Literal["approve", "reject"],
     scope: Annotated[
         Literal["once", "conversation", "always"],
-        Field(description="For the next connection, for as long as the sandbox is, or by a rule for all sandboxes."),
+        Field(
+            description="For the next connection, for as long as the sandbox is, or by a rule for all sandboxes. Of a "
+            "budget once to approve and conversation to reject."
+        ),
     ],
-    digest: Annotated[
-        str, Field(pattern="^[0-9a-f]{64}$", description="The digest of the destination that the person was shown.")
-    ],
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="The digest of what the person was shown.")],
+    name: Annotated[str | None, Field(description="Of a destination, as list_destinations has it.")] = None,
+    port: int | None = None,
+    budget: Annotated[str | None, Field(description="Of a budget its setting, in place of name and port.")] = None,
     reason: Annotated[str | None, Field(description="Stands in the audit.")] = None,
 ) -> dict[str, Any]:
-    """Carry out a person's decision about one destination. You are never the one who decides: before each call, show
-    the person the sandbox, the name, the port and the scope, and call this only when the person has said so about
-    exactly that. 404 or 409: it was decided, has expired or was asked anew; list the destinations and ask again."""
+    """Carry out a person's decision about one destination or budget. You are never the one who decides: before each
+    call, show the person the sandbox, the name, the port and the scope, or the budget and what an approval adds, and
+    call this only when the person has said so about exactly that. 404 or 409: it was decided, has expired or was asked
+    anew; list the destinations and ask again."""
     if not confirmation.confirmed:
         raise ToolError("The person has not confirmed the decision: nothing was decided")
-    wanted = {"sandbox_id": sandbox_id, "name": name, "port": port, "decision": decision, "scope": scope}
-    body = {**wanted, "digest": digest, **({} if reason is None else {"reason": reason})}
+    wanted = {"sandbox_id": sandbox_id, "decision": decision, "scope": scope, "digest": digest}
+    given = {"name": name, "port": port, "budget": budget, "reason": reason}
+    body = wanted | {member: value for member, value in given.items() if value is not None}
     decided: dict[str, Any] = agent_server().ask("POST", "/api/v1/destinations/decisions", json=body)
     return decided
 

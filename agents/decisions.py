@@ -164,13 +164,15 @@ def _asked(store: Store, link: Link, use: Use) -> AskedDestination:
     if found is not None:
         return found
     if use.decision:
-        raise LinkUsed(f"This link was used at {utc_time(use.at)}: the destination was {_DECIDED[use.decision]}.")
-    raise ActionDecided("This destination does not wait: it was decided, has expired, or its sandbox has ended.")
+        raise LinkUsed(f"This link was used at {utc_time(use.at)}: it was {_DECIDED[use.decision]}.")
+    what = "destination" if link.destination[2] else "budget"
+    raise ActionDecided(f"This {what} does not wait: it was decided, has expired, or its sandbox has ended.")
 
 
 def _show_destination(asked: AskedDestination, use: Use) -> Shown:
     shown = asked.shown
-    told = {name: shown[name] for name in ("name", "port", "program", "sandbox_id", "tries") if shown[name] is not None}
+    told = {name: shown[name] for name in ("name", "port", "program", "sandbox_id", "tries")} | (shown["budget"] or {})
+    told = {name: value for name, value in told.items() if value is not None}
     return Shown(
         title=None,
         tool="",
@@ -195,7 +197,7 @@ def _decide_destination(
     asked = _asked(store, link, use if outcome != "first" else Use("", Micros(0)))
     if outcome == "other":
         raise LinkUsed(
-            f"At {utc_time(use.at)} this link was used for another decision: the destination is to be "
+            f"At {utc_time(use.at)} this link was used for another decision: it is to be "
             f"{_DECIDED[use.decision]}. That decision is not taken yet: open the link again and repeat it."
         )
     scope: Literal["once", "conversation"] = "once" if verb == "approve" else "conversation"

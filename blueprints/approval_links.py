@@ -77,7 +77,9 @@ def show_action(token: str) -> Response:
 
 
 def _question(link: Link) -> str:
-    return "May the agent do this?" if link.destination is None else "May the sandbox reach this?"
+    if link.destination is None:
+        return "May the agent do this?"
+    return "May the sandbox reach this?" if link.destination[2] else "May its models cost as much once more?"
 
 
 @approval_links.post(f"{LINK_PATH}/<token>")
@@ -91,19 +93,19 @@ def decide_action(token: str) -> Response:
     if verb is None:
         sentence = "The form lacks a decision: approve or reject. Nothing was decided."
         return _page(422, _question(link), sentence, shown=show_link(current_store, link), link=link)
-    is_action = link.destination is None
-    words = (reason or (_NO_REASON if is_action else "")) if verb == "reject" else ""
+    words = (reason or ("" if link.destination else _NO_REASON)) if verb == "reject" else ""
     try:
         decide_by_link(current_app.extensions["commands"], link, verb, words, request.remote_addr or "")
     except ReasonTooLong as error:
         sentence = f"{error}. Nothing was decided."
         shown = show_link(current_store, link)
         return _page(422, _question(link), sentence, shown=shown, link=link, reason=reason)
-    if not is_action:
-        told = "may connect once, within ten minutes" if verb == "approve" else "may not connect"
-        return _page(
-            200, "Allowed" if verb == "approve" else "Refused", f"The sandbox {told}. You can close this page."
-        )
+    if link.destination:
+        is_allowed = verb == "approve"
+        told = f"The sandbox {'may connect once, within ten minutes' if is_allowed else 'may not connect'}."
+        if not link.destination[2]:
+            told = f"The budget {'has the same amount once more' if is_allowed else 'stays closed'}."
+        return _page(200, "Allowed" if is_allowed else "Refused", f"{told} You can close this page.")
     if verb == "approve":
         return _page(200, "Approved", "The action is approved. You can close this page.")
     return _page(200, "Rejected", f"The action is rejected, and the agent is told: {words} You can close this page.")

@@ -30,7 +30,7 @@ destinations = Blueprint("Destinations", __name__, url_prefix="/api/v1")
 @destinations.arguments(DestinationSearch(), location="query")
 @destinations.response(200, AskedDestinationPage)
 def list_asked_destinations(search: dict[str, Any]) -> dict[str, Any]:
-    """List the destinations that wait for a decision, of one sandbox or of all, the longest wait first."""
+    """List the destinations and budgets that wait for a decision, of one sandbox or of all, the longest wait first."""
     items, following = current_store.destinations.page(**search)
     return {"items": items, "next_page_id": page_id(following)}
 
@@ -41,9 +41,10 @@ def list_asked_destinations(search: dict[str, Any]) -> dict[str, Any]:
 @destinations.arguments(DestinationDecision())
 @destinations.response(200, DestinationDecided)
 def decide_destination(given: dict[str, Any]) -> dict[str, Any]:
-    """Decide a destination as it was shown; the first decision wins."""
+    """Decide a destination, or a budget, as it was shown; the first decision wins."""
     waiting = current_store.destinations.waiting(given["sandbox_id"])
-    shown = next((one for one in waiting if (one.name, one.port) == (given["name"], given["port"])), None)
+    wanted = (given.get("budget"), given.get("name"), given.get("port"))
+    shown = next((one for one in waiting if (one.budget and one.budget.setting, one.name, one.port) == wanted), None)
     if shown is None:
         raise DestinationNotFound
     if shown.digest != given["digest"]:

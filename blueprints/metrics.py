@@ -152,7 +152,7 @@ def _store(reading: Reading) -> Iterator[Metric]:
     yield _by("outbox_entries", "Entries that no supervisor has queued as notifications", "outbox", reading.outboxes)
     yield _by("outbox_dropped", "Entries that a full outbox dropped", "outbox", reading.dropped, CounterMetricFamily)
     tried = dict(reading.destinations)
-    yield _gauge("destinations_waiting", "Destinations that wait for a person's decision", reading.asking)
+    yield _gauge("destinations_waiting", "Destinations and budgets that wait for a person's decision", reading.asking)
     yield _counter("destinations_asked", "Destinations that a person was asked about", tried.pop("asked"))
     octets = {name: tried.pop(name) for name in ("sent", "received")}
     yield _by("destination_connections", "Connections that sandboxes tried", "outcome", tried, CounterMetricFamily)

@@ -306,7 +306,10 @@ class Link(NamedTuple):
 
     @property
     def destination(self) -> tuple[str, str, int] | None:
-        """The sandbox, the name and the port that it is about; None: it is about an action."""
+        """The sandbox, the name and the port that it is about; None: it is about an action.
+
+        Of a budget the name is its setting, and the port 0.
+        """
         if self.conversation_id:
             return None
         sandbox_id, _, at = self.action_id.partition(" ")

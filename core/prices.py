@@ -257,6 +257,15 @@ class Budget:
     def is_bound(self) -> bool:
         return self.nanos is not None or self.tokens is not None
 
+    def beyond(self, nanos: int, tokens: int) -> "Budget":
+        """The same with so much more, of what it bounds."""
+        more_nanos = None if self.nanos is None else self.nanos + nanos
+        return Budget(more_nanos, None if self.tokens is None else self.tokens + tokens)
+
+
+#: bounds nothing
+NO_BUDGET = Budget()
+
 
 class Budgets(NamedTuple):
     """Of one conversation's sandbox, of one key's sandboxes in a day, and of all sandboxes in a day."""
@@ -265,6 +274,9 @@ class Budgets(NamedTuple):
     key: Budget = Budget()
     day: Budget = Budget()
 
+
+#: the settings of the three
+BUDGET_SETTINGS = tuple(f"MODEL_BUDGET_{of.upper()}" for of in Budgets._fields)
 
 #: days for which what was spent on one of them is kept
 SPENT_DAYS = 92

@@ -3,6 +3,9 @@
 SOCKET is the path of the Unix socket that launchers of this host connect to, or in a cluster `ADDRESS:PORT`, which a
 NetworkPolicy lets pods of sandboxes alone connect to. REDIS_URL and SANDBOX_SPECS are the supervisor's. The
 process keeps nothing: what it may pass on stands in Redis and in the specs, so it may be killed at any time.
+
+A child serves. The process that has loaded the modules waits for its end, and forks the next one when it is killed: to
+load them takes more than a second of a processor, which on a busy machine was 14 s without a way out.
 """
 
 from gevent import monkey  # type: ignore[import-untyped]
@@ -10,6 +13,7 @@ from gevent import monkey  # type: ignore[import-untyped]
 monkey.patch_all()
 
 import argparse
+import gc
 import logging
 import os
 import re
@@ -18,7 +22,10 @@ import socket
 import stat
 import sys
 import threading
+import time
 from pathlib import Path
+
+from gevent.os import fork_gevent  # type: ignore[import-untyped]
 
 from boot.keeper import parent_is_there
 from core.prices import Prices, read_prices
@@ -34,6 +41,9 @@ from wiring import open_store_of
 _LOOK = 1.0
 
 _WRONG = 2
+
+#: seconds: the end of a child that lived for less ends this process, whose parent waits longer each time
+_STEADY = 3.0
 
 
 def listening(place: str) -> socket.socket:
@@ -59,26 +69,42 @@ def main() -> int:
     parser.add_argument("socket", help="path of the Unix socket to listen on, or ADDRESS:PORT")
     options = parser.parse_args()
     os.umask(0o077)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    gc.freeze()  # what is loaded stays shared with each child
+    while True:
+        parent, began = os.getpid(), time.monotonic()
+        if (child := fork_gevent()) == 0:
+            return serve(options.socket, parent)
+        _, status = monkey.get_original("os", "waitpid")(child, 0)
+        if not os.WIFSIGNALED(status) or time.monotonic() - began < _STEADY:
+            return abs(os.waitstatus_to_exitcode(status))
+        say(f"the proxy was ended by signal {os.WTERMSIG(status)}: the next one begins", "egress")
+
+
+def serve(place: str, parent: int) -> int:
+    """Serve until SIGTERM, the end of the process that forked this one, or of the pipe. Returns the exit status."""
     try:
         config = Config.from_env()
         specs, store = Specs.load(config.sandbox_specs), open_store_of(config)
-        listener = listening(options.socket)
+        listener = listening(place)
     except (ConfigError, OSError) as error:
         say(str(error), "egress")
         return _WRONG
     text = LogLines("[%(process)d] [egress] %(message)s")
     log_to_stderr(text, config.log_level.upper(), as_json=config.log_format == "json")
     logging.getLogger("httpcore").setLevel(logging.WARNING)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    is_piped = stat.S_ISFIFO(os.fstat(0).st_mode)  # else no supervisor started it
 
     def end_with_parent() -> None:
-        while parent_is_there(_LOOK):
-            pass
+        while os.getppid() == parent:
+            if not is_piped:
+                time.sleep(_LOOK)
+            elif not parent_is_there(_LOOK):
+                break
         os._exit(0)
 
-    if stat.S_ISFIFO(os.fstat(0).st_mode):  # else no supervisor started it
-        threading.Thread(target=end_with_parent, daemon=True).start()
-    logging.getLogger("egress").info("the way out listens at %s", options.socket)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    logging.getLogger("egress").info("the way out listens at %s", place)
     Proxy(Gate(store, specs, config.budgets, Prices(read_prices(config.model_prices)))).serve(listener)
     return 0
 

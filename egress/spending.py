@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from typing import Any
 
-from core.prices import Budget, Budgets, Prices, Used
+from core.prices import NO_BUDGET, Budget, Budgets, Prices, Used
 from egress.services import Headers
 from store.errors import UNAVAILABLE, StoreError
 from store.spending import Account, ModelSpending, SoFar
@@ -169,11 +169,15 @@ def _usage_at_end(data: bytes) -> Any:
 
 
 class OverBudget(Exception):
-    """A call that a budget does not admit: a sentence that the sandbox reads. setting: of the budget."""
+    """A call that a budget does not admit: a sentence that the sandbox reads. setting: of the budget.
 
-    def __init__(self, setting: str, sentence: str) -> None:
+    more: what a person can allow, the same amount once more; bounding nothing: nobody can.
+    """
+
+    def __init__(self, setting: str, sentence: str, more: Budget = NO_BUDGET, spent: SoFar | None = None) -> None:
         super().__init__(sentence)
-        self.setting = setting
+        self.setting, self.more = setting, more
+        self.allowed = (spent.allowed_nanos, spent.allowed_tokens) if spent else (0, 0)
 
 
 _OF = {
@@ -194,18 +198,26 @@ _THEN = {
 def check(budgets: Budgets, account: Account, prices: Prices) -> None:
     """Raises OverBudget where one of the budgets is used up, or cannot be counted."""
     for setting, budget, spent in zip(_OF, budgets, (account.conversation, account.key, account.day), strict=True):
-        if why := _over(setting, budget, spent, prices):
+        most = budget.beyond(spent.allowed_nanos, spent.allowed_tokens)
+        if why := _used_up(setting, most, spent):
+            raise OverBudget(setting, f"{_OF[setting]} {why}", budget, spent)
+        if why := _uncounted(setting, budget, spent, prices):
             raise OverBudget(setting, f"{_OF[setting]} {why}")
 
 
-def _over(setting: str, budget: Budget, spent: SoFar, prices: Prices) -> str:
-    """Why a budget admits no call; empty: it does."""
+def _used_up(setting: str, budget: Budget, spent: SoFar) -> str:
+    """Why a budget admits no further call, with what was allowed beyond it; empty: it does."""
     if budget.nanos is not None and spent.nanos >= budget.nanos:
         used = f"${spent.nanos / 1e9:.4f} of ${budget.nanos / 1e9:g}"
         return f"used up the budget of models: {used} ({setting}): {_THEN[setting]}"
     if budget.tokens is not None and spent.tokens >= budget.tokens:
         used = f"{spent.tokens} of {budget.tokens} tokens"
         return f"used up the budget of models: {used} ({setting}): {_THEN[setting]}"
+    return ""
+
+
+def _uncounted(setting: str, budget: Budget, spent: SoFar, prices: Prices) -> str:
+    """Why a budget admits no call after one that it cannot count; empty: it does."""
     if budget.nanos is not None and budget.tokens is None and spent.unpriced and not prices.known(spent.model):
         form = f"name its price in MODEL_PRICES, or a number of tokens in {setting}"
         return f"used the model {spent.model or 'without a name'}, whose price is not known: {form}"
@@ -230,8 +242,9 @@ class Accounts:
             check(self._budgets, account, self._prices)
         except OverBudget as over:
             log.info("sandbox %s: a call of a model is refused: %s", sandbox_id, over)
-            self._spending.refuse(sandbox_id, account.owner, over.setting, name, port, str(over))
-            raise
+            words = (sandbox_id, account.owner, over.setting, name, port, str(over))
+            told = self._spending.refuse(*words, more=over.more, day=account.today, allowed=over.allowed)
+            raise OverBudget(over.setting, f"{over}; {told}" if told else str(over)) from None
         return account.owner
 
     def book(self, sandbox_id: str, owner: str, model: str, used: Used, *, calls: int, estimated: int) -> None:

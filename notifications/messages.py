@@ -30,6 +30,9 @@ _TITLES = {
     "destination.pending": "A sandbox asks to reach a destination",
     "destination.decided": "A destination was decided",
     "destination.expired": "A destination expired and was refused",
+    "budget.pending": "A budget of models is used up, and more is asked for",
+    "budget.decided": "More of a budget of models was decided",
+    "budget.expired": "More of a budget of models was asked for, expired and was refused",
     "conversation.finished": "A conversation has finished",
     "conversation.error": "A conversation has failed",
     "sandbox.error": "A sandbox has failed",
@@ -48,6 +51,8 @@ class Subject(NamedTuple):
     digest: str = ""
     detail: str = ""
     destination: str = ""  #: NAME:PORT that a sandbox asks for
+    budget: str = ""  #: setting of the budget that more is asked of
+    more: str = ""  #: what an approval adds to it
     program: str = ""  #: what the program that asks calls itself
     secrets: Mapping[str, Any] = {}  #: of the conversation: no text shows one
     trace: str = ""  #: W3C traceparent of the batch that proposed the action; no payload has it
@@ -59,6 +64,8 @@ def body_of(entry: Mapping[str, Any], subject: Subject, *, public_url: str, appr
         "title": subject.title,
         "summary": subject.summary,
         "destination": subject.destination,
+        "budget": subject.budget,
+        "more": subject.more,
         "program": subject.program,
         "arguments": redacted(subject.arguments),
         "detail": subject.detail or str(entry.get("detail") or ""),
@@ -93,6 +100,8 @@ def text_of(body: str) -> tuple[str, str]:
         "Conversation": data.get("title") or data.get("conversation_id"),
         "Sandbox": data.get("sandbox_id"),
         "Destination": data.get("destination"),
+        "Budget": data.get("budget"),
+        "More": data.get("more"),
         "Program": data.get("program"),
         "Summary": data.get("summary"),
         "Arguments": data.get("arguments"),
@@ -118,7 +127,7 @@ def _name_of(actor: Any) -> str:
 
 def _link(public_url: str, entry: Mapping[str, Any]) -> str:
     """The place of the console that shows the subject of an entry."""
-    if entry["type"].startswith("destination."):
+    if entry["type"].startswith(("destination.", "budget.")):
         return f"{public_url.rstrip('/')}/console/#/inbox"
     room = "sandboxes" if entry.get("sandbox_id") and not entry.get("conversation_id") else "conversations"
     identity = quote(entry.get("conversation_id") or entry.get("sandbox_id") or "", safe="")

@@ -154,6 +154,14 @@ class AuditedDestination(BaseSchema):
     sandbox_id = fields.String(metadata={"description": "Absent of a rule."})
 
 
+class AuditedBudget(BaseSchema):
+    """A budget of models that was asked for."""
+
+    setting = fields.String(required=True)
+    key_id = fields.String(metadata={"description": "Of MODEL_BUDGET_KEY."})
+    sandbox_id = fields.String(required=True, metadata={"description": "Whose call was refused first."})
+
+
 class AuditEntry(BaseSchema):
     """One decision. `hash` is the hex SHA-256 of the canonical JSON (RFC 8785) of the entry without `hash`."""
 
@@ -174,7 +182,8 @@ class AuditEntry(BaseSchema):
     edited = fields.List(
         fields.String(), metadata={"description": "Of each action, as it was edited; absent: nothing was edited."}
     )
-    destination = fields.Nested(AuditedDestination, metadata={"description": "Absent: the entry is about actions."})
+    destination = fields.Nested(AuditedDestination, metadata={"description": "Absent: the entry is about none."})
+    budget = fields.Nested(AuditedBudget, metadata={"description": "Absent: the entry is about no budget."})
     rule_id = fields.String(metadata={"description": "Of a rule for destinations that was made, revoked or used."})
     scope = fields.String(
         metadata={"enum": ["once", "conversation", "always"], "description": "Of a decision about a destination."}

@@ -1,13 +1,25 @@
 """Destinations that sandboxes ask for and reach, and the rules about them. Source: docs/approvals.md, "Asking"."""
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
-from marshmallow import RAISE, ValidationError, fields
+from marshmallow import RAISE, ValidationError, fields, validates_schema
 
 from core.egress import MOST_NAME, is_destination_name
+from core.prices import BUDGET_SETTINGS
 from core.wire import utc_time
-from schemas.fields import FOREIGN_CURSOR, BaseSchema, Choice, Digest, Limit, PageId, StrictInteger, Text, refusal
+from schemas.fields import (
+    FOREIGN_CURSOR,
+    BaseSchema,
+    Choice,
+    Digest,
+    Fault,
+    Limit,
+    PageId,
+    StrictInteger,
+    Text,
+    refusal,
+)
 
 #: what a name matches, and before it what the name in a rule may begin with
 NAME = r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -20,9 +32,9 @@ _MOST_ID, _MOST_REASON = 128, 1000
 class DestinationName(Text):
     """A lower-case DNS name; of a rule also `*.` and a suffix of at least two labels."""
 
-    def __init__(self, *, of_rule: bool = False) -> None:
+    def __init__(self, *, of_rule: bool = False, required: bool = True) -> None:
         pattern = f"^{WILDCARD if of_rule else ''}{NAME}$"
-        super().__init__(required=True, most=MOST_NAME, metadata={"pattern": pattern})
+        super().__init__(required=required, most=MOST_NAME, metadata={"pattern": pattern})
         self._of_rule = of_rule
         self._also = ", or `*.` and a name of two labels or more" if of_rule else ""
 
@@ -75,22 +87,43 @@ class DestinationSearch(BaseSchema):
     start = _PageStart()
 
 
-class AskedDestinationInfo(BaseSchema):
-    """A destination that waits for a person's decision."""
+class AskedBudgetInfo(BaseSchema):
+    """A budget of models that is used up, and what an approval adds to it: the same amount once more."""
 
-    subject = fields.Constant("destination", metadata={"type": "string", "const": "destination"})
-    sandbox_id = fields.String(required=True)
+    setting = fields.String(required=True, metadata={"enum": list(BUDGET_SETTINGS)})
+    key_id = fields.String(
+        required=True, allow_none=True, metadata={"description": "Whose budget it is; empty: nobody's; null: no key's."}
+    )
+    day = fields.String(
+        required=True,
+        allow_none=True,
+        metadata={"format": "date", "description": "In UTC, after which it is whole again; null: of a conversation."},
+    )
+    dollars = fields.Float(required=True, allow_none=True)
+    tokens = fields.Integer(required=True, allow_none=True)
+
+
+class AskedDestinationInfo(BaseSchema):
+    """A destination, or a budget, that waits for a person's decision."""
+
+    subject = fields.String(required=True, metadata={"enum": ["destination", "budget"]})
+    sandbox_id = fields.String(
+        required=True, metadata={"description": "Of a budget the one whose call was refused first."}
+    )
     conversation_id = fields.String(
         required=True, allow_none=True, metadata={"description": "Null where the sandbox has none, or several."}
     )
-    name = fields.String(required=True)
-    port = fields.Integer(required=True)
+    name = fields.String(required=True, allow_none=True, metadata={"description": "Null, as the port: it is a budget."})
+    port = fields.Integer(required=True, allow_none=True)
     program = fields.String(required=True, allow_none=True)
     tries = fields.Integer(required=True, metadata={"description": "How often the sandbox has tried."})
     since = _time("since")
     tried_at = _time("tried_at")
     expires_at = _time("expires_at", optional=True)
     digest = fields.String(required=True, metadata={"description": "Binds a decision to what was shown."})
+    budget = fields.Nested(
+        AskedBudgetInfo, required=True, allow_none=True, metadata={"description": "Null: it is a destination."}
+    )
 
 
 class AskedDestinationPage(BaseSchema):
@@ -99,24 +132,52 @@ class AskedDestinationPage(BaseSchema):
 
 
 class DestinationDecision(BaseSchema):
+    as_a_whole: ClassVar[dict[str, Any]] = {
+        "oneOf": [
+            {"required": ["name", "port"], "properties": {"budget": {"not": {}}}},
+            {
+                "required": ["budget"],
+                "properties": {"name": {"not": {}}, "port": {"not": {}}},
+                "oneOf": [
+                    {"properties": {"decision": {"const": "approve"}, "scope": {"const": "once"}}},
+                    {"properties": {"decision": {"const": "reject"}, "scope": {"const": "conversation"}}},
+                ],
+            },
+        ]
+    }
+
     class Meta:
         unknown = RAISE
 
     sandbox_id = Text(required=True, least=1, most=_MOST_ID)
-    name = DestinationName()
-    port = StrictInteger(required=True, least=1, most=65535)
+    name = DestinationName(required=False)
+    port = StrictInteger(least=1, most=65535)
+    budget = Choice(*BUDGET_SETTINGS, metadata={"description": "In place of name and port: the setting of the budget."})
     decision = Choice("approve", "reject", required=True)
     scope = Choice(
         "once",
         "conversation",
         "always",
         required=True,
-        metadata={"description": "For the next connection, for as long as the sandbox is, or by a rule for all."},
+        metadata={
+            "description": "For the next connection, for as long as the sandbox is, or by a rule for all. Of a budget "
+            "`once` to approve: the same amount once more; and `conversation` to reject: until it is whole again."
+        },
     )
     reason = Text(
         load_default="", most=_MOST_REASON, metadata={"description": "Stands in the audit; the sandbox is not told."}
     )
     digest = Digest(required=True)
+
+    @validates_schema
+    def _one_subject(self, given: dict[str, Any], **_: Any) -> None:
+        lacking = [name for name in ("name", "port") if name not in given]
+        if "budget" in given and len(lacking) < 2:
+            fault = Fault("Give name and port, of a destination, or budget: not both", "value_error")
+            raise ValidationError([fault], field_name="budget")
+        if "budget" not in given and lacking:
+            fault = Fault("Field required: name and port of a destination, or in their place budget", "missing")
+            raise ValidationError([fault], field_name=lacking[0])
 
 
 class DestinationDecided(BaseSchema):

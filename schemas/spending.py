@@ -51,6 +51,11 @@ class Spending(BaseSchema):
         attribute="unpriced",
         metadata={"description": "Of models whose price is not known: `dollars` lacks what they cost."},
     )
+    allowed_dollars = fields.Function(
+        lambda spending: get_value(spending, "allowed_nanos") / 1e9,
+        metadata={"type": "number", "description": "What people have allowed beyond the budget, in US dollars."},
+    )
+    allowed_tokens = fields.Integer(required=True, metadata={"description": "The same in tokens."})
 
 
 class Budget(BaseSchema):

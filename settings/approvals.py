@@ -17,6 +17,9 @@ EVENT_TYPES = (
     "destination.pending",
     "destination.decided",
     "destination.expired",
+    "budget.pending",
+    "budget.decided",
+    "budget.expired",
     "conversation.finished",
     "conversation.error",
     "sandbox.error",
@@ -65,6 +68,7 @@ class ApprovalSettings:
         "",
         "Types of the events that are notified of, with commas: `action.pending`, `action.decided`, `action.expired`, "
         "`destination.pending`, `destination.decided`, `destination.expired`, "
+        "`budget.pending`, `budget.decided`, `budget.expired`, "
         "`conversation.finished`, `conversation.error`, `sandbox.error`. Unset: all.",
     )
     notify_risk: str = _setting(

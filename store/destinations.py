@@ -7,6 +7,10 @@ A decision is for one connection (`once`), for as long as the sandbox is (`conve
 (`always`: a rule). A rule that rejects wins over one that approves, and a rule over what was decided in one sandbox.
 Rejected once, or expired, a name is asked again ten minutes later. Source: docs/approvals.md, "Asking".
 
+A budget of models that is used up waits here too (`spending.py` asks): approved once it has the same amount once more,
+rejected it stays closed until it is whole again. There is no `always`: that is the setting. In the store its name is
+the setting and its port 0.
+
 The script that asks, decides or ends a wait writes the entry of the audit (`scripts/_destinations.lua`), and leaves it
 to be noted: `note` brings it into the index of the audit, the stream of the inbox and the outbox, each once. Whoever
 asks or decides notes; what a process that was killed left is noted within a second, by `close_over` of any other.
@@ -89,6 +93,17 @@ class DestinationExpired(StoreError):
     words = "This destination has expired: it is asked again when the sandbox tries again"
 
 
+class BudgetScopeRefused(StoreError):
+    """A budget was to be allowed or rejected for longer, or for less long, than it can be."""
+
+    kind = Kind.MEMBER
+    member = "scope"
+
+    def __init__(self, setting: str) -> None:
+        words = "to approve a budget, which adds the same amount once more, or conversation to reject it"
+        super().__init__(f"Input should be once {words}: always is not offered, for that an operator raises {setting}")
+
+
 class DestinationRuleNotFound(StoreError):
     """There is no rule for destinations of that id."""
 
@@ -133,38 +148,65 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedDestination:
-    """A destination that waits for a decision."""
+class AskedBudget:
+    """A budget that waits for as much once more. key_id, day: of whom and of which day in UTC, where it is of one."""
 
-    sandbox_id: str
+    setting: str
+    key_id: str | None
+    day: str | None
+    dollars: float | None  #: what an approval adds; None: the budget bounds none
+    tokens: int | None
+    place: tuple[str, str] = ("", "")  #: who asks and for what, as the scripts have it
+
+
+@dataclass(frozen=True, slots=True)
+class AskedDestination:
+    """A destination, or a budget, that waits for a decision."""
+
+    sandbox_id: str  #: of a budget the one whose call was refused first
     conversation_id: str | None  #: the one in the sandbox; None where there is none, or several share it
-    name: str
-    port: int
+    name: str | None  #: None, as the port: it is a budget
+    port: int | None
     program: str | None
     tries: int
     since: Micros
     tried_at: Micros
     expires_at: Micros | None
+    budget: AskedBudget | None = None
+
+    @property
+    def subject(self) -> str:
+        return "budget" if self.budget else "destination"
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Who asks, and "NAME:PORT", as the scripts have it."""
+        return self.budget.place if self.budget else (self.sandbox_id, f"{self.name}:{self.port}")
 
     @property
     def digest(self) -> str:
         """SHA-256 of what a person is shown, and of since when it waits: a decision is bound to it."""
-        shown = {"name": self.name, "port": self.port, "sandbox_id": self.sandbox_id, "since": str(self.since)}
+        of = (self.budget.setting, 0) if self.budget else (self.name, self.port)
+        shown = {"name": of[0], "port": of[1], "sandbox_id": self.sandbox_id, "since": str(self.since)}
         return sha256(canonical(shown)).hexdigest()
 
     @property
     def shown(self) -> dict[str, Any]:
         """What clients are shown of it."""
         return {
-            "subject": "destination",
+            "subject": self.subject,
             **{name: getattr(self, name) for name in ("sandbox_id", "conversation_id", "name", "port", "program")},
             "tries": self.tries,
             "since": utc_time(self.since),
             "tried_at": utc_time(self.tried_at),
             "expires_at": None if self.expires_at is None else utc_time(self.expires_at),
             "digest": self.digest,
+            "budget": self.budget and {name: getattr(self.budget, name) for name in BUDGET_MEMBERS},
         }
 
+
+#: what clients are shown of a budget
+BUDGET_MEMBERS = ("setting", "key_id", "day", "dollars", "tokens")
 
 #: the cursor of a page: since when its first destination waits, and "SANDBOX NAME:PORT"
 Cursor = tuple[Micros, str]
@@ -260,10 +302,13 @@ class Destinations:
     ) -> DestinationRule | None:
         """Decide what waits, as it was shown; the first decision wins. Returns the rule that `always` makes.
 
-        Raises DestinationNotFound, DestinationChanged, DestinationExpired, and of `always` what `make_rule` raises.
+        Raises DestinationNotFound, DestinationChanged, DestinationExpired, of a budget BudgetScopeRefused, and of
+        `always` what `make_rule` raises.
         """
+        if asked.budget and (decision, scope) not in (("approve", "once"), ("reject", "conversation")):
+            raise BudgetScopeRefused(asked.budget.setting)
         rule = [str(minted("destination rule")), actor.name, MOST_DESTINATION_RULES]
-        args = [asked.sandbox_id, asked.name, asked.port, asked.since, decision, scope, *rule]
+        args = [*asked.place, asked.since, decision, scope, *rule]
         args += [*self._audited(), actor.json, said(reason)]
         outcome = self._scripts.decide_destination([SandboxKeys.root], args)
         if scope == "always":
@@ -406,33 +451,50 @@ def _noted(place: bytes, fields: dict[bytes, bytes]) -> tuple[Any, ...]:
 
 def _told(entry: dict[str, Any], kind: str, stored: bytes) -> tuple[str, str]:
     """The data of a change of the inbox, and its notice: "" where nobody is notified."""
-    subject = {"subject": "destination", "conversation_id": entry["conversation_id"], "digest": entry["digests"][0]}
-    subject |= {name: entry["destination"][name] for name in ("sandbox_id", "name", "port")}
+    of = "budget" if "budget" in entry else "destination"
+    subject = {"subject": of, "conversation_id": entry["conversation_id"], "digest": entry["digests"][0]}
+    members = {name: value for name, value in entry[of].items() if name not in ("program", "sandbox_id")}
+    subject |= {"sandbox_id": entry[of]["sandbox_id"], **(members if of == "destination" else {"budget": members})}
     if kind == "closed":
         return json.dumps(subject), ""
     if kind == "opened":
         shown = _asked(subject["sandbox_id"].encode(), (entry["conversation_id"] or "").encode(), stored).shown
-        notice = {"type": "destination.pending", "time": entry["time"], **shown}
+        notice = {"type": f"{of}.pending", "time": entry["time"], **shown}
         return json.dumps(shown), json.dumps({**notice, "tries": str(shown["tries"])})
     decided = {name: entry[name] for name in ("decision", "reason", "time")}
     decided |= {"actor": {name: entry["actor"][name] for name in ("kind", "name")}, "scope": entry.get("scope")}
     told = {"decision": decided["decision"], "actor": decided["actor"], "detail": decided["reason"]}
-    notice = {"type": f"destination.{kind}", "time": entry["time"], **subject, **told}
+    notice = {"type": f"{of}.{kind}", "time": entry["time"], **subject, **told}
     return json.dumps(subject | decided), json.dumps(notice)
 
 
 def _asked(sandbox_id: bytes, conversation_id: bytes, stored: bytes) -> AskedDestination:
     item = json.loads(stored)
+    budget = _budget(item) if "sandbox" in item else None
     return AskedDestination(
         sandbox_id=sandbox_id.decode(),
         conversation_id=conversation_id.decode() or None,
-        name=item["name"],
-        port=int(item["port"]),
+        name=None if budget else item["name"],
+        port=None if budget else int(item["port"]),
         program=item["program"] or None,
         tries=int(item["tries"]),
         since=Micros(int(item["since"])),
         tried_at=Micros(int(item["tried_at"])),
         expires_at=Micros(int(item["until_at"])) if item["until_at"] else None,
+        budget=budget,
+    )
+
+
+def _budget(item: dict[str, str]) -> AskedBudget:
+    setting, key_id, day = item["name"], item["key"], item["day"]
+    is_of_key = setting == "MODEL_BUDGET_KEY"
+    return AskedBudget(
+        setting=setting,
+        key_id=key_id if is_of_key else None,
+        day=utc_time(Micros(int(day) * 86_400_000_000))[:10] if day else None,
+        dollars=int(item["nanos"]) / 1e9 if item["nanos"] else None,
+        tokens=int(item["tokens"]) if item["tokens"] else None,
+        place=(f"day.{day}" if day else item["sandbox"], f"{setting}.{key_id}:0" if is_of_key else f"{setting}:0"),
     )
 
 

@@ -36,7 +36,7 @@ class Reading:
     overdue_start: float  #: for how long no supervisor has claimed the start task whose lease ended first
     outboxes: dict[str, int]
     dropped: dict[str, int]  #: entries that full outboxes dropped
-    asking: int  #: destinations that wait for a decision
+    asking: int  #: destinations and budgets that wait for a decision
     destinations: dict[str, int]  #: what all sandboxes did: see `Destinations.totals`
     models: dict[str, Spending]  #: what all sandboxes spent on models, by model
     refused_calls: int  #: calls of models that a budget refused

@@ -194,9 +194,9 @@ Destinations, which sandboxes ask for and reach: `destinations.py`. The first fi
 | key                           | type       | holds                                         | bound                  |
 |-------------------------------|------------|-----------------------------------------------|------------------------|
 | {sandboxes}:asked:ID          | hash       | "NAME:PORT" → JSON: what was asked, and what  | MOST_REMEMBERED        |
-|                               |            | was decided: `scripts/_destinations.lua`      |                        |
+|      and :asked:day.DAY       |            | was decided: `scripts/_destinations.lua`      | a budget per key; 48 h |
 | {sandboxes}:asking            | sorted set | "ID NAME:PORT" of what waits, score since     | MOST_WAITING of each   |
-|                               |            | when, µs                                      | sandbox                |
+|                               |            | when, µs; a budget's is "SETTING:0"           | sandbox; MOST_ASKING   |
 | {sandboxes}:asking_due        | sorted set | the same members, score when it expires, µs   | the same               |
 | {sandboxes}:reached:ID        | hash       | "NAME:PORT" → JSON: how often, when, and how  | MOST_REACHED and one   |
 |                               |            | many bytes; `others`: of all names beyond     |                        |
@@ -216,9 +216,9 @@ Destinations, which sandboxes ask for and reach: `destinations.py`. The first fi
 |                               |            | entries chained by hashes: `audit.py`         |                        |
 | {sandboxes}:unnoted           | stream     | its entries that are not indexed yet          | MOST_UNNOTED           |
 | {approvals}:destinations      | string     | the last id of that stream that is indexed    |                        |
-| {sandboxes}:spent:ID          | hash       | what a sandbox has spent: `spending.py`; ends | 12 fields              |
+| {sandboxes}:spent:ID          | hash       | what a sandbox has spent: `spending.py`; ends | 14 fields              |
 |                               |            | with it                                       |                        |
-| {sandboxes}:spent_on:DAY      | hash       | the same of a day, of all and " KEY" of each  | SPENT_DAYS; 12 fields  |
+| {sandboxes}:spent_on:DAY      | hash       | the same of a day, of all and " KEY" of each  | SPENT_DAYS; 14 fields  |
 |                               |            | key; DAY counts from 1970                     | for each key           |
 | {sandboxes}:models            | hash       | "MODEL FIELD" → what all sandboxes spent      | a model of the table   |
 

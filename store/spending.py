@@ -4,6 +4,9 @@ The proxy of the way out asks what was spent before each call (`so_far`), compar
 and books each call before the sandbox has the whole of its response. So calls that were admitted and are under way are
 all by which a budget is overshot. It is counted by sandbox for as long as that is, by key (who started the sandbox) and
 in all by day in UTC, for SPENT_DAYS, and by model. All of it lies in the slot of the sandboxes.
+
+A call that a budget refuses asks a person for as much once more, which waits beside the destinations
+(`destinations.py`). What was allowed stands beside what was spent, so that both end together.
 """
 
 from dataclasses import dataclass, fields
@@ -14,7 +17,7 @@ from redis import Redis
 
 from core import wire
 from core.bounds import Bounds
-from core.prices import SPENT_DAYS, Used
+from core.prices import NO_BUDGET, SPENT_DAYS, Budget, Used
 from core.wire import utc_time
 from store.approvals.audit import Actor, said
 from store.destinations import Destinations
@@ -41,6 +44,8 @@ class Spending:
     tokens: int = 0  #: of all four kinds
     nanos: int = 0  #: billionths of a dollar
     unpriced: int = 0  #: tokens of models whose price is not known, which no dollars are counted for
+    allowed_nanos: int = 0  #: billionths of a dollar that people have allowed beyond the budget
+    allowed_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,8 @@ class SoFar:
     tokens: int
     unpriced: int
     model: str
+    allowed_nanos: int = 0  #: what people have allowed beyond the budget
+    allowed_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,22 @@ class Account:
     conversation: SoFar
     key: SoFar
     day: SoFar
+    today: int = 0  #: in UTC, in days since 1970
+
+
+#: most destinations and budgets of all sandboxes that wait, beyond which no budget is asked for
+MOST_ASKING = 10_000
+
+#: what a refused call says about the person who may allow more, by the outcome of asking
+_ASKED = {
+    "asked": "a person was asked to allow as much once more; try again when it is",
+    "waiting": "a person was asked to allow as much once more; try again when it is",
+    "rejected": "a person was asked for more, and rejected it",
+    "expired": "a person was asked for more, and nobody answered in time; it is asked again in ten minutes",
+    "full": f"nobody was asked for more: {MOST_ASKING} destinations and budgets wait already (MOST_ASKING)",
+    "changed": "there is room in it again meanwhile: try again",
+    "untold": "",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +100,7 @@ class ModelSpending:
 
     def __init__(self, redis: "Redis", scripts: Scripts, destinations: Destinations, bounds: Bounds) -> None:
         self._redis, self._scripts, self._destinations = redis, scripts, destinations
+        self._span = bounds.confirmation_seconds * 1_000_000
         self._audit_kept = bounds.audit_days * _DAY_SECONDS * 1000
 
     def so_far(self, sandbox_id: str) -> Account | None:
@@ -84,9 +108,9 @@ class ModelSpending:
         found = self._scripts.read_spending([SandboxKeys.root], [sandbox_id])
         if found is None:
             return None
-        owner, *rest = (one.decode() for one in found)
-        three = (rest[at : at + 4] for at in range(0, 12, 4))
-        return Account(owner, *(SoFar(int(a or 0), int(b or 0), int(c or 0), model) for a, b, c, model in three))
+        owner, today, *rest = (one.decode() for one in found)
+        conversation, key, day = (_so_far(*rest[at : at + 6]) for at in range(0, 18, 6))
+        return Account(owner, conversation, key, day, int(today))
 
     def book(
         self,
@@ -118,15 +142,35 @@ class ModelSpending:
         pairs = [word for pair in numbers.items() for word in pair]
         self._scripts.book_call([SandboxKeys.root], [*args, *pairs])
 
-    def refuse(self, sandbox_id: str, owner: str, setting: str, name: str, port: int, why: str) -> None:
-        """Count a call that a budget refuses; the first of a day of a sandbox and a budget is audited.
+    def refuse(
+        self,
+        sandbox_id: str,
+        owner: str,
+        setting: str,
+        name: str,
+        port: int,
+        why: str,
+        *,
+        more: Budget = NO_BUDGET,
+        day: int = 0,
+        allowed: tuple[int, int] = (0, 0),
+    ) -> str:
+        """Count a call that a budget refuses, and ask a person for more; a sentence about that, empty where nobody is.
 
-        setting: of the budget. name, port: where the model is. Raises UNAVAILABLE.
+        The first of a day of a sandbox and a budget is audited. setting: of the budget. name, port: where the model is.
+        more: what an approval adds; without a bound nobody is asked. day, allowed: as the account had them that it was
+        refused by: nobody is asked for what has become possible since. Raises UNAVAILABLE.
         """
         now, actor = utc_time(wire.now()), Actor("sandbox", sandbox_id).json
         args = [sandbox_id, owner, setting, name, port, said(why), now, self._audit_kept, actor]
-        if self._scripts.refuse_call([SandboxKeys.root], [*args, SPENT_DAYS * _DAY_SECONDS]):
+        args += [SPENT_DAYS * _DAY_SECONDS]
+        args += ["" if one is None else one for one in (more.nanos, more.tokens)]
+        reply = self._scripts.refuse_call([SandboxKeys.root], [*args, day, *allowed, self._span, MOST_ASKING])
+        assert reply is not None
+        outcome, unnoted = reply
+        if unnoted:
             self._destinations.note()
+        return _ASKED[outcome]
 
     def of_sandbox(self, sandbox_id: str) -> Spending:
         """What a sandbox has spent so far. One round trip."""
@@ -147,6 +191,11 @@ class ModelSpending:
         keys = [(owner, _spending(numbers)) for owner, numbers in by_key.items()]
         keys.sort(key=lambda one: (-one[1].nanos, -one[1].tokens, one[0]))
         return DaySpending(day, _spending(whole), keys)
+
+
+def _so_far(nanos: str, tokens: str, unpriced: str, model: str, *allowed: str) -> SoFar:
+    more_nanos, more_tokens = (int(one or 0) for one in allowed)
+    return SoFar(int(nanos or 0), int(tokens or 0), int(unpriced or 0), model, more_nanos, more_tokens)
 
 
 _FIELDS = tuple(one.name for one in fields(Spending))

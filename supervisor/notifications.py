@@ -78,7 +78,7 @@ class OutboxMover:
             entry["time"] = utc_time(micros(entry["time"]) if "time" in entry else Micros(int(entry["at"])))
             if not self._rules.pass_entry(entry):
                 return None
-            if entry["type"].startswith("destination."):
+            if entry["type"].startswith(("destination.", "budget.")):
                 return self._destination(entry)
             if "conversation_id" not in entry:
                 return entry["id"], self._bodies(entry, self._sandbox(SandboxId(entry["sandbox_id"])))
@@ -97,7 +97,7 @@ class OutboxMover:
             return None
 
     def _destination(self, entry: dict[str, Any]) -> tuple[str, list[str]] | None:
-        """The message about what a sandbox asks to reach; None: the tags of its only conversation do not pass."""
+        """The message about what a sandbox asks for; None: the tags of its only conversation do not pass."""
         entry = {name: value for name, value in entry.items() if value}  # of several conversations there is none
         title, secrets = "", {}
         if "conversation_id" in entry:
@@ -108,8 +108,13 @@ class OutboxMover:
             if state:
                 title, secrets = state.get("title") or "", self._store.conversations.secrets_of(identity)
         texts = {name: str(entry.get(name) or "") for name in ("since", "expires_at", "digest", "program")}
-        destination = f"{entry['name']}:{int(entry['port'])}"
-        subject = Subject(title=title, secrets=secrets, destination=destination, **texts)
+        if budget := entry.get("budget"):
+            amounts = [f"${budget['dollars']:g}"] if budget.get("dollars") else []
+            amounts += [f"{int(budget['tokens'])} tokens"] if budget.get("tokens") else []
+            texts |= {"budget": budget["setting"], "more": ", ".join(amounts)}
+        else:
+            texts["destination"] = f"{entry['name']}:{int(entry['port'])}"
+        subject = Subject(title=title, secrets=secrets, **texts)
         return entry["id"], self._bodies(entry, subject)
 
     def _sandbox(self, sandbox_id: SandboxId) -> Subject:
@@ -147,11 +152,11 @@ class OutboxMover:
 
     def _link(self, entry: dict[str, Any], subject: Subject, target: Target) -> str | None:
         """A link of a target's own to decide by, for what waits."""
-        if entry["type"] not in ("action.pending", "destination.pending") or not subject.since:
+        if entry["type"] not in ("action.pending", "destination.pending", "budget.pending") or not subject.since:
             return None
         deadline = subject.expires_at and micros(subject.expires_at)
-        if subject.destination:
-            words = (ConversationId(""), f"{entry['sandbox_id']} {subject.destination}", subject.digest, target.name)
+        if at := subject.destination or (subject.budget and f"{subject.budget}:0"):
+            words = (ConversationId(""), f"{entry['sandbox_id']} {at}", subject.digest, target.name)
         else:
             words = (ConversationId(entry["conversation_id"]), entry["action_id"], subject.digest, target.name)
         return self._links.make(*words, deadline=deadline or None)

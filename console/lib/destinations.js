@@ -1,4 +1,4 @@
-// What sandboxes ask to reach, live, and decisions about it: each is bound to what was shown.
+// What sandboxes ask to reach, and budgets that are used up, live, and decisions about them: each is bound to what was shown.
 import { call } from "./api.js";
 import { announce } from "./announce.js";
 import { Store } from "./store.js";
@@ -6,8 +6,8 @@ import { Store } from "./store.js";
 /** What waits, the longest wait first: items as GET /api/v1/destinations has them, by digest. null before they are known. */
 export const asked = new Store(null);
 
-/** How many of them wait: one that has ended is still shown for a while. */
-export const askedNumber = new Store(0);
+/** How many of them wait, and how many of those are budgets: one that has ended is still shown for a while. */
+export const askedNumber = new Store(0), budgetNumber = new Store(0);
 
 /** How destinations ended that this page showed: digest → {state, words}: sent, failed or ended. */
 export const outcomes = new Store(new Map());
@@ -20,7 +20,9 @@ let isReady = false;
 
 function show() {
   const ended = outcomes.get();
-  askedNumber.set(isReady ? [...known.keys()].filter((digest) => ended.get(digest)?.state !== "ended").length : 0);
+  const waiting = isReady ? [...known.values()].filter(({ digest }) => ended.get(digest)?.state !== "ended") : [];
+  askedNumber.set(waiting.length);
+  budgetNumber.set(waiting.filter(({ budget }) => budget).length);
   if (isReady) asked.set([...known.values()].sort((a, b) => (a.since < b.since ? -1 : a.since > b.since ? 1 : 0)));
 }
 
@@ -40,11 +42,23 @@ function end(digest, words) {
 }
 
 const DONE = { approve: "Allowed", reject: "Refused" };
+/** What waits, in words: a name and a port, or whose budget. */
+export const nameOfAsked = ({ name, port, budget }) => (budget ? BUDGETS[budget.setting] ?? budget.setting : `${name}:${port}`);
+
+const BUDGETS = {
+  MODEL_BUDGET_CONVERSATION: "Model budget of a conversation",
+  MODEL_BUDGET_KEY: "Model budget of a key for today",
+  MODEL_BUDGET_DAY: "Model budget of all for today",
+};
+
 const SCOPES = { once: "once", conversation: "for the conversation", always: "always" };
 
-function endOf({ decision, scope, actor }) {
+/** How a decision reads: of a budget the scope says nothing more. */
+const wordsOf = (subject, decision, scope) => `${DONE[decision] ?? decision}${scope && subject !== "budget" ? ` ${SCOPES[scope] ?? scope}` : ""}`;
+
+function endOf({ subject, decision, scope, actor }) {
   const who = actor.kind === "rule" ? "a rule" : actor.name || "somebody";
-  return `${DONE[decision] ?? decision}${scope ? ` ${SCOPES[scope] ?? scope}` : ""} by ${who}`;
+  return `${wordsOf(subject, decision, scope)} by ${who}`;
 }
 
 /** The events of the stream that are about destinations, beside those of actions. */
@@ -60,7 +74,7 @@ export const DESTINATION_HANDLERS = {
     isReady = true;
   },
   destination_opened(item) {
-    if (!known.has(item.digest)) announce({ conversation_title: "A sandbox", tool_name: `${item.name}:${item.port}` });
+    if (!known.has(item.digest)) announce({ conversation_title: "A sandbox", tool_name: nameOfAsked(item) });
     known.set(item.digest, item);
   },
   destination_decided: (data) => end(data.digest, endOf(data)),
@@ -73,12 +87,13 @@ export { show as showDestinations };
 
 /** Decide what waits, as it was shown. verb: approve or reject. scope: once, conversation or always. */
 export async function decideDestination(item, verb, scope) {
-  const { sandbox_id, name, port, digest } = item;
+  const { subject, sandbox_id, name, port, digest, budget } = item;
   if (["sent", "ended"].includes(outcomes.get().get(digest)?.state)) return;
   note(digest, { state: "sent", words: "" });
   try {
-    await call("POST /api/v1/destinations/decisions", { body: { sandbox_id, name, port, digest, decision: verb, scope } });
-    end(digest, `${DONE[verb]} ${SCOPES[scope]} by you`);
+    const of = budget ? { budget: budget.setting } : { name, port };
+    await call("POST /api/v1/destinations/decisions", { body: { sandbox_id, ...of, digest, decision: verb, scope } });
+    end(digest, `${wordsOf(subject, verb, scope)} by you`);
   } catch (fault) {
     if (fault.status === 404) end(digest, "Somebody was faster: it is decided already.");
     else note(digest, { state: "failed", words: fault.message });

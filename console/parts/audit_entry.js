@@ -44,9 +44,13 @@ export function AuditEntry({ entry, onOnly }) {
 }
 
 /** What an entry is about, in the words of its line. */
-function Subject({ entry: { action_ids, destination, conversation_id, scope } }) {
+function Subject({ entry: { action_ids, decision, destination, budget, conversation_id, scope } }) {
   const number = action_ids.length;
   const of = conversation_id && html`<a href=${href("conversations", conversation_id)}>${conversation_id.slice(0, 8)}</a>`;
+  if (budget) {
+    return html`<span>${decision === "asked" && "for "}more of <code>${budget.setting}</code> for</span>
+      <a href=${href("sandboxes", budget.sandbox_id)}>sandbox ${budget.sandbox_id.slice(0, 8)}</a> ${of && html`<span>in</span> ${of}`}`;
+  }
   if (!destination) return html`<span>${{ 0: "in", 1: "an action of" }[number] ?? `${number} actions of`}</span> ${of}`;
   const { name, port, sandbox_id } = destination;
   return html`<span><code>${name}:${port}</code>${scope && ` ${SCOPES[scope] ?? scope}`}${sandbox_id && " for"}</span>
@@ -54,13 +58,14 @@ function Subject({ entry: { action_ids, destination, conversation_id, scope } })
 }
 
 function Facts({ entry }) {
-  const { action_ids, digests, edited = [], destination, rule_id } = entry;
+  const { action_ids, digests, edited = [], destination, budget, rule_id } = entry, asked = destination ?? budget;
   return html`<dl class="hashes">
     ${entry.chain && html`<div><dt>Chain</dt><dd>${entry.chain}</dd></div>`}
     ${entry.conversation_id && html`<div><dt>Conversation</dt><dd>${entry.conversation_id}</dd></div>`}
-    ${destination?.sandbox_id && html`<div><dt>Sandbox</dt><dd>${destination.sandbox_id}</dd></div>`}
+    ${asked?.sandbox_id && html`<div><dt>Sandbox</dt><dd>${asked.sandbox_id}</dd></div>`}
+    ${budget?.key_id && html`<div><dt>Key</dt><dd>${budget.key_id}</dd></div>`}
     ${destination?.program && html`<div><dt>Program</dt><dd><${Text} text=${destination.program} /></dd></div>`}
-    ${destination && digests[0] && html`<div><dt>As shown</dt><dd>${digests[0]}</dd></div>`}
+    ${asked && digests[0] && html`<div><dt>As shown</dt><dd>${digests[0]}</dd></div>`}
     ${rule_id && html`<div><dt>Rule</dt><dd>${rule_id}</dd></div>`}
     ${action_ids.map(
       (id, place) => html`<div key=${place}>

@@ -1,7 +1,7 @@
-// A destination that a sandbox asks for: the name and the port, and the decisions of a person about it.
+// A destination that a sandbox asks for, or a budget that is used up: what it is, and the decisions of a person about it.
 import { useEffect, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
-import { asked, decideDestination, outcomes } from "../lib/destinations.js";
+import { asked, decideDestination, nameOfAsked, outcomes } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
 import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
@@ -16,6 +16,12 @@ import { Time } from "./time.js";
 function Buttons({ item }) {
   const [element, press] = useSteady();
   const decide = (verb, scope) => (event) => press(event, () => decideDestination(item, verb, scope));
+  if (item.budget) {
+    return html`<footer ref=${element} onKeyDown=${onceHeld}>
+      <button type="button" data-testid="allow-once" onClick=${decide("approve", "once")}>Allow once</button>
+      <button type="button" class="secondary" data-testid="refuse" title="Until the budget is whole again" onClick=${decide("reject", "conversation")}>Refuse</button>
+    </footer>`;
+  }
   const length = item.conversation_id ? "conversation" : "sandbox";
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
     <button type="button" data-testid="allow-once" onClick=${decide("approve", "once")}>Allow once</button>
@@ -25,12 +31,18 @@ function Buttons({ item }) {
   </footer>`;
 }
 
+/** What an approval adds to a budget, in words. */
+function moreOf({ dollars, tokens }) {
+  const parts = [dollars !== null && `$${dollars}`, tokens !== null && `${tokens.toLocaleString("en")} tokens`];
+  return parts.filter(Boolean).join(" and ");
+}
+
 function Card({ item }) {
   const outcome = useStore(outcomes).get(item.digest), isEnded = outcome?.state === "ended";
-  const { name, port, program, tries, sandbox_id, conversation_id } = item;
-  return html`<article class=${isEnded ? "prompt card destination ended" : "prompt card destination"} data-testid=${`destination-${name}:${port}`}>
+  const { budget, program, tries, sandbox_id, conversation_id } = item, name = nameOfAsked(item);
+  return html`<article class=${isEnded ? "prompt card destination ended" : "prompt card destination"} data-testid=${`destination-${budget?.setting ?? name}`}>
     <header>
-      <h2>Reach <code class="tool"><${Text} text=${`${name}:${port}`} /></code></h2>
+      <h2>${budget ? name : html`Reach <code class="tool"><${Text} text=${name} /></code>`}</h2>
       <p class="facts">
         <span>Asked <${Time} at=${item.since} /></span>
         ${tries > 1 && html`<span>${tries.toLocaleString("en")} tries</span>`}
@@ -39,6 +51,7 @@ function Card({ item }) {
         <a href=${href("sandboxes", sandbox_id)}>Sandbox</a>
       </p>
     </header>
+    ${budget && html`<p class="thought">It is used up. “Allow once” adds ${moreOf(budget)}${budget.day ? ` until the end of ${budget.day} (UTC)` : ""}.${budget.key_id && html` Key <code><${Text} text=${budget.key_id} /></code>.`} <code>${budget.setting}</code></p>`}
     ${program && html`<p class="thought">Asked by a program that calls itself <${Text} text=${program} prose /></p>`}
     <div class="decision">
       ${outcome?.state === "failed" && html`<p class="failed" role="alert" data-testid="problem">${outcome.words}</p>`}
@@ -49,11 +62,11 @@ function Card({ item }) {
   </article>`;
 }
 
-/** What sandboxes ask to reach, above the actions; nothing where none asks. */
+/** What sandboxes ask for, above the actions; nothing where none asks. */
 export function DestinationList() {
   const items = useStore(asked);
   if (!items?.length) return null;
-  return html`<section class="destinations" aria-label="Destinations that sandboxes ask for" data-testid="destinations">
+  return html`<section class="destinations" aria-label="Destinations and budgets that sandboxes ask for" data-testid="destinations">
     ${items.map((item) => html`<${Card} key=${item.digest} item=${item} />`)}
   </section>`;
 }

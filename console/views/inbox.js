@@ -1,8 +1,8 @@
-// The inbox: every pending action of every conversation, and what sandboxes ask to reach, live.
+// The inbox: every pending action of every conversation, and what sandboxes ask for, live.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { setWish, wish } from "../lib/announce.js";
 import { decideAll } from "../lib/decide.js";
-import { asked, askedNumber } from "../lib/destinations.js";
+import { asked, askedNumber, budgetNumber } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
 import { nameOf, pending } from "../lib/pending.js";
 import { href } from "../lib/router.js";
@@ -78,11 +78,12 @@ function useChosen(items) {
 }
 
 export default function Inbox() {
-  const items = useStore(pending), destinations = useStore(askedNumber), shown = useStore(asked)?.length ?? 0;
+  const items = useStore(pending), shown = useStore(asked)?.length ?? 0;
+  const budgets = useStore(budgetNumber), destinations = useStore(askedNumber) - budgets;
   const [names, choose, clear] = useChosen(items ?? []);
   const chosen = (items ?? []).filter((item) => names.has(nameOf(item)));
-  const counts = [[items?.length ?? 0, "action"], [destinations, "destination"]].filter(([number]) => number);
-  const count = counts.map(([number, word]) => `${number} ${word}${number === 1 ? "" : "s"}`).join(" and ");
+  const counts = [[items?.length ?? 0, "action"], [destinations, "destination"], [budgets, "budget"]].filter(([number]) => number);
+  const count = counts.map(([number, word]) => `${number} ${word}${number === 1 ? "" : "s"}`).join(", ").replace(/, (?=[^,]*$)/, " and ");
   const isOne = counts.length === 1 && counts[0][0] === 1;
   return html`<section class="inbox" data-testid="inbox">
     <div class="bar">

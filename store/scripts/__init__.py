@@ -354,7 +354,7 @@ class Scripts:
     record_destination: Script
     read_spending: Script
     book_call: Script
-    refuse_call: Script
+    refuse_call: DecidingScript
     open_transfer: Script
     send_chunk: DecidingScript
     take_chunk: Script

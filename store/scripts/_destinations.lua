@@ -2,6 +2,9 @@
 -- An asked destination is {name, port, program, tries, state, since, until_at, tried_at, once}, all of them text: cjson
 -- rounds numbers to 14 digits. state: waiting, approve, reject, or expired. until_at: µs ("" as long as the sandbox is).
 -- once: "1" where the approval lets one connection pass.
+-- A budget that is asked for is one too: its name is its setting, its port 0, and it has besides {sandbox: whose call was
+-- refused first, key ("" but of MODEL_BUDGET_KEY), day ("" but of a day's), ends: µs at which it is whole again ("" never),
+-- nanos, tokens: what an approval adds ("" nothing)}. One of a conversation is asked by its sandbox, others by "day.DAY".
 local root = KEYS[1]
 local HOLD = 600000000 -- µs for which a decision that is taken once, and an expiry, are told to who tries again
 local MOST_UNNOTED = 100000
@@ -9,14 +12,14 @@ local EXPIRY = '{"address":"","kind":"expiry","name":""}'
 
 -- SHA-256 of what a person is shown of a destination, as `AskedDestination.digest` has it.
 local function digest_of(sandbox, item)
-  return sha256('{"name":"' .. item.name .. '","port":' .. item.port .. ',"sandbox_id":"' .. sandbox ..
+  return sha256('{"name":"' .. item.name .. '","port":' .. item.port .. ',"sandbox_id":"' .. (item.sandbox or sandbox) ..
     '","since":"' .. item.since .. '"}')
 end
 
 -- Writes one entry of the audit in canonical JSON (RFC 8785), chained to the entry before of the same day, and leaves it
 -- to be indexed. by: {time = UTC text with Z, kept = ms for which the chain of a day stays}. actor: canonical JSON.
--- of: {name, port}, and as they apply: sandbox, digest, program, reason (both canonical JSON), rule, scope; item: what
--- waits. An entry is never before the one that it follows, though their writers' clocks may differ.
+-- of: {name, port}, and as they apply: key (of a budget), sandbox, digest, program, reason (both canonical JSON), rule,
+-- scope; item: what waits. An entry is never before the one that it follows, though their writers' clocks may differ.
 local function audit(by, decision, actor, of)
   local last = redis.call('HGET', root .. ':destinations', 'audited') or ''
   local time = by.time < last and last or by.time
@@ -24,11 +27,14 @@ local function audit(by, decision, actor, of)
   local key = root .. ':audit:' .. day
   local before, seq = redis.call('LINDEX', key, -1), redis.call('LLEN', key) + 1
   local places = of.sandbox and redis.call('ZRANGE', root .. ':places:' .. of.sandbox, 0, 1) or {}
-  local head = '{"action_ids":[],"actor":' .. actor .. ',"chain":"destinations-' .. day .. '","conversation_id":' ..
-    (#places == 1 and '"' .. places[1] .. '"' or 'null') .. ',"decision":"' .. decision .. '","destination":{"name":"' ..
-    of.name .. '","port":' .. of.port .. (of.program and ',"program":' .. of.program or '') ..
-    (of.sandbox and ',"sandbox_id":"' .. of.sandbox .. '"' or '') .. '},"digests":[' ..
-    (of.digest and '"' .. of.digest .. '"' or '') .. ']'
+  local budget = of.port == '0' and ',"budget":{' .. ((of.key or '') ~= '' and '"key_id":"' .. of.key .. '",' or '') ..
+    '"sandbox_id":"' .. of.sandbox .. '","setting":"' .. of.name .. '"}' or ''
+  local destination = of.port ~= '0' and ',"destination":{"name":"' .. of.name .. '","port":' .. of.port ..
+    (of.program and ',"program":' .. of.program or '') ..
+    (of.sandbox and ',"sandbox_id":"' .. of.sandbox .. '"' or '') .. '}' or ''
+  local head = '{"action_ids":[],"actor":' .. actor .. budget .. ',"chain":"destinations-' .. day ..
+    '","conversation_id":' .. (#places == 1 and '"' .. places[1] .. '"' or 'null') .. ',"decision":"' .. decision .. '"' ..
+    destination .. ',"digests":[' .. (of.digest and '"' .. of.digest .. '"' or '') .. ']'
   local tail = '"previous":"' .. (before and string.match(before, '"hash":"(%x+)"') or '') .. '","reason":' ..
     (of.reason or '""') .. (of.rule and ',"rule_id":"' .. of.rule .. '"' or '') ..
     (of.scope and ',"scope":"' .. of.scope .. '"' or '') .. ',"seq":' .. string.format('%d', seq) ..
@@ -75,8 +81,8 @@ end
 local function looked_at(by, sandbox, at)
   local item, expired = asked_of(sandbox, at)
   if expired then
-    audit(by, 'reject', EXPIRY, {name = expired.name, port = expired.port, sandbox = sandbox,
-      digest = digest_of(sandbox, expired)})
+    audit(by, 'reject', EXPIRY, {name = expired.name, port = expired.port, key = expired.key,
+      sandbox = expired.sandbox or sandbox, digest = digest_of(sandbox, expired)})
     if item then keep(sandbox, at, item) else forget(sandbox, at) end
   end
   return item

@@ -60,7 +60,7 @@ local known, open = 0, 0
 for _, other in ipairs(redis.call('HKEYS', key)) do
   local found = looked_at(by, sandbox, other)
   if not found then forget(sandbox, other)
-  else
+  elseif found.port ~= '0' then
     known = known + 1
     if found.state == 'waiting' then open = open + 1 end
   end

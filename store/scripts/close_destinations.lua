@@ -1,5 +1,5 @@
 -- close_destinations: have what waits wait no longer where its deadline has passed, its sandbox has ended, or a rule that
--- was made since decides it. Each end is audited.
+-- was made since decides it; budgets too. Each end is audited.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 now, UTC text with Z   2 ms for which the audit of a day stays   3 most that are closed by one call
 -- Returns  {number that were closed, number of entries of the audit that are not noted}
@@ -15,8 +15,7 @@ local closed = 0
 local function reply() return {closed, redis.call('XLEN', root .. ':unnoted')} end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', root .. ':asking_due', '-inf', now, 'LIMIT', 0, most)) do
   local sandbox, at = string.match(member, '^(%S+) (%S+)$')
-  looked_at(by, sandbox, at)
-  redis.call('ZREM', root .. ':asking_due', member)
+  if looked_at(by, sandbox, at) then redis.call('ZREM', root .. ':asking_due', member) else forget(sandbox, at) end
   closed = closed + 1
 end
 local ended = redis.call('ZRANGE', root .. ':asking_ended', 0, most - closed - 1, 'WITHSCORES')
@@ -33,7 +32,7 @@ for _, member in ipairs(redis.call('ZRANGE', root .. ':asking', 0, -1)) do
   if closed >= most then return reply() end
   local sandbox, at = string.match(member, '^(%S+) (%S+)$')
   local item = looked_at(by, sandbox, at)
-  local rule = item and item.state == 'waiting' and ruled(item.name, item.port)
+  local rule = item and item.state == 'waiting' and item.port ~= '0' and ruled(item.name, item.port)
   if rule then
     decide_by_rule(by, sandbox, at, item, rule)
     closed = closed + 1

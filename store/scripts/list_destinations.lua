@@ -1,14 +1,15 @@
 -- list_destinations: a page of what waits for a decision, of all sandboxes or of one, the longest wait first; what a rule
--- decides by now waits no longer.
+-- decides by now waits no longer. A budget is of the sandbox whose call it refused first.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 most of them   2 sandbox id ("" all)   3 cursor: µs since when the first one waits ("" from the beginning)
 --       4 cursor: its "SANDBOX NAME:PORT"
 -- Returns  {cursor of the next page: {µs, member}, empty where there is none, {sandbox id, its conversation where it has
 --          exactly one (else empty), destination as JSON, …}}
--- Cost  O(log w + n): w that wait, n looked at; of one sandbox O(k log k): k remembered of it
+-- Cost  O(log w + n): w that wait, n looked at; of one sandbox O(k log k): k remembered of it, and budgets of today
 -- Idempotent  reads only
 -- Log  none
 -- include: _clock.lua
+-- include: _spending.lua
 -- include: _destinations.lua
 local CHUNK = 500
 local most, only, cursor, cursor_member = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
@@ -19,10 +20,12 @@ local function take(member, at)
   if cursor ~= '' and tonumber(at) == tonumber(cursor) and member < cursor_member then return true end
   local sandbox, place = string.match(member, '^(%S+) (%S+)$')
   local item = asked_of(sandbox, place)
-  if not item or item.state ~= 'waiting' or ruled(item.name, item.port) then return true end
+  if not item or item.state ~= 'waiting' or (item.port ~= '0' and ruled(item.name, item.port)) then return true end
+  local of = item.sandbox or sandbox
+  if only ~= '' and of ~= only then return true end
   if #page == 3 * most then return false, {string.format('%.0f', at), member} end
-  local places = redis.call('ZRANGE', root .. ':places:' .. sandbox, 0, 1)
-  page[#page + 1] = sandbox
+  local places = redis.call('ZRANGE', root .. ':places:' .. of, 0, 1)
+  page[#page + 1] = of
   page[#page + 1] = #places == 1 and places[1] or ''
   page[#page + 1] = cjson.encode(item)
   return true
@@ -30,10 +33,12 @@ end
 
 if only ~= '' then
   local found = {}
-  for _, at in ipairs(redis.call('HKEYS', root .. ':asked:' .. only)) do
-    local since = redis.call('ZSCORE', root .. ':asking', only .. ' ' .. at)
-    if since and (cursor == '' or tonumber(since) >= tonumber(cursor)) then
-      found[#found + 1] = {since = tonumber(since), member = only .. ' ' .. at}
+  for _, asker in ipairs({only, 'day.' .. today}) do
+    for _, at in ipairs(redis.call('HKEYS', root .. ':asked:' .. asker)) do
+      local since = redis.call('ZSCORE', root .. ':asking', asker .. ' ' .. at)
+      if since and (cursor == '' or tonumber(since) >= tonumber(cursor)) then
+        found[#found + 1] = {since = tonumber(since), member = asker .. ' ' .. at}
+      end
     end
   end
   table.sort(found, function(one, other)

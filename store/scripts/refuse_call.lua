@@ -1,26 +1,62 @@
--- refuse_call: count a call of a model that a budget refuses; of each sandbox and budget the first of a day is audited.
+-- refuse_call: count a call of a model that a budget refuses, and ask a person for as much once more: once for each budget
+-- and its owner. Of each sandbox and budget the first refusal of a day is audited, and that a person was asked.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 sandbox id   2 its key ("" nobody's)   3 setting of the budget   4 name of the model's host   5 its port
 --       6 why, canonical JSON   7 now, UTC text with Z   8 ms for which the audit of a day stays
 --       9 the sandbox as an actor, canonical JSON   10 seconds for which a day is kept
--- Returns  1: it is audited | 0
+--       11 what an approval adds, billionths of a dollar   12 and tokens ("" none; where both are, nobody is asked)
+--       13 day of the refusal, from 1970   14 billionths of a dollar that were allowed before it   15 and tokens
+--       16 µs after which what waits expires (0 never)   17 most that wait in all
+-- Returns  {outcome, entries of the audit that are not noted}: of asked: now, by this call | waiting | rejected | expired
+--          | full: too much waits | changed: more was allowed, or a day began, meanwhile | untold: nobody can be asked
 -- Cost  O(1)
--- Idempotent  a repeat counts twice, and is not audited again
+-- Idempotent  a repeat counts twice, is not audited again and asks nobody again
 -- Log  none
--- Kept  not proven: nothing rests on its count
+-- Kept  not proven: nothing rests on its count, and what is asked for and lost is asked for by the next refusal
 -- include: _clock.lua
 -- include: _spending.lua
 -- include: _sha256.lua
 -- include: _destinations.lua
-local sandbox, owner, setting, name, port, why, time, kept, actor, days = unpack(ARGV)
+local sandbox, owner, setting, name, port, why, time, kept, actor, days, nanos, tokens, day, seen_nanos, seen_tokens, span,
+  most = unpack(ARGV)
+local function reply(outcome) return {outcome, redis.call('XLEN', root .. ':unnoted')} end
 redis.call('HINCRBY', root .. ':spent_on:' .. today, 'refused', 1)
 redis.call('HINCRBY', root .. ':spent_on:' .. today, 'refused ' .. owner, 1)
 redis.call('EXPIRE', root .. ':spent_on:' .. today, days)
 redis.call('HINCRBY', root .. ':models', 'refused', 1)
-if redis.call('EXISTS', root .. ':box:' .. sandbox) == 0 then return 0 end
+if redis.call('EXISTS', root .. ':box:' .. sandbox) == 0 then return reply('untold') end
 redis.call('HINCRBY', root .. ':spent:' .. sandbox, 'refused', 1)
-local tally = ':tally:' .. sandbox .. ':' .. string.sub(time, 1, 10)
-if redis.call('HSETNX', root .. tally, setting, '1') == 0 then return 0 end
-redis.call('EXPIRE', root .. tally, 86400)
-audit({time = time, kept = kept}, 'refused', actor, {name = name, port = port, sandbox = sandbox, reason = why})
-return 1
+local by, tally = {time = time, kept = kept}, ':tally:' .. sandbox .. ':' .. string.sub(time, 1, 10)
+if redis.call('HSETNX', root .. tally, setting, '1') == 1 then
+  redis.call('EXPIRE', root .. tally, 86400)
+  audit(by, 'refused', actor, {name = name, port = port, sandbox = sandbox, reason = why})
+end
+if nanos == '' and tokens == '' then return reply('untold') end
+
+local is_day = setting ~= 'MODEL_BUDGET_CONVERSATION'
+local suffix = setting == 'MODEL_BUDGET_KEY' and ' ' .. owner or ''
+local allowed = redis.call('HMGET', root .. (is_day and ':spent_on:' .. today or ':spent:' .. sandbox),
+  'allowed_nanos' .. suffix, 'allowed_tokens' .. suffix)
+if (is_day and day ~= today) or (allowed[1] or '0') ~= seen_nanos or (allowed[2] or '0') ~= seen_tokens then
+  return reply('changed')
+end
+local asker = is_day and 'day.' .. today or sandbox
+local at = (suffix == '' and setting or setting .. '.' .. owner) .. ':0'
+local item = looked_at(by, asker, at)
+if item then
+  item.tries, item.tried_at = string.format('%.0f', item.tries + 1), now
+  keep(asker, at, item)
+  return reply(item.state == 'reject' and 'rejected' or item.state)
+end
+if redis.call('ZCARD', root .. ':asking') >= tonumber(most) then return reply('full') end
+local ends = is_day and string.format('%.0f', (today + 1) * 86400000000) or ''
+local until_at = span == '0' and '' or string.format('%.0f', now + span)
+if ends ~= '' and (until_at == '' or tonumber(until_at) > tonumber(ends)) then until_at = ends end
+item = {name = setting, port = '0', program = '', tries = '1', state = 'waiting', since = now, until_at = until_at,
+  tried_at = now, once = '', sandbox = sandbox, key = suffix == '' and '' or owner,
+  day = is_day and today or '', ends = ends, nanos = nanos, tokens = tokens}
+keep(asker, at, item)
+if is_day then redis.call('EXPIRE', root .. ':asked:' .. asker, 172800) end
+audit(by, 'asked', actor, {name = setting, port = '0', key = item.key, sandbox = sandbox, reason = why,
+  digest = digest_of(asker, item), item = item})
+return reply('asked')

@@ -16,6 +16,7 @@ from mcp_types import ElicitResult
 from admin import mcp_server
 from app import create_app
 from core.bounds import Limits
+from core.prices import Budget
 from settings.config import Config
 from store.approvals.audit import Actor
 from tests.conftest import LIMITS, SECRET_KEY, action, message, status, store_of
@@ -412,3 +413,24 @@ def test_a_destination_is_listed_and_what_a_person_decided_is_carried_out(server
     wanted = {**bound, "decision": "approve", "scope": "once"}
     assert json.loads(text(called(server, shown_key, "decide_destination", **wanted)))["success"]
     assert "404" in text(called(server, shown_key, "decide_destination", **wanted))
+
+
+def test_a_budget_is_listed_and_what_a_person_decided_is_carried_out(server, redis_url):
+    url = redis_url if str(server.base_url) == HERE else shared_server(ADMIN).url
+    store = store_of(url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store.sandboxes.beat("h", "supervisor")
+    sandbox = store.sandboxes.start("spec").id
+    words = {"more": Budget(tokens=200), "day": store.spending.so_far(sandbox).today}
+    store.spending.refuse(sandbox, "", "MODEL_BUDGET_CONVERSATION", "127.0.0.1", 80, "Used up", **words)
+    shown_key = key(server, "approve", "read")
+    [item] = json.loads(text(called(server, shown_key, "list_destinations", sandbox_id=sandbox)))["items"]
+    assert (item["subject"], item["budget"]["tokens"]) == ("budget", 200)
+
+    bound = {"sandbox_id": sandbox, "budget": item["budget"]["setting"], "digest": item["digest"]}
+    always = called(server, shown_key, "decide_destination", **bound, decision="approve", scope="always")
+    assert "always is not offered" in text(always)
+    wanted = {**bound, "decision": "approve", "scope": "once"}
+    assert json.loads(text(called(server, shown_key, "decide_destination", **wanted)))["success"]
+    assert store.spending.of_sandbox(sandbox).allowed_tokens == 200
+    assert "404" in text(called(server, shown_key, "decide_destination", **wanted))
+    store.sandboxes.ask(sandbox, "delete")

@@ -11,6 +11,7 @@ import pytest
 
 from app import create_app
 from core.approvals import Links, action_digest, shown_arguments
+from core.prices import Budget
 from core.wire import now
 from settings.config import Config
 from store.approvals.audit import Actor
@@ -450,3 +451,24 @@ def test_a_link_whose_destination_was_decided_elsewhere_decides_nothing(app, cli
         assert response.status_code == 409
         assert "This destination does not wait" in text(response) or "This link was used" in text(response)
     assert not again().is_allowed
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "tokens"), [("approve", "has the same amount once more", 200), ("reject", "stays closed", 0)]
+)
+def test_a_link_decides_a_budget_once(app, client, links, redis_url, verb, words, tokens):
+    store = app.extensions["store"]
+    sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
+    more = {"more": Budget(tokens=200), "day": store.spending.so_far(sandbox).today}
+    store.spending.refuse(sandbox, "", "MODEL_BUDGET_DAY", "127.0.0.1", 80, "Used up", **more)
+    [item] = store.destinations.waiting(sandbox)
+    link = links.make("", f"{sandbox} MODEL_BUDGET_DAY:0", item.digest, "the team's chat").removeprefix(URL)
+
+    shown = text(client.get(link))
+    assert all(one in shown for one in ("May its models cost as much once more?", "MODEL_BUDGET_DAY", "200"))
+    assert store.spending.of_day().all.allowed_tokens == 0
+    assert words in text(press(client, link, verb))
+    assert store.spending.of_day().all.allowed_tokens == tokens
+    again = press(client, link, verb)
+    assert (again.status_code, "This link was used" in text(again)) == (409, True)
+    assert store.spending.of_day().all.allowed_tokens == tokens

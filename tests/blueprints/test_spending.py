@@ -31,6 +31,8 @@ def test_a_sandbox_shows_what_it_has_spent_and_its_budget(client, app, store, sa
         "tokens": 116,
         "dollars": 1.25,
         "unpriced_tokens": 1,
+        "allowed_dollars": 0.0,
+        "allowed_tokens": 0,
         "budget": {"dollars": 5.0, "tokens": None},
     }
     assert client.get("/api/v1/sandboxes/none/spending").status_code == 404

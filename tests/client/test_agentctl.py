@@ -11,6 +11,7 @@ from agent_server_client.cli.program import Session
 from click.testing import CliRunner
 
 from core.bounds import Limits
+from core.prices import Budget
 from store.approvals.audit import Actor
 from tests.client.responses import responding
 from tests.conftest import action, message, store_of
@@ -318,3 +319,23 @@ def test_a_scope_is_of_destinations_alone(ctl, waiting):
     conversation, one = waiting()
     assert "--scope is of destinations alone" in ctl("approve", one, "--yes", "--scope", "always", code=2).stderr
     ctl("reject", conversation)
+
+
+def test_a_budget_that_is_used_up_is_listed_and_allowed_once_more(ctl):
+    store = store_of(shared_server(ADMIN).url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store.sandboxes.beat("h", "supervisor")
+    sandbox = store.sandboxes.start("spec").id
+    words = {"more": Budget(5_000_000_000, 2_000_000), "day": store.spending.so_far(sandbox).today}
+    store.spending.refuse(sandbox, "", "MODEL_BUDGET_CONVERSATION", "127.0.0.1", 80, "Used up", **words)
+    listed = ctl("inbox", "--text", "budget:conversation")
+    assert all(words in listed.stdout for words in ("MODEL_BUDGET_CONVERSATION: an approval adds $5", "2,000,000"))
+    assert "agentctl reject ID: budget:conversation" in listed.stderr
+    [item] = json.loads(ctl("inbox", "--text", "budget:conversation", "--json").stdout)
+
+    bound = ("budget:conversation", "--digest", item["digest"][:12])
+    assert "always is not offered" in ctl("approve", *bound, "--scope", "always", code=1).stderr
+    [decided] = json.loads(ctl("approve", *bound, "--json").stdout)
+    assert (decided["subject"], decided["budget"]["tokens"], decided["scope"]) == ("budget", 2_000_000, "once")
+    assert store.spending.of_sandbox(sandbox).allowed_tokens == 2_000_000
+    assert "may be decided already" in ctl("reject", "budget:conversation", code=4).stderr
+    store.sandboxes.ask(sandbox, "delete")

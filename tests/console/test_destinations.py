@@ -3,6 +3,7 @@
 import pytest
 
 from core.bounds import Limits
+from core.prices import Budget
 from store.approvals.audit import Actor
 from tests.conftest import store_of
 from tests.servers import agent_server, store_server, wait_until
@@ -130,3 +131,27 @@ def test_a_rule_for_a_destination_is_revoked_where_the_rules_are(browser, server
     next(one for one in dialog.find_elements("tag name", "button") if one.text == "Revoke").click()
     browser.gone(f"destination-rule-{made['id']}")
     assert server.get("/api/v1/destination-rules").json() == []
+
+
+@pytest.mark.parametrize(
+    ("button", "words", "tokens"), [("allow-once", "Allowed by", 2_000_000), ("refuse", "Refused by", 0)]
+)
+def test_a_budget_that_is_used_up_is_decided_in_the_inbox_and_offers_no_always(browser, whole, button, words, tokens):
+    _, store = whole
+    browser.open("inbox")
+    sandbox = store.sandboxes.start("spec").id
+    wanted = {"more": Budget(5_000_000_000, 2_000_000), "day": store.spending.so_far(sandbox).today}
+    store.spending.refuse(sandbox, "", "MODEL_BUDGET_CONVERSATION", "127.0.0.1", 80, "Used up", **wanted)
+    card = browser.find("destination-MODEL_BUDGET_CONVERSATION")
+    assert "Model budget of a conversation" in card.text
+    assert "adds $5 and 2,000,000 tokens" in card.text
+    browser.says("1 budget")
+    assert [one.text for one in card.find_elements("css selector", "footer button")] == ["Allow once", "Refuse"]
+    wait_until(
+        lambda: card.find_element("tag name", "footer").get_attribute("data-steady") is not None, "still buttons"
+    )
+    card.find_element("css selector", f"[data-testid={button}]").click()
+    wait_until(lambda: words in card.text, "the outcome")
+    assert store.spending.of_sandbox(sandbox).allowed_tokens == tokens
+    browser.gone("destination-MODEL_BUDGET_CONVERSATION")
+    store.sandboxes.ask(sandbox, "delete")

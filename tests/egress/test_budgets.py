@@ -16,6 +16,7 @@ from egress.gate import Gate
 from egress.proxy import Proxy
 from settings.specs import Specs
 from store import Store
+from store.approvals.audit import Actor
 from tests.egress.conftest import Sandbox
 from tests.store.conftest import fresh_sandboxes
 
@@ -113,7 +114,7 @@ def town(store, redis_url, tmp_path, request) -> Iterator[Town]:
         for number in range(AGENTS):
             started = sandboxes.start("spec", host="h", owner=f"key-{number % 2}")
             key = sandboxes.begin(started.id, "h", "supervisor", "process")
-            made[started.id] = Sandbox(listener.getsockname(), key, proxy)
+            made[started.id] = Sandbox(listener.getsockname(), key, proxy, started.id)
         yield Town(store, made, kind.counted, kind.encodings)
         listener.shutdown(socket.SHUT_RDWR)
     proxy.by_name.close()
@@ -149,6 +150,19 @@ def test_fifty_agents_at_once_overshoot_a_budget_by_no_more_than_was_under_way(t
     assert sum(one.tokens for _, one in day.keys) == day.all.tokens
     assert {owner for owner, _ in day.keys} == {"key-0", "key-1"}
     assert town.encodings == {"identity"}
+
+
+@pytest.mark.parametrize("town", [Budgets(day=Budget(tokens=100 * CALL))], indirect=True)
+def test_fifty_agents_ask_once_for_more_and_overshoot_what_was_allowed_by_no_more_than_was_under_way(town):
+    for times in (1, 2):
+        with ThreadPoolExecutor(AGENTS) as agents:
+            refusals = list(agents.map(lambda who: until_refused(town, who), town.sandboxes))
+        assert all("a person was asked to allow as much once more" in refusal for refusal in refusals)
+        assert times * 100 <= town.counted.total() // CALL < times * 100 + AGENTS
+        [asked] = town.store.destinations.waiting()
+        assert (asked.tries, asked.budget.setting) == (AGENTS, "MODEL_BUDGET_DAY")
+        town.store.destinations.decide(asked, "approve", "once", Actor("key", "a person"))
+    assert post(town.sandboxes[asked.sandbox_id], asked.sandbox_id)[0] == 200
 
 
 @pytest.mark.parametrize("town", [Budgets(Budget(nanos=300_000), Budget(tokens=5 * CALL))], indirect=True)

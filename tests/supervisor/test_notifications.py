@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from core.approvals import Links
+from core.prices import Budget
 from notifications.messages import QuietRules
 from notifications.sending import Sender, Services, Webhooks, targets_of
 from settings.config import Config
@@ -305,3 +306,29 @@ def test_what_a_sandbox_asks_to_reach_is_notified_of_with_a_link_of_its_own(stor
     assert (decided["data"]["decision"], decided["data"]["detail"]) == ("reject", "Not now")
     assert decided["data"]["actor"] == {"kind": "key", "name": "ada"}
     assert "approval_link" not in decided["data"]
+
+
+def test_a_budget_that_is_used_up_is_notified_of_with_what_an_approval_adds(store, queues, redis_url):
+    store.notifications.outboxes.want()
+    sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
+    words = {"more": Budget(1_500_000_000, 200), "day": store.spending.so_far(sandbox).today}
+    store.spending.refuse(sandbox, "", "MODEL_BUDGET_DAY", "127.0.0.1", 80, "Used up", **words)
+    [item] = store.destinations.waiting(sandbox)
+    store.destinations.decide(item, "approve", "once", Actor("key", "ada", "127.0.0.1"), "Go on")
+
+    config = Config(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
+    links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
+    mover = OutboxMover(
+        store, targets_of(config), QuietRules.of(config), links, public_url="https://agents.example.org"
+    )
+    raws = store.notifications.outboxes.read(50)["approvals"]
+    pending, decided = (json.loads(mover._message(raw, {})[1][0]) for raw in raws)
+
+    assert (pending["type"], decided["type"]) == ("budget.pending", "budget.decided")
+    data = pending["data"]
+    assert (data["budget"], data["more"]) == ("MODEL_BUDGET_DAY", "$1.5, 200 tokens")
+    assert (data["sandbox_id"], data["digest"]) == (sandbox, item.digest)
+    assert data["link"] == "https://agents.example.org/console/#/inbox"
+    link = links.read(data["approval_link"].rpartition("/")[2])
+    assert (link.destination, link.digest) == ((sandbox, "MODEL_BUDGET_DAY", 0), item.digest)
+    assert (decided["data"]["decision"], decided["data"]["budget"]) == ("approve", "MODEL_BUDGET_DAY")

@@ -492,15 +492,21 @@ class AsyncPendingAction:
 
 
 class AsyncDestination:
-    """A name and a port that a sandbox asks to reach, as it was shown: a decision is bound to its digest."""
+    """What a sandbox asks for, as it was shown: a decision is bound to its digest.
+
+    id: `NAME:PORT` that it asks to reach; of a budget `budget:conversation`, `budget:key` or `budget:day`.
+    """
 
     def __init__(self, client: AsyncClient, item: AskedDestinationInfo) -> None:
         self.client, self.item = client, item
-        self.id = f"{item['name']}:{item['port']}"
+        self.budget = item.get("budget")  # a server of before budgets were asked for sends none
+        of = self.budget["setting"].removeprefix("MODEL_BUDGET_").lower() if self.budget else ""
+        self.id = f"budget:{of}" if self.budget else f"{item['name']}:{item['port']}"
 
     async def approve(self, scope: str = "once") -> DestinationDecided:
         """Let the sandbox connect. scope: `once`; `conversation`, as long as the sandbox is; `always`, by a rule.
 
+        A budget has the same amount once more, by scope `once` alone.
         Raises AgentServerError (404, 409) where it is decided, expired or asked anew by now.
         """
         return await self._decide("approve", scope)
@@ -511,7 +517,9 @@ class AsyncDestination:
 
     async def _decide(self, decision: str, scope: str, **members: str) -> DestinationDecided:
         item = self.item
-        shown = {"sandbox_id": item["sandbox_id"], "name": item["name"], "port": item["port"], "digest": item["digest"]}
+        name = {"name": item["name"], "port": item["port"]}
+        of = {"budget": self.budget["setting"]} if self.budget else name
+        shown = {"sandbox_id": item["sandbox_id"], **of, "digest": item["digest"]}
         body = {**shown, "decision": decision, "scope": scope, **members}
         decided: DestinationDecided = await self.client.post("/api/v1/destinations/decisions", body)
         return decided

@@ -29,18 +29,27 @@ class AppConversationStartTask(TypedDict):
     updated_at: str
 
 
+class AskedBudgetInfo(TypedDict):
+    setting: Literal["MODEL_BUDGET_CONVERSATION", "MODEL_BUDGET_KEY", "MODEL_BUDGET_DAY"]
+    key_id: str | None
+    day: str | None
+    dollars: float | None
+    tokens: int | None
+
+
 class AskedDestinationInfo(TypedDict):
-    subject: NotRequired[str]
+    subject: Literal["destination", "budget"]
     sandbox_id: str
     conversation_id: str | None
-    name: str
-    port: int
+    name: str | None
+    port: int | None
     program: str | None
     tries: int
     since: str
     tried_at: str
     expires_at: str | None
     digest: str
+    budget: "AskedBudgetInfo | None"
 
 
 class ConversationInfo(TypedDict):

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from core.prices import Budget
 from settings.config import Config
 from store.approvals import inbox_stream
 from store.approvals.audit import Actor
@@ -424,3 +425,24 @@ def test_what_sandboxes_ask_to_reach_is_streamed_to_who_asks_for_it(follow, stor
     resumed = follow(after=changes[0][2], conversation_id=None, destinations=True)
     assert of_destinations(taken(resumed, "destination_decided")) == [("destination_decided", "old.example.org")]
     assert of_destinations([(one.name, json.loads(one.raw), one.id) for one in plain.next(0)]) == []
+
+
+def test_budgets_that_are_used_up_are_streamed_beside_destinations(follow, store, redis_url):
+    sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
+    more = {"more": Budget(tokens=200), "day": store.spending.so_far(sandbox).today}
+
+    def refuse(setting: str) -> None:
+        store.spending.refuse(sandbox, "", setting, "127.0.0.1", 80, "Used up", **more)
+
+    refuse("MODEL_BUDGET_KEY")
+    stream = follow(conversation_id=None, destinations=True)
+    [items] = [data["items"] for name, data, _ in taken(stream, "ready") if name == "destinations"]
+    assert items == [one.shown for one in store.destinations.waiting()]
+    assert (items[0]["subject"], items[0]["budget"]["setting"]) == ("budget", "MODEL_BUDGET_KEY")
+
+    refuse("MODEL_BUDGET_DAY")
+    store.destinations.decide(store.destinations.waiting()[0], "approve", "once", PERSON, "yes")
+    opened, decided = (data for _, data, _ in taken(stream, "destination_opened", "destination_decided"))
+    assert opened == next(one.shown for one in store.destinations.waiting())
+    assert (decided["subject"], decided["digest"], decided["decision"]) == ("budget", items[0]["digest"], "approve")
+    assert decided["budget"] == {"setting": "MODEL_BUDGET_KEY"}

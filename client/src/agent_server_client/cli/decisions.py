@@ -35,7 +35,7 @@ _SCOPE = click.option(
     "--scope",
     type=click.Choice(list(_SCOPES)),
     help="Of a destination: the next connection, as long as its sandbox is, or a rule for all. Default: approve once, "
-    "reject for the conversation.",
+    "reject for the conversation, as budgets alone can be.",
 )
 
 #: the reason of a rejection by `--approve never`
@@ -105,7 +105,7 @@ class Approver:
 @click.option("-w", "--watch", is_flag=True, help="Go on: show what opens and what is decided, until Ctrl-C.")
 @click.option("--text", help="Those with this in the tool, the arguments, the thought or the title.")
 def inbox(session: Session, as_json: bool, watch: bool, text: str | None) -> None:
-    """Show what waits for a decision: actions, the oldest first, then what sandboxes ask to reach."""
+    """Show what waits for a decision: actions, the oldest first, then what sandboxes ask to reach, and budgets."""
     if watch:
         _watch(session, session.client(patient=True), as_json)
         return
@@ -120,7 +120,8 @@ def inbox(session: Session, as_json: bool, watch: bool, text: str | None) -> Non
     for asked in destinations:
         session.out.print(destination_card(asked.item))
     words = "agentctl approve ID, or agentctl reject ID" if actions or destinations else "Nothing waits for a decision."
-    session.err.print(words + (": of a destination NAME:PORT" if destinations else ""), style="dim")
+    named = ", or ".join(dict.fromkeys(one.id if one.budget else "NAME:PORT" for one in destinations))
+    session.err.print(words + (f": {named}" if named else ""), style="dim")
 
 
 @command()
@@ -131,10 +132,11 @@ def inbox(session: Session, as_json: bool, watch: bool, text: str | None) -> Non
 def approve(
     session: Session, as_json: bool, ids: tuple[str, ...], digest: str | None, yes: bool, scope: str | None
 ) -> None:
-    """Approve actions that wait, or what sandboxes ask to reach.
+    """Approve actions that wait, what sandboxes ask to reach, or a budget that is used up once more.
 
     ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT, as in
-    pypi.org:443, of a destination. They are shown first. A program gives the --digest of what it has looked at.
+    pypi.org:443, of a destination; or budget:conversation, budget:key or budget:day. They are shown first. A program
+    gives the --digest of what it has looked at.
     """
     client = session.client()
     destinations, others = _asked(client, ids, scope)
@@ -166,10 +168,10 @@ def approve(
 @click.option("--reason", "-r", default="", help="What the agent reads; of a destination, what the audit has.")
 @_SCOPE
 def reject(session: Session, as_json: bool, ids: tuple[str, ...], reason: str, scope: str | None) -> None:
-    """Reject actions that wait, or what sandboxes ask to reach.
+    """Reject actions that wait, what sandboxes ask to reach, or more of a budget that is used up.
 
     ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT of a
-    destination.
+    destination; or budget:conversation, budget:key or budget:day.
     """
     client = session.client()
     destinations, others = _asked(client, ids, scope)
@@ -194,7 +196,7 @@ def _asked(client: Client, ids: tuple[str, ...], scope: str | None) -> tuple[lis
     named = [one.lower() for one in ids if ":" in one]
     others = [one for one in ids if ":" not in one]
     if scope is not None and others:
-        raise Failed(2, "--scope is of destinations alone, which are NAME:PORT")
+        raise Failed(2, "--scope is of destinations alone, which are NAME:PORT, and of budgets")
     waiting = _destinations(client) if named else []
     for one in named:
         if all(asked.id != one for asked in waiting):
@@ -212,11 +214,18 @@ def _decide_destination(
             raise
         raise Failed(NOT_DECIDED, error.detail, status=error.status) from error
     if not as_json:
-        words = f"{'Approved' if verb == 'approve' else 'Rejected'} {_SCOPES[scope]}: "
+        words = f"{'Approved' if verb == 'approve' else 'Rejected'}{'' if asked.budget else f' {_SCOPES[scope]}'}: "
         session.err.print(Text.assemble(words, (in_line(asked.id), "bold"), f"  sandbox {asked.item['sandbox_id']}"))
     item = asked.item
     shown = {"sandbox_id": item["sandbox_id"], "name": item["name"], "port": item["port"], "digest": item["digest"]}
-    return {"subject": "destination", **shown, "decision": verb, "scope": scope, "rule_id": decided["rule_id"]}
+    return {
+        "subject": item["subject"],
+        **shown,
+        "budget": asked.budget,
+        "decision": verb,
+        "scope": scope,
+        "rule_id": decided["rule_id"],
+    }
 
 
 def _named(client: Client, starts: Iterable[str]) -> list[PendingAction]:
@@ -299,7 +308,8 @@ def _tell_destination(session: Session, name: str, data: Any) -> None:
     if name in ("destination_decided", "destination_expired", "destination_closed"):
         who = in_line((data.get("actor") or {}).get("name") or "")
         words = {"destination_decided": f"{data.get('decision')} by {who}", "destination_expired": "it expired"}
-        told = f"{in_line(data['name'])}:{data['port']}  {words.get(name, 'its sandbox has ended')}"
+        of = data["budget"]["setting"] if data["subject"] == "budget" else f"{data['name']}:{data['port']}"
+        told = f"{in_line(of)}  {words.get(name, 'its sandbox has ended')}"
         session.out.print(Text(told, "dim"), soft_wrap=True)
 
 

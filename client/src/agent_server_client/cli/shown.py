@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from agent_server_client.models import AskedDestinationInfo, Event, GitChange, GitDiff, WaitingAction
+from agent_server_client.models import AskedBudgetInfo, AskedDestinationInfo, Event, GitChange, GitDiff, WaitingAction
 from agent_server_client.visible import beginning, in_line, of_output, visible
 from agent_server_client.wire import Entry
 
@@ -158,18 +158,30 @@ def card(item: WaitingAction) -> Panel:
 
 
 def destination_card(item: AskedDestinationInfo) -> Panel:
-    """A destination that a sandbox asks for."""
+    """A destination that a sandbox asks for, or a budget that is used up."""
     facts = Text.assemble((f"asked {ago(item['since'])} ago", "dim"))
     if item["tries"] > 1:
         facts.append(f"  ·  {item['tries']} tries", "dim")
     if item["expires_at"]:
         left = int((moment(item["expires_at"]) - datetime.now(UTC)).total_seconds())
         facts.append(f"  ·  rejected in {left} s" if left > 0 else "  ·  its time is over", "yellow")
-    parts = [Text(f"{in_line(item['name'])}:{item['port']}", "bold"), facts]  # a long name wraps here
+    budget = item.get("budget")
+    title = "A budget of models is used up" if budget else "A sandbox asks to reach"
+    name = _budget(budget) if budget else f"{in_line(item['name'] or '')}:{item['port']}"
+    parts = [Text(name, "bold"), facts]  # a long name wraps here
     if item["program"]:
         parts.append(Text(f"by a program that calls itself {visible(item['program'], prose=True)}", "italic"))
     parts.append(Text(f"sandbox {in_line(item['sandbox_id'])}  ·  digest {item['digest'][:12]}", "dim"))
-    return Panel(Group(*parts), title=Text("A sandbox asks to reach"), title_align="left", border_style="cyan")
+    return Panel(Group(*parts), title=Text(title), title_align="left", border_style="cyan")
+
+
+def _budget(budget: AskedBudgetInfo) -> str:
+    """Whose budget it is, and what an approval adds."""
+    amounts = [f"${budget['dollars']:g}"] if budget["dollars"] is not None else []
+    amounts += [f"{budget['tokens']:,} tokens"] if budget["tokens"] is not None else []
+    facts = (("of key", budget["key_id"]), ("on", budget["day"]))
+    whose = "".join(f" {word} {in_line(fact)}" for word, fact in facts if fact)
+    return f"{in_line(budget['setting'])}{whose}: an approval adds {' and '.join(amounts)}"
 
 
 def diff_text(change: GitChange, diff: GitDiff) -> Text:
