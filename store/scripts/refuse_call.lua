@@ -7,8 +7,9 @@
 --       11 what an approval adds, billionths of a dollar   12 and tokens ("" none; where both are, nobody is asked)
 --       13 day of the refusal, from 1970   14 billionths of a dollar that were allowed before it   15 and tokens
 --       16 µs after which what waits expires (0 never)   17 most that wait in all
--- Returns  {outcome, entries of the audit that are not noted}: of asked: now, by this call | waiting | rejected | expired
---          | full: too much waits | changed: more was allowed, or a day began, meanwhile | untold: nobody can be asked
+-- Returns  {outcome, entries of the audit that are not noted}: "asked": now, by this call | "waiting" | "rejected"
+--          | "expired" | "full": too much waits | "changed": more was allowed, or a day began, meanwhile
+--          | "untold": nobody can be asked
 -- Cost  O(1)
 -- Idempotent  a repeat counts twice, is not audited again and asks nobody again
 -- Log  none
