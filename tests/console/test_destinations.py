@@ -20,7 +20,6 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("destinations")
     with store_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
         store = store_of(url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
-        store.sandboxes.beat("h", "supervisor")
         yield client, store
 
 
@@ -30,10 +29,17 @@ def server(whole):
 
 
 @pytest.fixture
-def asks(whole):
+def sandbox(whole):
+    """The id of a sandbox, of a host that is alive at present."""
+    _, store = whole
+    store.sandboxes.beat("h", "supervisor")
+    return store.sandboxes.start("spec").id
+
+
+@pytest.fixture
+def asks(whole, sandbox):
     """Has a sandbox ask for a name; what waits then ends with the test."""
     _, store = whole
-    sandbox = store.sandboxes.start("spec").id
 
     def ask(name: str = NAME, program: str = "curl"):
         return store.destinations.verdict(sandbox, name, 443, program)
@@ -136,10 +142,11 @@ def test_a_rule_for_a_destination_is_revoked_where_the_rules_are(browser, server
 @pytest.mark.parametrize(
     ("button", "words", "tokens"), [("allow-once", "Allowed by", 2_000_000), ("refuse", "Refused by", 0)]
 )
-def test_a_budget_that_is_used_up_is_decided_in_the_inbox_and_offers_no_always(browser, whole, button, words, tokens):
+def test_a_budget_that_is_used_up_is_decided_in_the_inbox_and_offers_no_always(
+    browser, whole, sandbox, button, words, tokens
+):
     _, store = whole
     browser.open("inbox")
-    sandbox = store.sandboxes.start("spec").id
     wanted = {"more": Budget(5_000_000_000, 2_000_000), "day": store.spending.so_far(sandbox).today}
     store.spending.refuse(sandbox, "", "MODEL_BUDGET_CONVERSATION", "127.0.0.1", 80, "Used up", **wanted)
     card = browser.find("destination-MODEL_BUDGET_CONVERSATION")
