@@ -79,7 +79,7 @@ def show_action(token: str) -> Response:
 def _question(link: Link) -> str:
     if link.destination is None:
         return "May the agent do this?"
-    return "May the sandbox reach this?" if link.destination[2] else "May its models cost as much once more?"
+    return "May the sandbox reach this?" if link.destination[2] else "May this budget have the same amount again?"
 
 
 @approval_links.post(f"{LINK_PATH}/<token>")

@@ -47,8 +47,8 @@ export const nameOfAsked = ({ name, port, budget }) => (budget ? BUDGETS[budget.
 
 const BUDGETS = {
   MODEL_BUDGET_CONVERSATION: "Model budget of a conversation",
-  MODEL_BUDGET_KEY: "Model budget of a key for today",
-  MODEL_BUDGET_DAY: "Model budget of all for today",
+  MODEL_BUDGET_KEY: "Model budget of a key, for today",
+  MODEL_BUDGET_DAY: "Model budget of all keys, for today",
 };
 
 const SCOPES = { once: "once", conversation: "for the conversation", always: "always" };

@@ -18,7 +18,7 @@ function Buttons({ item }) {
   const decide = (verb, scope) => (event) => press(event, () => decideDestination(item, verb, scope));
   if (item.budget) {
     return html`<footer ref=${element} onKeyDown=${onceHeld}>
-      <button type="button" data-testid="allow-once" onClick=${decide("approve", "once")}>Allow once</button>
+      <button type="button" data-testid="allow-once" onClick=${decide("approve", "once")}>Add ${moreOf(item.budget)}</button>
       <button type="button" class="secondary" data-testid="refuse" title="Until the budget is whole again" onClick=${decide("reject", "conversation")}>Refuse</button>
     </footer>`;
   }
@@ -51,7 +51,7 @@ function Card({ item }) {
         <a href=${href("sandboxes", sandbox_id)}>Sandbox</a>
       </p>
     </header>
-    ${budget && html`<p class="thought">It is used up. “Allow once” adds ${moreOf(budget)}${budget.day ? ` until the end of ${budget.day} (UTC)` : ""}.${budget.key_id && html` Key <code><${Text} text=${budget.key_id} /></code>.`} <code>${budget.setting}</code></p>`}
+    ${budget && html`<p class="thought">It is used up.${budget.day && ` What you add lasts until the end of ${budget.day} (UTC).`}${budget.key_id && html` The key is <code><${Text} text=${budget.key_id} /></code>.`} The setting is <code>${budget.setting}</code>.</p>`}
     ${program && html`<p class="thought">Asked by a program that calls itself <${Text} text=${program} prose /></p>`}
     <div class="decision">
       ${outcome?.state === "failed" && html`<p class="failed" role="alert" data-testid="problem">${outcome.words}</p>`}

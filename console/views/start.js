@@ -151,7 +151,7 @@ function Message({ value, spec, set, faults }) {
     </label>
     <${Fault} name="message" faults=${faults} />
     <p class="hint">${isRuled(spec) && html`This agent has no model: it proposes each line <code>run: COMMAND</code> as an action.${" "}
-      <button type="button" class="quiet" onClick=${() => draft.set({ ...draft.get(), message: example })}>Take “${example}”</button>`}</p>`;
+      <button type="button" class="quiet" onClick=${() => draft.set({ ...draft.get(), message: example })}>Use “${example}”</button>`}</p>`;
 }
 
 /** refused: what the server said of single fields, in words by field. */

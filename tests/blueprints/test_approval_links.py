@@ -465,7 +465,7 @@ def test_a_link_decides_a_budget_once(app, client, links, redis_url, verb, words
     link = links.make("", f"{sandbox} MODEL_BUDGET_DAY:0", item.digest, "the team's chat").removeprefix(URL)
 
     shown = text(client.get(link))
-    assert all(one in shown for one in ("May its models cost as much once more?", "MODEL_BUDGET_DAY", "200"))
+    assert all(one in shown for one in ("May this budget have the same amount again?", "MODEL_BUDGET_DAY", "200"))
     assert store.spending.of_day().all.allowed_tokens == 0
     assert words in text(press(client, link, verb))
     assert store.spending.of_day().all.allowed_tokens == tokens
