@@ -446,7 +446,13 @@ class DockerRuntime(Files):
         settings, deadline = arguments(engine, launch, self._host), time.monotonic() + _CONFLICT_TIMEOUT
         while True:
             try:
-                return engine.containers.create(**settings)
+                made = engine.containers.create(**settings)
+                real = real_folder(engine, made.id or "", settings["working_dir"])
+                if real == settings["mounts"][0]["Target"]:
+                    return made
+                # Behind a symlink the image may have a volume, which the engine would lay over the sandbox's.
+                remove_container(made)
+                settings["mounts"] = [volume(launch.sandbox_id, self._host, real, copies=True)]
             except docker.errors.APIError as error:
                 if error.status_code != 409:
                     raise

@@ -208,6 +208,7 @@ def test_the_working_folder_is_the_images_or_else_workspace(runtime, engine, lau
     ("lines", "folder", "real"),
     [
         (["RUN mkdir -p /srv/app && ln -s srv/app /place"], "/place", "/srv/app"),
+        (["RUN mkdir -p /data/app && ln -s data/app /place"], "/place", "/data/app"),  # /data is a volume of the image
         (["RUN mkdir -p /data/app && ln -s /data /one && ln -s one /two"], "/two/app/new", "/data/app/new"),
     ],
 )
