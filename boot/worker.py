@@ -16,6 +16,7 @@ from gunicorn.http.errors import LimitRequestHeaders
 from gunicorn.workers.ggevent import GeventWorker
 
 from boot.http import RequestBody, is_draining
+from boot.plugins import looked_up_once
 from core.pauses import take_turns
 
 #: of the connections that a worker takes, the part that may be taken before those make room that only wait for a head
@@ -103,6 +104,11 @@ class Worker(GeventWorker):
         self._served = _Served()
         self._open = 0
         self._waiting: dict[socket.socket, str] = {}  #: for what no response needs, the longest first; and from where
+
+    def patch(self) -> None:
+        """Have gevent patch what waits, before the app is loaded."""
+        with looked_up_once():
+            super().patch()
 
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:

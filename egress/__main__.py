@@ -8,12 +8,18 @@ A child serves. The process that has loaded the modules waits for its end, and f
 load them takes more than a second of a processor, which on a busy machine was 14 s without a way out.
 """
 
+import gc
+
+gc.disable()  # what is being loaded stays
+
 from gevent import monkey  # type: ignore[import-untyped]
 
-monkey.patch_all()
+from boot.plugins import looked_up_once
+
+with looked_up_once():
+    monkey.patch_all()
 
 import argparse
-import gc
 import logging
 import os
 import re
@@ -71,6 +77,7 @@ def main() -> int:
     os.umask(0o077)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     gc.freeze()  # what is loaded stays shared with each child
+    gc.enable()
     while True:
         parent, began = os.getpid(), time.monotonic()
         if (child := fork_gevent()) == 0:

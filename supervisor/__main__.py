@@ -5,6 +5,10 @@ With --stand-by it waits while another supervisor runs, and takes over when that
 With --tallies it counts in the memory of the server that starts it, whose /metrics shows it.
 """
 
+import gc
+
+gc.disable()  # what is being loaded stays
+
 import argparse
 import importlib
 import logging
@@ -72,6 +76,8 @@ _SHORTEST_DELAY, _LONGEST_DELAY = 0.5, 5.0
 
 def main() -> int:
     """Returns the exit status."""
+    gc.freeze()
+    gc.enable()
     parser = argparse.ArgumentParser(description="Run this host's supervisor.")
     parser.add_argument("--stand-by", action="store_true", help="wait while another supervisor runs on this host")
     parser.add_argument("--tallies", type=int, help="descriptor of the memory that it counts in")

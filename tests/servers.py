@@ -29,6 +29,9 @@ from tests.quick import known_ports, shared
 
 PROJECT = Path(__file__).parent.parent
 
+#: what a server has not that tests have: Selenium brings trio, which httpcore would load for each process of a server
+ABSENT = PROJECT / "tests" / "absent"
+
 #: seconds after which a test gives up waiting
 TIMEOUT = 90.0
 
@@ -149,6 +152,7 @@ def agent_server(
     """The whole server with two workers, started by the README's command; a client for it and its master process."""
     port = environment.get("PORT") or str(free_port())
     environment = {
+        "PYTHONPATH": str(ABSENT),
         **os.environ,
         "PORT": port,
         "WEB_CONCURRENCY": "2",

@@ -20,7 +20,7 @@ from tests.chance import often
 from tests.conftest import recorded
 from tests.servers import PROJECT, TIMEOUT, supervised_server
 
-pytestmark = pytest.mark.process("30 requests to each operation of a running server")
+pytestmark = pytest.mark.process("10 requests to each operation of a running server")
 
 CONVERSATION = str(uuid4())
 
@@ -76,7 +76,7 @@ def operations():
 def test_every_response_of_an_operation_is_declared_in_the_document(operations, label, base_url):
     @given(operations[label].as_strategy())
     @settings(
-        max_examples=often(30, 60),
+        max_examples=often(10, 60),
         deadline=None,
         derandomize=True,
         phases=[Phase.explicit, Phase.generate],

@@ -1,0 +1,1 @@
+raise ImportError("only Selenium needs it")
