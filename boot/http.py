@@ -85,8 +85,19 @@ class RequestBody:
             request.force_close()  # until the client is told: after a refusal it may send the body, or not
 
     def stream(self) -> None:
-        """Let the body come for as long as it goes on."""
+        """Let the body come for as long as it goes on. A response before its end ends the connection, and says so."""
         self._seconds, self._piece_seconds = math.inf, _STREAM_SECONDS
+        if self._has_rest:
+            self._request.force_close()
+
+    @property
+    def _is_streamed(self) -> bool:
+        return self._piece_seconds < math.inf
+
+    @property
+    def _has_rest(self) -> bool:
+        """Whether more may come. Of a body in chunks the end alone tells."""
+        return getattr(self._reader, "length", None) != 0
 
     def read(self, size: int) -> bytes:
         """Up to so many bytes of the body; none at its end. Raises as `recv`, or gunicorn's ParseException."""
@@ -96,12 +107,14 @@ class RequestBody:
             self._failed = True
             self._request.force_close()
             raise
+        if self._is_streamed and not (data and self._has_rest):
+            self._request.must_close = is_draining()
         return data
 
     def recv(self, size: int) -> bytes:
         """What the client sends next of the body. Raises BodyTooSlow, ConnectionError when it sends no more."""
         if self._is_asked:
-            self._is_asked, self._request.must_close = False, is_draining()
+            self._is_asked, self._request.must_close = False, self._is_streamed or is_draining()
             self._connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         if self._unread_until < math.inf:
             size = min(size, self._most_received)
@@ -110,7 +123,7 @@ class RequestBody:
         now = time.monotonic()
         self._began = self._began or now
         allowed = min(self._seconds, _SLOW_START + self._received / self._least_rate)
-        spent = self._waited if self._piece_seconds < math.inf else now - self._began
+        spent = self._waited if self._is_streamed else now - self._began
         before = self._connection.gettimeout()
         # What has arrived already is read, however long this worker was busy meanwhile.
         self._connection.settimeout(max(min(allowed - spent, self._piece_seconds), 0.001))

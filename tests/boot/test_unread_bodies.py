@@ -71,6 +71,39 @@ def test_a_body_that_nobody_reads_leaves_others_their_share(client, monkeypatch,
     theirs.close()
 
 
+@pytest.mark.parametrize("framing", ["chunked", "a length"])
+def test_a_streamed_body_ends_its_connection_unless_it_was_read_to_its_end(client, framing):
+    ours, theirs = client
+    head, body = HEAD.replace(b"100", b"4096"), b"x" * 4096
+    if framing == "chunked":
+        head, body = (
+            HEAD.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked"),
+            b"1000\r\n%b\r\n0\r\n\r\n" % body,
+        )
+    ours.sendall(head + body)
+    request = next(get_parser(Config(), theirs, ("127.0.0.1", 1)))
+    RequestBody(request, theirs, seconds=600, least_rate=1).stream()
+    assert request.should_close()
+
+    request.body.read(1024)
+    assert request.should_close()
+
+    request.body.read(4096)
+    assert not request.should_close()
+    theirs.close()
+
+
+def test_a_request_without_a_body_keeps_its_connection_where_one_would_be_streamed(client):
+    ours, theirs = client
+    ours.sendall(HEAD.replace(b"100", b"0"))
+    request = next(get_parser(Config(), theirs, ("127.0.0.1", 1)))
+
+    RequestBody(request, theirs, seconds=600, least_rate=1).stream()
+
+    assert not request.should_close()
+    theirs.close()
+
+
 @pytest.mark.parametrize("is_last", [True, False], ids=["of a last request", "of one that another may follow"])
 def test_a_body_that_does_not_come_after_the_response_is_not_waited_for_in_a_crowd(
     worker, client, monkeypatch, is_last
