@@ -63,6 +63,20 @@ class Terminal:
             pass
         return self._process.wait(TIMEOUT)
 
+    def interrupt(self) -> int:
+        """Press Ctrl-C, again where nothing came of it for ten seconds, and wait for the end; the exit code.
+
+        Python forgets one that comes between its last look at signals and its wait for a line.
+        """
+        deadline, again = time.monotonic() + TIMEOUT, 0.0
+        while self._process.poll() is None and time.monotonic() < deadline:
+            if time.monotonic() > again:
+                self.press("\x03")
+                again = time.monotonic() + 10
+            if not self._read(time.monotonic() + 0.2):
+                time.sleep(0.05)  # the terminal is closed, or nothing was printed
+        return self.end()
+
     def _read(self, deadline: float) -> bool:
         if not select.select([self._side], [], [], max(0.0, deadline - time.monotonic()))[0]:
             return False
