@@ -73,6 +73,7 @@ class Receiver(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Receiver
 
     def do_POST(self):

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.blueprints.test_exports import as_another, exported
+from tests.chance import often
 from tests.conftest import action, event, message, observation
 from tests.exports import sealed
 from tests.servers import supervised_server, wait_until
@@ -82,7 +83,9 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 OPERATIONS = [*operations()]
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])  # the app is the same for all
+@settings(
+    max_examples=often(2, 10), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)  # the app is the same for all
 @given(texts)
 @example(TORN)
 @example("a\0b\u2028\u202e")
@@ -133,7 +136,7 @@ def in_place(path: str, conversation: str, other: str = "x") -> str:
     return re.sub(r"\{(\w+)\}", lambda name: conversation if name[1] == "conversation_id" else other, path)
 
 
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=often(2, 10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts)
 @example(TORN)
 @example("a\0b\u2028\u202e")
@@ -163,7 +166,7 @@ def test_any_text_in_a_path_in_a_query_and_in_a_header_is_taken_or_refused(clien
     assert client.post(f"/api/conversations/{conversation}/events", json=hello).status_code == 200
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=often(4, 16), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts)
 @example(TORN)
 @example("a\0b\u2028\u202e")
@@ -184,7 +187,7 @@ def test_any_body_of_an_operation_that_wants_no_json_is_taken_or_refused(client,
                 response.close()
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=often(4, 16), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts)
 @example(TORN)
 @example("a\0b\u2028\u202e")

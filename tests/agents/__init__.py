@@ -116,6 +116,7 @@ class Scripted(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self):
         length = int(self.headers.get("Content-Length") or 0)

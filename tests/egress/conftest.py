@@ -45,6 +45,7 @@ class _Echo(BaseHTTPRequestHandler):
     """Says what it was asked; `/redirect` leads elsewhere, `/stream` sends its second half when it may."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     go_on: threading.Event
 
     def do_GET(self) -> None:

@@ -50,6 +50,7 @@ class _Model(BaseHTTPRequestHandler):
     """Streams a completion as OpenAI or Anthropic does, and counts its tokens by who asked."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     counted: Counter[str]
     lock: threading.Lock
     encodings: set[str | None]

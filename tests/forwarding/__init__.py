@@ -39,6 +39,7 @@ class Upstream(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Upstream
 
     def do_GET(self):

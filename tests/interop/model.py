@@ -31,6 +31,7 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 class Model(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

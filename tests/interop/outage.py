@@ -64,6 +64,7 @@ class Thinker(BaseHTTPRequestHandler):
     """A chat model that answers `think N PAUSE` with N calls of `think`, so many seconds between two batches."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -86,6 +86,7 @@ def _handler(api: KubernetesApi) -> type[BaseHTTPRequestHandler]:
 class _Handler(BaseHTTPRequestHandler):
     cluster: KubernetesApi
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     timeout = 60
 
     def do_GET(self) -> None:

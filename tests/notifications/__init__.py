@@ -44,6 +44,7 @@ class Receiver:
 class _Handler(BaseHTTPRequestHandler):
     receiver: Receiver
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         one = self.receiver

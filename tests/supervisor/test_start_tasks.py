@@ -50,6 +50,7 @@ class Agent(BaseHTTPRequestHandler):
     """An agent server that accepts every request."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_POST(self):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))

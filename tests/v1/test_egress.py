@@ -93,6 +93,7 @@ class _Model(BaseHTTPRequestHandler):
     """Proposes a command first, and ends when it has the output."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     proposes: str
     shown: list[str]
     read: list[str]
