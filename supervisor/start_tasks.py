@@ -16,9 +16,11 @@ What a request gets that waited for a start which failed:
 
 import json
 import logging
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -189,8 +191,15 @@ MOST_DEAD = 3
 #: which no clock measures
 WAIT, MOST_WAITS = 5.0, 720
 
+#: start tasks whose conversations one supervisor begins in one sandbox at once: its agent server may be slow
+MOST_OF_ONE = 16
+
 #: seconds between two polls of which the time between them counts
 _MOST_APART = 5.0
+
+
+class SandboxBusy(Exception):
+    """As many conversations as may begin in a sandbox at once do."""
 
 
 class LeaseLost(Exception):
@@ -206,6 +215,8 @@ class StartDriver:
         self._specs = specs
         self._shared = shared
         self._start_seconds = start_seconds
+        self._lock = threading.Lock()  #: of the next
+        self._in: Counter[str] = Counter()  #: start tasks at work, by sandbox
 
     def drive(self, start: StartTask, lease: str) -> None:
         """Bring a start task to READY or ERROR. An unforeseen error is logged and retried, each time later.
@@ -239,6 +250,8 @@ class StartDriver:
             self._clear_after_the_end(start.id)
         except UNAVAILABLE:  # also of a Redis that has no room, which is one of the refusals below
             raise
+        except SandboxBusy as error:
+            self._put_off(start, lease, str(error))
         except (CannotStart, StoreError, SpecNotFound, NotReachable, AgentUnreachable, AgentRefused) as error:
             if _may_pass(error) or (isinstance(error, AgentUnreachable) and presence.was_away()):
                 self._put_off(start, lease, str(error))
@@ -267,7 +280,30 @@ class StartDriver:
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         request = self._with_parent(start.request)
         start = self._with_sandbox(start, lease, request)
-        sandbox = self._running(start, lease)
+        with self._turn_in(start.sandbox_id):
+            self._begin(start, lease, request, self._running(start, lease))
+        if not self._store.start_tasks.finish(start.id, lease, "READY", _not_done(start.request)):
+            raise LeaseLost
+
+    @contextmanager
+    def _turn_in(self, sandbox_id: str) -> Iterator[None]:
+        """Keep few threads for one sandbox: the others are those of the starts in others. Raises SandboxBusy."""
+        with self._lock:
+            if self._in[sandbox_id] >= MOST_OF_ONE:
+                raise SandboxBusy(
+                    f"{MOST_OF_ONE} conversations begin in the sandbox {sandbox_id}, as many as may at once"
+                )
+            self._in[sandbox_id] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in[sandbox_id] -= 1
+                if not self._in[sandbox_id]:
+                    del self._in[sandbox_id]
+
+    def _begin(self, start: StartTask, lease: str, request: Mapping[str, Any], sandbox: Sandbox) -> None:
+        """Create the conversation, and have the agent server of its sandbox begin it."""
         for status in _PASSED:
             self._advance(start, lease, status=status)
         self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
@@ -277,8 +313,6 @@ class StartDriver:
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
         self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
-        if not self._store.start_tasks.finish(start.id, lease, "READY", _not_done(start.request)):
-            raise LeaseLost
 
     def _with_parent(self, request: dict[str, Any]) -> dict[str, Any]:
         parent_id = request.get("parent_conversation_id")

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -19,7 +19,7 @@ from store.sandboxes import start_tasks
 from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import ENDED, MOST_ATTEMPTS, Failure
 from supervisor.presence import Presence
-from supervisor.start_tasks import MOST_WAITS, CannotStart, LeaseLost, StartDriver
+from supervisor.start_tasks import MOST_OF_ONE, MOST_WAITS, CannotStart, LeaseLost, StartDriver
 from tests.agents import agent_client
 from tests.conftest import store_of
 from tests.servers import wait_until
@@ -254,6 +254,21 @@ def test_a_start_task_whose_host_is_lost_waits_says_why_and_goes_on_when_the_hos
     ready = again(store, driver, waits)
     assert (ready.status, ready.detail, ready.sandbox_id) == ("READY", "", waits.sandbox_id)
     assert is_whole(store, ready)
+
+
+def test_starts_into_a_sandbox_that_is_slow_wait_for_each_other_and_those_of_others_do_not(store, driver):
+    sandbox = store.sandboxes.get(SandboxId(started(store, driver).sandbox_id))
+    with ExitStack() as slow:
+        for _ in range(MOST_OF_ONE):
+            slow.enter_context(driver._turn_in(sandbox.id))
+        waits = started(store, driver, sandbox_id=sandbox.id)
+        assert (waits.status, waits.waits) == ("WAITING_FOR_SANDBOX", 1)
+        assert f"{MOST_OF_ONE} conversations begin in the sandbox {sandbox.id}, as many as may" in waits.detail
+        assert started(store, driver).status == "READY"  # in a sandbox of its own
+
+    ready = again(store, driver, waits)
+    assert (ready.status, ready.sandbox_id) == ("READY", sandbox.id)
+    assert not driver._in
 
 
 def test_a_start_task_whose_host_is_lost_for_an_hour_fails(store, driver, lost):
