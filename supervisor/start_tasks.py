@@ -19,16 +19,17 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from agents.client import AgentRefused, AgentUnreachable
+from agents.client import AgentRefused, AgentUnreachable, detail_of
 from agents.commands import Commands
 from agents.deletions import tell_agent
 from agents.starts import asked_dir, conversation_request, own_request, template_of, working_folder
 from agents.waking import NotReachable, retry_after_making_room
+from core.masking import Mask
 from core.redaction import without_inputs, without_secrets_of
 from core.wire import ConversationId, Seq
 from settings.egress import secrets_inside
@@ -75,12 +76,12 @@ class ParentRefused(CannotStart):
         super().__init__(message, 422)
 
 
-def failure_of(error: Exception, reason: str, body: Any) -> Failure:
-    """body: the client's own, whose secrets no detail shows; None of an app conversation."""
+def failure_of(error: Exception, reason: str, clean: Callable[[Any], Any]) -> Failure:
+    """clean: takes the start's secrets out of what its agent server says."""
     match error:
         case AgentRefused(status=status) if status in _PASSED_ON:
             detail = _agents_detail(error.body) if status == 422 else reason
-            return Failure(status, without_secrets_of(body, detail or reason))
+            return Failure(status, clean(detail or reason))
         case TooManySandboxes() | TooManyStopped() | TooManyConversations():
             return Failure(429, reason)
         case ParentRefused():
@@ -254,7 +255,7 @@ class StartDriver:
             self._put_off(start, lease, str(error))
         except (CannotStart, StoreError, SpecNotFound, NotReachable, AgentUnreachable, AgentRefused) as error:
             if _may_pass(error) or (isinstance(error, AgentUnreachable) and presence.was_away()):
-                self._put_off(start, lease, str(error))
+                self._put_off(start, lease, self._clean_of(start)(str(error)))
             else:
                 self._fail(start, lease, error)
 
@@ -417,13 +418,26 @@ class StartDriver:
     def _fail(self, start: StartTask, lease: str, error: Exception) -> None:
         """Write the failure of a start task first, and only then remove what it created: a READY one stays."""
         traces.fail(type(error).__name__)
-        body = None if isinstance(error, SecretsRefused) else self._store.start_tasks.body_of(start)
-        reason = without_secrets_of(body, str(error) or type(error).__name__)
-        if self._store.start_tasks.fail(start, lease, reason, failure_of(error, reason, body)):
+        clean = self._clean_of(start)
+        if isinstance(error, AgentRefused) and error.body:
+            error = AgentRefused(error.status, detail_of(error.body, clean), error.body)
+        reason = clean(str(error) or type(error).__name__)
+        if self._store.start_tasks.fail(start, lease, reason, failure_of(error, reason, clean)):
             log.warning("start task %s: %s", start.id, reason)
             self.clear_failed()
         else:
             self._clear_after_the_end(start.id)
+
+    def _clean_of(self, start: StartTask) -> Callable[[Any], Any]:
+        """What takes secrets out of a JSON value that an agent server says of a start: those of its request and of its
+        sandbox. A failed start keeps its detail for days, and other keys read it."""
+        hidden: dict[str, Any] = {}
+        with suppress(SecretsRefused):  # sealed by another SECRET_KEY: no agent server got them
+            hidden["body"] = self._store.start_tasks.body_of(start)
+            hidden["secrets"] = self._store.start_tasks.secrets_of(start)
+        [known] = self._store.start_tasks.get_many([start.id])  # by now it may have a sandbox
+        mask = self._store.masks.in_sandbox(SandboxId(known.sandbox_id)) if known and known.sandbox_id else Mask()
+        return lambda said: mask.value(without_secrets_of(hidden, said))
 
     def _clear_after_the_end(self, start_id: str) -> None:
         """Remove what this driver created after the start task had been ended or failed, and cleared away."""

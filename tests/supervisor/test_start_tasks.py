@@ -1,5 +1,6 @@
 """The driver of start tasks, on a real store with a host of threads: a READY one stays, a failed one leaves nothing."""
 
+import json
 import logging
 import threading
 import time
@@ -43,20 +44,29 @@ command = ["agent"]
 created_at = 2026-11-21T00:00:00Z
 [spec.conversation]
 initial_message = "none"
+
+[[spec]]
+id = "keyed"
+command = ["agent"]
+created_at = 2026-11-21T00:00:00Z
+[spec.conversation.agent]
+llm = { model = "m", api_key = "sk-of-the-template" }
 """
 
 
 class Agent(BaseHTTPRequestHandler):
-    """An agent server that accepts every request."""
+    """An agent server that accepts every request. `says`: the body of its response to a body; `go_on`: it waits."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.go_on.wait(60)
+        said = self.server.says(sent.decode())
         self.send_response(self.server.status)
-        self.send_header("Content-Length", "2")
+        self.send_header("Content-Length", str(len(said)))
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(said)
 
     def do_DELETE(self):
         self.server.deleted.append(self.path)
@@ -71,6 +81,8 @@ def agent():
     with ThreadingHTTPServer(("127.0.0.1", 0), Agent) as server:
         server.daemon_threads = True
         server.status, server.deleted = 201, []
+        server.says, server.go_on = lambda _: b"{}", threading.Event()
+        server.go_on.set()
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
@@ -536,3 +548,65 @@ def test_concurrent_renewals_never_revive_a_finished_start_task(store, driver, m
     time.sleep(0.05)
     assert store.start_tasks.claim() is None
     assert [task.status for task in store.start_tasks.get_many(ids)] == ["READY"] * 10
+
+
+# secrets of a start that has ended
+
+
+TOLD = ("ghp_of-the-start", "sk-of-the-template")
+
+
+def kept_words(store) -> str:
+    """All that the store keeps, as text."""
+    redis = store.start_tasks._redis
+    reads = {b"hash": redis.hgetall, b"string": redis.get, b"set": redis.smembers, b"stream": redis.xrange}
+    reads |= {b"list": lambda key: redis.lrange(key, 0, -1), b"zset": lambda key: redis.zrange(key, 0, -1)}
+    reads[b"none"] = lambda _: ""  # it has ended meanwhile
+    return repr([(key, reads[redis.type(key)](key)) for key in redis.scan_iter("*")])
+
+
+SAYS = {
+    "a text": lambda sent: json.dumps({"detail": f"bad: {sent}"}),
+    "faults": lambda sent: json.dumps({"detail": [{"loc": ["body"], "msg": f"bad: {sent}", "type": "value_error"}]}),
+    "no JSON": lambda sent: sent,
+    "a text that is cut within a secret": lambda sent: "x" * (495 - sent.index("ghp_")) + sent,
+}
+
+
+@pytest.mark.parametrize("status", [404, 422, 500])
+@pytest.mark.parametrize("says", SAYS.values(), ids=SAYS)
+def test_a_start_that_its_agent_server_refuses_keeps_none_of_its_secrets(store, driver, agent, caplog, status, says):
+    # Given an agent server that repeats what it was sent
+    agent.status, agent.says = status, lambda sent: says(sent).encode()
+
+    failed = started(store, driver, secrets={"TOKEN": TOLD[0]}, sandbox_spec_id="keyed")
+    until_gone(store, failed.sandbox_id)
+
+    # Then neither the client, nor the store, nor the log has a secret of the start or of the spec, or a part of it
+    assert failed.status == "ERROR"
+    seen = f"{failed}{kept_words(store)}{caplog.text}"
+    assert [word for word in (*TOLD, "ghp_", "sk-of") if word in seen] == []
+
+
+def test_a_start_that_is_ended_while_its_agent_server_begins_leaves_none_of_its_secrets(store, driver, agent):
+    # Given a start whose agent server has its secrets, and does not answer yet
+    agent.go_on.clear()
+    task = store.start_tasks.create({"secrets": {"TOKEN": TOLD[0]}}, echo={})
+    claimed, lease = store.start_tasks.claim()
+    driving = threading.Thread(target=driver.drive, args=(claimed, lease))
+    driving.start()
+    wait_until(lambda: read(store, task).status == "STARTING_CONVERSATION", "the call of the agent server")
+    wait_until(lambda: ":secrets" in kept_words(store), "the secrets of the conversation")
+
+    # When a client ends it, and then the agent server begins all the same
+    store.start_tasks.end(task.id)
+    driver.clear_failed()
+    agent.go_on.set()
+    driving.join()
+
+    # Then nothing sealed is left of it
+    until_gone(store, read(store, task).sandbox_id)
+    keys = [key for key in store.start_tasks._redis.scan_iter("*") if task.conversation_id.encode() in key]
+    assert [key for key in keys if b":secrets" in key or b":start" in key] == []
+    assert driver._store.start_tasks.secrets_of(task) == {}
+    assert TOLD[0] not in kept_words(store)
