@@ -24,8 +24,8 @@ HEAVY = frozenset(
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-#: entries of a folder that are passed for a list of its files: each costs the host's time, and few lists have as many
-MOST_PASSED = 100_000
+#: entries of a folder that are passed for a list of its files, and bytes of their paths: each costs the host's time
+MOST_PASSED, MOST_PATHS = 100_000, 64 << 20
 
 #: symlinks that one path may lead through: of a tar stream, each costs another reading
 _MOST_LINKS = 8
@@ -46,14 +46,18 @@ def below(kept: str, cwd: str, folder: str) -> bytes:
 def names(folder: Path, start: bytes) -> Iterator[bytes]:
     """The path of every file below a directory of the folder, from that directory; HEAVY directories are left out.
 
-    Raises RuntimeFailure, also after MOST_PASSED entries.
+    Raises RuntimeFailure, also after MOST_PASSED entries, or MOST_PATHS bytes.
     """
-    real = led(folder, start)
+    real, size = led(folder, start), 0
     if real is None:
         return
     for passed, entry in enumerate(entries(folder, real, without=HEAVY)):
-        if passed >= MOST_PASSED:
-            raise RuntimeFailure(f"More than {MOST_PASSED} files and directories would have to be read for this list")
+        size += len(entry.path)
+        if passed >= MOST_PASSED or size > MOST_PATHS:
+            raise RuntimeFailure(
+                f"More than {MOST_PASSED} files and directories, or {MOST_PATHS} bytes of their paths, would have to be "
+                "read for this list"
+            )
         if not entry.is_directory and not entry.is_symlink:
             yield _inside(entry.path, real)
 
