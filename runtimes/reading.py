@@ -55,8 +55,8 @@ def names(folder: Path, start: bytes) -> Iterator[bytes]:
         size += len(entry.path)
         if passed >= MOST_PASSED or size > MOST_PATHS:
             raise RuntimeFailure(
-                f"More than {MOST_PASSED} files and directories, or {MOST_PATHS} bytes of their paths, would have to be "
-                "read for this list"
+                f"More than {MOST_PASSED} files and directories, or {MOST_PATHS} bytes of their paths, "
+                "would have to be read for this list"
             )
         if not entry.is_directory and not entry.is_symlink:
             yield _inside(entry.path, real)
