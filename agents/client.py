@@ -49,8 +49,8 @@ _CONNECT, _ALIVE, _LABEL = 2.0, 2.0, 2.0
 #: most bytes of a response
 MOST_BYTES = 8 << 20
 
-#: most characters of an error's detail
-_DETAIL = 500
+#: most characters of an error's detail, and of what an agent server says of which secrets are taken out before the cut
+_DETAIL, _MOST_CLEANED = 500, 64 * 1024
 
 #: most seconds that an agent can have been idle, 31 years: a larger number is not a duration
 _LONGEST_IDLE = 1e9
@@ -236,7 +236,7 @@ class AgentServer:
                 if len(body) > MOST_BYTES:
                     raise ResponseTooLong
         if not response.is_success:
-            raise AgentRefused(response.status_code, _detail(bytes(body)), bytes(body))
+            raise AgentRefused(response.status_code, detail_of(bytes(body)), bytes(body))
         return bytes(body)
 
 
@@ -283,13 +283,13 @@ def _event(item: Any) -> Event | None:
     return event if all(0 < len(name) <= MOST_NAME for name in event[:3]) else None
 
 
-def _detail(body: bytes) -> str:
-    """The `detail` of an error response, or its text, as one short line."""
+def detail_of(body: bytes, clean: Callable[[str], str] = str) -> str:
+    """The `detail` of an error response, or its text, as one short line. clean: takes secrets out before it is cut."""
     try:
         text = said_by(_object(body)["detail"])
     except (AgentUnreachable, KeyError):
         text = ""
-    text = text or body.decode(errors="replace")
+    text = clean(beginning(text or body.decode(errors="replace"), _MOST_CLEANED))
     return beginning(one_line(beginning(text, 4 * _DETAIL)), _DETAIL)
 
 

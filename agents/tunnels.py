@@ -23,7 +23,7 @@ from core.wire import one_line
 #: bytes of one piece, most bytes of a response's head and of the body of a refusal
 PIECE, _MOST_HEAD, _MOST_REFUSAL = 16 * 1024, 16 * 1024, 4096
 
-#: seconds that a connection may take, and in which the head must come
+#: seconds that a connection may take, and in which the head, or the whole of a refusal, must come
 _CONNECT, _HEAD = 2.0, 10.0
 
 #: seconds without progress after which a side that takes nothing has ended
@@ -99,10 +99,11 @@ def open_tunnel(agent_url: str, session_api_key: str, path: str, protocol: str) 
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(asked.encode("ascii"))
-        status, head, rest = _head(connection)
+        deadline = time.monotonic() + _HEAD
+        status, head, rest = _head(connection, deadline)
         if status == 101:
             return Tunnel(connection, rest)
-        raise _refusal(status, path.partition("?")[0], head, rest, connection)
+        raise _refusal(status, path.partition("?")[0], head, rest, connection, deadline)
     except OSError as error:
         connection.close()
         raise AgentUnreachable(f"The agent server does not answer: {error.strerror or error}") from error
@@ -111,9 +112,9 @@ def open_tunnel(agent_url: str, session_api_key: str, path: str, protocol: str) 
         raise
 
 
-def _head(connection: socket.socket) -> tuple[int, bytes, bytes]:
+def _head(connection: socket.socket, deadline: float) -> tuple[int, bytes, bytes]:
     """Status, head and what came behind it. Raises AgentUnreachable, OSError."""
-    raw, deadline = b"", time.monotonic() + _HEAD
+    raw = b""
     while b"\r\n\r\n" not in raw:
         left = deadline - time.monotonic()
         if len(raw) > _MOST_HEAD or left <= 0:
@@ -130,10 +131,13 @@ def _head(connection: socket.socket) -> tuple[int, bytes, bytes]:
     return int(match[1]), head, rest
 
 
-def _refusal(status: int, path: str, head: bytes, body: bytes, connection: socket.socket) -> Exception:
-    """The error of a response that is no 101."""
+def _refusal(status: int, path: str, head: bytes, body: bytes, connection: socket.socket, deadline: float) -> Exception:
+    """The error of a response that is no 101. Raises OSError where its body does not come in time."""
     length = re.search(rb"(?i)\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*(?:\r\n|$)", head)
     while length and len(body) < min(int(length[1]), _MOST_REFUSAL):
+        if (left := deadline - time.monotonic()) <= 0:
+            raise TimeoutError("its refusal has no end")
+        connection.settimeout(left)
         piece = connection.recv(_MOST_REFUSAL)
         if not piece:
             break

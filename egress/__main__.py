@@ -31,12 +31,14 @@ import threading
 import time
 from pathlib import Path
 
+from gevent import get_hub
 from gevent.os import fork_gevent  # type: ignore[import-untyped]
 
 from boot.keeper import parent_is_there
 from core.prices import Prices, read_prices
 from egress.gate import Gate
 from egress.proxy import Proxy
+from egress.roads import MOST_LOOKUPS_IN_ALL
 from settings import ConfigError
 from settings.config import Config
 from settings.specs import Specs
@@ -47,6 +49,9 @@ from wiring import open_store_of
 _LOOK = 1.0
 
 _WRONG = 2
+
+#: threads of the resolver that no look-up of a sandbox takes: the store may have a name too
+_SPARE_THREADS = 8
 
 #: seconds: the end of a child that lived for less ends this process, whose parent waits longer each time
 _STEADY = 3.0
@@ -111,6 +116,7 @@ def serve(place: str, parent: int) -> int:
         os._exit(0)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
+    get_hub().threadpool.maxsize = MOST_LOOKUPS_IN_ALL + _SPARE_THREADS
     logging.getLogger("egress").info("the way out listens at %s", place)
     Proxy(Gate(store, specs, config.budgets, Prices(read_prices(config.model_prices)))).serve(listener)
     return 0

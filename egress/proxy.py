@@ -35,7 +35,7 @@ from core.egress import destination_name
 from core.pauses import Share
 from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker, UnusableSecret
 from egress.hello import NotTls, received
-from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, Unreachable
+from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, TooManyLookups, Unreachable
 from egress.services import Base, Headers, Wrong, below, kept, kept_of_response, returned, split_target, toward
 from egress.spending import Call, OverBudget, refused
 from settings.egress import Service
@@ -119,6 +119,7 @@ class Proxy:
             max_connections=MOST_IN_ALL,
             max_keepalive_connections=_MOST_KEPT,
             keepalive_expiry=_KEPT_SECONDS,
+            network_backend=RoadBackend(self.roads.to_services()),
         )
         self._lock = threading.Lock()
         self._at_once: Counter[str] = Counter()  #: by sandbox
@@ -170,8 +171,9 @@ class Proxy:
                     return
                 with self._lock:
                     talk.share = self._shares.setdefault(speaker.sandbox_id, talk.share)
-                while self._serve_one(talk, speaker):
-                    talk.begin_again()
+                with self.roads.lookups.of(speaker.sandbox_id):
+                    while self._serve_one(talk, speaker):
+                        talk.begin_again()
 
     @contextlib.contextmanager
     def _room(self, at_once: Counter[str], owner: str) -> Iterator[bool]:
@@ -210,6 +212,9 @@ class Proxy:
         except (Wrong, h11.RemoteProtocolError, UnicodeDecodeError) as error:
             status = getattr(error, "error_status_hint", 400)
             talk.refuse(Refusal(status, f"The request cannot be understood: {_sentence(error)}"))
+            return False
+        except TooManyLookups as full:
+            talk.refuse(Refusal(full.status, _sentence(full)))
             return False
         except StoreFull:
             talk.refuse(Refusal(503, "The store is nearly full, so nobody can be asked: try again"))

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
-from runtimes import FileTooLong, FolderNotKept
+from runtimes import FileTooLong, FolderNotKept, RuntimeFailure
 from runtimes.folder import Directories, entries, unreadable
 from runtimes.tar_stream import PIECE, Kind, Member, TarReader
 
@@ -23,6 +23,9 @@ HEAVY = frozenset(
 )
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+#: entries of a folder that are passed for a list of its files, and bytes of their paths: each costs the host's time
+MOST_PASSED, MOST_PATHS = 100_000, 64 << 20
 
 #: symlinks that one path may lead through: of a tar stream, each costs another reading
 _MOST_LINKS = 8
@@ -41,11 +44,20 @@ def below(kept: str, cwd: str, folder: str) -> bytes:
 
 
 def names(folder: Path, start: bytes) -> Iterator[bytes]:
-    """The path of every file below a directory of the folder, from that directory; HEAVY directories are left out."""
-    real = led(folder, start)
+    """The path of every file below a directory of the folder, from that directory; HEAVY directories are left out.
+
+    Raises RuntimeFailure, also after MOST_PASSED entries, or MOST_PATHS bytes.
+    """
+    real, size = led(folder, start), 0
     if real is None:
         return
-    for entry in entries(folder, real, without=HEAVY):
+    for passed, entry in enumerate(entries(folder, real, without=HEAVY)):
+        size += len(entry.path)
+        if passed >= MOST_PASSED or size > MOST_PATHS:
+            raise RuntimeFailure(
+                f"More than {MOST_PASSED} files and directories, or {MOST_PATHS} bytes of their paths, "
+                "would have to be read for this list"
+            )
         if not entry.is_directory and not entry.is_symlink:
             yield _inside(entry.path, real)
 

@@ -39,6 +39,9 @@ from runtimes.folder import Directories, entries, failing, locked, remove, unrea
 #: bytes of a file whose content is recorded, files of a folder, entries that are looked at, and bytes of all contents
 MOST_FILE, MOST_FILES, MOST_SEEN, MOST_CONTENT = 1 << 20, 20_000, 200_000, 256 << 20
 
+#: bytes of the paths of all files, which each record has in this process' memory and in a file, and of all entries
+MOST_PATHS, MOST_PASSED = 4 << 20, 16 << 20
+
 #: directories that lie in each other
 MOST_DEEP = 200
 
@@ -269,7 +272,7 @@ class Shadow:
         if start is None:
             raise NotRecorded("The conversation's folder is a link out of the files that are kept")
         found: dict[str, _Seen] = {}
-        number = size = 0
+        number = size = kept = passed = 0
         for left in self._own.glob(f"{_COPIES}*"):  # by a supervisor that was killed
             remove(left)
         with _Ignored(self._own, self._environment(), timeout) as ignored:
@@ -281,14 +284,20 @@ class Shadow:
                 number += 1
                 timeout.check()
                 path = _from(start, entry.path)
+                passed += len(path)
                 if number > MOST_SEEN:
                     raise NotRecorded(f"The folder has more than {MOST_SEEN} files, so it is not recorded")
+                if passed > MOST_PASSED:
+                    raise NotRecorded(f"The paths in the folder have more than {MOST_PASSED} bytes in all")
                 if path.count(b"/") >= MOST_DEEP:
                     raise NotRecorded(f"The folder has more than {MOST_DEEP} directories in each other")
                 if entry.is_directory:
                     ignored.enter(path, entry.directory)
                 elif entry.name != b".git" and not ignored.has(path):
                     one = _seen(entry.stat)
+                    kept += len(path)
+                    if kept > MOST_PATHS:
+                        raise NotRecorded(f"The paths of the folder's files have more than {MOST_PATHS} bytes in all")
                     found[os.fsdecode(path)] = one
                     size += one[2] if one[0] != _UNREAD else 0
                     if len(found) > MOST_FILES:

@@ -100,6 +100,9 @@ MOST_AT_ONCE = 2
 #: its sandbox gets no other: what a sandbox's files cost is outside of its limits
 _MOST_RECORDED, _LONG, _REST = 2, 1.0, 9
 
+#: bytes of the names in a list of files, and of any reply, which lies in Redis until it is read: paths may be long
+MOST_LISTED, MOST_REPLY = 1 << 20, 16 << 20
+
 #: seconds in which a job that is broken off ends
 _END_TIMEOUT = 2.0
 
@@ -293,7 +296,7 @@ class Files:
 
         def listed(runtime: Runtime, order: Launch) -> bytes:
             with closing(runtime.names(order, folder)) as names:  # type: ignore[type-var]  # a generator
-                return json.dumps([os.fsdecode(name) for name in itertools.islice(names, MOST_NAMES)]).encode()
+                return json.dumps(list(_first(names))).encode()
 
         self._send(sandbox_id, reply, listed)
 
@@ -401,7 +404,20 @@ class Files:
             log.warning("the files of sandbox %s: %s", sandbox_id, error)
             files.answer(reply, Found.FAILED, f"The files of the sandbox cannot be read: {error}".encode())
         else:
+            if found is not None and len(found) > MOST_REPLY:
+                files.answer(reply, Found.TOO_LONG, f"The answer has more than {MOST_REPLY} bytes".encode())
+                return
             files.answer(reply, Found.NOTHING if found is None else Found.CONTENT, found or b"")
+
+
+def _first(names: Iterable[bytes]) -> Iterator[str]:
+    """The first names of a list: MOST_NAMES of at most MOST_LISTED bytes."""
+    size = 0
+    for name in itertools.islice(names, MOST_NAMES):
+        size += len(name)
+        if size > MOST_LISTED:
+            return
+        yield os.fsdecode(name)
 
 
 def _shadow(runtime: Runtime, order: Launch, folder: str) -> Shadow:

@@ -6,7 +6,8 @@ never posted, and not in a sandbox that is frozen, failed or lost its host.
 
 Guarantee: a difference counts only when two comparisons have found it, because a webhook may be under way. Where none
 is found, one count of events is asked for while the agent posts, and its status too when it has posted nothing since.
-Cost: at most MOST_CHECKS comparisons at once, and _MOST_PAGES pages of an agent's log in one of them.
+Cost: at most MOST_CHECKS comparisons at once, MOST_OF_ONE of them with one sandbox, and _MOST_PAGES pages of an agent's
+log in one of them.
 """
 
 import logging
@@ -32,8 +33,8 @@ from supervisor.presence import Silences
 
 log = logging.getLogger("supervisor")
 
-#: comparisons that one supervisor makes at once
-MOST_CHECKS = 16
+#: comparisons that one supervisor makes at once, and of the conversations of one sandbox: its agent may be slow
+MOST_CHECKS, MOST_OF_ONE = 16, 4
 
 #: seconds of a lease, which is longer than any comparison; and between two comparisons of one conversation
 _LEASE, _AGAIN = 60.0, 3.0
@@ -57,17 +58,21 @@ class Checker:
         self._client = client
         self._runtimes = runtimes
         self._host = host
-        self._busy: set[str] = set()  #: entries that a thread has
+        self._busy: dict[str, str] = {}  #: entries that a thread has, and their sandboxes
         self._failed: dict[str, int] = {}  #: entries whose last comparisons failed, and how many did
         # Between two looks are the pause of the tries, and the timeouts of what is asked.
         self._silences = Silences(_SILENT_AGAIN + 3 * (client.timeout.read or 0.0))  #: of agent servers, by entry
 
     def check_due(self) -> None:
-        """Give what is due to threads, at most MOST_CHECKS at once."""
+        """Give what is due to threads, at most MOST_CHECKS at once. One beyond MOST_OF_ONE is due again shortly."""
         room = MOST_CHECKS - len(self._busy)
         for check in self._store.sandboxes.checks.claim(self._host, _LEASE, room) if room else ():
-            if check.entry not in self._busy:
-                self._busy.add(check.entry)
+            if check.entry in self._busy:
+                continue
+            if list(self._busy.values()).count(check.sandbox_id) >= MOST_OF_ONE:
+                self._store.sandboxes.checks.close(check, again_in=_AGAIN)
+            else:
+                self._busy[check.entry] = check.sandbox_id
                 threading.Thread(target=self._drive, args=(check,), name="check", daemon=True).start()
 
     def adopt(self) -> None:
@@ -87,7 +92,7 @@ class Checker:
         except Exception as error:
             self._fail(check, error)
         finally:
-            self._busy.discard(check.entry)
+            self._busy.pop(check.entry, None)
 
     def _fail(self, check: Check, error: Exception) -> None:
         """Leave a comparison that fails for a reason nobody foresaw until its lease ends; after MOST_FAILED it is given

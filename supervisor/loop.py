@@ -7,16 +7,19 @@ pause, a resume and a start need not wait for the rest of the host.
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from core.pauses import Backoff
 from store import Store
 from store.errors import UNAVAILABLE, NewerData
 from store.link.signals import Request
+from store.sandboxes.files import FILE_TIMEOUT, Found
 from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import StartTask
 from supervisor.archives import Archives, Files
@@ -50,6 +53,82 @@ _MOST_STARTS = 64
 #: requests for logs and files that are served at once: what a sandbox makes slow holds up no task of another one
 _MOST_SERVED = 16
 
+#: of one sandbox: requests that are served at once, and that wait
+MOST_OF_ONE, MOST_WAITING = 2, 64
+
+_FULL = (
+    f"{MOST_WAITING} requests for the files of this sandbox wait, as many as may; {MOST_OF_ONE} are served at once: "
+    "try again shortly"
+)
+
+#: requests that hand their work to threads of its own
+_HANDED_ON = ("archive", "record")
+
+
+@dataclass
+class _Turns:
+    """Of one sandbox: how many of its requests threads serve, and those that wait with the time when they came."""
+
+    served: int = 0
+    waiting: deque[tuple[float, Request]] = field(default_factory=deque)
+
+
+class Requests:
+    """The requests of workers. A sandbox has few threads at once: what it makes slow holds up its own requests."""
+
+    def __init__(
+        self,
+        run: Callable[[Callable[[str], None], str], None],
+        serve: Callable[[Request], None],
+        refuse: Callable[[Request], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """run: calls a function in a thread of a pool. refuse: replies to one too many. clock: seconds."""
+        self._run, self._serve, self._refuse, self._clock = run, serve, refuse, clock
+        self._lock = threading.Lock()  #: of the next
+        self._turns: dict[str, _Turns] = {}  #: of the sandboxes that have requests
+
+    def take(self, asked: Request) -> None:
+        """Have a request served once its sandbox has a thread for it."""
+        with self._lock:
+            turns = self._turns.setdefault(asked.sandbox_id, _Turns())
+            begins = turns.served < MOST_OF_ONE
+            if is_full := len(turns.waiting) >= MOST_WAITING:
+                begins = False
+            else:
+                turns.waiting.append((self._clock(), asked))
+            turns.served += begins
+        if is_full:
+            self._refuse(asked)
+        elif begins:
+            self._run(self._serve_next, asked.sandbox_id)
+
+    def _serve_next(self, sandbox_id: str) -> None:
+        """Serve the request of a sandbox that has waited longest; the next one comes after those of other sandboxes."""
+        try:
+            if asked := self._next(sandbox_id):
+                self._serve(asked)
+        finally:
+            with self._lock:
+                turns = self._turns[sandbox_id]
+                if not (goes_on := bool(turns.waiting)):
+                    turns.served -= 1
+                    if not turns.served:
+                        del self._turns[sandbox_id]
+            if goes_on:
+                self._run(self._serve_next, sandbox_id)
+
+    def _next(self, sandbox_id: str) -> Request | None:
+        """The next request for whose reply a worker still waits."""
+        with self._lock:
+            waiting = self._turns[sandbox_id].waiting
+            while waiting:
+                came, asked = waiting.popleft()
+                if self._clock() - came < FILE_TIMEOUT:
+                    return asked
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
@@ -81,6 +160,7 @@ class Loop:
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
         self._drivers = ThreadPoolExecutor(_MOST_STARTS, "start")
         self._servers = ThreadPoolExecutor(_MOST_SERVED, "request")
+        self._requests = Requests(partial(self._run_in, self._servers), self._serve, self._refuse)
         self._at_work: set[Future[None]] = set()  #: of the pool, and of the servers
         self._lock = threading.Lock()  #: of the next two
         self._busy: set[str] = set()  #: names of the tasks (ids of sandboxes among them) that a thread has
@@ -101,7 +181,10 @@ class Loop:
                         next_round = time.monotonic() + poll
                     woken = self._store.link.wakeups.wait(max(0.0, next_round - time.monotonic()))
                     for asked in woken.requests:
-                        self._run_in(self._servers, self._serve, asked)
+                        if asked.verb in _HANDED_ON:
+                            self._run_in(self._servers, self._serve, asked)
+                        else:
+                            self._requests.take(asked)
                     for identity in woken.sandboxes:
                         self._submit(identity, self._reconcile, SandboxId(identity), repeats=True)
                         next_round = min(next_round, time.monotonic() + _SHORT_POLL)
@@ -232,6 +315,11 @@ class Loop:
             "difference": self._tasks.files.send_difference,
         }
         _logged(served[asked.verb], SandboxId(asked.sandbox_id), **asked.details)
+
+    def _refuse(self, asked: Request) -> None:
+        """Reply that too many requests wait. The reader of a log hears it by its timeout: its reply has no errors."""
+        if asked.verb != "log":
+            self._store.sandboxes.files.answer(asked.details["reply"], Found.BUSY, _FULL.encode())
 
 
 def _logged(act: Callable[..., None], *args: Any, **options: Any) -> None:

@@ -38,8 +38,8 @@ GIVEN_UP = 600.0
 #: seconds after which a message to a sandbox that wakes is tried again
 _WAKING_SECONDS = 1.0
 
-#: queues that one supervisor drives at once
-MOST_QUEUES = 64
+#: queues that one supervisor drives at once, and of the conversations of one sandbox: its agent may be slow
+MOST_QUEUES, MOST_OF_ONE = 64, 16
 
 #: events of one page of an agent's log, and most pages that are read for one message
 _PAGE, _MOST_PAGES = 100, 100
@@ -58,19 +58,29 @@ class MessageDriver:
     def __init__(self, store: Store, commands: Commands) -> None:
         self._store = store
         self._commands = commands
-        self._driven: set[str] = set()  #: conversations whose queue a thread has
+        self._driven: dict[str, str] = {}  #: conversations whose queue a thread has, and their sandboxes
 
     def drive_due(self) -> None:
         """Give each queue that is due to a thread, at most MOST_QUEUES at once.
 
         A queue whose lease has ended while its thread is at work is left until the new lease ends: that thread may be
-        sending.
+        sending. One beyond MOST_OF_ONE of its sandbox is due again shortly.
         """
         while len(self._driven) < MOST_QUEUES and (queued := self._store.conversations.queued_messages.claim()):
             if queued.conversation_id in self._driven:
                 continue
-            self._driven.add(queued.conversation_id)
+            sandbox_id = self._sandbox_of(queued)
+            if sandbox_id and list(self._driven.values()).count(sandbox_id) >= MOST_OF_ONE:
+                self._store.conversations.queued_messages.postpone(queued, _WAKING_SECONDS)
+                continue
+            self._driven[queued.conversation_id] = sandbox_id
             threading.Thread(target=self._drive, args=(queued,), name="queue", daemon=True).start()
+
+    def _sandbox_of(self, queued: QueuedMessage) -> str:
+        """The sandbox whose agent a message is for; empty where the conversation is gone."""
+        with suppress(ConversationNotFound):
+            return self._store.conversations.sandbox_of(queued.conversation_id) or ""
+        return ""
 
     def _drive(self, queued: QueuedMessage) -> None:
         try:
@@ -78,7 +88,7 @@ class MessageDriver:
         except UNAVAILABLE as error:
             log.warning("the store does not answer: %s", error)
         finally:
-            self._driven.discard(queued.conversation_id)
+            self._driven.pop(queued.conversation_id, None)
 
 
 def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:

@@ -16,17 +16,20 @@ What a request gets that waited for a start which failed:
 
 import json
 import logging
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from agents.client import AgentRefused, AgentUnreachable
+from agents.client import AgentRefused, AgentUnreachable, detail_of
 from agents.commands import Commands
 from agents.deletions import tell_agent
 from agents.starts import asked_dir, conversation_request, own_request, template_of, working_folder
 from agents.waking import NotReachable, retry_after_making_room
+from core.masking import Mask
 from core.redaction import without_inputs, without_secrets_of
 from core.wire import ConversationId, Seq
 from settings.egress import secrets_inside
@@ -73,12 +76,12 @@ class ParentRefused(CannotStart):
         super().__init__(message, 422)
 
 
-def failure_of(error: Exception, reason: str, body: Any) -> Failure:
-    """body: the client's own, whose secrets no detail shows; None of an app conversation."""
+def failure_of(error: Exception, reason: str, clean: Callable[[Any], Any]) -> Failure:
+    """clean: takes the start's secrets out of what its agent server says."""
     match error:
         case AgentRefused(status=status) if status in _PASSED_ON:
             detail = _agents_detail(error.body) if status == 422 else reason
-            return Failure(status, without_secrets_of(body, detail or reason))
+            return Failure(status, clean(detail or reason))
         case TooManySandboxes() | TooManyStopped() | TooManyConversations():
             return Failure(429, reason)
         case ParentRefused():
@@ -189,8 +192,15 @@ MOST_DEAD = 3
 #: which no clock measures
 WAIT, MOST_WAITS = 5.0, 720
 
+#: start tasks whose conversations one supervisor begins in one sandbox at once: its agent server may be slow
+MOST_OF_ONE = 16
+
 #: seconds between two polls of which the time between them counts
 _MOST_APART = 5.0
+
+
+class SandboxBusy(Exception):
+    """As many conversations as may begin in a sandbox at once do."""
 
 
 class LeaseLost(Exception):
@@ -206,6 +216,8 @@ class StartDriver:
         self._specs = specs
         self._shared = shared
         self._start_seconds = start_seconds
+        self._lock = threading.Lock()  #: of the next
+        self._in: Counter[str] = Counter()  #: start tasks at work, by sandbox
 
     def drive(self, start: StartTask, lease: str) -> None:
         """Bring a start task to READY or ERROR. An unforeseen error is logged and retried, each time later.
@@ -239,9 +251,11 @@ class StartDriver:
             self._clear_after_the_end(start.id)
         except UNAVAILABLE:  # also of a Redis that has no room, which is one of the refusals below
             raise
+        except SandboxBusy as error:
+            self._put_off(start, lease, str(error))
         except (CannotStart, StoreError, SpecNotFound, NotReachable, AgentUnreachable, AgentRefused) as error:
             if _may_pass(error) or (isinstance(error, AgentUnreachable) and presence.was_away()):
-                self._put_off(start, lease, str(error))
+                self._put_off(start, lease, self._clean_of(start)(str(error)))
             else:
                 self._fail(start, lease, error)
 
@@ -267,7 +281,30 @@ class StartDriver:
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         request = self._with_parent(start.request)
         start = self._with_sandbox(start, lease, request)
-        sandbox = self._running(start, lease)
+        with self._turn_in(start.sandbox_id):
+            self._begin(start, lease, request, self._running(start, lease))
+        if not self._store.start_tasks.finish(start.id, lease, "READY", _not_done(start.request)):
+            raise LeaseLost
+
+    @contextmanager
+    def _turn_in(self, sandbox_id: str) -> Iterator[None]:
+        """Keep few threads for one sandbox: the others are those of the starts in others. Raises SandboxBusy."""
+        with self._lock:
+            if self._in[sandbox_id] >= MOST_OF_ONE:
+                raise SandboxBusy(
+                    f"{MOST_OF_ONE} conversations begin in the sandbox {sandbox_id}, as many as may at once"
+                )
+            self._in[sandbox_id] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in[sandbox_id] -= 1
+                if not self._in[sandbox_id]:
+                    del self._in[sandbox_id]
+
+    def _begin(self, start: StartTask, lease: str, request: Mapping[str, Any], sandbox: Sandbox) -> None:
+        """Create the conversation, and have the agent server of its sandbox begin it."""
         for status in _PASSED:
             self._advance(start, lease, status=status)
         self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
@@ -277,8 +314,6 @@ class StartDriver:
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
         self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
-        if not self._store.start_tasks.finish(start.id, lease, "READY", _not_done(start.request)):
-            raise LeaseLost
 
     def _with_parent(self, request: dict[str, Any]) -> dict[str, Any]:
         parent_id = request.get("parent_conversation_id")
@@ -383,13 +418,26 @@ class StartDriver:
     def _fail(self, start: StartTask, lease: str, error: Exception) -> None:
         """Write the failure of a start task first, and only then remove what it created: a READY one stays."""
         traces.fail(type(error).__name__)
-        body = None if isinstance(error, SecretsRefused) else self._store.start_tasks.body_of(start)
-        reason = without_secrets_of(body, str(error) or type(error).__name__)
-        if self._store.start_tasks.fail(start, lease, reason, failure_of(error, reason, body)):
+        clean = self._clean_of(start)
+        if isinstance(error, AgentRefused) and error.body:
+            error = AgentRefused(error.status, detail_of(error.body, clean), error.body)
+        reason = clean(str(error) or type(error).__name__)
+        if self._store.start_tasks.fail(start, lease, reason, failure_of(error, reason, clean)):
             log.warning("start task %s: %s", start.id, reason)
             self.clear_failed()
         else:
             self._clear_after_the_end(start.id)
+
+    def _clean_of(self, start: StartTask) -> Callable[[Any], Any]:
+        """What takes secrets out of a JSON value that an agent server says of a start: those of its request and of its
+        sandbox. A failed start keeps its detail for days, and other keys read it."""
+        hidden: dict[str, Any] = {}
+        with suppress(SecretsRefused):  # sealed by another SECRET_KEY: no agent server got them
+            hidden["body"] = self._store.start_tasks.body_of(start)
+            hidden["secrets"] = self._store.start_tasks.secrets_of(start)
+        [known] = self._store.start_tasks.get_many([start.id])  # by now it may have a sandbox
+        mask = self._store.masks.in_sandbox(SandboxId(known.sandbox_id)) if known and known.sandbox_id else Mask()
+        return lambda said: mask.value(without_secrets_of(hidden, said))
 
     def _clear_after_the_end(self, start_id: str) -> None:
         """Remove what this driver created after the start task had been ended or failed, and cleared away."""

@@ -234,7 +234,7 @@ def _raise(ending: str) -> None:
 MOST_BYTES, MOST_NAMES = 8 << 20, 2000
 
 #: seconds in which a supervisor replies, and for which its reply is kept
-_FILE_TIMEOUT, _REPLY_KEPT = 20.0, 10
+FILE_TIMEOUT, _REPLY_KEPT = 20.0, 10
 
 
 class Found(StrEnum):
@@ -245,6 +245,7 @@ class Found(StrEnum):
     NOT_KEPT = "not_kept"
     NOT_RECORDED = "not_recorded"
     TOO_LONG = "too_long"
+    BUSY = "busy"
     FAILED = "failed"
 
 
@@ -279,10 +280,17 @@ class FileUnreadable(StoreError):
     kind = Kind.BAD_AGENT
 
 
+class FilesBusy(StoreError):
+    """As many requests for the files of a sandbox wait as may."""
+
+    kind = Kind.LATER
+
+
 _FILE_ERRORS: dict[Found, Callable[[str], StoreError]] = {
     Found.NOT_KEPT: FileNotKept,
     Found.NOT_RECORDED: FolderNotRecorded,
     Found.TOO_LONG: FileTooLong,
+    Found.BUSY: FilesBusy,
     Found.FAILED: FileUnreadable,
 }
 
@@ -296,7 +304,7 @@ class Between(NamedTuple):
 
 
 class SandboxFiles:
-    """The files of all sandboxes. Each read raises NoSupervisor, FileNotKept, FileUnreadable and StoreFull."""
+    """The files of all sandboxes. Each read raises NoSupervisor, FilesBusy, FileNotKept, FileUnreadable, StoreFull."""
 
     def __init__(self, redis: "Redis", health: Health) -> None:
         self._redis = redis
@@ -345,7 +353,7 @@ class SandboxFiles:
         self._health.require_room()  # for the reply, which lies in Redis until it is read
         reply = SandboxKeys.reply(str(uuid4()))
         ask_supervisors(self._redis, verb, sandbox_id, reply=reply, **details)
-        deadline = time.monotonic() + _FILE_TIMEOUT
+        deadline = time.monotonic() + FILE_TIMEOUT
         while time.monotonic() < deadline:
             answered: Any = self._redis.lpop(reply)
             if answered is not None:

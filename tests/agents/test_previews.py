@@ -1,9 +1,14 @@
 """What crosses between a browser and a program at a port of a sandbox, and how a host names the port."""
 
+import contextlib
+import itertools
 import socket
+import threading
+import time
 
 import pytest
 
+from agents import tunnels
 from agents.client import AgentUnreachable
 from agents.previews import (
     Exchange,
@@ -14,7 +19,7 @@ from agents.previews import (
     request_headers,
     response_headers,
 )
-from agents.tunnels import Tunnel
+from agents.tunnels import Tunnel, open_tunnel
 from store.sandboxes.sandboxes import SandboxId
 
 SANDBOX = SandboxId("3ae4e3ee96yX3863PGC0sT")
@@ -165,3 +170,26 @@ def test_a_body_beyond_its_bound_is_refused(monkeypatch):
     with pytest.raises(PreviewBodyTooLong):
         one.ask("POST", "/", [("Host", "h"), ("Transfer-Encoding", "chunked")], [b"ab", b"cd"])
     one.close(), program.close()
+
+
+@pytest.mark.process("a stand-in of an agent server sends a byte at a time")
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 404 Not Found\r\nContent-Length: 4000\r\n\r\n"], ids=["head", "body"])
+def test_a_refusal_of_a_connection_that_comes_a_byte_at_a_time_ends_in_time(monkeypatch, head):
+    monkeypatch.setattr(tunnels, "_HEAD", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(head)
+                for _ in itertools.repeat(None, 100):
+                    connection.sendall(b"x")
+                    time.sleep(0.1)
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        began = time.monotonic()
+        with pytest.raises(AgentUnreachable):
+            open_tunnel(f"http://127.0.0.1:{server.getsockname()[1]}", "key", "/api/ports", "port")
+        assert time.monotonic() - began < 5
+        dripping.join()

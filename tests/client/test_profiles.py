@@ -44,6 +44,14 @@ def test_the_profile_that_a_command_uses_is_marked(environment):
     assert listed("", {"XDG_CONFIG_HOME": "/nowhere"}) == []
 
 
+@pytest.mark.parametrize("password", ["hunter2", "a:b@c", ""])
+def test_a_list_of_profiles_shows_no_password_of_a_url(environment, tmp_path, password):
+    (tmp_path / "agentctl/config.toml").write_text(f'[default]\nurl = "https://me:{password}@home:8000/below?at=1@2"\n')
+
+    assert listed("", environment)[0].url == "https://me:**********@home:8000/below?at=1@2"
+    assert target("", environment).url == f"https://me:{password}@home:8000/below?at=1@2"
+
+
 def test_a_key_that_others_can_read_is_refused(environment, tmp_path):
     (tmp_path / "agentctl/config.toml").chmod(0o644)
     with pytest.raises(BadProfile, match="chmod 600"):

@@ -14,6 +14,7 @@ import pytest
 
 from core.wire import ConversationId
 from egress import proxy as room
+from egress.roads import MOST_LOOKUPS
 from store.approvals.audit import Actor
 from tests.servers import free_port, running, wait_until
 
@@ -362,6 +363,22 @@ def test_a_sandbox_has_a_bounded_number_of_connections_at_once(sandbox, monkeypa
     assert "at most 3 connections" in said
     wait_until(lambda: not sandbox.proxy._at_once, "the end of the connections")
     assert status(sandbox.get("/near/x")) == 200
+
+
+def test_a_sandbox_whose_look_ups_are_slow_reads_the_bound_of_them(sandbox, outside, monkeypatch):
+    lookups = sandbox.proxy.roads.lookups
+    monkeypatch.setattr(lookups, "_seconds", 0.1)
+    sandbox.proxy.by_name.close()  # a connection that is kept needs no look-up
+    with lookups.of(sandbox.id), contextlib.ExitStack() as slow:
+        for _ in range(MOST_LOOKUPS):
+            slow.enter_context(lookups.turn())
+        client, tunnel = sandbox.tunnel(f"allowed.example:{outside.tls}")
+        client.close()
+        plain = sandbox.get(f"http://plain.example:{outside.plain}/lookups")
+    for said in (tunnel, plain):
+        assert status(said) == 429
+        assert f"looks up {MOST_LOOKUPS} names, as many as it may at once" in said
+    assert status(sandbox.get(f"http://plain.example:{outside.plain}/lookups")) == 200
 
 
 def test_a_pod_that_shows_no_key_takes_no_more_room_than_one_that_does(sandbox, monkeypatch):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from runtimes import FileTooLong, FolderNotKept
+from runtimes import FileTooLong, FolderNotKept, RuntimeFailure, reading
 from runtimes.archive import pack
 from runtimes.reading import below, content, content_in, names, names_in
 
@@ -134,3 +134,19 @@ def test_a_folder_of_an_agent_has_a_path_below_the_kept_one(at, path):
 def test_a_folder_elsewhere_is_not_kept(at):
     with pytest.raises(FolderNotKept):
         below("/w", "/w/a", at)
+
+
+def test_a_list_of_files_ends_where_a_folder_has_directories_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MOST_PASSED", 20)
+    for number in range(19):
+        (tmp_path / f"{number}").mkdir()
+    assert list(names(tmp_path, b"")) == []
+
+    (tmp_path / "one more").mkdir()
+    with pytest.raises(RuntimeFailure, match="More than 20 files and directories"):
+        list(names(tmp_path, b""))
+
+    monkeypatch.undo()
+    monkeypatch.setattr(reading, "MOST_PATHS", 20)
+    with pytest.raises(RuntimeFailure, match="or 20 bytes of their paths"):
+        list(names(tmp_path, b""))

@@ -173,7 +173,13 @@ def test_of_a_large_file_only_that_it_changed_is_recorded(kept, work):
 @runs_git
 @pytest.mark.parametrize(
     ("bound", "words"),
-    [("MOST_FILES", "more than 2 files"), ("MOST_SEEN", "more than 2 files"), ("MOST_CONTENT", "MiB")],
+    [
+        ("MOST_FILES", "more than 2 files"),
+        ("MOST_SEEN", "more than 2 files"),
+        ("MOST_CONTENT", "MiB"),
+        ("MOST_PATHS", "more than 2 bytes in all"),
+        ("MOST_PASSED", "more than 2 bytes in all"),
+    ],
 )
 def test_a_folder_beyond_a_bound_is_not_recorded_and_the_bound_is_named(kept, work, monkeypatch, bound, words):
     monkeypatch.setattr(shadow, bound, 2)

@@ -3,6 +3,7 @@
 Records of folders: what a sandbox makes slow costs a bounded part of the host's time, and holds up no other task.
 """
 
+import json
 import os
 import random
 import threading
@@ -12,8 +13,9 @@ import pytest
 
 from runtimes.tar_stream import PIECE, ArchiveUnreadable
 from settings.specs import Specs
+from store.sandboxes.files import Found
 from supervisor import archives
-from supervisor.archives import Files, compressed, decompressed, zstd
+from supervisor.archives import MOST_LISTED, Files, compressed, decompressed, zstd
 from tests.servers import TIMEOUT, wait_until
 
 
@@ -160,3 +162,33 @@ def test_a_record_that_fails_unforeseen_leaves_the_next_ones_to_be_made(one_stor
     files.record(running.id, one, 2)
 
     wait_until(lambda: folders.recorded == [(one, 2)], "the next record")
+
+
+@pytest.fixture
+def replies(one_store, monkeypatch):
+    """What workers are told of files."""
+    told = []
+    monkeypatch.setattr(one_store.sandboxes.files, "answer", lambda _, found, data: told.append((found, data)))
+    return told
+
+
+def test_a_list_of_files_has_few_bytes_however_long_their_paths_are(
+    one_store, spec, runtime, running, replies, monkeypatch
+):
+    paths = [b"\xff" * 60_000] * 1000
+    monkeypatch.setattr(runtime, "names", lambda *_: (path for path in paths), raising=False)
+
+    Files(one_store, Specs([spec]), {"scripted": runtime}, "h").send_names(running.id, "/work", "reply")
+
+    [(found, data)] = replies
+    assert found is Found.CONTENT
+    assert json.loads(data) == [os.fsdecode(path) for path in paths[: MOST_LISTED // 60_000]]
+
+
+def test_a_reply_about_files_that_has_too_many_bytes_says_so(one_store, spec, runtime, running, replies, monkeypatch):
+    monkeypatch.setattr(archives, "MOST_REPLY", 10)
+    monkeypatch.setattr(runtime, "content", lambda *_: b"x" * 11, raising=False)
+
+    Files(one_store, Specs([spec]), {"scripted": runtime}, "h").send_content(running.id, "/work", "a", "reply")
+
+    assert replies == [(Found.TOO_LONG, b"The answer has more than 10 bytes")]

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from store.sandboxes.checks import Check
-from supervisor.checks import MOST_FAILED, SILENT, Checker
+from supervisor.checks import MOST_CHECKS, MOST_FAILED, MOST_OF_ONE, SILENT, Checker
 from tests.agents import agent_client
 from tests.conftest import action, as_events, observation, status
 from tests.conftest import message as say
@@ -388,3 +388,19 @@ def test_a_comparison_that_fails_again_and_again_is_given_up_and_said(store, beg
     [check] = store.sandboxes.checks.claim("scripted", 60, 16)
     checker._drive(check)
     assert is_due(store, entry)  # it is counted anew
+
+
+def test_comparisons_with_an_agent_that_is_slow_leave_threads_to_those_of_other_sandboxes(store, checker, monkeypatch):
+    # Given agents that are slow, of more conversations of one sandbox than are compared at once and of one of another
+    slow = [Check(f"{number}", "slow", "1") for number in range(MOST_CHECKS + 3)]
+    due, put_off = [*slow, Check("one", "other", "1")], []
+    monkeypatch.setattr(store.sandboxes.checks, "claim", lambda _host, _seconds, most: [due.pop(0) for _ in due[:most]])
+    monkeypatch.setattr(store.sandboxes.checks, "close", lambda check, again_in: put_off.append((check, again_in > 0)))
+    monkeypatch.setattr(checker, "_drive", lambda _: None)
+
+    for _ in range(2):
+        checker.check_due()
+
+    # Then a few of the first are compared, and the one of the other; the rest is due again
+    assert [*checker._busy] == [each.entry for each in (*slow[:MOST_OF_ONE], Check("one", "other", "1"))]
+    assert put_off == [(each, True) for each in slow[MOST_OF_ONE:]]

@@ -1,6 +1,7 @@
 """A supervisor continues after any error in a round, on a real server."""
 
 import threading
+from collections import deque
 from contextlib import suppress
 
 import pytest
@@ -8,6 +9,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from store.link.health import VERSION
+from store.link.signals import Request
+from store.sandboxes.files import FILE_TIMEOUT
+from supervisor.loop import MOST_OF_ONE, MOST_WAITING, Requests
 from tests.servers import store_server, wait_until
 from tests.supervisor import says, supervisor
 
@@ -70,3 +74,68 @@ def spin(redis: Redis) -> None:
     path = redis.get_connection_kwargs()["path"]
     with suppress(RedisError):
         Redis.from_url(f"unix://{path}", retry=None).eval("while true do end", 0)
+
+
+# requests of workers
+
+
+class Pool:
+    """Threads that a test lets go on, one after the other; and what became of the requests."""
+
+    def __init__(self) -> None:
+        self.at_work: deque = deque()
+        self.served: list[Request] = []
+        self.refused: list[Request] = []
+        self.now = 0.0
+        run = lambda act, sandbox_id: self.at_work.append((act, sandbox_id))  # noqa: E731
+        self.requests = Requests(run, self.served.append, self.refused.append, clock=lambda: self.now)
+
+    def ask(self, sandbox_id: str, count: int) -> list[Request]:
+        asked = [Request("files", sandbox_id, {"reply": str(number)}) for number in range(count)]
+        for one in asked:
+            self.requests.take(one)
+        return asked
+
+    def go_on(self) -> None:
+        while self.at_work:
+            act, sandbox_id = self.at_work.popleft()
+            act(sandbox_id)
+
+
+def test_requests_that_a_sandbox_makes_slow_leave_the_threads_to_those_of_others():
+    pool = Pool()
+    slow = pool.ask("slow", 40)
+    other = pool.ask("other", 1)
+
+    # While its first ones go on, it has few threads, and the other sandbox has one
+    assert [sandbox_id for _, sandbox_id in pool.at_work] == ["slow"] * MOST_OF_ONE + ["other"]
+
+    # Once they end, its next ones come after those of others, and each is served once
+    pool.go_on()
+    assert pool.served == [*slow[:MOST_OF_ONE], *other, *slow[MOST_OF_ONE:]]
+    assert pool.refused == []
+    assert pool.requests._turns == {}
+
+
+def test_a_request_for_whose_reply_nobody_waits_any_more_is_not_served():
+    pool = Pool()
+    late = pool.ask("slow", 40)
+    pool.now = FILE_TIMEOUT
+    in_time = pool.ask("slow", 1)
+
+    pool.go_on()
+
+    assert [one is in_time[0] for one in pool.served] == [True]
+    assert len(late) == 40
+    assert pool.requests._turns == {}
+
+
+def test_requests_beyond_those_that_may_wait_are_refused_and_those_of_others_are_not():
+    pool = Pool()
+    asked = pool.ask("slow", MOST_WAITING + 3)
+    other = pool.ask("other", 1)
+
+    assert pool.refused == asked[-3:]
+    pool.go_on()
+    assert pool.served == [*asked[:MOST_OF_ONE], *other, *asked[MOST_OF_ONE:-3]]
+    assert pool.requests._turns == {}

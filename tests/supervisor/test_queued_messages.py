@@ -173,6 +173,38 @@ def test_a_supervisor_whose_clock_steps_while_an_agent_is_slow_sends_a_message_o
     assert claimed(store, conversation) is None
 
 
+@pytest.mark.process("waits for what threads do")
+def test_messages_to_an_agent_that_is_slow_leave_threads_to_those_of_other_sandboxes(
+    store, commands, agent, box, conversation, monkeypatch
+):
+    # Given two conversations of an agent that hangs, of which one may be sent to at a time
+    monkeypatch.setattr(queued_messages, "MOST_OF_ONE", 1)
+    second = str(uuid4())
+    store.conversations.create(second, sandbox_id=box.id, app={})
+    agent.logs[second] = [event("PauseEvent")]
+    go_on = threading.Event()
+    agent.on_request = lambda _: go_on.wait(60)
+    with scripted_agent() as other, running_sandbox(store, other.url) as other_box:
+        elsewhere = str(uuid4())
+        store.conversations.create(elsewhere, sandbox_id=other_box.id, app={})
+        other.state, other.logs[elsewhere] = {"execution_status": "idle"}, [event("PauseEvent")]
+        for one in (conversation, second, elsewhere):
+            put(store, one)
+        driver = MessageDriver(store, commands)
+
+        # When all are due
+        drive_due(monkeypatch, driver, [None, *(claimed(store, one) for one in (elsewhere, second, conversation))])
+
+        # Then the other sandbox's agent gets its message, and the second queue is due again
+        wait_until(lambda: texts(other) == ["hello"], "the message of the other sandbox")
+        assert second not in driver._driven
+        go_on.set()
+        wait_until(lambda: not driver._driven, "the end of the drivers")
+        agent.on_request = lambda _: None
+        drive(store, commands, second)
+        assert len(texts(agent)) == 2
+
+
 def test_a_message_that_the_agent_refuses_leaves_an_event_and_the_next_is_sent(store, commands, agent, conversation):
     put(store, conversation, "bad")
     put(store, conversation, "good")

@@ -1,9 +1,10 @@
 """The driver of start tasks, on a real store with a host of threads: a READY one stays, a failed one leaves nothing."""
 
+import json
 import logging
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -19,7 +20,7 @@ from store.sandboxes import start_tasks
 from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import ENDED, MOST_ATTEMPTS, Failure
 from supervisor.presence import Presence
-from supervisor.start_tasks import MOST_WAITS, CannotStart, LeaseLost, StartDriver
+from supervisor.start_tasks import MOST_OF_ONE, MOST_WAITS, CannotStart, LeaseLost, StartDriver
 from tests.agents import agent_client
 from tests.conftest import store_of
 from tests.servers import wait_until
@@ -47,17 +48,19 @@ initial_message = "none"
 
 
 class Agent(BaseHTTPRequestHandler):
-    """An agent server that accepts every request."""
+    """An agent server that accepts every request. `says`: the body of its response to a body; `go_on`: it waits."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.go_on.wait(60)
+        said = self.server.says(sent.decode())
         self.send_response(self.server.status)
-        self.send_header("Content-Length", "2")
+        self.send_header("Content-Length", str(len(said)))
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(said)
 
     def do_DELETE(self):
         self.server.deleted.append(self.path)
@@ -72,6 +75,8 @@ def agent():
     with ThreadingHTTPServer(("127.0.0.1", 0), Agent) as server:
         server.daemon_threads = True
         server.status, server.deleted = 201, []
+        server.says, server.go_on = lambda _: b"{}", threading.Event()
+        server.go_on.set()
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
@@ -94,6 +99,7 @@ def store(redis_url, monkeypatch, agent):
     def host():
         while not done.wait(0.01):
             while claimed := store.sandboxes.claim("h"):
+                store.sandboxes.begin(claimed, "h", "supervisor", "process", hidden=["sk-of-the-spec"])
                 store.sandboxes.report(claimed, "h", "supervisor", "RUNNING", agent_url=url, urls=[], handle={})
             for sandbox in store.sandboxes.of_host("h"):
                 if sandbox.wanted == "deleted":
@@ -255,6 +261,21 @@ def test_a_start_task_whose_host_is_lost_waits_says_why_and_goes_on_when_the_hos
     ready = again(store, driver, waits)
     assert (ready.status, ready.detail, ready.sandbox_id) == ("READY", "", waits.sandbox_id)
     assert is_whole(store, ready)
+
+
+def test_starts_into_a_sandbox_that_is_slow_wait_for_each_other_and_those_of_others_do_not(store, driver):
+    sandbox = store.sandboxes.get(SandboxId(started(store, driver).sandbox_id))
+    with ExitStack() as slow:
+        for _ in range(MOST_OF_ONE):
+            slow.enter_context(driver._turn_in(sandbox.id))
+        waits = started(store, driver, sandbox_id=sandbox.id)
+        assert (waits.status, waits.waits) == ("WAITING_FOR_SANDBOX", 1)
+        assert f"{MOST_OF_ONE} conversations begin in the sandbox {sandbox.id}, as many as may" in waits.detail
+        assert started(store, driver).status == "READY"  # in a sandbox of its own
+
+    ready = again(store, driver, waits)
+    assert (ready.status, ready.sandbox_id) == ("READY", sandbox.id)
+    assert not driver._in
 
 
 def test_a_start_task_whose_host_is_lost_for_an_hour_fails(store, driver, lost):
@@ -522,3 +543,59 @@ def test_concurrent_renewals_never_revive_a_finished_start_task(store, driver, m
     time.sleep(0.05)
     assert store.start_tasks.claim() is None
     assert [task.status for task in store.start_tasks.get_many(ids)] == ["READY"] * 10
+
+
+# secrets of a start that has ended
+
+TOLD = "ghp_of-the-start"
+
+
+def kept_words(store) -> str:
+    """The hashes that the store keeps, start tasks and conversations among them, and the names of its other keys."""
+    redis = store.start_tasks._redis
+    return repr([key if redis.type(key) != b"hash" else (key, redis.hgetall(key)) for key in redis.scan_iter("*")])
+
+
+SAYS = {
+    "a text": lambda sent: json.dumps({"detail": f"bad: {sent}"}),
+    "faults": lambda sent: json.dumps({"detail": [{"loc": ["body"], "msg": f"bad: {sent}", "type": "value_error"}]}),
+    "no JSON": lambda sent: sent,
+    "a text that is cut within a secret": lambda sent: "x" * (495 - sent.index("ghp_")) + sent,
+}
+
+
+@pytest.mark.parametrize("status", [404, 422, 500])
+@pytest.mark.parametrize("says", SAYS.values(), ids=SAYS)
+def test_a_start_that_its_agent_server_refuses_keeps_none_of_its_secrets(store, driver, agent, caplog, status, says):
+    # Given an agent server that repeats what it was sent, and says what is in its environment
+    agent.status, agent.says = status, lambda sent: says(f"{sent} sk-of-the-spec").encode()
+
+    failed = started(store, driver, secrets={"TOKEN": TOLD})
+    until_gone(store, failed.sandbox_id)
+
+    # Then neither the client, nor the store, nor the log has a secret of either, or a part of one
+    assert failed.status == "ERROR"
+    seen = f"{failed}{kept_words(store)}{caplog.text}"
+    assert [word for word in ("ghp_", "sk-of") if word in seen] == []
+
+
+def test_a_start_that_is_ended_while_its_agent_server_begins_leaves_none_of_its_secrets(store, driver, agent):
+    # Given a start whose agent server has its secrets, and does not answer yet
+    agent.go_on.clear()
+    task = store.start_tasks.create({"secrets": {"TOKEN": TOLD}}, echo={})
+    driving = threading.Thread(target=driver.drive, args=store.start_tasks.claim())
+    driving.start()
+    wait_until(lambda: read(store, task).status == "STARTING_CONVERSATION", "the call of the agent server")
+    wait_until(lambda: ":secrets" in kept_words(store), "the secrets of the conversation")
+
+    # When a client ends it, and then the agent server begins all the same
+    store.start_tasks.end(task.id)
+    driver.clear_failed()
+    agent.go_on.set()
+    driving.join()
+
+    # Then nothing sealed is left of it
+    until_gone(store, read(store, task).sandbox_id)
+    assert [*store.start_tasks._redis.scan_iter(f"*{task.conversation_id}*:s*")] == []  # secrets, start
+    assert driver._store.start_tasks.secrets_of(task) == {}
+    assert TOLD not in kept_words(store)

@@ -15,7 +15,8 @@ from store.errors import (
     NoSupervisor,
 )
 from store.sandboxes import files
-from store.sandboxes.files import CHUNK, MOST_WAITING, Outcome
+from store.sandboxes.files import CHUNK, MOST_WAITING, FilesBusy, Found, Outcome
+from store.sandboxes.sandboxes import SandboxId
 from tests.store.conftest import forget
 
 
@@ -250,3 +251,12 @@ def test_a_copy_on_a_host_that_does_not_answer_is_refused(store, monkeypatch):
 
     with pytest.raises(NoSupervisor):
         store.sandboxes.start("spec", source={"sandbox": "other"}, host="lost")
+
+
+def test_a_request_for_files_that_is_one_too_many_says_so(store, monkeypatch):
+    def ask(_redis, _verb, _sandbox_id, *, reply, **_details) -> None:
+        store.sandboxes.files.answer(reply, Found.BUSY, b"64 requests wait")
+
+    monkeypatch.setattr(files, "ask_supervisors", ask)
+    with pytest.raises(FilesBusy, match="64 requests wait"):
+        store.sandboxes.files.names(SandboxId("some"), "/work")

@@ -1,6 +1,7 @@
 """Which server, and with which key: the environment, or a profile of a file."""
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ class Target(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """A profile as it is listed: without its key."""
+    """A profile as it is listed: without its key, and without the password of its URL."""
 
     name: str
     url: str
@@ -68,8 +69,14 @@ def listed(profile: str = "", environment: Mapping[str, str] = os.environ) -> li
     used = profile or ("" if environment.get("AGENT_SERVER_URL") else "default")
     tables = {name: table for name, table in (_read(path) if path.exists() else {}).items() if isinstance(table, dict)}
     return [
-        Profile(name, str(table.get("url", "")), bool(table.get("key")), name == used) for name, table in tables.items()
+        Profile(name, without_password(str(table.get("url", ""))), bool(table.get("key")), name == used)
+        for name, table in tables.items()
     ]
+
+
+def without_password(url: str) -> str:
+    """A URL as it is shown."""
+    return re.sub(r"(://[^/@:]*):[^/]*@", r"\1:**********@", url)
 
 
 def are_private(environment: Mapping[str, str] = os.environ) -> bool:

@@ -7,7 +7,7 @@ import click
 from click.shell_completion import get_completion_class
 from rich.text import Text
 
-from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed
+from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed, without_password
 from agent_server_client.cli.program import Failed, Session, agentctl, command, print_json
 from agent_server_client.cli.shown import ago, counted, print_table, size
 from agent_server_client.visible import in_line, visible
@@ -74,7 +74,9 @@ def profiles(session: Session, as_json: bool) -> None:
     if any(one.has_key for one in found) and not are_private():
         session.err.print(f"Others can read the keys: chmod 600 {file_of(os.environ)}", style="yellow", soft_wrap=True)
     if not session.profile and (url := os.environ.get("AGENT_SERVER_URL")):
-        session.err.print(f"AGENT_SERVER_URL comes first: {in_line(url)}", style="dim", soft_wrap=True)
+        session.err.print(
+            f"AGENT_SERVER_URL comes first: {in_line(without_password(url))}", style="dim", soft_wrap=True
+        )
 
 
 @command(cls=click.Group, invoke_without_command=True)
