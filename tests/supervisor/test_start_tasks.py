@@ -50,8 +50,7 @@ initial_message = "none"
 class Agent(BaseHTTPRequestHandler):
     """An agent server that accepts every request. `says`: the body of its response to a body; `go_on`: it waits."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
 
     def do_POST(self):
         sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
