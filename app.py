@@ -13,6 +13,7 @@ from agents.commands import SHOWN_SECONDS, Commands
 from agents.decisions import ExpiryDriver
 from agents.forwarding import Forwarding
 from blueprints import current_store
+from blueprints.access import keys, sandbox_settings, users, web_client
 from blueprints.agent_verbs import agent_verbs
 from blueprints.api import Api, InvalidInput, UnicodeRequest
 from blueprints.app_conversations import app_conversations, app_folders
@@ -30,7 +31,6 @@ from blueprints.events import app_events, events, stream
 from blueprints.exports import downloads, exports, trajectories
 from blueprints.forwarding import forwarding
 from blueprints.guard import register_guard
-from blueprints.keys import keys
 from blueprints.messages import messages, pending_messages
 from blueprints.metrics import MeteredApp, metrics
 from blueprints.notifications import notifications
@@ -45,7 +45,6 @@ from blueprints.sandboxes import sandboxes, specs
 from blueprints.sockets import sockets
 from blueprints.spending import spending
 from blueprints.terminals import terminals
-from blueprints.users import sandbox_settings, users, web_client
 from blueprints.webhooks import webhooks
 from blueprints.workspace_files import workspace_files
 from core.access import SettingsKeys

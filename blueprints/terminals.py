@@ -49,7 +49,7 @@ from core.access import NOBODY, REVOKED
 from core.refused import Refused
 from core.wire import ConversationId, InvalidJson
 from schemas.fields import read_said
-from schemas.terminals import TerminalMessage, TerminalSize
+from schemas.forwarding import TerminalMessage, TerminalSize
 from store import Store
 from store.approvals.audit import Actor
 from store.errors import UNAVAILABLE, StoreError

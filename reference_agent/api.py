@@ -20,8 +20,7 @@ from werkzeug.local import LocalProxy
 
 from core.wire import lone_surrogate
 from reference_agent.commands import Commands
-from reference_agent.conversation import Conversation
-from reference_agent.decisions import Stale, read_decisions
+from reference_agent.conversation import Conversation, Stale, read_decisions
 from reference_agent.events import Event, now
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
 from reference_agent.mind import Mind, Rule

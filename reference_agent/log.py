@@ -24,8 +24,7 @@ from uuid import UUID
 import httpx
 
 from core.cuts import beginning
-from core.masking import Mask
-from core.redaction import credentials_in, without_secrets_of
+from core.masking import Mask, credentials_in, without_secrets_of
 from reference_agent import events
 from reference_agent.events import Event
 

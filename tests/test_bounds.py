@@ -24,11 +24,11 @@ from core.wire import (
     MOST_TAG_KEY,
     MOST_TITLE,
 )
-from reference_agent import terminals as agents_terminals
+from reference_agent import tunnels as agents_terminals
 from schemas import approvals, audit, events, keys
 from schemas.approvals import MOST_DECISIONS
 from schemas.conversations import MOST_SECRET_BYTES, MOST_SECRET_NAME, MOST_TAGS
-from schemas.terminals import MOST_INPUT
+from schemas.forwarding import MOST_INPUT
 from settings.config import Config
 from tests.blueprints import API
 from tests.blueprints.test_doors import CHARACTERS, carried, posted

@@ -18,7 +18,7 @@ from schemathesis import GenerationMode
 from schemas import approvals, audit, destinations, fields, messages
 from schemas.client_settings import SecretPut
 from schemas.conversations import StartConversationRequest
-from schemas.keys import KeyRequest
+from schemas.access import KeyRequest
 from tests.servers import PROJECT
 
 pytestmark = pytest.mark.process(
