@@ -7,7 +7,7 @@ messages. From the outside in: `__main__.py` the program, `api.py` HTTP and the 
 life of one, `decisions.py` what waits for a person, `log.py` what has happened, the file that keeps it and the client
 that posts it, `events.py` the events.
 
-What the agent does next is decided by a `Mind` (`mind.py`): the rule there, or `model.py`, which asks a model.
+What the agent does next is decided by a `Mind` (`mind.py`): the rule there, or the one that asks a model.
 `tools.py` reads the calls and executes them. An agent of yours is another `Mind`, which `api.py` gives to
 conversations.
 """

@@ -14,7 +14,7 @@ from werkzeug.serving import make_server
 from core.prices import Prices, read_prices
 from reference_agent.api import Server, create_app
 from reference_agent.log import Webhooks
-from reference_agent.model import TOKEN_BUDGET, Llm
+from reference_agent.mind import TOKEN_BUDGET, Llm
 from reference_agent.services import services
 from reference_agent.tunnels import ports, terminals
 
