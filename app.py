@@ -19,7 +19,6 @@ from blueprints.app_conversations import app_conversations, app_folders
 from blueprints.approval_links import approval_links
 from blueprints.approvals import approval_rules, decisions, inbox_stream, pending_actions
 from blueprints.audit import audit
-from blueprints.bash_socket import OpenSockets, bash_socket
 from blueprints.catalogs import catalogs
 from blueprints.client_settings import agent_profiles, client_settings, profiles
 from blueprints.console import Files, console, docs_page
@@ -41,7 +40,7 @@ from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
 from blueprints.sandboxes import sandboxes, specs, spending
 from blueprints.sockets import sockets
-from blueprints.terminals import terminals
+from blueprints.terminals import OpenSockets, bash_socket, terminals
 from blueprints.webhooks import webhooks
 from core.access import SettingsKeys
 from core.approvals import Links

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from core.wire import ConversationId, Seq
 from store.errors import BeyondTheEnd, ConversationNotFound, FellBehind, Stopping, StoreError, TooManyFollowers
@@ -305,6 +305,31 @@ MOST_READ = 10_000
 
 #: what holds while a client waits: it may end the wait by the call that it is given
 Ending = Callable[[Callable[[], None]], AbstractContextManager[None]]
+
+
+class Reading:
+    """What is read by a follower of its own, and ends with it. Close it, or use it in a `with`."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._follower.closed
+
+    def close(self) -> None:
+        """Stop following; a thread that waits in `next` returns."""
+        self._follower.close()
+
+    def pause(self) -> None:
+        """Wait before asking a store again that did not answer."""
+        self._follower.pause()
 
 
 class Followers:
