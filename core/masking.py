@@ -3,7 +3,7 @@
 A value is found as it is, in JSON inside of a text, percent-encoded, and in Base64 wherever it stands in what was
 encoded; one of several lines also by each longer line. At the ends of an output, which may be cut or come in pieces,
 the first or the last part of a value is found too. What a program makes of it otherwise (reversed, in hexadecimal,
-encrypted, a character per line) is not found: masking keeps secrets out of logs by mistake, and from nobody's intent.
+encrypted, a character per line) is not found: masking prevents accidents, and stops nobody who means to print a secret.
 
 In a client's settings a secret is recognized by the names of members; responses have REDACTED in its place.
 """

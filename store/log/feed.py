@@ -303,7 +303,7 @@ def read_log(
 MOST_READ = 10_000
 
 
-#: what holds while a client waits: it may end the wait by the call that it is given
+#: a context in which a client waits: it is given a function that ends the wait
 Ending = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
@@ -423,10 +423,10 @@ class Followers:
         ending: Ending = lambda _: nullcontext(),
         **filters: Any,
     ) -> tuple[list[bytes], Seq]:
-        """The events after a seq that pass the filters, and the seq to read after next.
+        """The events after a seq that pass the filters, and the seq to continue after.
 
         Reads MOST_READ events at most, and returns at most PAGE_BYTES; where no event follows that seq, it waits up to
-        `wait` seconds for one. ending: holds for the wait, and may call what it is given to end it.
+        `wait` seconds for one. ending: the context of the wait, with the function that ends it.
         Raises as `follow`, except Stopping: a process that stops returns no events.
         """
         found: list[bytes] = []
