@@ -133,7 +133,6 @@ class Terminal:
 
 
 def _signal(session: int, number: signal.Signals) -> None:
-    """Signal all processes of a session."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if os.getsid(int(process.name)) == session:

@@ -285,28 +285,6 @@ class Follower:
         return entries
 
 
-def read_log(
-    scripts: Scripts, conversation_id: ConversationId, after: Seq, most: int
-) -> tuple[bytes, Seq, list[bytes]]:
-    """A conversation's incarnation, the seq of its last event, and the events after a seq, as many as fit.
-
-    Raises ConversationNotFound.
-    """
-    reply = scripts.read_log([ConversationKeys(conversation_id).root], [after, most, _PAGE_BYTES])
-    if reply is None:
-        raise ConversationNotFound
-    incarnation, last, *events = reply
-    return incarnation, Seq(last), originals(events)
-
-
-#: events that one `read` filters: else a filter that no event passes would keep a worker busy
-MOST_READ = 10_000
-
-
-#: a context in which a client waits: it is given a function that ends the wait
-Ending = Callable[[Callable[[], None]], AbstractContextManager[None]]
-
-
 class Reading:
     """What is read by a follower of its own, and ends with it. Close it, or use it in a `with`."""
 
@@ -330,6 +308,28 @@ class Reading:
     def pause(self) -> None:
         """Wait before asking a store again that did not answer."""
         self._follower.pause()
+
+
+def read_log(
+    scripts: Scripts, conversation_id: ConversationId, after: Seq, most: int
+) -> tuple[bytes, Seq, list[bytes]]:
+    """A conversation's incarnation, the seq of its last event, and the events after a seq, as many as fit.
+
+    Raises ConversationNotFound.
+    """
+    reply = scripts.read_log([ConversationKeys(conversation_id).root], [after, most, _PAGE_BYTES])
+    if reply is None:
+        raise ConversationNotFound
+    incarnation, last, *events = reply
+    return incarnation, Seq(last), originals(events)
+
+
+#: events that one `read` filters: else a filter that no event passes would keep a worker busy
+MOST_READ = 10_000
+
+
+#: a context in which a client waits: it is given a function that ends the wait
+Ending = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
 class Followers:
