@@ -13,41 +13,35 @@ from agents.commands import SHOWN_SECONDS, Commands
 from agents.decisions import ExpiryDriver
 from agents.forwarding import Forwarding
 from blueprints import current_store
-from blueprints.agent_verbs import agent_verbs
+from blueprints.access import keys, sandbox_settings, users, web_client
 from blueprints.api import Api, InvalidInput, UnicodeRequest
 from blueprints.app_conversations import app_conversations, app_folders
 from blueprints.approval_links import approval_links
 from blueprints.approvals import approval_rules, decisions, inbox_stream, pending_actions
 from blueprints.audit import audit
-from blueprints.bash_socket import OpenSockets, bash_socket
 from blueprints.catalogs import catalogs
 from blueprints.client_settings import agent_profiles, client_settings, profiles
 from blueprints.console import Files, console, docs_page
-from blueprints.conversations import conversation_list, conversations, list_stream
+from blueprints.conversations import agent_verbs, conversation_list, conversations, list_stream
 from blueprints.destinations import destinations
 from blueprints.errors import register_errors
 from blueprints.events import app_events, events, stream
 from blueprints.exports import downloads, exports, trajectories
-from blueprints.forwarding import forwarding
+from blueprints.forwarding import forwarding, workspace_files
 from blueprints.guard import register_guard
-from blueprints.keys import keys
 from blueprints.messages import messages, pending_messages
 from blueprints.metrics import MeteredApp, metrics
-from blueprints.notifications import notifications
 from blueprints.once import register_once
 from blueprints.openai import openai
-from blueprints.operations import operations
+from blueprints.operations import notifications, operations
 from blueprints.posture import Posture, TrustedProxies, admit, register_headers
 from blueprints.previews import PreviewHosts, previews
 from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
-from blueprints.sandboxes import sandboxes, specs
+from blueprints.sandboxes import sandboxes, specs, spending
 from blueprints.sockets import sockets
-from blueprints.spending import spending
-from blueprints.terminals import terminals
-from blueprints.users import sandbox_settings, users, web_client
+from blueprints.terminals import OpenSockets, bash_socket, terminals
 from blueprints.webhooks import webhooks
-from blueprints.workspace_files import workspace_files
 from core.access import SettingsKeys
 from core.approvals import Links
 from core.origins import authority, host_pattern, origin

@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from core.access import SCOPES
-from schemas.keys import KeyInfo, KeyRequest
+from schemas.access import KeyInfo, KeyRequest
 from settings import ConfigError
 from store.access.access_keys import AccessKey
 from store.errors import UNAVAILABLE, StoreError

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from core.bounds import MOST_SECRETS_BYTES
-from core.redaction import MOST_PROFILES, MOST_STEPS, REDACTED, has_key, merged, unmasked, with_secrets, without_key
+from core.masking import MOST_PROFILES, MOST_STEPS, REDACTED, has_key, merged, unmasked, with_secrets, without_key
 from core.refused import Kind
 from settings.specs import Spec, model_of
 from store.access.client_settings import ClientSettings, Entries

@@ -14,7 +14,7 @@ from store.sandboxes.sandboxes import SandboxId
 
 
 def delete(commands: Commands, conversation_id: ConversationId) -> None:
-    """Remove a conversation with its events and secrets, also from its agent if the agent can be reached.
+    """Delete a conversation with its events and secrets, also at its agent server if that can be reached.
 
     A start of it that is under way ends, and so do a fork and an import into its id: nothing comes of them. The last
     conversation in a sandbox takes the sandbox with it. Raises ConversationNotFound where there is none of these.
@@ -53,7 +53,7 @@ def _delete(commands: Commands, conversation_id: ConversationId, ended: Set[str]
 
 
 def delete_unchanged(commands: Commands, state: Mapping[str, Any]) -> bool:
-    """Do the same if nothing has changed in a conversation since its state was read; False if it stays.
+    """Delete a conversation, unless it has changed since its state was read; False if it stays.
 
     The store forgets first, as it alone can tell: the agent keeps its conversation while the one here stays. Its start
     task is forgotten too. Raises ConversationNotFound.
@@ -84,10 +84,10 @@ def _leave(store: Store, conversation_id: ConversationId, sandbox_id: SandboxId)
 
 
 def delete_with_children(commands: Commands, conversation_id: ConversationId) -> None:
-    """Remove an app conversation, its children and the start tasks of all, each conversation as `delete` does.
+    """Delete an app conversation, its children and the start tasks of all, each conversation as `delete` does.
 
-    The parent is removed before the last look at its children: a start that finds no parent ends. If the worker is
-    killed in between, the client's repeat removes the rest. Raises ConversationNotFound, also of a detached one.
+    The parent is removed before its children are read for the last time: a start that finds no parent ends. If the
+    worker is killed in between, the client's retry removes the rest. Raises ConversationNotFound, also if detached.
     """
     store = commands.store
     ended = store.start_tasks.end_of(conversation_id, with_children=True)

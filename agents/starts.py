@@ -1,11 +1,11 @@
 """Starts of agents that clients bring, and the requests that start a conversation at an agent server.
 
-However many requests name one id, one start task is made, and all get its conversation. A request that ends early, as
-its client hangs up, leaves the start task to its driver; the next request of that id finds it.
+However many requests name one id, one start task is made, and all get its conversation. If a client hangs up, the start
+task continues with its driver; the next request with that id finds it.
 
-A request is a spec's template, or a client's own body. That names a folder of a machine that the sandbox is not. A
-folder of the sandbox stands for it: the one that was asked for where it lies inside the sandbox's working folder, else
-that working folder itself. The state of the conversation has both: `asked_dir`, and `working_dir` in its `workspace`.
+A request is a spec's template, or a client's own body. Such a body names a folder of the client's machine. The agent
+works in a folder of the sandbox in its place: the one that was asked for if it lies in the sandbox's working folder,
+else that working folder. The state of the conversation has both: `asked_dir`, and `working_dir` in its `workspace`.
 """
 
 import posixpath

@@ -10,7 +10,6 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 from core.cuts import beginning, head_and_tail
@@ -20,7 +19,7 @@ from core.wire import ConversationId, bare_kind
 from store import Store
 from store.approvals.effects import finish_message, message_claim
 from store.errors import ConversationNotFound
-from store.log.feed import Entry, Follower
+from store.log.feed import Entry, Follower, Reading
 from store.log.text import texts
 from store.sandboxes.sandboxes import SandboxId
 
@@ -80,8 +79,8 @@ class Piece(NamedTuple):
     text: str
 
 
-class Turn:
-    """The turn of one message, from a follower of its conversation. Close it, or use it in a `with`."""
+class Turn(Reading):
+    """The turn of one message, from a follower of its conversation. The agent goes on when it is closed."""
 
     def __init__(
         self,
@@ -95,9 +94,9 @@ class Turn:
     ) -> None:
         """content: of the message, the follower is before it. has_run: the agent ran as it was sent. place: where a
         person decides what waits."""
+        super().__init__(follower)
         self._store = store
         self._id = conversation_id
-        self._follower = follower
         self._claim = message_claim(list(content))
         self._place = place
         self._has_begun = False  #: the message is in the log
@@ -115,28 +114,10 @@ class Turn:
         self.is_over = False
         self.failure: Refused | None = None
 
-    def __enter__(self) -> "Turn":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
     @property
     def seq(self) -> int:
         """Of the last event that was read."""
         return self._follower.seq
-
-    @property
-    def closed(self) -> bool:
-        return self._follower.closed
-
-    def close(self) -> None:
-        """Stop reading; the agent goes on."""
-        self._follower.close()
-
-    def pause(self) -> None:
-        """Wait before asking a store again that did not answer."""
-        self._follower.pause()
 
     def stats(self) -> dict[str, Any]:
         """The use of the agent's models, as it has reported it. One round trip."""

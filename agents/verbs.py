@@ -22,7 +22,7 @@ from typing import Any
 from agents.client import MOST_BYTES, AgentRefused, AgentUnreachable, ResponseTooLong
 from agents.forwarding import Call, ClientGone, Forwarding
 from agents.waking import NotReachable
-from core.redaction import without_inputs, without_secrets_of
+from core.masking import without_inputs, without_secrets_of
 from core.refused import Kind, Refused
 from core.wire import ConversationId, InvalidJson, parse_json
 from store import Store

@@ -1,8 +1,8 @@
 """Whether the agent server of a sandbox can be reached, and how a use of a paused one wakes it.
 
 A sandbox that was started for a client's own agent gives way: it is paused for another one, whatever SANDBOX_OVERFLOW
-says, because such a client knows no pause, and may never delete its sandbox. It is paused only while no agent runs in
-it and nobody has used it for GIVES_WAY seconds.
+says, because such a client does not pause its sandbox, and may never delete it. It is paused only while no agent runs
+in it and nobody has used it for GIVES_WAY seconds.
 """
 
 import time
@@ -56,7 +56,7 @@ def ask_to_wake(store: Store, sandbox_id: SandboxId) -> None:
 
 
 def wake(store: Store, sandbox_id: SandboxId, seconds: float) -> Sandbox:
-    """The sandbox when it runs: one that is or gets PAUSED is resumed first, which takes so many seconds at most.
+    """The sandbox once it runs. One that is PAUSED, or becomes so, is resumed first, within so many seconds.
 
     ERROR is not woken: a person should read why it failed. Raises NotReachable, TooManySandboxes.
     """
@@ -75,7 +75,7 @@ def wake(store: Store, sandbox_id: SandboxId, seconds: float) -> Sandbox:
 
 
 def require_none_waits(agent: AgentServer, conversation_id: ConversationId) -> None:
-    """Ask an agent server, which may wait about actions that it has not posted yet. Raises NeedsApproval if it does."""
+    """Ask an agent server whether an action is pending that it has not posted yet. Raises NeedsApproval if one is."""
     try:
         status = agent.state(conversation_id).get("execution_status")
     except AgentRefused as refusal:
@@ -110,7 +110,7 @@ _PAGE = 100
 
 
 def retry_after_making_room(store: Store, ask: Callable[[], Reply]) -> Reply:
-    """The reply to a start or a resume, for which sandboxes give way one after the other as far as that is needed.
+    """The reply to a start or a resume; while there is no room for it, sandboxes give way, one after the other.
 
     Raises what ask raises, TooManySandboxes where none gives way.
     """

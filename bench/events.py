@@ -289,7 +289,6 @@ def body(effort: Effort) -> list[Row]:
 
 
 def _text_of(event: Event) -> str:
-    """The text of a message."""
     text: str = event.fields["llm_message"]["content"][0]["text"]
     return text
 

@@ -8,7 +8,7 @@ from statistics import median
 
 from redis import Redis
 
-from bench import corpus, dictionary, servers
+from bench import corpus, servers
 from bench.measure import Effort, Row
 from core.wire import ConversationId, Event, read_event
 from store import Store
@@ -21,8 +21,8 @@ _COPIES = 11
 def memory(effort: Effort) -> list[Row]:
     """A long log of the bench, then a log of 1,000 events like the recorded ones; all keys included."""
     long = list(corpus.agent_events(Random(4), effort.stored))
-    texts = [text for text in dictionary.recorded() if '"waiting_for_confirmation"' not in text]
-    short = [read_event(raw) for raw in dictionary.varied(texts, _COPIES, seed=4)]
+    texts = [text for text in corpus.recorded() if '"waiting_for_confirmation"' not in text]
+    short = [read_event(raw) for raw in corpus.varied(texts, _COPIES, seed=4)]
     return [
         _memory_row("a log of the bench", long),
         _memory_row("a log like the recorded conversations", short),
@@ -97,8 +97,8 @@ class _Objects:
 
 def cold(effort: Effort) -> list[Row]:
     """A log like the recorded conversations, then a long log of the bench, which appends bring back again and again."""
-    texts = [text for text in dictionary.recorded() if '"waiting_for_confirmation"' not in text]
-    short = [read_event(raw) for raw in dictionary.varied(texts, _COPIES, seed=4)]
+    texts = [text for text in corpus.recorded() if '"waiting_for_confirmation"' not in text]
+    short = [read_event(raw) for raw in corpus.varied(texts, _COPIES, seed=4)]
     long = list(corpus.agent_events(Random(4), effort.cold_log + effort.thaws))
     return [
         *_cold_rows("a log like the recorded conversations", short, 0),

@@ -1,8 +1,9 @@
 """Long-lived requests: sockets, streams of server-sent events, long polls, calls that are forwarded.
 
 Each key may have so many followers; they end when the key does. A worker asks Redis about the keys of all that it
-serves, several times a second, in one round trip. While Redis does not answer nothing ends, for nothing can be revoked
-either. What a client hangs up ends too: WSGI tells a view of that only when it writes, so the connection is asked.
+serves, several times a second, in one round trip. While Redis does not answer nothing ends, because nothing can be
+revoked either. A request also ends when its client hangs up: WSGI tells a view of that only when it writes, so the
+connection is polled.
 """
 
 import logging
@@ -32,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 class Following:
-    """What goes on in this worker. The thread that checks keys starts with the first key that can be revoked."""
+    """The long-lived requests of this worker. The thread that checks keys starts with the first revocable key."""
 
     def __init__(self, keys: AccessKeys, quota: Quota) -> None:
-        """quota: of what one key may have at once, and without a key one address."""
+        """quota: of what one key, or without a key one address, may have at once."""
         self._keys = keys
         self._quota = quota
         self._lock = threading.Lock()
@@ -93,17 +94,17 @@ class Following:
             except UNAVAILABLE:
                 continue
             except Exception:  # no other thread restarts this one
-                _log.exception("the keys of what goes on could not be checked")
+                _log.exception("the keys of long-lived requests could not be checked")
                 continue
             for key_id in gone:
                 with self._lock:
                     ends = self._ends.pop(key_id, {})
                 for end in ends.values():
-                    # A client that takes nothing holds up its own end, and no other.
+                    # A client that reads nothing delays its own end, and no other.
                     threading.Thread(target=end, daemon=True).start()
 
 
-#: milliseconds after which a browser connects again
+#: milliseconds after which a browser reconnects
 RECONNECT = 1000
 _RETRY = b"retry: %d\n\n" % RECONNECT
 
@@ -114,7 +115,7 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 class Source(Protocol):
-    """What a stream sends: a `store.log.feed.Follower`, or another one that is asked alike."""
+    """What a stream sends: a `store.log.feed.Follower`, or whatever has the same methods."""
 
     @property
     def seq(self) -> object: ...
@@ -144,7 +145,7 @@ def streamed(source: Source, lines_of: Callable[[Any], bytes], first: bytes = _R
 
 
 def last_event_id(kind: fields.Field[Any], absent: Any) -> Any:
-    """The id after which a browser that connects again goes on; `absent` where it sends none. Raises InvalidInput."""
+    """The id after which a browser that reconnects resumes; `absent` if it sends none. Raises InvalidInput."""
     text = request.headers.get("Last-Event-ID")
     try:
         return kind.deserialize(text) if text else absent

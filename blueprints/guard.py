@@ -2,7 +2,7 @@
 
 A key comes as `Authorization: Bearer KEY` or as `X-Session-API-Key: KEY`, on a socket also as the query's
 `session_api_key` or in the first frame (`blueprints/sockets.py`). Where a ticket may stand for a key it is the
-query's `ticket`; where a browser's cookie may, that of `blueprints/workspace_files.py`.
+query's `ticket`; where a browser's cookie may, that of `blueprints/forwarding.py`.
 Source: docs/access.md; the agent-server wire, 5.
 """
 

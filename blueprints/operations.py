@@ -1,4 +1,7 @@
-"""The state of the server itself: liveness, readiness, description. Open to all."""
+"""The server itself: liveness, readiness and description, open to all; and its notifications, which are for admins.
+
+Those show where an operator's alarms go and what is stuck; a test of them has the server open connections.
+"""
 
 import platform
 import time
@@ -7,11 +10,12 @@ from typing import Any
 
 from flask import current_app, request
 
-from blueprints import current_store
+from blueprints import current_desk, current_store
 from blueprints.api import Blueprint, needs
 from boot.http import is_draining
 from core.wire import micros
-from schemas.operations import Readiness, ServerInfo, Status
+from notifications.sending import Outcome
+from schemas.operations import NotificationOutcome, Notifications, NotificationTest, Readiness, ServerInfo, Status
 from settings.specs import unsupported
 from store.errors import UNAVAILABLE, Stopping
 from store.listing import Filter
@@ -157,3 +161,25 @@ def _weakness(isolation: dict[str, Any]) -> str:
         return ""
     alone = "confined by Landlock alone" if isolation["kind"] == "landlock" else "not isolated at all"
     return f"Process sandboxes of the host {isolation['host']} are {alone}: `isolation` says what they reach."
+
+
+notifications = Blueprint("Notifications", __name__, url_prefix="/api/v1")
+
+
+@notifications.get("/notifications")
+@needs("admin")
+@notifications.fails()
+@notifications.response(200, Notifications)
+def list_notifications() -> dict[str, Any]:
+    """List the targets of notifications with what waits for each, and why."""
+    return current_desk.overview()
+
+
+@notifications.post("/notifications/test")
+@needs("admin")
+@notifications.fails(409, 413, 415)
+@notifications.arguments(NotificationTest())
+@notifications.response(200, NotificationOutcome(many=True))
+def send_test_notifications(wanted: dict[str, Any]) -> list[Outcome]:
+    """Send a test message to one target or to all, and report the result of each."""
+    return current_desk.test(wanted["target"])

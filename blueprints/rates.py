@@ -8,7 +8,7 @@
 | `RATE_LIMIT_FAILURES` | requests with a wrong key or without one     | address                                 |
 
 Webhooks and the keys of sandboxes are exempt: other bounds hold for what an agent posts. While the store does not
-answer, a limited request gets 503 at once: it would fail anyway where it needs the store, after another timeout.
+answer, a limited request gets 503 at once: otherwise it would fail when it needs the store, after another timeout.
 """
 
 import math
@@ -81,8 +81,8 @@ def register_rates(app: Flask) -> None:
         strategy="fixed-window",
         application_limits=[limit for limit in (writes, reads, starts) if limit],
     )
-    # Flask-Limiter hangs its hooks on its app, which cost a read 50 µs where no limit holds for it. So they hang on an
-    # app that serves nothing, and its check is called for those requests alone that a limit may hold for.
+    # Flask-Limiter adds its hooks to its app: 50 µs a read, even if no limit applies to it. So its app here is one that
+    # serves nothing, and its check is called only for requests that a limit may apply to.
     hooks = Flask("rates", static_folder=None)
     limiter.init_app(hooks)
     [check] = hooks.before_request_funcs[None]

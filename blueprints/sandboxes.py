@@ -1,7 +1,11 @@
-"""Sandboxes and their specs: start, list, pause, resume, delete, read logs, archive. Source: the app-server wire."""
+"""Sandboxes and their specs: start, list, pause, resume, delete, read logs, archive; and what they spend on models.
+
+Sources: the app-server wire; of spending docs/egress.md, "Budgets".
+"""
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from flask import Response, current_app, g, jsonify, request
@@ -17,6 +21,8 @@ from core.wire import ConversationId
 from schemas.app_conversations import AppConversation
 from schemas.fields import Fault, Success
 from schemas.sandboxes import (
+    DaySearch,
+    DaySpending,
     DeleteSandbox,
     LogTail,
     SandboxInfo,
@@ -25,6 +31,7 @@ from schemas.sandboxes import (
     SandboxSearch,
     SandboxSpecInfo,
     SandboxSpecPage,
+    SandboxSpending,
     SpecSearch,
     StartSandbox,
     is_sandbox_id,
@@ -275,3 +282,33 @@ def batch_get_sandbox_specs() -> Response:
     """Get specs by id, in that order, null for an unknown one."""
     found = [current_specs.find(one) for one in repeated("id", read_names)]
     return jsonify([spec and SandboxSpecInfo().dump(spec) for spec in found])
+
+
+spending = Blueprint("Spending", __name__, url_prefix="/api/v1")
+
+
+@spending.get("/sandboxes/<sandbox_id>/spending")
+@needs("read")
+@spending.fails(404)
+@spending.response(200, SandboxSpending)
+def get_sandbox_spending(sandbox_id: str) -> dict[str, Any]:
+    """Get what a sandbox has spent on models, as their responses say it, and its budget."""
+    found = current_store.spending.of_sandbox(current_store.sandboxes.get(SandboxId(sandbox_id)).id)
+    return {**asdict(found), "budget": current_app.config["MODEL_BUDGETS"].conversation}
+
+
+@spending.get("/spending")
+@needs("admin")
+@spending.fails()
+@spending.arguments(DaySearch(), location="query")
+@spending.response(200, DaySpending)
+def get_day_spending(search: dict[str, Any]) -> dict[str, Any]:
+    """Get what all sandboxes have spent on models on a day, in all and by key, and the budgets."""
+    found, budgets = current_store.spending.of_day(search["day"]), current_app.config["MODEL_BUDGETS"]
+    return {
+        "day": found.day.isoformat(),
+        "all": found.all,
+        "keys": [{**asdict(one), "key_id": owner} for owner, one in found.keys],
+        "budget": budgets.day,
+        "budget_of_key": budgets.key,
+    }

@@ -253,10 +253,6 @@ class Budget:
     nanos: int | None = None
     tokens: int | None = None
 
-    @property
-    def is_bound(self) -> bool:
-        return self.nanos is not None or self.tokens is not None
-
     def beyond(self, nanos: int, tokens: int) -> "Budget":
         """The same with so much more, of what it bounds."""
         more_nanos = None if self.nanos is None else self.nanos + nanos

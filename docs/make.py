@@ -2,20 +2,22 @@
 
 The OpenAPI document in `docs/openapi.json`, the table of settings in `docs/settings.md`, the table of who may call what
 in `docs/access.md`, the table of refusals in `docs/errors.md`, and the table of the peers' operations in
-`docs/compatibility.md`; and the modules of the Python client that `docs/client.py` makes. Tests compare all of them
-with the code.
+`docs/compatibility.md`; and two modules of the Python client: `models.py` from the schemas of `docs/openapi.json`, and
+`_sync.py`, the blocking client, from `_async.py`. Tests compare all of them with the code.
 
 `docs/peers/*.txt` list the peers' operations, one `METHOD path` a line; `docs/peers/not_served.toml` has the reasons.
 """
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flask import Flask
 from werkzeug.exceptions import MethodNotAllowed, NotFound
@@ -24,7 +26,6 @@ from werkzeug.routing import RequestRedirect
 from app import create_app
 from blueprints.api import OPENAPI, Needs
 from core.refused import Kind, Refused
-from docs import client
 from settings.config import Config
 
 PEERS = Path(__file__).parent / "peers"
@@ -167,11 +168,103 @@ def _with_table(page: Path, rows: list[str]) -> str:
     return _TABLE.sub(lambda _: table, page.read_text())
 
 
+PACKAGE = PROJECT / "client/src/agent_server_client"
+MODELS, ASYNC, SYNC = (PACKAGE / name for name in ("models.py", "_async.py", "_sync.py"))
+
+#: the schemas of responses that the client has types for; those that they refer to come with them
+ROOTS = (
+    *("ConversationInfo", "ListedConversation", "WaitingAction", "DecisionsResult", "AppConversationStartTask"),
+    *("SandboxInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo"),
+    *("AskedDestinationInfo", "DestinationDecided", "PreviewAddress"),
+)
+
+_PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+
+_MODELS_HEAD = '''"""What the server sends, as dicts. Made by docs/make.py from docs/openapi.json."""
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+#: one entry of a log, whole: every kind has members of its own
+Event = dict[str, Any]
+'''
+
+#: from the async client to the blocking one
+_SYNC_RULES = (
+    (r"^import asyncio$", "import time"),
+    (r"\bawait asyncio\.to_thread\((\w+), ", r"\1("),
+    (r"\bawait asyncio\.sleep\b", "time.sleep"),
+    (r"\b(async|await) ", ""),
+    (r"\bAsync(?=\w)", ""),
+    (r"\b(__)?a(enter__|exit__|close|closing|read|iter_bytes)\b", r"\1\2"),
+    (r"\A.*\n", '"""The blocking client. Made by docs/make.py from `_async.py`."""\n'),
+)
+
+
+def models() -> str:
+    """The module of types."""
+    schemas = json.loads(OPENAPI.read_text())["components"]["schemas"]
+    wanted, classes = list(ROOTS), dict[str, str]()
+    for name in wanted:
+        if name not in classes:
+            body, referred = _class(name, schemas[name])
+            classes[name] = body
+            wanted += referred
+    return _formatted("\n\n".join([_MODELS_HEAD, *(classes[name] for name in sorted(classes))]))
+
+
+def sync() -> str:
+    """The module of the blocking client."""
+    text = ASYNC.read_text()
+    for pattern, replacement in _SYNC_RULES:
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    return _formatted(text)
+
+
+def _class(name: str, schema: dict[str, Any]) -> tuple[str, list[str]]:
+    """The class of a schema, and the names of those that it refers to. What only the server writes is always there."""
+    referred: list[str] = []
+    lines = [f"class {name}(TypedDict):"]
+    for member, of in schema["properties"].items():
+        hint = _hint(of, referred)
+        is_there = member in schema.get("required", ()) or of.get("readOnly")
+        lines.append(f"    {member}: {hint if is_there else f'NotRequired[{hint}]'}")
+    return "\n".join(lines), referred
+
+
+def _hint(of: dict[str, Any], referred: list[str]) -> str:
+    if "$ref" in of:
+        referred.append(of["$ref"].rpartition("/")[2])
+        return f'"{referred[-1]}"'
+    if "enum" in of:
+        return f"Literal[{', '.join(map(repr, of['enum']))}]"
+    if "anyOf" in of:
+        hints = [_hint(one, referred) for one in of["anyOf"]]
+        return f'"{" | ".join(hint.strip(chr(34)) for hint in hints)}"'
+    types = of["type"] if isinstance(of.get("type"), list) else [of.get("type")]
+    return " | ".join(_of_type(one, of, referred) for one in types)
+
+
+def _of_type(one: str | None, of: dict[str, Any], referred: list[str]) -> str:
+    if one == "array":
+        return f"list[{_hint(of.get('items', {}), referred)}]"
+    if one == "object":
+        return "dict[str, Any]"
+    return _PLAIN.get(one or "", "Any")
+
+
+def _formatted(text: str) -> str:
+    """As ruff would have it, which is a requirement of development."""
+    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
+        words = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(MODELS), "-"]
+        text = subprocess.run(words, input=text, capture_output=True, text=True, check=True, cwd=PROJECT).stdout
+    return text
+
+
 if __name__ == "__main__":
     OPENAPI.write_text(openapi())
     SETTINGS.write_text(settings())
     ACCESS.write_text(access())
     ERRORS.write_text(errors())
     COMPATIBILITY.write_text(compatibility())
-    client.MODELS.write_text(client.models())
-    client.SYNC.write_text(client.sync())
+    MODELS.write_text(models())
+    SYNC.write_text(sync())

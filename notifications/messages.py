@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from core.approvals import RISKS, canonical
 from core.cuts import beginning
-from core.redaction import redacted, without_secrets_of
+from core.masking import redacted, without_secrets_of
 from core.visible import visible
 from core.wire import as_unicode
 from settings.approvals import ApprovalSettings, names

@@ -1,7 +1,7 @@
 """Sends one message to one target: to a webhook, signed (source: Standard Webhooks), or to a service of Apprise.
 
 A webhook is not trusted: one deadline covers the whole try, a redirect is not followed, and the connection goes to an
-address that was checked. What fails is said in words of our own: a response could repeat the URL, which may be secret.
+address that was checked. Failures are described in our own words: a response could repeat the URL, which may be secret.
 
 Limitation: Apprise resolves the host of a URL again after it was checked, follows redirects, and says only that it
 failed, not why.
@@ -220,7 +220,7 @@ class Webhooks:
             raise NotDelivered(f"it answered {status}{redirected}")
 
     def _status_of(self, request: httpx.Request) -> int:
-        """The status of a response that came whole, or of which as much came as is read."""
+        """The status of a response, once it is whole or as much of it came as is read."""
         response = self._transport.handle_request(request)
         received = 0
         try:

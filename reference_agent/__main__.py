@@ -14,10 +14,9 @@ from werkzeug.serving import make_server
 from core.prices import Prices, read_prices
 from reference_agent.api import Server, create_app
 from reference_agent.log import Webhooks
-from reference_agent.model import TOKEN_BUDGET, Llm
-from reference_agent.ports import ports
+from reference_agent.mind import TOKEN_BUDGET, Llm
 from reference_agent.services import services
-from reference_agent.terminals import terminals
+from reference_agent.tunnels import ports, terminals
 
 C = ctypes.CDLL(None)
 C.getenv.restype = ctypes.c_void_p

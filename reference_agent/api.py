@@ -20,12 +20,10 @@ from werkzeug.local import LocalProxy
 
 from core.wire import lone_surrogate
 from reference_agent.commands import Commands
-from reference_agent.conversation import Conversation
-from reference_agent.decisions import Stale, read_decisions
+from reference_agent.conversation import Conversation, Stale, read_decisions
 from reference_agent.events import Event, now
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
-from reference_agent.mind import Mind, Rule
-from reference_agent.model import NO_LLM, Llm, Model, Seal
+from reference_agent.mind import NO_LLM, Llm, Mind, Model, Rule, Seal
 from reference_agent.tools import Files, Terminal
 
 #: most events of a page, and bytes of JSON after which a page ends early: the server reads 8 MiB at most

@@ -1,4 +1,4 @@
-"""What has happened in a conversation of the reference agent, what is left to do, and the file from which it goes on.
+"""What has happened in a conversation of the reference agent, what is left to do, and the file it resumes from.
 
 A folder holds `start.json`, whose existence is the conversation's, and `events.jsonl`, the steps of the conversation.
 A step is what happens at once: a line for each event, then a line `{"state": …}`, which is the state after the step
@@ -24,8 +24,7 @@ from uuid import UUID
 import httpx
 
 from core.cuts import beginning
-from core.masking import Mask
-from core.redaction import credentials_in, without_secrets_of
+from core.masking import Mask, credentials_in, without_secrets_of
 from reference_agent import events
 from reference_agent.events import Event
 
@@ -44,7 +43,7 @@ class Webhooks:
             threading.Thread(target=self._send, daemon=True).start()
 
     def put(self, path: str, body: Any, *, is_kept: bool = True) -> None:
-        """Post a body. is_kept: False for what is worth nothing later, which is posted once."""
+        """Post a body. is_kept: False for what is worthless later: it is posted once, without a retry."""
         if self._base_url:
             self._waiting.put((path, body, is_kept))
 
@@ -141,7 +140,7 @@ class Journal:
         self._size = 0  # bytes of the whole steps
 
     def create(self, start: dict[str, Any]) -> None:
-        """Make a conversation exist, without a step."""
+        """Create a conversation, without a step."""
         draft = self._start.with_suffix(".new")
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -186,7 +185,7 @@ class Journal:
         self._size += len(step)
 
     def remove(self) -> None:
-        """End the conversation's existence, and remove its folder."""
+        """Delete the conversation with its folder."""
         try:
             self._start.unlink(missing_ok=True)
             _sync(self._folder)
@@ -232,7 +231,7 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
 
 
 def _sync(folder: Path) -> None:
-    """Have names that were added to a folder, or removed from it, survive a power cut."""
+    """Make added and removed names of a folder survive a power cut."""
     number = os.open(folder, os.O_RDONLY)
     with suppress(OSError):  # some network file systems cannot do it for a folder
         os.fsync(number)
@@ -261,7 +260,7 @@ class State(NamedTuple):
     unanswered: list[str] = []  # messages
     open: list[str] = []  # actions without a result
     started: bool = False  # the first open action is about to be executed, is, or was cut short
-    decided: dict[str, dict[str, Any]] = {}  # by id the single decisions about open actions; see `decisions.py`
+    decided: dict[str, dict[str, Any]] = {}  # by id the single decisions about open actions; see `conversation.py`
     stats: dict[str, Any] = {}  # the usage of the model, as the wire has the metrics of one
 
 
@@ -288,7 +287,7 @@ class Log:
 
     @property
     def mask(self) -> Mask:
-        """The mask of what nobody is shown."""
+        """The mask of all hidden values."""
         return self._hidden.mask
 
     @property
@@ -342,7 +341,7 @@ class Log:
             self.post_info()
 
     def record(self, state: State, step: list[Event]) -> None:
-        """As `step`, of what cannot be undone: after a DiskError the state is the new one; the next step writes it."""
+        """As `step`, for what cannot be undone: after a DiskError the new state holds, and the next step writes it."""
         self.state = state
         self._unsaid += map(self._masked, step)
         self.step(state, [])

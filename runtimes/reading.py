@@ -1,7 +1,7 @@
 """Names and single files of a sandbox's kept folder, read while the sandbox runs, is paused or has ended.
 
 A path leads through symlinks as it does for the agent, as long as they stay in the folder; each step is opened from its
-parent by one name, so nothing that changes meanwhile leads out of it. No list has what a symlink leads to.
+parent by one name, so nothing that changes meanwhile leads out of it. Lists leave symlinks out.
 """
 
 import os
@@ -63,7 +63,7 @@ def names(folder: Path, start: bytes) -> Iterator[bytes]:
 
 
 def led(folder: Path, path: bytes) -> bytes | None:
-    """The path without symlinks that a path below the folder leads to; None: out of the folder."""
+    """The path without symlinks that a path below the folder leads to; None: it leads out of the folder."""
     real: bytes | None = path
     with unreadable(path), closing(Directories(folder)) as directories:
         real = _led(path, [os.fsencode(folder)], partial(_target, directories))
@@ -131,7 +131,7 @@ def _members(
 
 
 def _led(path: bytes, roots: Iterable[bytes], target: Callable[[bytes], bytes | None]) -> bytes | None:
-    """The path without symlinks that a path below a folder leads to; None: out of it, or through too many.
+    """The path without symlinks that a path below a folder leads to; None: it leads out, or through too many.
 
     roots: of the folder, as the targets of symlinks have it. target: that of the symlink at a path, None where is none.
     """

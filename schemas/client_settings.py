@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from marshmallow import INCLUDE, Schema, ValidationError, fields, validates_schema
 
 from core.cuts import beginning
-from core.redaction import MOST_STEPS, REDACTED
+from core.masking import MOST_STEPS, REDACTED
 from schemas.conversations import MOST_SECRET_BYTES
 from schemas.fields import BaseSchema, Choice, StrictBoolean, StrictInteger, Text, refusal
 

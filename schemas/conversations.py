@@ -8,9 +8,8 @@ from marshmallow import ValidationError, fields, post_load, pre_dump, validates_
 
 from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
-from core.masking import LEAST
-from core.redaction import REDACTED as REDACTED
-from core.redaction import redacted
+from core.masking import LEAST, redacted
+from core.masking import REDACTED as REDACTED
 from core.wire import (
     EXECUTION_STATUSES,
     MOST_AGENT_BYTES,

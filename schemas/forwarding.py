@@ -1,15 +1,16 @@
-"""The operations of agent servers that are forwarded to a sandbox, for the OpenAPI document.
+"""The operations of agent servers that are forwarded to a sandbox, for the OpenAPI document; and a terminal's messages.
 
-Nothing is loaded or dumped by these: a call crosses as it came, and the response as the agent server has it. So they
-say what the bundled agent and the published agent server take, and a bound is theirs. Source: the agent-server wire.
+No schema loads or dumps a call: it crosses as it came, and the response as the agent server has it. So the document
+says what the bundled agent and the published agent server take, and a bound is theirs. Source: the agent-server wire.
+What is typed into a terminal is loaded here. Source: docs/wire.md.
 """
 
 from typing import Any, NamedTuple
 
-from marshmallow import fields
+from marshmallow import ValidationError, fields, validates_schema
 
 from schemas.app_conversations import GitChange, GitDiff
-from schemas.fields import BaseSchema, Success
+from schemas.fields import BaseSchema, StrictInteger, Success, Text, WholeNumber
 
 #: names the sandbox of a call that is under no conversation
 CID = {
@@ -273,3 +274,27 @@ NAMED = (
         query=(_member("base_url", "The server's URL."), _member("workspace_dir", "The folder to open.")),
     ),
 )
+
+
+#: most columns and rows of a terminal, and characters of one message
+MOST_COLS, MOST_ROWS, MOST_INPUT = 500, 200, 4096
+
+
+class TerminalSize(BaseSchema):
+    """The size of a terminal, in the query of its socket."""
+
+    cols = WholeNumber(least=1, most=MOST_COLS, load_default=80)
+    rows = WholeNumber(least=1, most=MOST_ROWS, load_default=24)
+
+
+class TerminalMessage(BaseSchema):
+    """What was typed, or a new size; loaded as the agent server takes it."""
+
+    input = Text(most=MOST_INPUT)
+    cols = StrictInteger(least=1, most=MOST_COLS)
+    rows = StrictInteger(least=1, most=MOST_ROWS)
+
+    @validates_schema
+    def _is_one_of_two(self, data: dict[str, Any], **_: Any) -> None:
+        if data.keys() not in ({"input"}, {"cols", "rows"}):
+            raise ValidationError("A message has `input`, or `cols` and `rows`")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from marshmallow import RAISE, Schema, ValidationError, fields, post_load, pre_load, validate, validates_schema
 
 from core.egress import PRESETS, AllowedHost
-from core.redaction import credentials_in
+from core.masking import credentials_in
 from core.refused import Kind, Refused
 from core.wire import MOST_CONFIRMATION_SECONDS, UNASKED, acts_unasked
 from settings import ConfigError, variable

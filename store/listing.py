@@ -1,9 +1,9 @@
 """The listing of all conversations, in a slot of its own: written after every change, before it is acknowledged.
 
-The reply of a conversation's script has its revision; an entry never goes back to an older one, and one that left stays
-away, though a write beside the deletion is noted after it: nothing counts a deleted conversation as one that is there,
-and keeps its sandbox. A change that a
-killed worker did not list was not acknowledged: the client's repeat lists it. A search corrects what it reads.
+A conversation's script replies with its revision. An entry never goes back to an older revision, and a removed entry
+stays removed, even if a write that ran beside the deletion is noted after it: otherwise a deleted conversation would
+count as present and keep its sandbox. A change that a killed worker did not list was not acknowledged: the client's
+retry lists it. A search corrects what it reads.
 """
 
 import json
@@ -41,8 +41,8 @@ class Entry(NamedTuple):
 class Filter:
     """A filter of conversations; each absent member lets all pass.
 
-    The narrowest list is read, that of the group or else of the one status; the listing's index decides the other
-    members, but `tag`: who reads the conversations asks `passes`.
+    The narrowest list is read, that of the group or else of the one status. The listing's index decides the other
+    members except `tag`: for that the caller, which reads the conversations, calls `passes`.
     """
 
     group: str | None = None  #: see `store/keys.py`
@@ -56,7 +56,7 @@ class Filter:
     tag: tuple[str, str | None] | None = None  #: name and value of a tag; None: any value
 
     def among(self, by: str) -> str | None:
-        """The list that has them all in an order; no status has one by title."""
+        """The list that has all of them in an order; there is none of a status by title."""
         return self.group or (self.statuses[0] if len(self.statuses) == 1 and by != "title" else None)
 
     def words(self, by: str) -> list[Any]:

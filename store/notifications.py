@@ -46,7 +46,7 @@ class OutboxState(NamedTuple):
 
 
 class Outboxes:
-    """All outboxes."""
+    """What waits to be queued for the targets of notifications."""
 
     def __init__(self, redis: "Redis", scripts: Scripts) -> None:
         self._redis = redis

@@ -29,8 +29,7 @@ from agents.commands import Commands
 from agents.deletions import tell_agent
 from agents.starts import asked_dir, conversation_request, own_request, template_of, working_folder
 from agents.waking import NotReachable, retry_after_making_room
-from core.masking import Mask
-from core.redaction import without_inputs, without_secrets_of
+from core.masking import Mask, without_inputs, without_secrets_of
 from core.wire import ConversationId, Seq
 from settings.egress import secrets_inside
 from settings.specs import Spec, SpecNotFound, Specs

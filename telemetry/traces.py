@@ -1,9 +1,9 @@
-"""The trace that a request belongs to, as far as agents and what is stored have part in it: docs/monitoring.md.
+"""The trace that a request belongs to, carried on through agents and through what is stored: docs/monitoring.md.
 
 A batch that opens actions leaves its W3C `traceparent` in their records; their decision leaves it in the conversation
 for the agent's next batch, and for a supervisor that delivers it. A start task and a sandbox that starts keep that of
 their request. Nothing is left where requests are not traced.
-Only the standard library stands here: the gunicorn master asks here whether OpenTelemetry's variables want traces.
+Only the standard library is imported here: the gunicorn master asks whether OpenTelemetry's variables want traces.
 """
 
 import json
@@ -54,7 +54,7 @@ _process: Process | None = None
 
 
 def use(process: Process | None) -> None:
-    """From now on this process continues traces by these; None: by none."""
+    """From now on this process continues stored traces with these; None: it continues none."""
     global _process
     _process = process
 
@@ -144,7 +144,7 @@ def wants_traces(variables: Mapping[str, str]) -> bool:
 
 
 def hindrance(variables: Mapping[str, str]) -> str | None:
-    """Why there are no traces though they are wanted, as a sentence; None: there are."""
+    """Why nothing is traced although traces are wanted, as a sentence; None: requests are traced."""
     exporter = variables.get("OTEL_TRACES_EXPORTER", "").strip()
     if exporter not in ("", "otlp"):
         return f"OTEL_TRACES_EXPORTER is {exporter!r}: nothing is traced. Allowed are otlp and none."

@@ -18,7 +18,7 @@ from blueprints.guard import register_guard
 from core.access import SettingsKeys
 from core.wire import now
 from docs import make
-from schemas.keys import MOST_NAME
+from schemas.access import MOST_NAME
 from settings.config import Config
 from tests.conftest import as_events, message
 from tests.servers import wait_until

@@ -24,11 +24,11 @@ from core.wire import (
     MOST_TAG_KEY,
     MOST_TITLE,
 )
-from reference_agent import terminals as agents_terminals
-from schemas import approvals, audit, events, keys
+from reference_agent import tunnels as agents_terminals
+from schemas import access, approvals, audit, events
 from schemas.approvals import MOST_DECISIONS
 from schemas.conversations import MOST_SECRET_BYTES, MOST_SECRET_NAME, MOST_TAGS
-from schemas.terminals import MOST_INPUT
+from schemas.forwarding import MOST_INPUT
 from settings.config import Config
 from tests.blueprints import API
 from tests.blueprints.test_doors import CHARACTERS, carried, posted
@@ -272,10 +272,10 @@ def destinations(doors: Doors, character: str) -> None:
 
 
 def key_names(doors: Doors, character: str) -> None:
-    name = ("x" if character == "\x01" else character) * keys.MOST_NAME
+    name = ("x" if character == "\x01" else character) * access.MOST_NAME
     made = doors.client.post("/api/v1/keys", json={"name": name, "scopes": ["read", "write", "approve", "admin"]})
     assert made.status_code == 201, made.text[:500]
-    assert keys.MOST_NAME <= audit._MOST_NAME
+    assert access.MOST_NAME <= audit._MOST_NAME
     assert doors.finds("/api/v1/audit", actor=name) == []  # the server is open: everybody has another name
     assert name in [one["name"] for one in doors.client.get("/api/v1/keys").get_json()]
     assert doors.client.delete(f"/api/v1/keys/{made.get_json()['id']}").status_code == 200
@@ -447,13 +447,13 @@ TABLE = {
         destinations,
     ),
     "the name of a key": Row(
-        {"KeyRequest.name": keys.MOST_NAME} | asked(256, "actor", "/api/v1/audit"),
-        "keys.MOST_NAME audit._MOST_NAME",
+        {"KeyRequest.name": access.MOST_NAME} | asked(256, "actor", "/api/v1/audit"),
+        "access.MOST_NAME audit._MOST_NAME",
         key_names,
     ),
     "the key of a repeat": Row({"header Idempotency-Key": 255}, "", repeats),
     "what is typed into a terminal": Row(
-        {}, "terminals.MOST_INPUT terminals.MOST_COLS terminals.MOST_ROWS", keystrokes
+        {}, "forwarding.MOST_INPUT forwarding.MOST_COLS forwarding.MOST_ROWS", keystrokes
     ),
     "edited arguments": Row(
         {}, "approvals.MOST_ARGUMENTS_BYTES", "test_the_largest_edit_fits_with_its_result_into_an_event"

@@ -66,7 +66,7 @@ def log(store, conversation_id: ConversationId) -> list[bytes]:
 def test_freezings_and_thaws_that_are_killed_at_any_moment_lose_and_double_nothing(
     tmp_path, monkeypatch, events, whole_bytes
 ):
-    monkeypatch.setattr("store.log.frozen._MOST_WORDS", 500)  # of the children too: a log of some six pieces
+    monkeypatch.setattr("store.log.frames._MOST_WORDS", 500)  # of the children too: a log of some six pieces
     chance, fork = random.Random(8), multiprocessing.get_context("fork")
     folder = tmp_path / "objects"
     folder.mkdir()

@@ -16,9 +16,9 @@ from jsonschema import Draft202012Validator
 from schemathesis import GenerationMode
 
 from schemas import approvals, audit, destinations, fields, messages
+from schemas.access import KeyRequest
 from schemas.client_settings import SecretPut
 from schemas.conversations import StartConversationRequest
-from schemas.keys import KeyRequest
 from tests.servers import PROJECT
 
 pytestmark = pytest.mark.process(

@@ -3,7 +3,7 @@
 Needs the packages of requirements/kubernetes.txt. The cluster keeps all state: a sandbox is a pod, a service, a secret
 with its environment and a claim of a volume. All four have one name; labels and annotations say whose they are. The
 pod's label START has the number of the start, so that each start happens once. Where the cluster has agent-sandbox, the
-pod is made by a Sandbox object of that name; see agent_sandbox.py.
+pod is made by a Sandbox object of that name; see manifests.py.
 
 What is kept: the working folder, in the volume, which is empty at first: an image's content of that folder is hidden.
 A pause ends the pod, for a cluster cannot freeze one: the sandbox is PAUSED on disk, and a resume starts another pod.
@@ -41,7 +41,6 @@ from core.cuts import last_lines_of_more
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, folders_of, reading
 from runtimes.containers import HOST, START, packed, readable, unrooted
 from runtimes.isolation import NAMED
-from runtimes.kubernetes.agent_sandbox import AgentSandboxes, managed
 from runtimes.kubernetes.cluster import POLL, Cluster, Kind, Object, Snapshot, naming, output_of
 from runtimes.kubernetes.manifests import (
     CARRIER,
@@ -56,10 +55,12 @@ from runtimes.kubernetes.manifests import (
     NO_GRACE,
     POLICY,
     SANDBOX_ID,
+    AgentSandboxes,
     Held,
     carrier,
     claim,
     label,
+    managed,
     name_of,
     observation,
     pod,

@@ -76,7 +76,7 @@ class Claim(NamedTuple):
 
 
 class Deliveries:
-    """All deliveries."""
+    """The deliveries of all conversations."""
 
     def __init__(self, scripts: Scripts, listing: Listing, bounds: Bounds, limits: Limits, sealer: Sealer) -> None:
         self._scripts = scripts

@@ -37,7 +37,7 @@ from store.approvals.inbox import Entry as Indexed
 from store.destinations import Destinations
 from store.errors import FellBehind
 from store.keys import ApprovalKeys
-from store.log.feed import PAGE, Entry, Feed, Follower, Followers
+from store.log.feed import PAGE, Entry, Feed, Follower, Followers, Reading
 from store.scripts import Scripts
 
 #: bytes that end a page of changes, and bytes of the events whose items one page loads
@@ -180,14 +180,14 @@ class Sent(NamedTuple):
     id: str = ""
 
 
-class InboxFollower:
+class InboxFollower(Reading):
     """A snapshot of what waits where the client needs one, then every change once. Close it."""
 
     def __init__(
         self, follower: Follower, inbox: Inbox, destinations: Destinations, filters: Filter, reset: str
     ) -> None:
         """reset: why the client gets a snapshot, "" where it gets none."""
-        self._follower = follower
+        super().__init__(follower)
         self._destinations = destinations
         self._inbox = inbox
         self._filters = filters
@@ -200,18 +200,6 @@ class InboxFollower:
     def seq(self) -> str:
         """The id of the last change that was taken."""
         return id_of(self._follower.seq)
-
-    @property
-    def closed(self) -> bool:
-        return self._follower.closed
-
-    def close(self) -> None:
-        """Stop following; a thread that waits in `next` returns."""
-        self._follower.close()
-
-    def pause(self) -> None:
-        """Wait before asking a store again that did not answer."""
-        self._follower.pause()
 
     def next(self, timeout: float) -> list[Sent]:
         """The next part of the snapshot, or the next changes as soon as there are any; none at the timeout.

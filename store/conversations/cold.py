@@ -27,7 +27,7 @@ from store.conversations.lists import name_in_log
 from store.errors import UNAVAILABLE, UNREADABLE, TemporaryRefusal
 from store.keys import ColdKeys, ConversationKeys
 from store.listing import Cursor, Filter, Listing
-from store.log.frozen import (
+from store.log.frames import (
     Frozen,
     Range,
     Unreadable,

@@ -36,7 +36,7 @@ from store.link.connection import LazyCluster
 from store.link.signals import MAYBE_MISSED
 from store.listing import Cursor, Filter, Listing
 from store.listing import Entry as Listed
-from store.log.feed import Entry, Feed, Follower, Followers
+from store.log.feed import Entry, Feed, Follower, Followers, Reading
 from store.scripts import Scripts
 
 log = logging.getLogger(__name__)
@@ -344,30 +344,18 @@ class ListFeed(Feed):
         self._next_read = time.monotonic() + READ_SECONDS
 
 
-class ListFollower:
+class ListFollower(Reading):
     """The changes of a list, each item's newest one. Close it."""
 
     def __init__(self, follower: Follower, reset: str) -> None:
         """reset: why the client must read the list, "" where it need not."""
-        self._follower = follower
+        super().__init__(follower)
         self._reset = reset
 
     @property
     def seq(self) -> str:
         """The number of the last change that was taken."""
         return str(self._follower.seq)
-
-    @property
-    def closed(self) -> bool:
-        return self._follower.closed
-
-    def close(self) -> None:
-        """Stop following; a thread that waits in `next` returns."""
-        self._follower.close()
-
-    def pause(self) -> None:
-        """Wait before asking a store again that did not answer."""
-        self._follower.pause()
 
     def next(self, timeout: float) -> list[Sent]:
         """The next changes as soon as there are any; none at the timeout, which is in seconds.

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
-from core.masking import NOTHING, Mask
-from core.redaction import credentials_in
+from core.masking import NOTHING, Mask, credentials_in
 from core.wire import ConversationId
 from store.errors import KeyUnreadable, SecretsRefused
 from store.keys import ConversationKeys

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from core.wire import ConversationId, Seq
 from store.errors import BeyondTheEnd, ConversationNotFound, FellBehind, Stopping, StoreError, TooManyFollowers
@@ -285,6 +285,31 @@ class Follower:
         return entries
 
 
+class Reading:
+    """What is read by a follower of its own, and ends with it. Close it, or use it in a `with`."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._follower.closed
+
+    def close(self) -> None:
+        """Stop following; a thread that waits in `next` returns."""
+        self._follower.close()
+
+    def pause(self) -> None:
+        """Wait before asking a store again that did not answer."""
+        self._follower.pause()
+
+
 def read_log(
     scripts: Scripts, conversation_id: ConversationId, after: Seq, most: int
 ) -> tuple[bytes, Seq, list[bytes]]:
@@ -303,7 +328,7 @@ def read_log(
 MOST_READ = 10_000
 
 
-#: what holds while a client waits: it may end the wait by the call that it is given
+#: a context in which a client waits: it is given a function that ends the wait
 Ending = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
@@ -398,10 +423,10 @@ class Followers:
         ending: Ending = lambda _: nullcontext(),
         **filters: Any,
     ) -> tuple[list[bytes], Seq]:
-        """The events after a seq that pass the filters, and the seq to read after next.
+        """The events after a seq that pass the filters, and the seq to continue after.
 
         Reads MOST_READ events at most, and returns at most PAGE_BYTES; where no event follows that seq, it waits up to
-        `wait` seconds for one. ending: holds for the wait, and may call what it is given to end it.
+        `wait` seconds for one. ending: the context of the wait, with the function that ends it.
         Raises as `follow`, except Stopping: a process that stops returns no events.
         """
         found: list[bytes] = []

@@ -1,23 +1,32 @@
-"""An event as the log keeps it: a Zstandard frame where that is shorter, else the bytes as they came.
+"""How the bytes of a log are kept: each event as a frame, and a cold conversation as an object.
 
-A frame begins with the byte 0x28 and names its dictionary, so that frames of an older dictionary stay readable; an
-event, which is a JSON object, begins with `{`. Scripts read no event: of a frame they need the number of its event's
-bytes, which stands in the frame's head (`scripts/_frame.lua`). `python -m store.log.frames` prints an event of
-redis-cli.
+An event is a Zstandard frame where that is shorter, else the bytes as they came. A frame begins with the byte 0x28 and
+names its dictionary, so that frames of an older dictionary stay readable; an event, which is a JSON object, begins with
+`{`. Scripts read no event: of a frame they need the number of its event's bytes, which stands in the frame's head
+(`scripts/_frame.lua`). `python -m store.log.frames` prints an event of redis-cli.
+
+The object of a cold conversation has a line of JSON that says what it is, DUMPs of keys as one Zstandard frame, and a
+digest of all before it. A log that is too large for one object has a head object, of format 3, and the pieces that it
+names, each with its digest. A piece has ranges of keys as words, and no DUMP: Redis serves others between two pieces,
+however large a key is. The head is a line of JSON and a digest of it; a piece is one Zstandard frame.
 """
 
+import json
+import struct
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from itertools import islice
-from typing import IO
+from typing import IO, Any, NamedTuple
 
-from zstandard import ZstdCompressionDict, ZstdCompressor, ZstdDecompressor
+from zstandard import ZstdCompressionDict, ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
 
 from core.pauses import take_turns
 from core.program import run
+from core.wire import ConversationId
 
 #: the dictionary of new frames, in `store/log/dictionaries/`; those of older ones stay there for ever
 DICTIONARY = 1
@@ -78,6 +87,185 @@ def _dictionary(number: int) -> ZstdCompressionDict:
     if not file.is_file():
         raise KeyError(f"An event was kept with dictionary {number}, which this release does not have")
     return ZstdCompressionDict(file.read_bytes())
+
+
+#: of an object and of the keys in it: a release that keeps logs in other keys counts up, and reads the older ones;
+#: format 1, which no release wrote, had a digest of a part
+_FORMAT = 2
+
+#: bytes in which the head must end: the parts of a log are some hundred
+_MOST_HEAD = 256 * 1024
+
+_DIGEST_BYTES = sha256().digest_size
+
+
+class Unreadable(Exception):
+    """An object is not what its name says; the message says why."""
+
+
+class Frozen(NamedTuple):
+    """The log that an object has."""
+
+    name: str  #: of the object
+    conversation_id: ConversationId
+    incarnation: str
+    revision: str
+
+
+def frozen(of: Frozen, parts: Sequence[tuple[str, bytes]]) -> bytes:
+    """An object's content. parts: of the log, each with its DUMP."""
+    body = b"".join(dump for _, dump in parts)
+    head = _head(of, [[part, len(dump)] for part, dump in parts])
+    content = head + b"\n" + ZstdCompressor(level=_LEVEL).compress(body)
+    return content + sha256(content).digest()
+
+
+def thawed(of: Frozen, content: bytes, must: set[str], may: set[str]) -> list[tuple[str, bytes]]:
+    """The parts of the log, each with its DUMP. must, may: parts that the log has, and that it may have.
+
+    Raises Unreadable unless the content is what was kept.
+    """
+    try:
+        text, _, frame = content.partition(b"\n")
+        head = json.loads(text[:_MOST_HEAD])
+        if head["format"] != _FORMAT:
+            raise Unreadable(f"it is of format {head['format']}")
+        if sha256(content[:-_DIGEST_BYTES]).digest() != content[-_DIGEST_BYTES:]:
+            raise Unreadable("it is damaged: its digest is not that of its content")
+        body = _body(frame[:-_DIGEST_BYTES], head["parts"])
+        expected = _head(of, head["parts"])
+    except (ValueError, KeyError, TypeError, RecursionError, ZstdError) as error:
+        raise Unreadable(f"it is damaged: {error}") from None
+    if text != expected:
+        raise Unreadable("its content is not the one that was kept under its name")
+    parts, at = dict[str, bytes](), 0
+    for part, size in head["parts"]:
+        parts[part] = body[at : at + size]
+        at += size
+    if len(parts) < len(head["parts"]) or not must <= parts.keys() <= may:
+        raise Unreadable("it has other parts than the log")
+    return list(parts.items())
+
+
+def _head(of: Frozen, parts: list[list[Any]]) -> bytes:
+    """The only head that the object of a log may have. parts: names, each with the bytes of its DUMP."""
+    return json.dumps({"format": _FORMAT, **of._asdict(), "parts": parts}).encode()
+
+
+def _body(frame: bytes, parts: list[list[Any]]) -> bytes:
+    """The DUMPs of an object. Raises ValueError unless it has as many bytes as its parts, and what zstandard raises."""
+    sizes = [size for _, size in parts]
+    if min(sizes, default=1) < 1 or frame_content_size(frame) != sum(sizes):
+        raise ValueError("its parts have other sizes than its content")
+    return ZstdDecompressor().decompress(frame)
+
+
+#: of a head object
+_FORMAT_OF_PIECES = 3
+
+#: how every head object begins
+_BEGINNING = b'{"format": 3, '
+
+#: after which a piece ends: with more words Redis serves nobody else for longer, while the piece comes back
+_MOST_BYTES, _MOST_WORDS = 2 * 1024 * 1024, 20_000
+
+#: a part of a key's name, ":log" …, and words of the key: elements, fields and values, scores and members, or bytes
+Range = tuple[str, Sequence[bytes]]
+
+
+def piece_name(name: str, number: int) -> str:
+    """The name of a piece. name: of the head object."""
+    return f"{name}-p{number}"
+
+
+def head_name(name: str) -> tuple[str, int | None]:
+    """The name of a log's object, and the number of its piece: None for the object itself."""
+    head, _, number = name.rpartition("-p")
+    return (head, int(number)) if head and number.isdecimal() else (name, None)
+
+
+def is_head(content: bytes) -> bool:
+    """Whether an object says that it names pieces."""
+    return content.startswith(_BEGINNING)
+
+
+def head(of: Frozen, digests: Sequence[str]) -> bytes:
+    """The content of a head object. digests: of the pieces, in their order."""
+    line = _line(of, digests)
+    return line + sha256(line).digest()
+
+
+def digests_in(of: Frozen, content: bytes) -> list[str]:
+    """The digests of the pieces that a head object names. Raises Unreadable unless it is what was kept."""
+    line, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    if sha256(line).digest() != digest:
+        raise Unreadable("it is damaged: its digest is not that of its content")
+    try:
+        digests: list[str] = json.loads(line)["pieces"]
+        expected = _line(of, digests)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unreadable(f"it is damaged: {error}") from None
+    if line != expected:
+        raise Unreadable("its content is not the one that was kept under its name")
+    return digests
+
+
+def pieces(ranges: Iterable[Range]) -> Iterator[tuple[bytes, str]]:
+    """The content of each piece with its digest, of ranges in the order in which they are to come back."""
+    held, size, number = list[Range](), 0, 0
+    for part, words in ranges:
+        held.append((part, words))
+        size += sum(map(len, words))
+        number += len(words)
+        if size >= _MOST_BYTES or number >= _MOST_WORDS:
+            yield _piece(held)
+            held, size, number = [], 0, 0
+    if held:
+        yield _piece(held)
+
+
+def ranges_in(content: bytes, digest: str, may: set[str] | None) -> list[Range]:
+    """The ranges of a piece. may: parts that the log may have; None: any.
+
+    Raises Unreadable unless the digest is that of the piece.
+    """
+    if sha256(content).hexdigest() != digest:
+        raise Unreadable("it is damaged: its digest is not the one that its head object names")
+    try:
+        line, _, rest = ZstdDecompressor().decompress(content).partition(b"\n")
+        counts: list[tuple[str, int]] = [(part, number) for part, number in json.loads(line)]
+        total = sum(number for _, number in counts)
+        words = list(_split(rest[4 * total :], struct.unpack_from(f">{total}I", rest)))
+    except (ValueError, TypeError, struct.error, ZstdError) as error:
+        raise Unreadable(f"it is damaged: {error}") from None
+    if may is not None and not {part for part, _ in counts} <= may:
+        raise Unreadable("it has other parts than the log")
+    found, at = list[Range](), 0
+    for part, number in counts:
+        found.append((part, words[at : at + number]))
+        at += number
+    return found
+
+
+def _line(of: Frozen, digests: Sequence[str]) -> bytes:
+    """The only line that the head object of a log may have."""
+    fields: dict[str, Any] = {"format": _FORMAT_OF_PIECES, **of._asdict(), "pieces": digests}
+    return json.dumps(fields).encode()
+
+
+def _piece(ranges: Sequence[Range]) -> tuple[bytes, str]:
+    words = [word for _, some in ranges for word in some]
+    counts = json.dumps([[part, len(some)] for part, some in ranges]).encode()
+    lengths = struct.pack(f">{len(words)}I", *map(len, words))
+    content = ZstdCompressor(level=_LEVEL).compress(b"".join((counts, b"\n", lengths, *words)))
+    return content, sha256(content).hexdigest()
+
+
+def _split(joined: bytes, lengths: Iterable[int]) -> Iterator[bytes]:
+    at = 0
+    for length in lengths:
+        yield joined[at : at + length]
+        at += length
 
 
 def show(kept: IO[bytes], shown: IO[bytes]) -> None:

@@ -36,7 +36,7 @@ def folder(tmp_path):
 @pytest.fixture
 def frozen(redis_url, folder, monkeypatch):
     """Make a cold conversation; the name of its object."""
-    monkeypatch.setattr("store.log.frozen._MOST_WORDS", 4)
+    monkeypatch.setattr("store.log.frames._MOST_WORDS", 4)
 
     def make(whole_bytes: int = 1 << 30) -> str:
         store, identity = cold_store(redis_url, folder, cold_whole_bytes=whole_bytes), str(uuid4())

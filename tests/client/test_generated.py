@@ -9,18 +9,18 @@ from agent_server_client import visible as of_client
 from agent_server_client.visible import visible
 
 from core import visible as of_server
-from docs import client
+from docs import make
 from tests.servers import PROJECT
 
 
 @pytest.mark.process("starts a program")
 def test_the_types_are_those_of_the_openapi_document():
-    assert client.MODELS.read_text() == client.models(), "run `make docs`"
+    assert make.MODELS.read_text() == make.models(), "run `make docs`"
 
 
 @pytest.mark.process("starts a program")
 def test_the_blocking_client_is_made_from_the_async_one():
-    assert client.SYNC.read_text() == client.sync(), "run `make docs`"
+    assert make.SYNC.read_text() == make.sync(), "run `make docs`"
 
 
 def test_a_terminal_escapes_what_the_pages_of_the_server_escape():
@@ -44,4 +44,4 @@ def test_its_requirements_are_installed_for_the_tests_and_its_types_are_shipped(
 
     for requirement in project["dependencies"]:
         assert re.split(r"[><;]", requirement)[0] in re.findall(r"^[\w.-]+", development, re.MULTILINE)
-    assert (client.PACKAGE / "py.typed").exists()
+    assert (make.PACKAGE / "py.typed").exists()

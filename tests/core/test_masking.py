@@ -1,4 +1,4 @@
-"""Masks: which forms of a value they find, and that nothing else of an event changes."""
+"""Masks: which forms of a value they find, and that no other text changes. What settings call a credential."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from core import masking
-from core.masking import HIDDEN, LEAST, Mask, Masked, TextTooLong
+from core.masking import HIDDEN, LEAST, Mask, Masked, TextTooLong, credentials_in
 from core.wire import read_event
 from tests.conftest import event
 
@@ -213,3 +213,41 @@ def test_the_most_secrets_of_a_conversation_are_masked_without_a_search_for_each
     assert mask._anchors is None
     assert mask.text("it is 77-123-of-a-key-of-many-lines, no") == f"it is {HIDDEN}, no"
     assert mask.text("nothing of it\n" * 1000) == "nothing of it\n" * 1000
+
+
+def test_what_a_name_calls_a_credential_and_the_password_of_every_url_are_found():
+    settings = {
+        "API_KEY": "the key",
+        "llm": {"model": "a-model", "base_url": "https://host/path", "api_key": "another key"},
+        "mirrors": "redis://me:pass:word@one/0 and http://:alone@two",
+        "others": [{"first": "http://three:80/a@b", "second": "http://four:@x"}],
+    }
+
+    assert list(credentials_in(settings)) == ["the key", "another key", "pass:word", "alone"]
+
+
+def test_credentials_among_the_arguments_of_a_program_are_found():
+    """As the settings of an MCP server have them."""
+    arguments = [
+        "serve",
+        "--api-key",
+        "key one",
+        "--token=key two",
+        "API_KEY=key three",
+        "-H",
+        "Authorization: Bearer 4",
+    ]
+    others = [["https://me:five@host"], "redis://:six@host", "--port", "8000", "--verbose", "--secret", "--quiet"]
+
+    found = list(credentials_in({"mcp_servers": {"one": {"args": arguments + others}}}))
+
+    assert found == ["key one", "key two", "key three", "Bearer 4", "4", "five", "six"]
+
+
+@pytest.mark.parametrize("begin", ["://", "://:", "://a:b", "://:@"])
+@pytest.mark.parametrize("unit", [":", "://", "://:", "x"])
+def test_a_long_text_is_searched_in_time_in_proportion_to_its_length(begin, unit):
+    """A search that tried every colon as the one before the password would take hours."""
+    text = begin + unit * (1 << 18)
+
+    assert set(credentials_in({"text": text, "args": [text]})) <= {""}

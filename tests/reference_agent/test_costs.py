@@ -3,7 +3,7 @@
 import pytest
 
 from core.prices import Prices, read_prices
-from reference_agent.model import Llm, counted
+from reference_agent.mind import Llm, counted
 
 USED = {"prompt_tokens": 1000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 400}}
 

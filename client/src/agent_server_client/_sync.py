@@ -1,4 +1,4 @@
-"""The blocking client. Made by docs/client.py from `_async.py`."""
+"""The blocking client. Made by docs/make.py from `_async.py`."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What the server sends, as dicts. Made by docs/client.py from docs/openapi.json."""
+"""What the server sends, as dicts. Made by docs/make.py from docs/openapi.json."""
 
 from typing import Any, Literal, NotRequired, TypedDict
 

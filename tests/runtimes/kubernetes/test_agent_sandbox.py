@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from runtimes import RuntimeFailure, State
-from runtimes.kubernetes import KubernetesRuntime, agent_sandbox
+from runtimes.kubernetes import KubernetesRuntime, manifests
 from runtimes.kubernetes.manifests import HOST_ID, SANDBOX_ID, name_of
 from tests.kubernetes_api.agent_sandbox import TRACKING
 from tests.runtimes.kubernetes.conftest import resources
@@ -122,7 +122,7 @@ def test_a_cluster_without_agent_sandbox_is_named_where_the_setting_wants_it(clu
 def test_a_controller_that_makes_no_pod_is_named_and_makes_none_later(
     runtime, cluster, controller, launch, monkeypatch
 ):
-    monkeypatch.setattr(agent_sandbox, "_MADE", 0.2)
+    monkeypatch.setattr(manifests, "_MADE", 0.2)
     controller.running = False
 
     with pytest.raises(

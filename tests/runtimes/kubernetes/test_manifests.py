@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtimes.kubernetes import agent_sandbox
-from runtimes.kubernetes.manifests import Held, carrier, claim, pod, secret, service
+from runtimes.kubernetes.manifests import Held, carrier, claim, manifest, pod, secret, service
 from tests.kubernetes_api.schemas import NEWEST, OLDEST, fault
 
 
@@ -18,12 +17,12 @@ def test_each_object_of_a_sandbox_has_the_published_fields_and_no_other(launch, 
     for one, way_out in ((launch, None), (limited, None), (loose, None), (named, held), (closed, held)):
         made = pod(one, "host", way_out)
         objects = [claim(one, "host"), service(one, "host"), secret(one, "host"), made]
-        objects += [carrier(one, "host", "identity"), agent_sandbox.manifest(made)]
+        objects += [carrier(one, "host", "identity"), manifest(made)]
         assert [fault(found, version) for found in objects] == [""] * 6
 
 
 def test_a_pod_that_a_sandbox_would_not_take_is_found(launch):
-    sandbox = agent_sandbox.manifest(pod(launch, "host"))
+    sandbox = manifest(pod(launch, "host"))
     [container] = sandbox["spec"]["podTemplate"]["spec"]["containers"]
     container["workingFolder"] = "/"
     assert "'workingFolder' was unexpected" in fault(sandbox)
@@ -63,7 +62,7 @@ def test_a_pod_is_hardened_unless_its_launch_loosens_it(launch):
         "capabilities": {"drop": ["ALL"], "add": []},
     }
     loose = replace(launch, read_only=False, capabilities=("NET_RAW",), new_privileges=True)
-    made = agent_sandbox.manifest(pod(loose, "host"))["spec"]["podTemplate"]["spec"]
+    made = manifest(pod(loose, "host"))["spec"]["podTemplate"]["spec"]
     assert made["containers"][0]["securityContext"] == {
         "runAsNonRoot": True,
         "allowPrivilegeEscalation": True,

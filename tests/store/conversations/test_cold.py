@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from bench import dictionary
+from bench import corpus
 from core.bounds import Durability
 from core.wire import Micros, Seq, micros, now, read_event
 from store.conversations.cold import StillCold
@@ -14,7 +14,7 @@ from store.errors import UNAVAILABLE, ConversationNotFound
 from store.keys import ColdKeys
 from store.link.attempts import Stamp
 from store.listing import Filter
-from store.log.frozen import Frozen, frozen, thawed
+from store.log.frames import Frozen, frozen, thawed
 from store.scripts import IsCold, Scripts, sources
 from tests.cold import Objects, cold_store
 from tests.conftest import action, as_events, event, message, recorded
@@ -359,8 +359,8 @@ def test_a_cold_conversation_like_the_recorded_ones_keeps_at_most_15_percent_of_
 ):
     if "fakeredis" in request.node.callspec.id:
         pytest.skip("fakeredis knows no MEMORY USAGE")
-    redis, texts = store.conversations._redis, [text for text in dictionary.recorded() if "waiting_for" not in text]
-    events = [read_event(raw) for raw in dictionary.varied(texts, 11, seed=4)]
+    redis, texts = store.conversations._redis, [text for text in corpus.recorded() if "waiting_for" not in text]
+    events = [read_event(raw) for raw in corpus.varied(texts, 11, seed=4)]
     assert len(events) > 1000
 
     def memory() -> int:

@@ -7,7 +7,7 @@ import pytest
 from store.conversations import cold as cold_module
 from store.conversations.cold import ObjectsAway, StillCold
 from store.errors import ConversationNotFound
-from store.log import frozen
+from store.log import frames
 from tests.cold import Objects, cold_store
 from tests.conftest import as_events, event, message, recorded
 from tests.store.conversations.test_cold import content, due_now, is_cold, log, parts, unneeded
@@ -21,7 +21,7 @@ def objects():
 @pytest.fixture
 def store(redis_url, objects, monkeypatch):
     """A store whose logs go in pieces of some twenty events, read a few at a time."""
-    monkeypatch.setattr(frozen, "_MOST_WORDS", 40)
+    monkeypatch.setattr(frames, "_MOST_WORDS", 40)
     for bound, number in {"_EVENTS": 7, "_MEMBERS": 5, "_FIELDS": 3, "_BYTES": 4000}.items():
         monkeypatch.setattr(cold_module, bound, number)
     return cold_store(redis_url, objects, cold_whole_bytes=0)
@@ -143,9 +143,9 @@ def test_a_log_one_of_whose_pieces_is_wrong_stays_cold_and_whole(store, cold, ob
 def test_a_head_object_with_fewer_pieces_than_the_log_is_refused(store, cold, objects):
     [name] = [one for one in objects.kept if "-p" not in one]
     state = store.conversations.get(cold)
-    of = frozen.Frozen(name, cold, state["incarnation"], state["revision"])
-    digests = frozen.digests_in(of, objects.kept[name])
-    objects.kept[name] = frozen.head(of, digests[:2])
+    of = frames.Frozen(name, cold, state["incarnation"], state["revision"])
+    digests = frames.digests_in(of, objects.kept[name])
+    objects.kept[name] = frames.head(of, digests[:2])
 
     with pytest.raises(StillCold, match="cannot be used") as refusal:
         log(store, cold)

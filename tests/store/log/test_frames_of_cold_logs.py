@@ -2,7 +2,7 @@
 
 import pytest
 
-from store.log.frozen import (
+from store.log.frames import (
     Frozen,
     Unreadable,
     digests_in,

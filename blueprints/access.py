@@ -1,24 +1,96 @@
-"""Who asks, what a sandbox of theirs may know, and what a web client shows them. Source: the app-server wire.
+"""Keys and tickets; who asks, and what a sandbox of theirs may know; what a web client reads before it has a key.
 
-There are no accounts here: a key is its one user. Secrets are shown only to a caller with the session key of a
-sandbox, and then only what that sandbox has already. A web client reads its configuration before it has a key.
+A ticket is for browsers, whose sockets and streams cannot show a key. There are no accounts here: a key is its one
+user. Secrets are shown only to a caller with the session key of a sandbox, and then only what that sandbox has already.
+Sources: docs/access.md; the app-server wire.
 """
 
 from datetime import UTC, datetime
 from typing import Any
 
-from flask import Response, g, request
+from flask import Response, g, jsonify, request
 from werkzeug.exceptions import Forbidden, NotFound, Unauthorized
 
 from blueprints import current_specs, current_store
 from blueprints.api import Blueprint, needs
 from blueprints.rates import count_failure
 from core.access import SCOPES
+from schemas.access import (
+    KeyInfo,
+    KeyRequest,
+    NewKey,
+    SandboxSecrets,
+    Ticket,
+    TicketRequest,
+    User,
+    UserQuery,
+    WebClientConfig,
+)
+from schemas.fields import Success
 from schemas.sandboxes import is_sandbox_id
-from schemas.users import SandboxSecrets, User, UserQuery, WebClientConfig
 from settings.specs import Spec, model_of
+from store.access.access_keys import TICKET_SECONDS, AccessKey
 from store.errors import SandboxNotFound
 from store.sandboxes.sandboxes import SandboxId
+
+keys = Blueprint("Keys", __name__, url_prefix="/api/v1")
+
+
+@keys.post("/keys")
+@needs("admin")
+@keys.replay(has_key=True)
+@keys.fails(409, 413, 415)
+@keys.arguments(KeyRequest())
+@keys.response(201, NewKey)
+def make_key(wanted: dict[str, Any]) -> Response:
+    """Make a key; this response alone shows it."""
+    made, key = current_store.access.keys.make(**wanted)
+    return _only_now({**KeyInfo().dump(made), "key": key})
+
+
+@keys.get("/keys")
+@needs("admin")
+@keys.fails()
+@keys.response(200, KeyInfo(many=True))
+def list_keys() -> list[AccessKey]:
+    """List the keys that admins made, the newest first, expired ones too; those of the settings are not listed."""
+    return current_store.access.keys.all()
+
+
+@keys.delete("/keys/<key_id>")
+@needs("admin")
+@keys.fails(404)
+@keys.response(200, Success)
+def revoke_key(key_id: str) -> dict[str, bool]:
+    """Revoke a key: within a second it opens nothing on any host; what was open under it and what it kept ends."""
+    current_store.access.keys.revoke(key_id)
+    current_store.access.settings.forget(key_id)
+    return {"success": True}
+
+
+@keys.post("/tickets")
+@needs("read")
+@keys.replay(has_key=True)
+@keys.fails(413, 415)
+@keys.arguments(TicketRequest())
+@keys.response(201, Ticket)
+def make_ticket(wanted: dict[str, Any]) -> Response:
+    """Make a ticket: it opens one socket or stream of a conversation, or one stream of all, within 30 seconds."""
+    scopes = wanted.get("scopes") or g.principal.scopes
+    for scope in scopes:
+        if not g.principal.may(scope):
+            raise Forbidden(f"A ticket has no scope that its asker lacks: {scope}")
+    ticket = current_store.access.tickets.make(g.principal, wanted.get("conversation_id"), scopes)
+    return _only_now({"ticket": ticket, "expires_in": TICKET_SECONDS})
+
+
+def _only_now(made: dict[str, Any]) -> Response:
+    """The response that shows what nothing shows again."""
+    response = jsonify(made)
+    response.status_code = 201
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
 
 users = Blueprint("Users", __name__, url_prefix="/api/v1/users")
 sandbox_settings = Blueprint("Sandbox Settings", __name__, url_prefix="/api/v1/sandboxes")

@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from reference_agent.mind import Unwanted
-from reference_agent.model import Endpoint, Llm, ModelError
+from reference_agent.mind import Endpoint, Llm, ModelError, Unwanted
 from tests.agents.scripted_model import Reply, calls, chunk, ending, refusal, scripted_model, sse, text
 from tests.servers import free_port
 
@@ -22,7 +21,7 @@ STREAM = {"Content-Type": "text/event-stream"}
 def pauses(monkeypatch):
     """The pauses between tries, none of which is made; other threads sleep as they will."""
     pauses, ours, sleep = [], threading.get_ident(), time.sleep
-    monkeypatch.setattr("reference_agent.model.TRIES", 3)
+    monkeypatch.setattr("reference_agent.mind.TRIES", 3)
     monkeypatch.setattr(time, "sleep", lambda s: pauses.append(s) if threading.get_ident() == ours else sleep(s))
     return pauses
 
@@ -125,7 +124,7 @@ def test_an_endpoint_that_is_away_is_an_error():
 
 
 def test_an_endpoint_that_sends_nothing_is_an_error(model, monkeypatch):
-    monkeypatch.setattr("reference_agent.model.SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("reference_agent.mind.SILENCE_SECONDS", 0.2)
     never = threading.Event()
     model.script += [Reply([never])] * 2 + [Reply([chunk({"content": "half"}), never])]
     assert refused(model.url).code == "LLMTimeoutError"
@@ -133,13 +132,13 @@ def test_an_endpoint_that_sends_nothing_is_an_error(model, monkeypatch):
 
 
 def test_a_response_that_does_not_end_is_an_error(model, monkeypatch):
-    monkeypatch.setattr("reference_agent.model.RESPONSE_SECONDS", -1)
+    monkeypatch.setattr("reference_agent.mind.RESPONSE_SECONDS", -1)
     model.script += [Reply([b": still thinking\n\n"])]
     assert refused(model.url).code == "LLMTimeoutError"
 
 
 def test_a_stream_without_text_and_without_end_is_an_error(model, monkeypatch):
-    monkeypatch.setattr("reference_agent.model.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("reference_agent.mind.MOST_BYTES", 1 << 16)
     model.script += [Reply([b"x" * 1000] * 100)]
     assert refused(model.url).code == "LLMTimeoutError"
 
