@@ -129,15 +129,17 @@ def alone(folder: Path, model: str, sdk: Loaded) -> Iterator[Side]:
 
 
 @contextlib.contextmanager
-def ours(folder: Path, model: str, sdk: Loaded | None, spec: str = "", **settings: str) -> Iterator[Side]:
+def ours(
+    folder: Path, model: str, sdk: Loaded | None, spec: str = "", more: str = "", **settings: str
+) -> Iterator[Side]:
     """This server with two workers, and the published agent server as its spec for sandboxes.
 
-    spec: more lines of that spec. Its sandboxes are not isolated, so that they reach the model, which listens on this
-    machine's loopback.
+    spec: more lines of that spec. more: other specs, as TOML. Its sandboxes are not isolated, so that they reach the
+    model, which listens on this machine's loopback.
     """
     specs = folder / "specs.toml"
     lines = f'isolation = "none"\n{spec}\n\n[spec.initial_env]'
-    specs.write_text(SPECS.read_text().replace("[spec.initial_env]", lines, 1))
+    specs.write_text(SPECS.read_text().replace("[spec.initial_env]", lines, 1) + more)
     settings = {
         "SANDBOX_SPECS": str(specs),
         "SANDBOX_START_SECONDS": "120",
