@@ -46,7 +46,8 @@ def of_workspace(when: str, place: Any) -> None:
         calls: dict[str, Callable[[], Any]] = {
             "alive": lambda: place.alive,
             "get_server_info": place.get_server_info,
-            "execute_command": lambda: place.execute_command("echo hello", timeout=30),
+            # The first one may have to wait for the start of a sandbox.
+            "execute_command": lambda: place.execute_command("echo hello", timeout=180),
             "file_upload": lambda: place.file_upload(there, f"{root}/there.txt"),
             "file_download": lambda: place.file_download(f"{root}/there.txt", back),
             "execute_command in a folder": lambda: place.execute_command("cat there.txt", cwd=root, timeout=30),
