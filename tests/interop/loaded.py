@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 
 import openhands.sdk  # noqa: F401 - what every client loads
 
@@ -45,21 +44,8 @@ def play(streams: list[int], argv: list[str], env: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(env)
     sys.argv = argv
-    status = 0
-    try:
-        runpy.run_path(argv[0], run_name="__main__")
-    except SystemExit as ended:
-        status = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    # As an interpreter ends, which waits for the threads of its program; the exit of a fork would not.
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    runpy.run_path(argv[0], run_name="__main__")
+    sys.exit()  # from here on as any interpreter ends: its executors, then its threads, and what is registered
 
 
 def main(path: str) -> None:
