@@ -121,11 +121,17 @@ class Forwarding:
             raise Detached
         return SandboxId(sandbox_id)
 
-    def own_sandbox(self, owner: str, paths: Callable[[], Iterable[str]]) -> SandboxId:
+    def own_sandbox(
+        self,
+        owner: str,
+        paths: Callable[[], Iterable[str]],
+        workspace: Callable[[], SandboxId | None] = lambda: None,
+    ) -> SandboxId:
         """The sandbox of a call that names none: one that its key has started, and never another's.
 
         owner: id of that key. paths: reads those that the call is about, which decide where several of the key's run,
-        and whether a paused one is meant. Raises SandboxNotNamed, and what the paths raise.
+        and whether a paused one is meant. workspace: gives the key's workspace sandbox where none is meant; None of it:
+        there is none either. Raises SandboxNotNamed, and what the paths and the workspace raise.
         """
         running, paused = self._store.sandboxes.owned_by(owner)
         found = running
@@ -133,6 +139,8 @@ class Forwarding:
             asked = list(paths())
             named = [one for one in (*running, *paused) if asked and Folder.any_has(self._store, one, asked)]
             found = named or running
+        if not found and (started := workspace()):
+            return started
         if len(found) != 1:
             raise SandboxNotNamed(several=bool(found))
         return found[0]
@@ -399,21 +407,41 @@ _BODY_PATHS = ("cwd", "path")
 _MOST_FOLDERS = 100
 
 
+def _is_in(path: str, folders: Iterable[str]) -> bool:
+    """Whether a path is one of these folders, or lies in one."""
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+#: folders that every machine has by itself: no client means one of its own by them
+_OF_THE_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+
+
 class Folder(NamedTuple):
-    """The folder of a conversation; both are absolute paths, empty where unknown."""
+    """The folder of a conversation; both are absolute paths, empty where unknown.
+
+    whole: of a workspace sandbox, whose client has not said yet which folder it asks for: each path of the client's
+    stands for one inside of the real folder, which is where its conversation finds it.
+    """
 
     asked: str = ""
     real: str = ""
+    whole: bool = False
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> "Folder":
         """Of an app conversation's state, with its sandbox."""
         both = state["info"].get("asked_dir"), seen_folder(state)
-        return cls(*(path if isinstance(path, str) and path.startswith("/") else "" for path in both))
+        asked, real = (path if isinstance(path, str) and path.startswith("/") else "" for path in both)
+        return cls(asked, real)
 
     @classmethod
-    def in_sandbox(cls, store: Store, sandbox_id: SandboxId) -> "Folder":
-        """That of all conversations in a sandbox, where they agree; else an unknown one."""
+    def in_sandbox(cls, store: Store, sandbox_id: SandboxId, owner: str = "") -> "Folder":
+        """That of all conversations in a sandbox, where they agree; else an unknown one.
+
+        owner: id of the key whose workspace sandbox it may be.
+        """
+        if owner and store.sandboxes.workspaces.is_one(owner, sandbox_id):
+            return cls(real=store.sandboxes.get(sandbox_id).working_dir, whole=True)
         folders = cls._all_in(store, sandbox_id)
         return folders.pop() if len(folders) == 1 else cls()
 
@@ -434,7 +462,9 @@ class Folder(NamedTuple):
 
     def mapped(self, path: str) -> str:
         """The path in the sandbox for a path of a client."""
-        asked = self.asked.rstrip("/")
+        asked, real = self.asked.rstrip("/"), self.real.rstrip("/")
+        if self.whole and real and path.startswith("/") and not _is_in(path, (real, *_OF_THE_SYSTEM)):
+            return real + path
         if asked and self.real and (path == asked or path.startswith(f"{asked}/")):
             return self.real.rstrip("/") + path[len(asked) :] or "/"
         return path

@@ -168,6 +168,17 @@ def asked_dir(body: Mapping[str, Any]) -> str:
     return asked if isinstance(asked, str) else ""
 
 
+def in_workspace(body: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
+    """A client's own body for the workspace sandbox of its key, whose paths lie below the sandbox's working folder.
+
+    There its calls have put what they named before; see `Folder.whole` of `agents/forwarding.py`.
+    """
+    asked = asked_dir(body)
+    if not asked.startswith("/") or f"{asked}/".startswith(f"{folder.rstrip('/')}/"):
+        return body
+    return {**body, "workspace": {**body["workspace"], "working_dir": asked.strip("/") or "."}}
+
+
 def folder_for(asked: str, folder: str) -> str:
     """The folder of the sandbox that stands for the one that was asked for; folder: the sandbox's working folder."""
     path = posixpath.normpath(posixpath.join(folder, asked))

@@ -1,7 +1,8 @@
 """Bash, files, git and VS Code of a sandbox: calls that its agent server serves. Source: docs/wire.md.
 
 They come under a conversation, or without one: then the session key of a sandbox says which, else `?cid=`, else the key
-of the caller, whose own sandbox it is. Nothing here touches the disk or a shell of this server.
+of the caller, whose own sandbox it is: that of its conversation, else its workspace sandbox, which the call starts.
+Nothing here touches the disk or a shell of this server.
 
 Below `/workspace` a browser shows the files of a conversation: text, pictures, pages. A browser that loads a picture or
 a page cannot show a key: POST /api/auth/workspace-session gives it a cookie, which opens these paths alone and ends
@@ -27,7 +28,8 @@ from webargs import core
 from werkzeug.exceptions import Forbidden, NotFound
 
 from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, Forwarding, pairs_of
-from blueprints import current_store
+from agents.waking import retry_after_making_room, wake
+from blueprints import current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, View, needs, refuse_unknown
 from blueprints.following import client_required
 from boot.http import body_of
@@ -275,13 +277,33 @@ def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
     own: str | None = g.principal.user_of
     named = dict(reversed(pairs_of(request.query_string))).get("cid")  # of a repeated name, the first value counts
     if own is not None or named is None:
-        sandbox_id = SandboxId(own) if own is not None else _forwarding().own_sandbox(g.principal.owner, _paths)
-        return sandbox_id, lambda: Folder.in_sandbox(current_store, sandbox_id)
+        if own is not None:
+            return SandboxId(own), lambda: Folder.in_sandbox(current_store, SandboxId(own))
+        owner: str = g.principal.owner
+        sandbox_id = _forwarding().own_sandbox(owner, _paths, partial(_workspace, owner))
+        return sandbox_id, lambda: Folder.in_sandbox(current_store, sandbox_id, owner)
     try:
         conversation_id = ConversationId(canonical_id(named))
     except ValidationError as fault:
         raise InvalidInput("query", {"cid": fault.messages}) from None
     return _forwarding().sandbox_of(conversation_id), partial(_folder_of, conversation_id)
+
+
+def _workspace(owner: str) -> SandboxId | None:
+    """The workspace sandbox of a key, started where it has none; None of a key that may start nothing.
+
+    Raises TooManySandboxes, TooManyStopped, NotReachable of one that does not run in time.
+    """
+    if not g.principal.may("write"):
+        return None
+    named = current_store.sandboxes.workspaces.named(owner)
+    if named is not None:
+        spec = current_specs.get(None)
+        retry_after_making_room(
+            current_store, lambda: current_store.sandboxes.start(spec.id, named, gives_way=True, owner=owner)
+        )
+        wake(current_store, named, current_store.sandboxes.limits.start_seconds)  # its folder is known once it runs
+    return named
 
 
 def _paths() -> list[str]:

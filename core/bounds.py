@@ -23,6 +23,7 @@ class Limits:
     start_seconds: float
     most_stopped: int = 1_000_000
     keep_failed_days: float = 0.0
+    workspace_seconds: float = 3600.0
     start_task_days: float = 36_500.0
     most_conversations: int = 1_000_000  #: in one sandbox
     most_starts: int = 1_000_000  #: that are under way

@@ -238,6 +238,13 @@ class Config(KeepingSettings, ApprovalSettings):
     keep_failed_days: float = _setting(
         30.0, "Days after which a failed sandbox is deleted with its files; 0 keeps it.", least=0, most=36_500
     )
+    workspace_seconds: float = _setting(
+        3600.0,
+        "Seconds without use after which a workspace sandbox, which a client had before its first conversation, is "
+        "deleted with its files.",
+        least=60,
+        most=31_536_000,
+    )
     sandbox_sharing: str = _setting(
         "per_conversation",
         "`per_conversation`: each app conversation starts a sandbox; `shared`: one serves several.",
@@ -472,6 +479,7 @@ class Config(KeepingSettings, ApprovalSettings):
             start_seconds=self.sandbox_start_seconds,
             most_stopped=self.max_stopped,
             keep_failed_days=self.keep_failed_days,
+            workspace_seconds=self.workspace_seconds,
             start_task_days=self.start_task_days,
             most_conversations=self.max_conversations_per_sandbox,
             most_starts=self.max_starts,

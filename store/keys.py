@@ -240,7 +240,8 @@ Warm sandboxes:
 | {sandboxes}:pool:SPEC     | hash       | `version` of the spec, `most` that are kept, `failures`, | 4 fields         |
 |                           |            | and `after` (µs) which one may be started again          |                  |
 | {sandboxes}:warm:SPEC     | sorted set | ids of the warm sandboxes of a spec, score when made, µs | `most`           |
-| {sandboxes}:claimed:START | string     | the warm sandbox that a start task has claimed           | an hour          |
+| {sandboxes}:claimed:START | string     | the warm or workspace sandbox that a start task claimed  | an hour          |
+| {sandboxes}:workspaces    | hash       | id of a key → its workspace sandbox: `workspaces.py`     | one per key      |
 
 A sandbox is warm as long as its field `warm` has the version of its spec; it is bound when that is empty.
 
@@ -360,6 +361,7 @@ class SandboxKeys:
     destination_rules = f"{root}:destination_rules"
     destination_uses = f"{root}:destination_uses"
     models = f"{root}:models"
+    workspaces = f"{root}:workspaces"
     signal = f"{root}:signal"
 
     @classmethod

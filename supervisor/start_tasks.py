@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from agents.client import AgentRefused, AgentUnreachable, detail_of
 from agents.commands import Commands
 from agents.deletions import tell_agent
-from agents.starts import asked_dir, conversation_request, own_request, template_of, working_folder
+from agents.starts import asked_dir, conversation_request, in_workspace, own_request, template_of, working_folder
 from agents.waking import NotReachable, retry_after_making_room
 from core.masking import Mask, without_inputs, without_secrets_of
 from core.wire import ConversationId, Seq
@@ -120,7 +120,11 @@ def new_conversation(
     if given is None:
         new = _of_app(start, request, template_of(spec, sandbox), spec.working_dir, secrets)
     else:
-        new = _of_client(start, request, given, working_folder(sandbox, spec))
+        folder, asked = working_folder(sandbox, spec), asked_dir(given["body"])
+        if sandbox.adopted == start.id:
+            given = {**given, "body": in_workspace(given["body"], folder)}
+        new = _of_client(start, request, given, folder)
+        new.kept["asked_dir"] = asked
         new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, given["body"])
     if "secrets" in new.body:
         new.body["secrets"] = secrets_inside(new.body["secrets"], spec.services)
@@ -158,7 +162,6 @@ def _of_client(start: StartTask, request: Mapping[str, Any], given: dict[str, An
     kept, parent_id = dict(request["kept"]), request.get("parent_conversation_id")
     if isinstance(body.get("workspace"), dict):
         kept["workspace"] = {**(kept.get("workspace") or {}), "working_dir": body["workspace"]["working_dir"]}
-    kept["asked_dir"] = asked_dir(given["body"])
     kept["app"] = {"llm_model": _model(body), "start_id": start.id}
     kept["app"] |= {"parent_conversation_id": parent_id} if parent_id else {}
     return NewConversation(body, given["headers"], kept)
@@ -327,17 +330,21 @@ class StartDriver:
 
     def _with_sandbox(self, start: StartTask, lease: str, request: Mapping[str, Any]) -> StartTask:
         """Choose the sandbox, or name a new one before it is started, so that a second driver starts no second one."""
-        warm = None
+        ready = None
         if not start.sandbox_id:
-            spec = self._specs.get(request.get("sandbox_spec_id"))
-            chosen = request.get("sandbox_id") or (self._shared and self._with_room(spec.id))
-            warm = None if chosen else self._warm_one(spec, start, gives_way="kept" in request)
-            identity = chosen or warm or f"{start.id[:10]}{random_text(12)}"
+            spec, gives_way = self._specs.get(request.get("sandbox_spec_id")), "kept" in request
+            chosen = request.get("sandbox_id")
+            if not chosen and start.owner:
+                ready = self._store.sandboxes.workspaces.adopt(start.owner, spec.id, start.id, gives_way=gives_way)
+            if not chosen and not ready:
+                chosen = self._shared and self._with_room(spec.id)
+                ready = None if chosen else self._warm_one(spec, start, gives_way=gives_way)
+            identity = chosen or ready or f"{start.id[:10]}{random_text(12)}"
             start = start._replace(sandbox_id=identity, own_sandbox=not chosen)
             own = "1" if start.own_sandbox else ""
             status = "WAITING_FOR_SANDBOX"
             self._advance(start, lease, status=status, sandbox_id=start.sandbox_id, own_sandbox=own)
-        if start.own_sandbox and not warm:
+        if start.own_sandbox and not ready:
             spec_id, gives_way = self._specs.get(request.get("sandbox_spec_id")).id, "kept" in request
             identity = SandboxId(start.sandbox_id)
             retry_after_making_room(
@@ -460,7 +467,9 @@ class StartDriver:
         sandbox_id = SandboxId(failed.sandbox_id or claimed or failed.request.get("sandbox_id") or "")
         self._store.sandboxes.places.leave(sandbox_id, identity, made=reached_agent and not is_anothers)
         late = 0.0
-        if (failed.own_sandbox or claimed) and not self._store.conversations.in_sandboxes.in_sandbox(sandbox_id):
+        is_own = failed.own_sandbox or claimed
+        is_empty = is_own and not self._store.conversations.in_sandboxes.in_sandbox(sandbox_id)
+        if is_empty and not self._store.sandboxes.workspaces.give_back(sandbox_id, failed.id):
             with suppress(SandboxNotFound, SandboxRefuses):
                 self._store.sandboxes.ask(sandbox_id, "delete")
         elif reached_agent and not is_anothers:

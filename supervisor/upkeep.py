@@ -71,6 +71,7 @@ class Upkeep:
         log names it; processes that nobody may have are ended whenever that takes effect.
         """
         self._store.sandboxes.expire_failed()
+        self._store.sandboxes.workspaces.expire()
         removals = self._store.sandboxes.removals(self._host)
         for name, identity in removals:
             if self._is_removed(name, identity):

@@ -36,6 +36,7 @@ batch again forever, and the honest events after it would be lost. Source: docs/
 
 import json
 import logging
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -218,13 +219,18 @@ def _fields(name: str, value: Any) -> dict[str, str]:
             return {name: value}
         case "title", str() | None:
             return {name: json.dumps(value and beginning(as_unicode(value), MOST_TITLE))}
-        case "tags", dict() if all(isinstance(label, str) for label in value.values()) and _is_kept(value):
+        case "tags", dict() if _are_texts(value.values()) and _is_kept(value):
             return {name: json.dumps(value)}
         case "stats", dict() if _is_kept(value):
             return {name: json.dumps(value)}
         case "last_user_message_id" | "leaf_event_id", str() if len(value) <= MOST_NAME:
             return {REPORTED_FIELD + name: json.dumps(value)}
         case "capabilities", list() if are_capabilities(value):
+            return {REPORTED_FIELD + name: json.dumps(value)}
+        # The published agent server adds to these without an event, and posts them in the snapshot at the end of a run.
+        case "invoked_skills" | "activated_knowledge_skills", list() if _are_texts(value) and _is_kept(value):
+            return {REPORTED_FIELD + name: json.dumps(value)}
+        case "blocked_actions" | "blocked_messages", dict() if _are_texts(value.values()) and _is_kept(value):
             return {REPORTED_FIELD + name: json.dumps(value)}
         case "confirmation_policy", dict():
             try:
@@ -234,7 +240,11 @@ def _fields(name: str, value: Any) -> dict[str, str]:
     return {}
 
 
-def _is_kept(value: dict[str, Any]) -> bool:
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _is_kept(value: dict[str, Any] | list[Any]) -> bool:
     """Whether lists, reports and imports carry it too."""
     return len(json.dumps(value)) <= MOST_REPORTED_BYTES
 

@@ -15,6 +15,7 @@ from store.sandboxes.checks import Checks, Echoes
 from store.sandboxes.files import Archives, SandboxFiles
 from store.sandboxes.sandboxes import Places, Sandboxes
 from store.sandboxes.start_tasks import WarmSandboxes
+from store.sandboxes.workspaces import Workspaces
 from store.scripts import Scripts
 
 
@@ -27,6 +28,7 @@ class SandboxWing(Sandboxes):
         """probe: a client that waits briefly."""
         super().__init__(redis, scripts, limits, sealer)
         self.warm = WarmSandboxes(redis, scripts, limits, sealer)
+        self.workspaces = Workspaces(redis, scripts, limits)
         self.files = SandboxFiles(redis, health)
         self.archives = Archives(redis, scripts)
         self.checks = Checks(scripts, limits)

@@ -12,8 +12,9 @@ spec's secrets, which events and logs must not show), `start` (number of its las
 `resumes`, `gives_way` (`1`: see `agents/waking.py`), `warm` (see `start_tasks.py`), `settled` (the start after which
 its conversations were settled), `trace` (W3C traceparent of the request that asked for its start, until it has ended),
 `created_at`, `starting_at`, `changed_at`, `active_at` (µs), `owner` (id of the key that started it; a call that names
-no conversation reaches its own alone), `strays` (JSON: conversations of its agent server that are not in the store, see
-`supervisor/upkeep.py`), `leaving` (`1`: it is being deleted, and no deletion has failed).
+no conversation reaches its own alone), `adopted` (see `workspaces.py`), `strays` (JSON: conversations of its agent
+server that are not in the store, see `supervisor/upkeep.py`), `leaving` (`1`: it is being deleted, and no deletion has
+failed).
 """
 
 import json
@@ -107,6 +108,7 @@ class Sandbox:
     owner: str  #: id of the key that started it; empty: nobody's
     leaving: bool  #: it is being deleted: lists have it no longer, and its key is shown to nobody
     strays: dict[str, Any] | None  #: `count` and `newest` of the conversations that its agent server alone has
+    adopted: str  #: id of the start task that took it from the workspace of its key; empty: none did
     trace: str  #: W3C traceparent of the request that asked for its start; empty: none, or the start has ended
     seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
     sealer: Sealer = field(repr=False, compare=False)
@@ -181,6 +183,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
         "warm": words.get("warm", ""),
         "leaving": bool(words.get("leaving")),
         "owner": words.get("owner", ""),
+        "adopted": words.get("adopted", ""),
         "trace": words.get("trace", ""),
     }
     return Sandbox(**values, seen_at=Micros(int(now)), sealer=sealer)

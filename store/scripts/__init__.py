@@ -335,6 +335,10 @@ class Scripts:
     read_sandboxes: Script
     page_sandboxes: Script
     own_sandboxes: Script
+    name_workspace: Script
+    adopt_workspace: Script
+    return_workspace: Script
+    expire_workspaces: Script
     claim_sandbox: Script
     report_sandbox: DecidingScript
     beat_host: DecidingScript

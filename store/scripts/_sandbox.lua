@@ -93,7 +93,10 @@ local function remove(id, files)
   redis.call('ZREM', root .. ':warm:' .. spec, id)
   close_keys(id)
   redis.call('SREM', root .. ':host:' .. host, id)
-  if owner then redis.call('SREM', root .. ':owned:' .. owner, id) end
+  if owner then
+    redis.call('SREM', root .. ':owned:' .. owner, id)
+    if redis.call('HGET', root .. ':workspaces', owner) == id then redis.call('HDEL', root .. ':workspaces', owner) end
+  end
   if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id,
     root .. ':places:' .. id, root .. ':reached:' .. id, root .. ':spent:' .. id)

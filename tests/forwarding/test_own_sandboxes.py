@@ -1,4 +1,4 @@
-"""A call that names no conversation: it reaches a sandbox that its own key has started, or none."""
+"""A call that names no conversation: it reaches a sandbox of its own key, the workspace where it has no other."""
 
 import json
 from contextlib import ExitStack
@@ -45,21 +45,94 @@ def own(store, upstream):
         yield start
 
 
+@pytest.fixture
+def workspace(store, upstream):
+    """Has the workspace sandbox of a key run, and returns its id."""
+    with ExitStack() as running:
+
+        def start(owner: str) -> str:
+            running.enter_context(running_sandbox(store, upstream.url))  # a host lives
+            identity = store.sandboxes.workspaces.named(owner)
+            store.sandboxes.start("reference-agent", identity, owner=owner, gives_way=True)
+            while store.sandboxes.get(identity).host != "scripted":
+                assert store.sandboxes.claim("scripted")
+            store.sandboxes.begin(identity, "scripted", "supervisor", "process")
+            told = {"agent_url": upstream.url, "urls": [], "handle": {}, "working_dir": "/work/own"}
+            store.sandboxes.report(identity, "scripted", "supervisor", "RUNNING", **told)
+            running.callback(store.sandboxes.report, identity, "scripted", "supervisor", "GONE")
+            return identity
+
+        yield start
+
+
 def reached(store, upstream) -> str:
     """The sandbox that the last call reached."""
     return store.sandboxes.of_session_key(upstream.requests[-1]["headers"]["X-Session-API-Key"])
 
 
-def test_a_call_never_reaches_the_sandbox_of_another_key_also_where_it_is_the_only_one(caller, upstream, own):
+def test_a_call_never_reaches_the_sandbox_of_another_key_but_the_workspace_of_its_own(
+    caller, store, upstream, own, workspace
+):
     own("settings-1")
+    theirs = workspace("settings-2")
 
     for path in ("/api/file/search_subdirs", "/api/git/changes", "/api/bash/bash_events/search"):
-        refused = caller.get(path, headers=THEIRS)
-        assert refused.status_code == 409
-        assert "start a conversation" in refused.get_json()["detail"]
-        assert "/api/conversations/ID/" in refused.get_json()["detail"]
-    assert caller.post("/api/bash/start_bash_command", json={"command": "ls"}, headers=THEIRS).status_code == 409
-    assert upstream.requests == []
+        assert caller.get(path, headers=THEIRS).status_code == 200
+        assert reached(store, upstream) == theirs
+    assert caller.post("/api/bash/start_bash_command", json={"command": "ls"}, headers=THEIRS).status_code == 200
+    assert reached(store, upstream) == theirs
+
+
+def test_a_path_means_one_inside_of_the_workspace_unless_every_machine_has_it(caller, upstream, workspace):
+    workspace("settings-1")
+
+    for path, wanted in (
+        ("/tmp/interop/x", "/work/own/tmp/interop/x"),
+        ("/workspace/project", "/work/own/workspace/project"),
+        ("/work/own/x", "/work/own/x"),
+        ("/etc/hostname", "/etc/hostname"),
+        ("x", "x"),
+    ):
+        caller.post("/api/bash/start_bash_command", json={"command": "ls", "cwd": path}, headers=MINE)
+        assert json.loads(upstream.requests[-1]["body"])["cwd"] == wanted
+    caller.post("/api/bash/start_bash_command", json={"command": "ls"}, headers=MINE)
+    assert json.loads(upstream.requests[-1]["body"])["cwd"] == "/work/own"
+
+
+def test_the_next_start_of_a_key_adopts_its_workspace_and_a_failed_one_gives_it_back(store, workspace):
+    mine, workspaces = workspace("settings-1"), store.sandboxes.workspaces
+
+    assert workspaces.named("settings-1") == mine
+    assert workspaces.adopt("settings-2", "reference-agent", "start-0", gives_way=True) is None
+    assert workspaces.adopt("settings-1", "another", "start-0", gives_way=True) is None
+    assert workspaces.adopt("settings-1", "reference-agent", "start-1", gives_way=True) == mine
+    assert workspaces.adopt("settings-1", "reference-agent", "start-1", gives_way=True) == mine  # the second driver
+    assert workspaces.adopt("settings-1", "reference-agent", "start-2", gives_way=True) is None
+    assert not workspaces.is_one("settings-1", mine)
+    assert store.sandboxes.get(mine).adopted == "start-1"
+
+    assert not workspaces.give_back(mine, "start-2")
+    assert workspaces.give_back(mine, "start-1")
+    assert workspaces.is_one("settings-1", mine)
+
+    assert workspaces.adopt("settings-1", "reference-agent", "start-3", gives_way=True) == mine
+    other = workspaces.named("settings-1")
+    assert other != mine
+    assert not workspaces.give_back(mine, "start-3")
+    assert workspaces.named("settings-1") == other
+
+
+def test_a_workspace_that_nobody_has_used_for_long_is_deleted_and_the_next_call_has_another(store, workspace):
+    mine = workspace("settings-1")
+
+    store.sandboxes.workspaces.expire()
+    assert store.sandboxes.get(mine).wanted == "running"
+    long_ago = store.sandboxes.get(mine).active_at - round(store.sandboxes.limits.workspace_seconds * 1e6)
+    store.events._redis.hset(f"{{sandboxes}}:box:{mine}", "active_at", long_ago)
+    store.sandboxes.workspaces.expire()
+
+    assert store.sandboxes.get(mine).wanted == "deleted"
+    assert store.sandboxes.workspaces.named("settings-1") != mine
 
 
 def test_a_call_reaches_the_sandbox_of_its_own_key_beside_those_of_others(caller, store, upstream, own):
@@ -70,9 +143,19 @@ def test_a_call_reaches_the_sandbox_of_its_own_key_beside_those_of_others(caller
         assert reached(store, upstream) == sandbox
 
 
-def test_a_call_reaches_no_sandbox_that_nobody_has_started(caller, upstream, own):
+def test_a_call_reaches_no_sandbox_that_nobody_has_started(caller, store, upstream, own, workspace):
     own("")
-    assert caller.get("/api/file/search_subdirs", headers=MINE).status_code == 409
+    mine = workspace("settings-1")
+    assert caller.get("/api/file/search_subdirs", headers=MINE).status_code == 200
+    assert reached(store, upstream) == mine
+
+
+def test_a_call_for_which_no_host_could_start_a_sandbox_says_what_to_do(caller, store, upstream):
+    store.events._redis.delete("{sandboxes}:hosts")
+    refused = caller.get("/api/file/search_subdirs", headers=MINE)
+    assert refused.status_code == 409
+    assert "start a conversation" in refused.get_json()["detail"]
+    assert "/api/conversations/ID/" in refused.get_json()["detail"]
     assert upstream.requests == []
 
 

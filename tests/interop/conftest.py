@@ -6,7 +6,8 @@ import pytest
 
 from docs.examples.openhands_agent import VENV
 from tests.interop import model
-from tests.interop.sides import alone, ours
+from tests.interop.forks import loaded
+from tests.interop.sides import alone, environment, ours
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,15 +26,23 @@ def scripted():
         yield url
 
 
+@pytest.fixture(scope="session")
+def sdk(openhands, tmp_path_factory):
+    """The SDK, loaded once for the clients of all tests."""
+    folder = tmp_path_factory.mktemp("sdk")
+    with loaded(folder, environment(folder)) as found:
+        yield found
+
+
 @pytest.fixture(scope="module")
-def their_side(tmp_path_factory, scripted):
+def their_side(tmp_path_factory, scripted, sdk):
     """The published agent server alone."""
-    with alone(tmp_path_factory.mktemp("alone"), scripted) as side:
+    with alone(tmp_path_factory.mktemp("alone"), scripted, sdk) as side:
         yield side
 
 
 @pytest.fixture(scope="module")
-def our_side(tmp_path_factory, scripted):
+def our_side(tmp_path_factory, scripted, sdk):
     """This server, two workers, with the published agent server in its sandboxes."""
-    with ours(tmp_path_factory.mktemp("ours"), scripted) as side:
+    with ours(tmp_path_factory.mktemp("ours"), scripted, sdk) as side:
         yield side

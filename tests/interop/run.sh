@@ -11,7 +11,7 @@ python3 docs/examples/openhands_agent.py || status=$?
 if ((status == 0)); then
   # Of the client alone, so no newcomer installs it.
   .venv-openhands/bin/pip install --quiet --disable-pip-version-check 'openhands-workspace>=1.58,<1.59'
-  exec .venv/bin/python -m pytest tests/interop -n 2 --dist loadfile "$@" # most of their time is waiting
+  exec .venv/bin/python -m pytest tests/interop -n 2 --dist loadfile "$@" # most of their time a published program loads
 elif ((status != 3)); then
   exit "$status"
 elif [[ $(id -u) == 0 ]] && command -v debootstrap >/dev/null; then

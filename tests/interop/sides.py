@@ -13,6 +13,7 @@ import httpx
 import psutil
 
 from docs.examples.openhands_agent import SPECS, VENV
+from tests.interop.forks import Forked, Loaded
 from tests.servers import PROJECT, agent_server, free_port, running, store_server, supervised_server, wait_until
 
 #: an admin key of both
@@ -30,6 +31,7 @@ class Side:
     folder: Path
     model: str  #: URL of the scripted model
     process: subprocess.Popen  #: of this server: gunicorn's master
+    sdk: Loaded | None  #: has its clients; None: it gets none
     store: str = ""  #: URL of the Redis of this server
 
     @property
@@ -39,13 +41,10 @@ class Side:
     @contextlib.contextmanager
     def client(self, scenario: str, *words: str, key: str = KEY, program: str = "client") -> Iterator["Client"]:
         """A client of the SDK that plays a scenario of a program of this folder; it ends with the block."""
-        command = [f"{VENV}/bin/python", f"{PROJECT}/tests/interop/{program}.py", scenario, self.url, key, *words]
+        argv = [f"{PROJECT}/tests/interop/{program}.py", scenario, self.url, key, *words]
         env = environment(self.folder) | {"LLM_BASE_URL": self.model}
         errors = self.folder / f"{scenario}.log"
-        with (
-            errors.open("ab") as log,
-            running(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log) as process,
-        ):
+        with errors.open("ab") as log, self.sdk.client(argv, env, log) as process:
             yield Client(process, errors)
 
     def played(self, scenario: str, *words: str, **options: str) -> list[dict[str, Any]]:
@@ -73,7 +72,7 @@ class Side:
 class Client:
     """A running client of the SDK."""
 
-    def __init__(self, process: subprocess.Popen, errors: Path) -> None:
+    def __init__(self, process: Forked, errors: Path) -> None:
         self.process = process
         self._errors = errors
 
@@ -109,7 +108,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def alone(folder: Path, model: str) -> Iterator[Side]:
+def alone(folder: Path, model: str, sdk: Loaded) -> Iterator[Side]:
     """The published agent server by itself."""
     port = free_port()
     env = environment(folder) | {
@@ -123,22 +122,24 @@ def alone(folder: Path, model: str) -> Iterator[Side]:
     }
     command = ["env", f"--chdir={folder}", f"{VENV}/bin/agent-server", "--host", "127.0.0.1", "--port", str(port)]
     with (folder / "log").open("ab") as log, running(command, env=env, stdout=log, stderr=log) as process:
-        side = Side(f"http://127.0.0.1:{port}", folder, model, process)
+        side = Side(f"http://127.0.0.1:{port}", folder, model, process, sdk)
         with side.http as http:
             wait_until(lambda: http.get("/health").status_code == 200, "the published agent server", seconds=120)
         yield side
 
 
 @contextlib.contextmanager
-def ours(folder: Path, model: str, spec: str = "", **settings: str) -> Iterator[Side]:
+def ours(
+    folder: Path, model: str, sdk: Loaded | None, spec: str = "", more: str = "", **settings: str
+) -> Iterator[Side]:
     """This server with two workers, and the published agent server as its spec for sandboxes.
 
-    spec: more lines of that spec. Its sandboxes are not isolated, so that they reach the model, which listens on this
-    machine's loopback.
+    spec: more lines of that spec. more: other specs, as TOML. Its sandboxes are not isolated, so that they reach the
+    model, which listens on this machine's loopback.
     """
     specs = folder / "specs.toml"
     lines = f'isolation = "none"\n{spec}\n\n[spec.initial_env]'
-    specs.write_text(SPECS.read_text().replace("[spec.initial_env]", lines, 1))
+    specs.write_text(SPECS.read_text().replace("[spec.initial_env]", lines, 1) + more)
     settings = {
         "SANDBOX_SPECS": str(specs),
         "SANDBOX_START_SECONDS": "120",
@@ -152,7 +153,7 @@ def ours(folder: Path, model: str, spec: str = "", **settings: str) -> Iterator[
         store_server(folder) as (store, _),
         supervised_server(folder, **settings, REDIS_URL=store, WEB_CONCURRENCY="2") as (client, process),
     ):
-        yield Side(str(client.base_url).rstrip("/"), folder, model, process, store)
+        yield Side(str(client.base_url).rstrip("/"), folder, model, process, sdk, store)
 
 
 @contextlib.contextmanager
@@ -160,4 +161,4 @@ def second(first: Side, folder: Path) -> Iterator[Side]:
     """A second server of the same store, as on another host."""
     settings = {"REDIS_URL": first.store, "SESSION_API_KEY": KEY, "SANDBOX_SPECS": str(first.folder / "specs.toml")}
     with agent_server(folder / "log", **settings) as (client, process):
-        yield Side(str(client.base_url).rstrip("/"), folder, first.model, process, first.store)
+        yield Side(str(client.base_url).rstrip("/"), folder, first.model, process, first.sdk, first.store)

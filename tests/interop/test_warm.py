@@ -15,7 +15,7 @@ pytestmark = pytest.mark.interop("runs the published agent server in warm sandbo
 @pytest.fixture(scope="module")
 def warm_api(tmp_path_factory, scripted):
     """This server with one warm sandbox of the published agent server."""
-    with ours(tmp_path_factory.mktemp("warm"), scripted, spec="warm = 1") as side, side.http as http:
+    with ours(tmp_path_factory.mktemp("warm"), scripted, None, spec="warm = 1") as side, side.http as http:
         yield Api(http)
 
 

@@ -143,7 +143,8 @@ def test_a_person_works_in_the_published_web_client(served):
         browser.press("action-confirm-button")  # "Continue"
         browser.find("agent-message")
         identity = browser.driver.current_url.rpartition("/")[2]
-        assert client.get(f"/api/conversations/{identity}").json()["execution_status"] == "finished"
+        path = f"/api/conversations/{identity}"  # the message is shown before the run has ended
+        wait_until(lambda: client.get(path).json()["execution_status"] == "finished", "the end of the run")
         profile = client.get("/api/profiles").json()
         assert (profile["active_profile"], profile["profiles"][0]["api_key_set"]) == ("scripted", True)
 

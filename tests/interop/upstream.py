@@ -78,7 +78,8 @@ def tools_of_the_server() -> Seen:
 def workspace_before_a_conversation() -> Seen:
     """A command, and a file there and back, by a workspace whose client has started no conversation."""
     alone = workspace()
-    found = alone.execute_command("echo 'Hello' && echo 'Line 2' && expr 5 + 3", timeout=30.0)
+    line = "echo 'Hello' && echo 'Line 2' && expr 5 + 3"
+    found = alone.execute_command(line, timeout=3 * SECONDS)  # a sandbox may have to start first
     with tempfile.TemporaryDirectory() as name:
         there, back = Path(name, "there.txt"), Path(name, "back.txt")
         there.write_text("line 1\nline 2\n")

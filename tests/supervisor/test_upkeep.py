@@ -297,10 +297,10 @@ def driver(one_store, spec):
     return StartDriver(one_store, Commands(one_store, agent_client(5), specs), specs, shared=False, start_seconds=60)
 
 
-def driven(store, driver):
-    """A start task after its first drive."""
+def driven(store, driver, owner=""):
+    """A start task of a key after its first drive."""
     store.start_tasks._redis.delete("{starts}:due", "{starts}:failed", "{starts}:present")
-    task = store.start_tasks.create({}, echo={})
+    task = store.start_tasks.create({}, echo={}, owner=owner)
     driver.drive(*store.start_tasks.claim())
     return store.start_tasks.get_many([task.id])[0]
 
@@ -316,6 +316,22 @@ def test_a_start_in_a_warm_sandbox_is_ready_without_a_supervisors_help(one_store
 
     assert (task.status, task.sandbox_id, task.own_sandbox) == ("READY", warm.id, True)
     assert len(agent.posted("/conversations")) == 1
+
+
+def test_a_start_takes_the_workspace_sandbox_of_its_key_before_a_warm_one(one_store, driver, warm, agent, spec):
+    answers_at(one_store, warm, agent.url)
+    mine = one_store.sandboxes.workspaces.named("a key")
+    one_store.sandboxes.start(spec.id, mine, owner="a key")
+    assert one_store.sandboxes.claim("h") == mine
+    assert one_store.sandboxes.begin(mine, "h", "supervisor", "scripted")
+    details = {"handle": handle(mine), "urls": [], "agent_url": agent.url}
+    assert one_store.sandboxes.report(mine, "h", "supervisor", "RUNNING", **details)
+
+    assert driven(one_store, driver, "another key").sandbox_id == warm.id
+    task = driven(one_store, driver, "a key")
+
+    assert (task.status, task.sandbox_id) == ("READY", mine)
+    assert not one_store.sandboxes.workspaces.is_one("a key", mine)
 
 
 def test_a_claimed_sandbox_that_does_not_answer_is_deleted_and_the_next_one_is_taken(

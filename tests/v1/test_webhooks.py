@@ -243,6 +243,23 @@ def test_the_head_of_the_conversation_follows_the_states_that_its_agent_posts(ap
     assert {name: state[name] for name in heads} == heads
 
 
+def test_skills_and_what_hooks_have_blocked_follow_the_snapshot_at_the_end_of_a_run(api, sandbox, conversation):
+    done = {
+        "invoked_skills": ["converter"],
+        "activated_knowledge_skills": ["github"],
+        "blocked_actions": {"a1": "not here"},
+        "blocked_messages": {"m1": "nor this"},
+    }
+    unfit = {"invoked_skills": [1], "blocked_actions": {"a1": 1}, "blocked_messages": {"m1": "x" * 300_000}}
+
+    for value in (done, unfit):
+        full = event("ConversationStateUpdateEvent", "environment", key="full_state", value=value)
+        post(api, f"/events/{conversation}", [full], sandbox.hook)
+
+    state = api.call("GET", f"/conversations/{conversation}")
+    assert {name: state[name] for name in done} == done
+
+
 def test_a_report_of_a_deletion_deletes_nothing(api, sandbox, conversation):
     report = {"id": conversation, "execution_status": "deleting"}
     assert post(api, "/conversations", report, sandbox.hook) == {"success": True}

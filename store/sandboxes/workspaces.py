@@ -1,0 +1,47 @@
+"""Workspace sandboxes: what a key's calls reach before it has a conversation. Source: docs/wire.md, 13.
+
+A client of the published SDK may run a command or upload a file before it begins its conversation. Such a call starts
+the one workspace sandbox of its key, and the key's next conversation of the same spec adopts it, with its files. One
+that nobody has used for `Limits.workspace_seconds` is deleted with them. It is never warm, nor another key's.
+"""
+
+from redis import Redis
+
+from core.bounds import Limits
+from store.keys import SandboxKeys
+from store.link.attempts import minted_text
+from store.sandboxes.sandboxes import SandboxId
+from store.scripts import Scripts
+
+
+class Workspaces:
+    """At most one of each key. Each method takes one round trip."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts, limits: Limits) -> None:
+        self._redis = redis
+        self._scripts = scripts
+        self._limits = limits
+
+    def named(self, owner: str) -> SandboxId | None:
+        """The id of a key's workspace sandbox, which the caller has to start, once per id; None: no host lives."""
+        args = [owner, minted_text("workspace"), self._limits.spans[0]]
+        named = self._scripts.name_workspace([SandboxKeys.root], args)
+        return SandboxId(named.decode()) if named else None
+
+    def is_one(self, owner: str, sandbox_id: SandboxId) -> bool:
+        """Whether a sandbox is the workspace of a key, which no conversation has adopted."""
+        return bool(self._redis.hget(SandboxKeys.workspaces, owner) == sandbox_id.encode())
+
+    def adopt(self, owner: str, spec_id: str, start_id: str, *, gives_way: bool) -> SandboxId | None:
+        """Bind a key's workspace sandbox of a spec to a start task, which gets it again; None: there is none."""
+        args = [owner, spec_id, start_id, "1" if gives_way else ""]
+        adopted = self._scripts.adopt_workspace([SandboxKeys.root], args)
+        return SandboxId(adopted.decode()) if adopted else None
+
+    def give_back(self, sandbox_id: SandboxId, start_id: str) -> bool:
+        """Give one back to its key after the start task that adopted it has failed; False of any other sandbox."""
+        return bool(self._scripts.return_workspace([SandboxKeys.root], [sandbox_id, start_id]))
+
+    def expire(self) -> None:
+        """Have those deleted that nobody has used for so long."""
+        self._scripts.expire_workspaces([SandboxKeys.root], [round(self._limits.workspace_seconds * 1e6)])

@@ -1,0 +1,24 @@
+-- expire_workspaces: ask for the deletion of workspace sandboxes that nobody has used for long.
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 µs without use
+-- Returns  number of those that expired
+-- Cost  O(w): w keys that have one
+-- Idempotent  a repeat finds them gone
+-- Log  none
+-- Kept  proven
+-- include: _clock.lua
+-- include: _sandbox.lua
+local expired, words = 0, redis.call('HGETALL', root .. ':workspaces')
+for i = 1, #words, 2 do
+  local owner, id = words[i], words[i + 1]
+  local active, wanted, status = unpack(redis.call('HMGET', root .. ':box:' .. id, 'active_at', 'wanted', 'status'))
+  if redis.call('EXISTS', root .. ':ended:' .. id) == 1 or wanted == 'deleted' then
+    redis.call('HDEL', root .. ':workspaces', owner)
+  elseif active and status ~= 'MISSING' and now - active >= tonumber(ARGV[1]) then
+    redis.call('HDEL', root .. ':workspaces', owner)
+    leave(id)
+    signal(id)
+    expired = expired + 1
+  end
+end
+return expired

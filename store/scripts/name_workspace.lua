@@ -1,0 +1,18 @@
+-- name_workspace: the workspace sandbox of a key, which its calls reach before it has a conversation; where it has none, the
+-- id of one that the caller starts. Callers of one key get one id.
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 id of the key   2 id of a new sandbox   3 a heartbeat that is older, µs, is lost
+-- Returns  id of the sandbox | false: no host lives
+-- Cost  O(log h): h hosts
+-- Idempotent  by key: a repeat gets the same id
+-- Log  none
+-- Kept  proven
+-- include: _clock.lua
+-- include: _sandbox.lua
+local owner, fresh, host_span = unpack(ARGV)
+local id = redis.call('HGET', root .. ':workspaces', owner)
+if id and redis.call('EXISTS', root .. ':ended:' .. id) == 0 and field(id, 'wanted') ~= 'deleted'
+  and field(id, 'status') ~= 'ERROR' then return id end
+if redis.call('ZCOUNT', root .. ':hosts', now - host_span, '+inf') == 0 then return false end
+redis.call('HSET', root .. ':workspaces', owner, fresh)
+return fresh
