@@ -24,13 +24,11 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | conv:{ID}:copies                | hash       | fork → until when in µs, and a sandbox, of   | an hour each          |
 |                                 |            | each copy into this id that is being made    |                       |
 | conv:{ID}:signal                | channel    | after new events the seq of the last one;    |                       |
-|                                 |            | `state` when a run ended without one; an     |                       |
-|                                 |            | event that is not kept; `0` when all is      |                       |
-|                                 |            | deleted                                      |                       |
+|                                 |            | `state` when a run ended without one; `0`    |                       |
+|                                 |            | when all is deleted; an event not kept       |                       |
 | follower:PROCESS                | channel    | signals of a process to its own subscriber   |                       |
 | conv:{ID}:fork:FORK…            | as above   | a copy while it is made, then renamed        | an hour               |
-| conversations:{all}:revisions   | hash       | id → revision, status and groups:            | one per conversation  |
-|                                 |            | `store/listing.py`                           |                       |
+| conversations:{all}:revisions   | hash       | id → revision, status, groups: `listing.py`  | one per conversation  |
 | conversations:{all}:created     | sorted set | id, score time in µs                         | one per conversation  |
 | conversations:{all}:updated     | sorted set | id, score time in µs                         | one per conversation  |
 | conversations:{all}:created:…   | sorted set | the same of a STATUS or of a GROUP: `app`    | one per conversation  |
