@@ -16,8 +16,8 @@ from gunicorn.http.errors import LimitRequestHeaders
 from gunicorn.workers.ggevent import GeventWorker
 
 from boot.http import RequestBody, is_draining
-from boot.plugins import looked_up_once
 from core.pauses import take_turns
+from core.program import plugins_looked_up_once
 
 #: of the connections that a worker takes, the part that may be taken before those make room that only wait for a head
 _CROWDED = 0.9
@@ -107,7 +107,7 @@ class Worker(GeventWorker):
 
     def patch(self) -> None:
         """Have gevent patch what waits, before the app is loaded."""
-        with looked_up_once():
+        with plugins_looked_up_once():
             super().patch()
 
     @contextmanager

@@ -14,9 +14,9 @@ gc.disable()  # what is being loaded stays
 
 from gevent import monkey  # type: ignore[import-untyped]
 
-from boot.plugins import looked_up_once
+from core.program import plugins_looked_up_once
 
-with looked_up_once():
+with plugins_looked_up_once():
     monkey.patch_all()
 
 import argparse
