@@ -290,11 +290,12 @@ def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
 
 
 def _workspace(owner: str) -> SandboxId | None:
-    """The workspace sandbox of a key, started where it has none; None of a key that may start nothing.
+    """The workspace sandbox of a key, started where it has none; None of a key that may start nothing, and of a GET:
+    in a sandbox that begins with it there would be nothing to read.
 
     Raises TooManySandboxes, TooManyStopped, NotReachable of one that does not run in time.
     """
-    if not g.principal.may("write"):
+    if request.method != "POST" or not g.principal.may("write"):
         return None
     named = current_store.sandboxes.workspaces.named(owner)
     if named is not None:

@@ -83,6 +83,11 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 OPERATIONS = [*operations()]
 
 
+def naming(path: str, conversation: str) -> str:
+    """The query by which a call of a sandbox's services names a conversation: without one it would start a sandbox."""
+    return f"?cid={conversation}" if path.startswith(("/api/bash/", "/api/file/")) else ""
+
+
 @settings(
     max_examples=often(2, 10), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )  # the app is the same for all
@@ -96,6 +101,7 @@ def test_a_body_of_any_text_is_taken_or_refused_and_the_conversation_still_takes
         conversation = str(uuid4())
         client.post("/api/conversations", json={"conversation_id": conversation})
         url = path.replace("{conversation_id}", conversation).replace("{receiver_id}", conversation)
+        url += naming(path, conversation)
         for body in bodies(schema, text):
             body = {k: v for k, v in body.items() if k not in _STARTS} if isinstance(body, dict) else body
             response = client.open(url.replace("{", "").replace("}", ""), method=method.upper(), json=body)
@@ -149,12 +155,14 @@ def test_any_text_in_a_path_in_a_query_and_in_a_header_is_taken_or_refused(clien
     latin = text.encode("utf-8", "surrogatepass").decode("latin-1").replace("\r", " ").replace("\n", " ")
     for method, path, operation in EVERYTHING:
         here = in_place(path, conversation)
-        asked = [(re.sub(r"\{\w+\}", lambda _: raw, path), {})] if "{" in path else []
-        asked.append((f"{here}?{raw}={raw}", {}))
+        query = naming(path, conversation)
+        asked = [(re.sub(r"\{\w+\}", lambda _: raw, path) + query, {})] if "{" in path else []
+        here += f"{query}&" if query else "?"
+        asked.append((f"{here}{raw}={raw}", {}))
         for one in operation["parameters"]:
             kind, name = one.get("in"), one.get("name")
             if kind == "query":
-                asked.append((f"{here}?{name}={raw}", {}))
+                asked.append((f"{here}{name}={raw}", {}))
             elif kind == "header":
                 asked.append((here, {name: latin}))
         for url, headers in asked if method != "DELETE" or "{conversation_id}" not in path else asked[:1]:
@@ -181,7 +189,7 @@ def test_any_body_of_an_operation_that_wants_no_json_is_taken_or_refused(client,
         for body in told:
             for kind in (*kinds, "application/json"):
                 kind = f"{kind}; boundary=x" if kind.startswith("multipart") else kind
-                url = in_place(path, conversation)
+                url = in_place(path, conversation) + naming(path, conversation)
                 response = client.open(url, method=method, data=body, content_type=kind)
                 assert response.status_code < 500, (path, kind, body, response.status_code, response.text[:500])
                 response.close()
@@ -225,6 +233,7 @@ def test_a_text_of_a_mebibyte_in_any_member_is_taken_or_refused_and_the_conversa
         conversation = str(uuid4())
         client.post("/api/conversations", json={"conversation_id": conversation})
         url = path.replace("{conversation_id}", conversation).replace("{receiver_id}", conversation)
+        url += naming(path, conversation)
         members = resolved(schema).get("properties", {})
         needed = {name: filled(members[name], "x") for name in resolved(schema).get("required", ())}
         take_text = (name for name in members if name not in _STARTS and "torn" in str(filled(members[name], "torn")))

@@ -9,6 +9,9 @@ from tests.servers import store_server
 
 HOSTS = 100
 
+#: µs of the clock of Redis, long after this test
+FAR = 1 << 52
+
 
 def commands(redis: Redis) -> int:
     """The commands that the server has run, those inside scripts included."""
@@ -39,14 +42,17 @@ OPERATIONS = {
 }
 
 
+def cost(store, redis: Redis, act) -> int:
+    # Every host is alive for as long as this takes: who finds one silent notes it.
+    redis.zadd("{sandboxes}:hosts", dict.fromkeys(redis.zrange("{sandboxes}:hosts", 0, -1), FAR))
+    before = commands(redis)
+    act(store)
+    return commands(redis) - before
+
+
 def costs(store, redis: Redis) -> dict[str, int]:
-    found = {}
-    for name, act in OPERATIONS.items():
-        act(store)  # loads scripts
-        before = commands(redis)
-        act(store)
-        found[name] = commands(redis) - before
-    return found
+    """The least of three times: the first loads scripts, and one after a second notes that somebody is there."""
+    return {name: min(cost(store, redis, act) for _ in range(3)) for name, act in OPERATIONS.items()}
 
 
 def test_the_costs_of_a_host_do_not_grow_with_the_sandboxes_of_other_hosts(tmp_path):
