@@ -440,9 +440,11 @@ class Folder(NamedTuple):
 
         owner: id of the key whose workspace sandbox it may be.
         """
-        if owner and store.sandboxes.workspaces.is_one(owner, sandbox_id):
-            return cls(real=store.sandboxes.get(sandbox_id).working_dir, whole=True)
         folders = cls._all_in(store, sandbox_id)
+        if owner and not folders:
+            sandbox = store.sandboxes.get(sandbox_id)
+            if sandbox.adopted or store.sandboxes.workspaces.is_one(owner, sandbox_id):
+                return cls(real=sandbox.working_dir, whole=True)
         return folders.pop() if len(folders) == 1 else cls()
 
     @classmethod

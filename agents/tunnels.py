@@ -136,7 +136,7 @@ def _refusal(status: int, path: str, head: bytes, body: bytes, connection: socke
     length = re.search(rb"(?i)\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*(?:\r\n|$)", head)
     while length and len(body) < min(int(length[1]), _MOST_REFUSAL):
         if (left := deadline - time.monotonic()) <= 0:
-            raise TimeoutError("its refusal has no end")
+            raise TimeoutError("its refusal did not end in time")
         connection.settimeout(left)
         piece = connection.recv(_MOST_REFUSAL)
         if not piece:

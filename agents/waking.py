@@ -34,7 +34,7 @@ class NotReachable(Exception):
         lost = "" if is_gone else ": its host, which has its files, does not answer. Try again shortly"
         hints = {"PAUSED": resume, "ERROR": resume, "STARTING": ": try again shortly", "MISSING": lost}
         hint = f" after {waited:g} s: try again shortly" if waited else hints.get(status, "")
-        super().__init__(f"The conversation's sandbox is {status}{hint}")
+        super().__init__(f"The sandbox is {status}{hint}")
         self.status, self.is_gone = status, is_gone
         #: whether a later try may succeed by itself: it still wakes, or its host may come back
         self.is_passing = waited > 0 or (status == "MISSING" and not is_gone)

@@ -1,7 +1,7 @@
 """Bash, files, git and VS Code of a sandbox: calls that its agent server serves. Source: docs/wire.md.
 
 They come under a conversation, or without one: then the session key of a sandbox says which, else `?cid=`, else the key
-of the caller, whose own sandbox it is: that of its conversation, else its workspace sandbox, which the call starts.
+of the caller, whose own sandbox it is: that of its conversation, else its workspace sandbox, which a POST starts.
 Nothing here touches the disk or a shell of this server.
 
 Below `/workspace` a browser shows the files of a conversation: text, pictures, pages. A browser that loads a picture or
@@ -40,6 +40,7 @@ from schemas.catalogs import Home
 from schemas.fields import Fault, canonical_id
 from schemas.forwarding import CID, NAMED, Named
 from store.access.access_keys import SESSION_SECONDS, WORKSPACE_COOKIE
+from store.errors import TooManySandboxes, TooManyStopped
 from store.sandboxes.sandboxes import SandboxId
 
 forwarding = Blueprint("Forwarded", __name__, url_prefix="/api")
@@ -290,21 +291,30 @@ def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
 
 
 def _workspace(owner: str) -> SandboxId | None:
-    """The workspace sandbox of a key, started where it has none; None of a key that may start nothing, and of a GET:
-    in a sandbox that begins with it there would be nothing to read.
+    """The workspace sandbox of a key, which runs then; None of a key that may start nothing. A POST starts it where the
+    key has none: in a sandbox that begins with a GET there would be nothing to read.
 
     Raises TooManySandboxes, TooManyStopped, NotReachable of one that does not run in time.
     """
-    if request.method != "POST" or not g.principal.may("write"):
+    if not g.principal.may("write"):
         return None
-    named = current_store.sandboxes.workspaces.named(owner)
+    workspaces = current_store.sandboxes.workspaces
+    if request.method != "POST":
+        named = workspaces.known(owner)
+    elif (named := workspaces.named(owner)) is not None:
+        _start_workspace(owner, named)
     if named is not None:
-        spec = current_specs.get(None)
-        retry_after_making_room(
-            current_store, lambda: current_store.sandboxes.start(spec.id, named, gives_way=True, owner=owner)
-        )
         wake(current_store, named, current_store.sandboxes.limits.start_seconds)  # its folder is known once it runs
     return named
+
+
+def _start_workspace(owner: str, named: SandboxId) -> None:
+    spec, sandboxes = current_specs.of_own_agents, current_store.sandboxes  # that of the starts that adopt it
+    try:
+        retry_after_making_room(current_store, lambda: sandboxes.start(spec.id, named, gives_way=True, owner=owner))
+    except (TooManySandboxes, TooManyStopped):
+        sandboxes.workspaces.unname(owner, named)
+        raise
 
 
 def _paths() -> list[str]:

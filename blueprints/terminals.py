@@ -330,7 +330,7 @@ class Commands:
         try:
             paths = [command["cwd"]] if command["cwd"] else []
             sandbox_id = self._forwarding.own_sandbox(self._owner, lambda: paths)
-            folder = Folder.in_sandbox(self._store, sandbox_id)
+            folder = Folder.in_sandbox(self._store, sandbox_id, self._owner)
             body = folder.mapped_json(json.dumps(command).encode(), is_command=True)
             started = self._ask(sandbox_id, "POST", "start_bash_command", content=body)
             self._send(started)

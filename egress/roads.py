@@ -76,15 +76,19 @@ class Lookups:
         # Whoever waits for the host's room has room of its sandbox's: one sandbox puts few before the others.
         share = self._share.get() or threading.BoundedSemaphore(1)
         with (
-            self._room(share, 429, f"This sandbox looks up {self._most} names, as many as it may at once"),
-            self._room(self._in_all, 503, f"{self._most_in_all} names are looked up here, as many as may be at once"),
+            self._room(share, 429, f"This sandbox is already looking up {self._most} names, the most allowed at once"),
+            self._room(
+                self._in_all,
+                503,
+                f"{self._most_in_all} names are being looked up on this host, the most allowed at once",
+            ),
         ):
             yield
 
     @contextlib.contextmanager
     def _room(self, room: threading.BoundedSemaphore, status: int, full: str) -> Iterator[None]:
         if not room.acquire(timeout=self._seconds):
-            raise TooManyLookups(status, f"{full}, and none had an answer within {self._seconds:g} s: try again")
+            raise TooManyLookups(status, f"{full}, and none was answered within {self._seconds:g} s: try again")
         try:
             yield
         finally:

@@ -57,8 +57,8 @@ _MOST_SERVED = 16
 MOST_OF_ONE, MOST_WAITING = 2, 64
 
 _FULL = (
-    f"{MOST_WAITING} requests for the files of this sandbox wait, as many as may; {MOST_OF_ONE} are served at once: "
-    "try again shortly"
+    f"{MOST_WAITING} requests for the files of this sandbox are already waiting, the most allowed; {MOST_OF_ONE} are "
+    "served at once: try again shortly"
 )
 
 #: requests that hand their work to threads of its own

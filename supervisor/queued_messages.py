@@ -71,7 +71,7 @@ class MessageDriver:
                 continue
             sandbox_id = self._sandbox_of(queued)
             if sandbox_id and list(self._driven.values()).count(sandbox_id) >= MOST_OF_ONE:
-                self._store.conversations.queued_messages.postpone(queued, _WAKING_SECONDS)
+                self._store.conversations.queued_messages.postpone(queued, _WAKING_SECONDS, untried=True)
                 continue
             self._driven[queued.conversation_id] = sandbox_id
             threading.Thread(target=self._drive, args=(queued,), name="queue", daemon=True).start()

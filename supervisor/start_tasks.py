@@ -294,7 +294,7 @@ class StartDriver:
         with self._lock:
             if self._in[sandbox_id] >= MOST_OF_ONE:
                 raise SandboxBusy(
-                    f"{MOST_OF_ONE} conversations begin in the sandbox {sandbox_id}, as many as may at once"
+                    f"{MOST_OF_ONE} conversations already begin in the sandbox {sandbox_id}, the most allowed at once"
                 )
             self._in[sandbox_id] += 1
         try:
@@ -335,7 +335,7 @@ class StartDriver:
             spec, gives_way = self._specs.get(request.get("sandbox_spec_id")), "kept" in request
             chosen = request.get("sandbox_id")
             if not chosen and start.owner:
-                ready = self._store.sandboxes.workspaces.adopt(start.owner, spec.id, start.id, gives_way=gives_way)
+                ready = self._workspace(spec, start, gives_way=gives_way)
             if not chosen and not ready:
                 chosen = self._shared and self._with_room(spec.id)
                 ready = None if chosen else self._warm_one(spec, start, gives_way=gives_way)
@@ -354,6 +354,22 @@ class StartDriver:
                 ),
             )
         return start
+
+    def _workspace(self, spec: Spec, start: StartTask, *, gives_way: bool) -> SandboxId | None:
+        """The workspace sandbox of a start's key. One that runs and whose agent server does not answer stays the key's:
+        it has files, and no start of the key may wait for it forever."""
+        workspaces = self._store.sandboxes.workspaces
+        identity = workspaces.adopt(start.owner, spec.id, start.id, gives_way=gives_way)
+        if identity is None:
+            return None
+        with suppress(AgentUnreachable):
+            try:
+                if self._commands.agent_in(identity).is_alive():
+                    return identity
+            except NotReachable:  # it starts, or is paused: the start waits for it, or resumes it
+                return identity
+        workspaces.give_back(identity, start.id)
+        return None
 
     def _warm_one(self, spec: Spec, start: StartTask, *, gives_way: bool) -> SandboxId | None:
         """A warm sandbox whose agent server answers, bound to the start task; one that does not answer is deleted."""

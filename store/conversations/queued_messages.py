@@ -156,12 +156,15 @@ class QueuedMessages:
         """Renew the lease of a queue; False when it is another driver's, or the queue is gone."""
         return self.postpone(queued, LEASE)
 
-    def postpone(self, queued: QueuedMessage, seconds: float, *, waits: bool = False) -> bool:
+    def postpone(self, queued: QueuedMessage, seconds: float, *, waits: bool = False, untried: bool = False) -> bool:
         """Make a queue due again after so many seconds; False as `renew`.
 
-        waits: its message cannot be delivered yet, and that is not a failed try.
+        waits: its message cannot be delivered yet, and that is not a failed try. untried: nobody has tried, and the
+        tries before it count as they did.
         """
-        args = [queued.conversation_id, queued.lease, _micros(seconds), *(["tried", ""] if waits else [])]
+        tried = "" if waits else f"{_micros(queued.tried_for)} 0"  # a gap since 0 counts for nothing: `_tried.lua`
+        args = [queued.conversation_id, queued.lease, _micros(seconds)]
+        args += ["tried", tried] if waits or untried else []
         return bool(self._scripts.postpone_queue([StartKeys.root], args))
 
     def note_sent(self, queued: QueuedMessage, after: str) -> bool:

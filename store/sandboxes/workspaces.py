@@ -5,6 +5,8 @@ the one workspace sandbox of its key, and the key's next conversation of the sam
 that nobody has used for `Limits.workspace_seconds` is deleted with them. It is never warm, nor another key's.
 """
 
+from typing import Any
+
 from redis import Redis
 
 from core.bounds import Limits
@@ -28,9 +30,19 @@ class Workspaces:
         named = self._scripts.name_workspace([SandboxKeys.root], args)
         return SandboxId(named.decode()) if named else None
 
+    def known(self, owner: str) -> SandboxId | None:
+        """The id of a key's workspace sandbox; None: it has none."""
+        known: Any = self._redis.hget(SandboxKeys.workspaces, owner)
+        return SandboxId(known.decode()) if known else None
+
+    def unname(self, owner: str, sandbox_id: SandboxId) -> None:
+        """Forget a name whose sandbox could not be started."""
+        if self.known(owner) == sandbox_id:
+            self._redis.hdel(SandboxKeys.workspaces, owner)
+
     def is_one(self, owner: str, sandbox_id: SandboxId) -> bool:
         """Whether a sandbox is the workspace of a key, which no conversation has adopted."""
-        return bool(self._redis.hget(SandboxKeys.workspaces, owner) == sandbox_id.encode())
+        return self.known(owner) == sandbox_id
 
     def adopt(self, owner: str, spec_id: str, start_id: str, *, gives_way: bool) -> SandboxId | None:
         """Bind a key's workspace sandbox of a spec to a start task, which gets it again; None: there is none."""
@@ -39,7 +51,10 @@ class Workspaces:
         return SandboxId(adopted.decode()) if adopted else None
 
     def give_back(self, sandbox_id: SandboxId, start_id: str) -> bool:
-        """Give one back to its key after the start task that adopted it has failed; False of any other sandbox."""
+        """Give one back to its key after a start task that has adopted it has failed; False of any other sandbox.
+
+        True also where a later start of the key has it by now: that one's end decides.
+        """
         return bool(self._scripts.return_workspace([SandboxKeys.root], [sandbox_id, start_id]))
 
     def expire(self) -> None:

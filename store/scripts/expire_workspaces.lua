@@ -14,10 +14,15 @@ for i = 1, #words, 2 do
   local active, wanted, status = unpack(redis.call('HMGET', root .. ':box:' .. id, 'active_at', 'wanted', 'status'))
   if redis.call('EXISTS', root .. ':ended:' .. id) == 1 or wanted == 'deleted' then
     redis.call('HDEL', root .. ':workspaces', owner)
-  elseif active and status ~= 'MISSING' and now - active >= tonumber(ARGV[1]) then
+  elseif active and now - active >= tonumber(ARGV[1]) then
     redis.call('HDEL', root .. ':workspaces', owner)
-    leave(id)
-    signal(id)
+    if status == 'MISSING' or field(id, 'host') == '' then
+      remove(id, 'kept')
+    else
+      close_keys(id)
+      leave(id)
+      signal(id)
+    end
     expired = expired + 1
   end
 end

@@ -1,5 +1,5 @@
 -- name_workspace: the workspace sandbox of a key, which its calls reach before it has a conversation; where it has none, the
--- id of one that the caller starts. Callers of one key get one id.
+-- id of one that the caller starts. Callers of one key get one id. One that failed before it ran is deleted.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id of the key   2 id of a new sandbox   3 a heartbeat that is older, µs, is lost
 -- Returns  id of the sandbox | false: no host lives
@@ -11,8 +11,11 @@
 -- include: _sandbox.lua
 local owner, fresh, host_span = unpack(ARGV)
 local id = redis.call('HGET', root .. ':workspaces', owner)
-if id and redis.call('EXISTS', root .. ':ended:' .. id) == 0 and field(id, 'wanted') ~= 'deleted'
-  and field(id, 'status') ~= 'ERROR' then return id end
+local is_kept = id and redis.call('EXISTS', root .. ':ended:' .. id) == 0 and field(id, 'wanted') ~= 'deleted'
+if is_kept and field(id, 'status') ~= 'ERROR' then return id end
+if is_kept and (field(id, 'working_dir') or '') == '' then -- it never ran, so there is nothing in it to keep
+  if field(id, 'host') == '' then remove(id) else leave(id) signal(id) end
+end
 if redis.call('ZCOUNT', root .. ':hosts', now - host_span, '+inf') == 0 then return false end
 redis.call('HSET', root .. ':workspaces', owner, fresh)
 return fresh

@@ -1,7 +1,8 @@
 -- return_workspace: give a workspace sandbox back to its key, as the start task that has adopted it failed.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 id of the start task
--- Returns  1 | 0: the start task has not adopted it, it is being deleted, or its key has another one by now
+-- Returns  1 | 0: no start has adopted it, it is being deleted, or its key has another one by now; 1 also where a later
+--          start of its key has it, or has given it back: it is not the start task's to delete
 -- Cost  O(1)
 -- Idempotent  a repeat finds it given back
 -- Log  none
@@ -10,6 +11,8 @@
 -- include: _sandbox.lua
 local id, start = unpack(ARGV)
 local adopted, owner, wanted = unpack(redis.call('HMGET', root .. ':box:' .. id, 'adopted', 'owner', 'wanted'))
-if adopted ~= start or not owner or wanted == 'deleted' then return 0 end
+if not adopted or not owner or wanted == 'deleted' then return 0 end
+if adopted ~= start then return 1 end
+if redis.call('GET', root .. ':claimed:' .. start) == id then redis.call('DEL', root .. ':claimed:' .. start) end
 redis.call('HSETNX', root .. ':workspaces', owner, id)
 return redis.call('HGET', root .. ':workspaces', owner) == id and 1 or 0

@@ -377,7 +377,7 @@ def test_a_sandbox_whose_look_ups_are_slow_reads_the_bound_of_them(sandbox, outs
         plain = sandbox.get(f"http://plain.example:{outside.plain}/lookups")
     for said in (tunnel, plain):
         assert status(said) == 429
-        assert f"looks up {MOST_LOOKUPS} names, as many as it may at once" in said
+        assert f"looking up {MOST_LOOKUPS} names, the most allowed at once" in said
     assert status(sandbox.get(f"http://plain.example:{outside.plain}/lookups")) == 200
 
 

@@ -69,7 +69,7 @@ def test_slow_look_ups_of_a_sandbox_keep_no_other_one_waiting():
 
         # Its next name is refused with a sentence that names the bound, by every road
         for look_up in (roads.addresses, roads.to_services().addresses):
-            with pytest.raises(TooManyLookups, match=f"This sandbox looks up {MOST_LOOKUPS} names.*try again") as full:
+            with pytest.raises(TooManyLookups, match=f"already looking up {MOST_LOOKUPS} names.*try again") as full:
                 look_up("example.org")
             assert full.value.status == 429
         with pytest.raises(TooManyLookups):

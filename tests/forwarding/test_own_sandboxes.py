@@ -8,6 +8,7 @@ import pytest
 
 from app import create_app
 from settings.config import Config
+from store.errors import SandboxNotFound
 from tests.agents import running_sandbox
 from tests.conftest import LIMITS, SECRET_KEY
 
@@ -111,7 +112,6 @@ def test_the_next_start_of_a_key_adopts_its_workspace_and_a_failed_one_gives_it_
     assert not workspaces.is_one("settings-1", mine)
     assert store.sandboxes.get(mine).adopted == "start-1"
 
-    assert not workspaces.give_back(mine, "start-2")
     assert workspaces.give_back(mine, "start-1")
     assert workspaces.is_one("settings-1", mine)
 
@@ -120,6 +120,64 @@ def test_the_next_start_of_a_key_adopts_its_workspace_and_a_failed_one_gives_it_
     assert other != mine
     assert not workspaces.give_back(mine, "start-3")
     assert workspaces.named("settings-1") == other
+
+
+def test_a_start_that_ended_takes_no_workspace_from_the_next_one_that_has_adopted_it(store, workspace):
+    mine, workspaces = workspace("settings-1"), store.sandboxes.workspaces
+    workspaces.adopt("settings-1", "reference-agent", "start-1", gives_way=True)
+    assert workspaces.give_back(mine, "start-1")
+    workspaces.adopt("settings-1", "reference-agent", "start-2", gives_way=True)
+
+    assert workspaces.give_back(mine, "start-1")  # cleared away once more: it is not for deletion
+
+    assert not workspaces.is_one("settings-1", mine)
+    assert store.sandboxes.get(mine).adopted == "start-2"
+
+
+def test_a_workspace_that_failed_before_it_ran_is_gone_with_the_next_call(store, upstream):
+    with running_sandbox(store, upstream.url):  # a host lives
+        failed = store.sandboxes.workspaces.named("settings-1")
+        store.sandboxes.start("reference-agent", failed, owner="settings-1", gives_way=True)
+        while store.sandboxes.get(failed).host != "scripted":
+            assert store.sandboxes.claim("scripted")
+        store.sandboxes.report(failed, "scripted", "supervisor", "ERROR", detail="no such program")
+
+        other = store.sandboxes.workspaces.named("settings-1")
+
+    assert other != failed
+    assert store.sandboxes.get(failed).wanted == "deleted"
+
+
+def test_a_workspace_of_a_lost_host_ends_as_others_do(store, workspace):
+    mine = workspace("settings-1")
+    long_ago = store.sandboxes.get(mine).active_at - round(store.sandboxes.limits.workspace_seconds * 1e6)
+    store.events._redis.hset(f"{{sandboxes}}:box:{mine}", "active_at", long_ago)
+    store.sandboxes.report(mine, "scripted", "supervisor", "MISSING")
+
+    store.sandboxes.workspaces.expire()
+
+    with pytest.raises(SandboxNotFound):
+        store.sandboxes.get(mine)
+    assert store.sandboxes.workspaces.known("settings-1") is None
+
+
+def test_a_workspace_that_cannot_be_started_leaves_no_name(caller, store, upstream, keyed, monkeypatch):
+    with running_sandbox(store, upstream.url):  # a host lives
+        monkeypatch.setattr(keyed.extensions["store"].sandboxes, "_room", [1, "refuse"])
+        refused = caller.post("/api/bash/start_bash_command", json={"command": "ls"}, headers=MINE)
+
+    assert refused.status_code == 429
+    assert store.sandboxes.workspaces.known("settings-1") is None
+
+
+def test_what_a_workspace_has_is_read_after_a_pause(caller, store, upstream, workspace):
+    mine = workspace("settings-1")
+    store.sandboxes.ask(mine, "pause")
+    store.sandboxes.report(mine, "scripted", "supervisor", "PAUSED")
+    forwarding = caller.application.extensions["forwarding"]
+
+    known = store.sandboxes.workspaces.known("settings-1")
+    assert forwarding.own_sandbox("settings-1", lambda: [], lambda: known) == mine
 
 
 def test_a_workspace_that_nobody_has_used_for_long_is_deleted_and_the_next_call_has_another(store, workspace):

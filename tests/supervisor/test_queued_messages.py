@@ -198,6 +198,8 @@ def test_messages_to_an_agent_that_is_slow_leave_threads_to_those_of_other_sandb
         # Then the other sandbox's agent gets its message, and the second queue is due again
         wait_until(lambda: texts(other) == ["hello"], "the message of the other sandbox")
         assert second not in driver._driven
+        # Nobody has tried: no time until its next turn counts toward giving it up
+        assert store.start_tasks._redis.hget(f"{{starts}}:queued:{second}", "tried") == b"0 0"
         go_on.set()
         wait_until(lambda: not driver._driven, "the end of the drivers")
         agent.on_request = lambda _: None

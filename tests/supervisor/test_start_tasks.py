@@ -269,7 +269,7 @@ def test_starts_into_a_sandbox_that_is_slow_wait_for_each_other_and_those_of_oth
             slow.enter_context(driver._turn_in(sandbox.id))
         waits = started(store, driver, sandbox_id=sandbox.id)
         assert (waits.status, waits.waits) == ("WAITING_FOR_SANDBOX", 1)
-        assert f"{MOST_OF_ONE} conversations begin in the sandbox {sandbox.id}, as many as may" in waits.detail
+        assert f"{MOST_OF_ONE} conversations already begin in the sandbox {sandbox.id}, the most" in waits.detail
         assert started(store, driver).status == "READY"  # in a sandbox of its own
 
     ready = again(store, driver, waits)

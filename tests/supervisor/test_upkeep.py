@@ -334,6 +334,24 @@ def test_a_start_takes_the_workspace_sandbox_of_its_key_before_a_warm_one(one_st
     assert not one_store.sandboxes.workspaces.is_one("a key", mine)
 
 
+def test_a_start_goes_on_without_a_workspace_that_does_not_answer_and_its_key_keeps_it(
+    one_store, driver, warm, agent, spec
+):
+    answers_at(one_store, warm, agent.url)
+    mine = one_store.sandboxes.workspaces.named("a key")
+    one_store.sandboxes.start(spec.id, mine, owner="a key")
+    assert one_store.sandboxes.claim("h") == mine
+    assert one_store.sandboxes.begin(mine, "h", "supervisor", "scripted")
+    details = {"handle": handle(mine), "urls": [], "agent_url": "http://127.0.0.1:9"}
+    assert one_store.sandboxes.report(mine, "h", "supervisor", "RUNNING", **details)
+
+    task = driven(one_store, driver, "a key")
+
+    assert (task.status, task.sandbox_id) == ("READY", warm.id)
+    assert one_store.sandboxes.workspaces.is_one("a key", mine)
+    assert one_store.sandboxes.get(mine).wanted == "running"
+
+
 def test_a_claimed_sandbox_that_does_not_answer_is_deleted_and_the_next_one_is_taken(
     one_store, driver, runtime, warm, agent, spec
 ):

@@ -272,7 +272,7 @@ def test_an_uploaded_archive_becomes_the_files_of_a_new_sandbox(api, folders, fo
     response = upload(api, data if form == "tar" else zst(data), TAR if form == "tar" else ZSTD, sandbox_spec_id="free")
 
     assert response.status_code == 200
-    assert "Connection" not in response.headers
+    assert response.headers["Connection"] == "keep-alive"
     assert response.json()["sandbox_spec_id"] == "free"
     sandbox = api.wait_for(response.json()["id"], "RUNNING")
     assert (folders / sandbox["id"] / "work" / "folder" / "file").read_bytes() == b"content"

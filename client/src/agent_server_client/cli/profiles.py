@@ -76,7 +76,7 @@ def listed(profile: str = "", environment: Mapping[str, str] = os.environ) -> li
 
 def without_password(url: str) -> str:
     """A URL as it is shown."""
-    return re.sub(r"(://[^/@:]*):[^/]*@", r"\1:**********@", url)
+    return re.sub(r"(://[^/:]*):[^/]*@", r"\1:**********@", url)
 
 
 def are_private(environment: Mapping[str, str] = os.environ) -> bool:
