@@ -21,6 +21,12 @@ from tests.servers import PROJECT, TIMEOUT
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
 
 
+def _as_from_a_shell() -> None:
+    """The terminal is the program's, and Ctrl-C ends it, also where these tests run in the background of a shell."""
+    ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """agentctl with some words, in a pseudo-terminal of 100 columns."""
 
@@ -35,7 +41,7 @@ class Terminal:
             stderr=other,
             env={**os.environ, **path, **environment},
             start_new_session=True,
-            preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_as_from_a_shell,
         )
         os.close(other)
         self._raw, self._seen = b"", 0
@@ -62,20 +68,6 @@ class Terminal:
         while self._read(deadline):
             pass
         return self._process.wait(TIMEOUT)
-
-    def interrupt(self) -> int:
-        """Press Ctrl-C, again where nothing came of it for ten seconds, and wait for the end; the exit code.
-
-        Python forgets one that comes between its last look at signals and its wait for a line.
-        """
-        deadline, again = time.monotonic() + TIMEOUT, 0.0
-        while self._process.poll() is None and time.monotonic() < deadline:
-            if time.monotonic() > again:
-                self.press("\x03")
-                again = time.monotonic() + 10
-            if not self._read(time.monotonic() + 0.2):
-                time.sleep(0.05)  # the terminal is closed, or nothing was printed
-        return self.end()
 
     def _read(self, deadline: float) -> bool:
         if not select.select([self._side], [], [], max(0.0, deadline - time.monotonic()))[0]:

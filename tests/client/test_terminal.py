@@ -115,7 +115,8 @@ def test_a_run_that_nobody_watches_approves_nothing(url):
 def test_a_followed_run_that_is_left_goes_on(url):
     with terminal("run", "run: true", AGENT_SERVER_URL=url) as shown:
         shown.wait_for("leave it waiting?")
-        assert shown.interrupt() == 130
+        shown.press("\x03")
+        assert shown.end() == 130
         [identity] = re.findall(r"Conversation ([0-9a-f]{8})", shown.shown)
     with terminal("rm", identity, AGENT_SERVER_URL=url) as shown:
         shown.wait_for("and the files of its sandbox? [y/N]")
