@@ -7,7 +7,8 @@ With --tallies it counts in the memory of the server that starts it, whose /metr
 
 import gc
 
-gc.disable()  # what is being loaded stays
+if __name__ == "__main__":
+    gc.disable()  # what is being loaded stays
 
 import argparse
 import importlib
