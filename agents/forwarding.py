@@ -443,7 +443,7 @@ class Folder(NamedTuple):
         folders = cls._all_in(store, sandbox_id)
         if owner and not folders:
             sandbox = store.sandboxes.get(sandbox_id)
-            if sandbox.adopted or store.sandboxes.workspaces.is_one(owner, sandbox_id):
+            if sandbox.adopted or store.sandboxes.workspaces.known(owner) == sandbox_id:
                 return cls(real=sandbox.working_dir, whole=True)
         return folders.pop() if len(folders) == 1 else cls()
 

@@ -40,7 +40,6 @@ from schemas.catalogs import Home
 from schemas.fields import Fault, canonical_id
 from schemas.forwarding import CID, NAMED, Named
 from store.access.access_keys import SESSION_SECONDS, WORKSPACE_COOKIE
-from store.errors import TooManySandboxes, TooManyStopped
 from store.sandboxes.sandboxes import SandboxId
 
 forwarding = Blueprint("Forwarded", __name__, url_prefix="/api")
@@ -302,19 +301,11 @@ def _workspace(owner: str) -> SandboxId | None:
     if request.method != "POST":
         named = workspaces.known(owner)
     elif (named := workspaces.named(owner)) is not None:
-        _start_workspace(owner, named)
+        spec, sandboxes = current_specs.of_own_agents, current_store.sandboxes  # that of the starts that adopt it
+        retry_after_making_room(current_store, partial(sandboxes.start, spec.id, named, gives_way=True, owner=owner))
     if named is not None:
         wake(current_store, named, current_store.sandboxes.limits.start_seconds)  # its folder is known once it runs
     return named
-
-
-def _start_workspace(owner: str, named: SandboxId) -> None:
-    spec, sandboxes = current_specs.of_own_agents, current_store.sandboxes  # that of the starts that adopt it
-    try:
-        retry_after_making_room(current_store, lambda: sandboxes.start(spec.id, named, gives_way=True, owner=owner))
-    except (TooManySandboxes, TooManyStopped):
-        sandboxes.workspaces.unname(owner, named)
-        raise
 
 
 def _paths() -> list[str]:

@@ -17,7 +17,7 @@ from store.scripts import Scripts
 
 
 class Workspaces:
-    """At most one of each key. Each method takes one round trip."""
+    """At most one of each key. Each method takes one round trip, `known` two."""
 
     def __init__(self, redis: "Redis", scripts: Scripts, limits: Limits) -> None:
         self._redis = redis
@@ -25,24 +25,19 @@ class Workspaces:
         self._limits = limits
 
     def named(self, owner: str) -> SandboxId | None:
-        """The id of a key's workspace sandbox, which the caller has to start, once per id; None: no host lives."""
+        """The id of a key's workspace sandbox, which the caller has to start, once per id; None: no host lives.
+
+        Where that start is refused, the key's next call gets the same id, and starts it.
+        """
         args = [owner, minted_text("workspace"), self._limits.spans[0]]
         named = self._scripts.name_workspace([SandboxKeys.root], args)
         return SandboxId(named.decode()) if named else None
 
     def known(self, owner: str) -> SandboxId | None:
-        """The id of a key's workspace sandbox; None: it has none."""
-        known: Any = self._redis.hget(SandboxKeys.workspaces, owner)
-        return SandboxId(known.decode()) if known else None
-
-    def unname(self, owner: str, sandbox_id: SandboxId) -> None:
-        """Forget a name whose sandbox could not be started."""
-        if self.known(owner) == sandbox_id:
-            self._redis.hdel(SandboxKeys.workspaces, owner)
-
-    def is_one(self, owner: str, sandbox_id: SandboxId) -> bool:
-        """Whether a sandbox is the workspace of a key, which no conversation has adopted."""
-        return self.known(owner) == sandbox_id
+        """The id of a key's workspace sandbox, which no conversation has adopted; None: it has none."""
+        named: Any = self._redis.hget(SandboxKeys.workspaces, owner)
+        known = SandboxId(named.decode()) if named else None
+        return known if known and self._redis.exists(SandboxKeys.box(known)) else None
 
     def adopt(self, owner: str, spec_id: str, start_id: str, *, gives_way: bool) -> SandboxId | None:
         """Bind a key's workspace sandbox of a spec to a start task, which gets it again; None: there is none."""

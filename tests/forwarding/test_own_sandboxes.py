@@ -109,11 +109,11 @@ def test_the_next_start_of_a_key_adopts_its_workspace_and_a_failed_one_gives_it_
     assert workspaces.adopt("settings-1", "reference-agent", "start-1", gives_way=True) == mine
     assert workspaces.adopt("settings-1", "reference-agent", "start-1", gives_way=True) == mine  # the second driver
     assert workspaces.adopt("settings-1", "reference-agent", "start-2", gives_way=True) is None
-    assert not workspaces.is_one("settings-1", mine)
+    assert workspaces.known("settings-1") != mine
     assert store.sandboxes.get(mine).adopted == "start-1"
 
     assert workspaces.give_back(mine, "start-1")
-    assert workspaces.is_one("settings-1", mine)
+    assert workspaces.known("settings-1") == mine
 
     assert workspaces.adopt("settings-1", "reference-agent", "start-3", gives_way=True) == mine
     other = workspaces.named("settings-1")
@@ -130,7 +130,7 @@ def test_a_start_that_ended_takes_no_workspace_from_the_next_one_that_has_adopte
 
     assert workspaces.give_back(mine, "start-1")  # cleared away once more: it is not for deletion
 
-    assert not workspaces.is_one("settings-1", mine)
+    assert workspaces.known("settings-1") != mine
     assert store.sandboxes.get(mine).adopted == "start-2"
 
 
@@ -161,13 +161,22 @@ def test_a_workspace_of_a_lost_host_ends_as_others_do(store, workspace):
     assert store.sandboxes.workspaces.known("settings-1") is None
 
 
-def test_a_workspace_that_cannot_be_started_leaves_no_name(caller, store, upstream, keyed, monkeypatch):
+def test_a_workspace_that_cannot_be_started_is_the_one_that_the_next_call_starts(
+    caller, store, upstream, keyed, monkeypatch
+):
     with running_sandbox(store, upstream.url):  # a host lives
         monkeypatch.setattr(keyed.extensions["store"].sandboxes, "_room", [1, "refuse"])
         refused = caller.post("/api/bash/start_bash_command", json={"command": "ls"}, headers=MINE)
 
+        named = store.sandboxes.workspaces.named("settings-1")
+        assert store.sandboxes.workspaces.named("settings-1") == named
+
     assert refused.status_code == 429
     assert store.sandboxes.workspaces.known("settings-1") is None
+    nothing = caller.get("/api/file/search_subdirs", headers=MINE)
+    assert (nothing.status_code, "start a conversation" in nothing.get_json()["detail"]) == (409, True)
+    with pytest.raises(SandboxNotFound):
+        store.sandboxes.get(named)
 
 
 def test_what_a_workspace_has_is_read_after_a_pause(caller, store, upstream, workspace):

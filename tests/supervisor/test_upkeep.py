@@ -331,7 +331,7 @@ def test_a_start_takes_the_workspace_sandbox_of_its_key_before_a_warm_one(one_st
     task = driven(one_store, driver, "a key")
 
     assert (task.status, task.sandbox_id) == ("READY", mine)
-    assert not one_store.sandboxes.workspaces.is_one("a key", mine)
+    assert one_store.sandboxes.workspaces.known("a key") != mine
 
 
 def test_a_start_goes_on_without_a_workspace_that_does_not_answer_and_its_key_keeps_it(
@@ -348,7 +348,7 @@ def test_a_start_goes_on_without_a_workspace_that_does_not_answer_and_its_key_ke
     task = driven(one_store, driver, "a key")
 
     assert (task.status, task.sandbox_id) == ("READY", warm.id)
-    assert one_store.sandboxes.workspaces.is_one("a key", mine)
+    assert one_store.sandboxes.workspaces.known("a key") == mine
     assert one_store.sandboxes.get(mine).wanted == "running"
 
 
