@@ -29,8 +29,10 @@ from tests.quick import known_ports, shared
 
 PROJECT = Path(__file__).parent.parent
 
-#: what a server has not that tests have: Selenium brings trio, which httpcore would load for each process of a server
+#: what tests have and a server has not, which would load it in each of its processes. A server whose sandboxes are
+#: containers has docker, `WITH_DOCKER`
 ABSENT = PROJECT / "tests" / "absent"
+WITH_DOCKER = {"PYTHONPATH": ""}
 
 #: seconds after which a test gives up waiting
 TIMEOUT = 90.0

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine import ran
 from tests.image import answered
-from tests.servers import supervised_server, wait_until
+from tests.servers import WITH_DOCKER, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.test_faults import supervisor_of
 
@@ -40,7 +40,7 @@ def server(engine, image, tmp_path_factory):
         "AUTH": "open",
         "DOCKER_HOST": engine.url,
     }
-    with supervised_server(folder, **settings) as (client, master):
+    with supervised_server(folder, **WITH_DOCKER, **settings) as (client, master):
         yield Api(client), master, host
     # The server ends its sandboxes and keeps their files; each test deletes its own.
     assert containers(engine, host) == volumes(engine, host) == []

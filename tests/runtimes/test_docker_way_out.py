@@ -17,7 +17,7 @@ from runtimes.docker.engine import METADATA
 from runtimes.isolation.container import Order, told
 from tests.engine import ran
 from tests.runtimes.test_docker_hardening import listener
-from tests.servers import supervised_server, wait_until
+from tests.servers import WITH_DOCKER, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.test_egress import CANARIES, KEY, OF_USER, SERVICES, SWEEP, finished, model
 
@@ -97,7 +97,13 @@ def server(engine, image, model, tmp_path_factory):
     specs = [SPEC.format(id=name, image=image, more=text) for name, text in more.items()]
     specs.insert(1, SERVICES)  # of the first one
     (folder / "specs.toml").write_text("".join(specs))
-    settings = {"SANDBOX_SPECS": f"{folder}/specs.toml", "HOST_ID": host, "AUTH": "open", "DOCKER_HOST": engine.url}
+    settings = {
+        "SANDBOX_SPECS": f"{folder}/specs.toml",
+        "HOST_ID": host,
+        "AUTH": "open",
+        "DOCKER_HOST": engine.url,
+        **WITH_DOCKER,
+    }
     with supervised_server(folder, **settings, **CANARIES, LLM_MODEL="gpt", LLM_BASE_URL=model[0]) as (client, _):
         yield Api(client), client
     assert engine.client.containers.list(all=True, filters={"label": f"agent-server.host={host}"}) == []

@@ -1,0 +1,1 @@
+raise ImportError("only the tests' tools need it")
