@@ -13,10 +13,10 @@ import logging
 import os
 import resource
 import socket
-import subprocess
 import sys
 import threading
 import time
+import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -222,12 +222,27 @@ def _start_store(server: Any) -> None:
 
 
 def _migrate() -> bool | None:
-    """Bring the data to this version; whether the store holds keys that admins made, None while it does not answer."""
-    words = [sys.executable, "-m", "admin", "migrate", "--count-keys"]
-    migrated = subprocess.run(words, cwd=Path(__file__).parent, stdout=subprocess.PIPE)
-    if migrated.returncode:
+    """Bring the data to this version; whether the store holds keys that admins made, None while it does not answer.
+
+    A child does it, which loads on from here: what it loads, gevent must patch in the workers before.
+    """
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            os.dup2(writing, sys.stdout.fileno())
+            status = importlib.import_module("admin.migrate").main(["--count-keys"])
+            sys.stdout.flush()
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        keys = told.read()
+    if os.waitpid(child, 0)[1]:
         sys.exit(1)
-    return int(migrated.stdout) > 0 if migrated.stdout else None
+    return int(keys) > 0 if keys else None
 
 
 def _settle_posture(server: Any, store_has_keys: bool | None) -> None:

@@ -42,18 +42,30 @@ def take_turns() -> None:
         _turned = time.monotonic()
 
 
+#: seconds for which another share counts as at work after it took a turn, or might have
+_COMPANY = 0.1
+
+#: which share was here last, and when the one before was another
+_latest, _shared = 0, float("-inf")
+
+
 class Share:
-    """The turns of one of those who share this process: its greenlets together get half of the time, however many."""
+    """The turns of one of those who share this process: its greenlets together get half of the time, however many.
+
+    It gets all of it while none of the others is at work.
+    """
 
     def __init__(self) -> None:
         self._due = 0.0  #: seconds of the monotonic clock: when its turns so far are paid for
 
     def take_turns(self) -> None:
         """As the function of that name; the turn is longer where greenlets of this one took others just before."""
-        global _turned
+        global _turned, _latest, _shared
         now = time.monotonic()
+        if _latest != id(self):
+            _latest, _shared = id(self), now if _latest else _shared
         if now - _turned > _TURN:
-            early = max(0.0, self._due - now)
+            early = max(0.0, self._due - now) if now - _shared < _COMPANY else 0.0
             self._due = now + early + 2 * _TURN
             time.sleep(max(_LEAST, early))
             _turned = time.monotonic()

@@ -1,15 +1,27 @@
-"""What chance decides in tests: how often it is repeated, and damages as disks, editors and copies make them.
+"""What chance decides in tests: how often it is repeated, and damages as disks, editors and copies make them; and which
+variants run only where LONG is set.
 
 Damages: flips, cuts, insertions, blocks in other places, lines twice.
 """
 
 import os
+from collections.abc import Iterable
 from random import Random
+
+import pytest
+
+#: of a test whose promise another one keeps in less time
+RARE = pytest.mark.skipif(not os.environ.get("LONG"), reason="runs where LONG is set: another test is about the same")
 
 
 def often(usual: int, long: int) -> int:
     """The second number where LONG is set, as before a release."""
     return long if os.environ.get("LONG") else usual
+
+
+def variants(usual: Iterable, rare: Iterable) -> list:
+    """The variants of a test, of which the rare ones run where LONG is set."""
+    return [*usual, *(pytest.param(one, marks=RARE) for one in rare)]
 
 
 def damaged(content: bytes, seed: int) -> bytes:

@@ -24,7 +24,7 @@ from tests.servers import agent_server, store_server, wait_until
 
 pytestmark = pytest.mark.faults("hundreds of races on two servers, with kills")
 
-RACES, LANES = often(250, 1000), 8
+RACES, LANES = often(100, 1000), 8
 CONTENDERS = ("approve", "reject", "edit", "accept all", "run", "message")
 WAITS = "waiting_for_confirmation"
 

@@ -16,12 +16,13 @@ import pytest
 from bench import corpus
 from core.wire import ConversationId, read_event
 from store.conversations import cold
+from tests.chance import often
 from tests.cold import Folder, cold_store
 from tests.servers import store_server
 
-pytestmark = pytest.mark.faults("kills processes at twenty random moments")
+pytestmark = pytest.mark.faults("kills processes at random moments")
 
-KILLS = int(os.environ.get("KILLS", 20))
+KILLS = int(os.environ.get("KILLS", often(6, 20)))
 
 #: events that are there at the beginning, and events of one append
 EVENTS, BATCH = 3_000, 3

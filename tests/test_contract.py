@@ -76,7 +76,7 @@ def operations():
 def test_every_response_of_an_operation_is_declared_in_the_document(operations, label, base_url):
     @given(operations[label].as_strategy())
     @settings(
-        max_examples=often(10, 60),
+        max_examples=often(4, 60),
         deadline=None,
         derandomize=True,
         phases=[Phase.explicit, Phase.generate],

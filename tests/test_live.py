@@ -17,6 +17,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from tests.backends import cluster_of_six
+from tests.chance import often
 from tests.conftest import event
 from tests.servers import agent_server, store_server, wait_until
 from tests.sockets import events_of, socket
@@ -94,7 +95,7 @@ async def _receive(address, conversation, count, opened):
         return [json.loads(await asyncio.wait_for(connection.recv(), 60))["id"] for _ in range(count)]
 
 
-def test_five_hundred_sockets_receive_every_event_once_and_in_order(server):
+def test_hundreds_of_sockets_receive_every_event_once_and_in_order(server):
     client, _ = server
     address = str(client.base_url).replace("http", "ws")
     conversations = [str(uuid4()) for _ in range(5)]
@@ -113,7 +114,7 @@ def test_five_hundred_sockets_receive_every_event_once_and_in_order(server):
         async with asyncio.TaskGroup() as group:
             received = [
                 group.create_task(_receive(address, conversation, 400, opened))
-                for _ in range(100)
+                for _ in range(often(30, 100))
                 for conversation in conversations
             ]
             for _ in received:

@@ -21,7 +21,7 @@ from tests.v1.conftest import SPECS
 pytestmark = pytest.mark.process("starts a server of two workers, and a sandbox with the bundled agent")
 
 #: writes of each kind
-WRITES = often(30, 500)
+WRITES = often(10, 500)
 
 #: writes of each kind over one pair of connections, which the server ends when they were idle for 5 s
 ROUND = 10

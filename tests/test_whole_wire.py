@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from tests.backends import BACKENDS
+from tests.chance import variants
 from tests.conftest import action, event, message, oracle, recorded, status
 from tests.servers import PROJECT, supervised_server, wait_until
 from tests.v1 import Api
@@ -26,6 +27,9 @@ TAGS = {
     if method in ("get", "post", "put", "patch", "delete")
 }
 OPERATIONS = set(TAGS)
+
+#: the stores on which a whole server always walks
+USUAL = ("valkey", "cluster")
 
 #: those that the agent server of a sandbox serves; the home of clients needs none
 FORWARDED = {one for one, tag in TAGS.items() if tag == "Forwarded"} - {("GET", "/api/file/home")}
@@ -350,7 +354,7 @@ def test_every_operation_answers_the_same_on_every_backend(client, store):
 
 
 @pytest.mark.process("starts a whole server and a sandbox")
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", variants(USUAL, BACKENDS.keys() - set(USUAL)))
 def test_a_sandbox_lives_and_ends_on_every_backend(tmp_path, backend):
     with BACKENDS[backend](tmp_path) as (url, _), supervised_server(tmp_path, REDIS_URL=url) as (client, _):
         api = Api(client)

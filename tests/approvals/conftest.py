@@ -19,7 +19,7 @@ from tests.servers import agent_server, store_server, wait_until
 def servers(tmp_path_factory):
     """Two real servers on one store, and a key of every kind."""
     folder = tmp_path_factory.mktemp("approvals")
-    settings = {"SESSION_API_KEY": ADMIN, "RATE_LIMIT_FAILURES": "none"}
+    settings = {"SESSION_API_KEY": ADMIN, "RATE_LIMIT_FAILURES": "none", "WEB_CONCURRENCY": "1"}
     with store_server(folder) as (url, _):
         settings["REDIS_URL"] = url
         with (

@@ -19,15 +19,14 @@ import pytest
 from redis import Redis
 
 from boot.embedded import EmbeddedStore, _answers, main, running_url, server_program, wheel_program
-from tests.backends import EVERY_PROGRAM
-from tests.chance import often
+from tests.chance import often, variants
 from tests.conftest import message, recorded
 from tests.servers import PROJECT, agent_server, redis_program, valkey_program, wait_until
 
 pytestmark = pytest.mark.process("starts stores and ends them")
 
 
-@pytest.fixture(params=EVERY_PROGRAM)
+@pytest.fixture(params=variants(["valkey"], ["redis"]))
 def embedded(request, tmp_path):
     """The environment of a server that embeds that store: redis-server of the PATH, or valkey-server of the wheel."""
     environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "WEB_CONCURRENCY": "1"}
@@ -409,7 +408,7 @@ def test_a_store_that_is_killed_many_times_loses_and_doubles_nothing(tmp_path, e
         writers = [threading.Thread(target=write_until, args=words) for _ in range(4)]
         for writer in writers:
             writer.start()
-        for _ in range(often(8, 20)):
+        for _ in range(often(5, 20)):
             before = len(acknowledged)
             wait_until(lambda: len(acknowledged) >= before + 20, "twenty events more")  # noqa: B023
             os.kill(server_of(tmp_path), signal.SIGKILL)

@@ -59,30 +59,51 @@ def test_a_turn_is_taken_after_5_ms_and_not_before(clock):
     assert len(taken) == 20
 
 
-def test_greenlets_of_one_share_wait_for_each_other_and_those_of_another_do_not(monkeypatch):
-    # Given a clock that waits move on, and work
+@pytest.fixture
+def now(monkeypatch):
+    """A clock that waits move on, and work."""
     now = SimpleNamespace(at=100.0)
 
     def sleep(seconds: float) -> None:
         now.at += seconds
 
     monkeypatch.setattr(pauses, "time", SimpleNamespace(monotonic=lambda: now.at, sleep=sleep))
-    monkeypatch.setattr(pauses, "_turned", 0.0)
-    share = pauses.Share()
+    for name, value in {"_turned": 0.0, "_latest": 0, "_shared": float("-inf")}.items():
+        monkeypatch.setattr(pauses, name, value)
+    return now
 
-    # When its greenlets work a little longer than a turn, forty times
+
+def test_greenlets_of_one_share_wait_for_each_other_and_those_of_another_do_not(now):
+    share, other = pauses.Share(), pauses.Share()
+
+    # When the greenlets of one work a little longer than a turn, forty times, and another one works a little
     for _ in range(40):
+        other.take_turns()
         now.at += 0.006
         share.take_turns()
 
     # Then as much time as their turns are long was left to others
     assert 0.395 < now.at - 100 < 0.405
 
-    # And one of another share has its turn as soon as others had theirs
+    # And the other one has its turn as soon as others had theirs
     now.at += 0.006
     before = now.at
-    pauses.Share().take_turns()
+    other.take_turns()
     assert now.at - before < 0.001
+
+
+def test_a_share_waits_for_nobody_where_no_other_was_at_work_for_a_tenth_of_a_second(now):
+    share = pauses.Share()
+    pauses.Share().take_turns()
+    share.take_turns()
+    now.at += 0.11
+    before = now.at
+
+    for _ in range(40):
+        now.at += 0.006
+        share.take_turns()
+
+    assert 0.24 <= now.at - before < 0.241
 
 
 def test_what_has_arrived_at_a_socket_has_its_turn_at_the_next_one(clock):

@@ -7,6 +7,7 @@ import httpx
 import pytest
 from docker.models.containers import Container
 
+from tests.chance import variants
 from tests.engine import alone, ran
 from tests.image import NO_KEEPALIVE, answered
 from tests.servers import PROJECT, free_port, program, wait_until
@@ -82,7 +83,7 @@ def kill(compose, _engine, _image) -> None:
     compose("up", "--detach", "--no-build")
 
 
-@pytest.mark.parametrize("change", [restart, upgrade, down_and_up, kill])
+@pytest.mark.parametrize("change", variants([upgrade, kill], [restart, down_and_up]))
 def test_conversations_and_files_survive_and_go_on_when_they_are_used(compose, engine, image, change):
     api = up(compose)
     conversation = api.app_conversation(title="Composed")

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from runtimes.kubernetes.manifests import name_of
+from tests.chance import RARE
 from tests.engine import alone
 from tests.image import NO_KEEPALIVE
 from tests.runtimes.kubernetes.conftest import cluster_of_module
@@ -37,6 +38,7 @@ def image(engine, image) -> str:
         return engine.build("agent-server-ci/extra", extra="kubernetes otel")
 
 
+@RARE
 def test_the_image_with_both_extras_runs_a_sandbox_as_a_pod_and_sends_its_traces(
     engine, image, cluster_of_module, receiver, tmp_path
 ):

@@ -39,10 +39,10 @@ idle_stop_seconds = 0.1
 """
 
 #: sandboxes, kills of each, and commands of each message
-SANDBOXES, KILLS, COMMANDS = often(4, 10), 5, 20
+SANDBOXES, KILLS, COMMANDS = often(3, 10), often(3, 5), 20
 
 #: sandboxes that rest on disk, and how often each does
-RESTING, RESTS = 5, often(8, 20)
+RESTING, RESTS = often(3, 5), often(4, 20)
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ def test_after_a_power_cut_every_conversation_goes_on_with_its_files(tmp_path, s
         settings = {"REDIS_URL": url, "SANDBOX_SPECS": specs}
         with supervised_server(tmp_path, **settings) as (client, master):
             api = Api(client)
-            tasks = [api.start_task(sandbox_spec_id="tough")["id"] for _ in range(10)]
+            tasks = [api.start_task(sandbox_spec_id="tough")["id"] for _ in range(often(4, 10))]
             conversations = [api.finished(task)["app_conversation_id"] for task in tasks]
             for number, conversation_id in enumerate(conversations):
                 api.send(conversation_id, f"run: echo {number} > mine", run=True)
