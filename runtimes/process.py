@@ -63,7 +63,7 @@ from runtimes.ends import END_TIMEOUT, UNSHOWN, mark_for, settle, supervise
 from runtimes.folder import failing, lock_of, locked, remove, used
 from runtimes.isolation.users import USERS
 from runtimes.launch import ENDING, HANDLE, read, write
-from runtimes.shadow import Shadow, forget, held
+from runtimes.shadow import Shadow, beside, forget, held
 from runtimes.starts import DEFAULT_RANGE, Starts, described
 from runtimes.tree import ids_below
 
@@ -270,8 +270,8 @@ class ProcessRuntime:
         folder = self._folder_of(sandbox_id)
         with failing(f"sandbox {sandbox_id} cannot be removed"), locked(lock_of(folder)):
             self._stop(folder)
-            with held(_shadow_of(folder)):
-                forget(_shadow_of(folder))
+            with held(beside(folder)):
+                forget(beside(folder))
                 remove(folder)
             lock_of(folder).unlink()
 
@@ -338,7 +338,7 @@ class ProcessRuntime:
     def shadow(self, launch: Launch, folder: str) -> Shadow:
         """The shadow repository of a folder of the agent, beside the sandbox's own."""
         own = self._folder_of(launch.sandbox_id)
-        return Shadow(_shadow_of(own), own / "work", _below(own / "work", launch, folder))
+        return Shadow(beside(own), own / "work", _below(own / "work", launch, folder))
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
         """Fill a new working directory from a tar stream, as a whole or not at all; one that is there stays."""
@@ -374,11 +374,6 @@ class ProcessRuntime:
                 left = [each.pid for each in tree.descendants(handle["pid"])]
                 raise RuntimeFailure(f"its launcher, process {handle['pid']}, does not end; below it live {left}")
             time.sleep(tree.SIGNAL_POLL)
-
-
-def _shadow_of(folder: Path) -> Path:
-    """Where the shadow repositories of a sandbox's folder lie: beside it, and shown to no sandbox."""
-    return folder.with_name(f".{folder.name}.shadow")
 
 
 def _below(work: Path, launch: Launch, folder: str) -> bytes:

@@ -129,6 +129,11 @@ def _failing() -> Iterator[None]:
             raise failure
 
 
+def beside(folder: Path) -> Path:
+    """Where the shadow repositories of a sandbox lie: beside its folder on the host, and shown to no sandbox."""
+    return folder.with_name(f".{folder.name}.shadow")
+
+
 @contextlib.contextmanager
 def held(place: Path) -> Iterator[None]:
     """Hold the lock of a sandbox's shadow repositories. Raises RuntimeFailure after a minute."""

@@ -425,6 +425,7 @@ def _shadow(runtime: Runtime, order: Launch, folder: str) -> Shadow:
     shadow = runtime.shadow(order, folder)
     if shadow is None:
         raise NotRecorded(
-            "This server records no folders of sandboxes that are containers or pods: ask for changes without `since`"
+            "Folders of pods are not recorded, nor those of containers of another machine's engine: "
+            "ask for changes without `since`"
         )
     return shadow

@@ -45,6 +45,7 @@ Limitations:
 """
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -79,8 +80,10 @@ from runtimes.docker.engine import (
     volume,
     work_folder,
 )
+from runtimes.folder import failing
 from runtimes.isolation import NAMED
 from runtimes.isolation.container import Order, carry_for, told
+from runtimes.shadow import Shadow, beside, forget, held
 from runtimes.starts import DEFAULT_RANGE, EGRESS_SOCKET
 
 if TYPE_CHECKING:
@@ -289,8 +292,14 @@ class DockerRuntime(Files):
         super().__init__(host, clock)
         self._folder, self._range = folder.absolute(), ports
 
-    def shadow(self, launch: Launch, folder: str) -> None:
-        """None: what has changed in a container is known to its own agent server alone."""
+    def shadow(self, launch: Launch, folder: str) -> Shadow | None:
+        """That of the volume; None where this process does not see the engine's volumes, as on another machine."""
+        with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be read") as engine:
+            work = work_folder(engine, launch)
+            place = Path(engine.volumes.get(name_of(launch.sandbox_id)).attrs["Mountpoint"])
+        if not os.access(place, os.R_OK | os.X_OK):
+            return None
+        return Shadow(beside(self._folder / launch.sandbox_id), place, reading.below(work, work, folder))
 
     def start(self, launch: Launch) -> Handle:
         """Start a container, once per sandbox and number of its start. A container of an earlier start is ended first.
@@ -395,11 +404,15 @@ class DockerRuntime(Files):
                 try:
                     engine.volumes.get(name).remove()
                 except docker.errors.NotFound:
-                    return
+                    break
                 except docker.errors.APIError as error:
                     if error.status_code != 409 or time.monotonic() > deadline:  # 409: a new container has it
                         raise
                 time.sleep(_CONFLICT_POLL)
+        recorded = beside(self._folder / sandbox_id)
+        if recorded.exists():
+            with failing(f"the records of sandbox {sandbox_id} cannot be removed"), held(recorded):
+                forget(recorded)
 
     def usage(self, sandbox_id: str) -> Usage:
         """What the engine measures of the container now; memory is without the files that the kernel can drop."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from docker.types import Mount
 
-from runtimes import Launch, RuntimeFailure, State
+from runtimes import FolderNotKept, Launch, RuntimeFailure, State
 from runtimes.docker import CARRIER, DockerRuntime
 from tests.engine import ran
 from tests.servers import wait_until
@@ -269,3 +269,42 @@ def test_the_size_of_the_files_is_measured_and_the_measurement_used_again(host, 
     assert runtime.disk_bytes(launch.sandbox_id) == 300_000
     now = 120.0
     assert runtime.disk_bytes(launch.sandbox_id) == 0
+
+
+# What has changed in them
+
+
+def test_changes_are_recorded_out_of_reach_of_the_sandbox_are_told_while_it_rests_and_end_with_it(
+    host, engine, launch, tmp_path
+):
+    runtime = DockerRuntime(host, tmp_path)
+    handle = runtime.start(launch)
+    container, folder = engine.container_of(handle), handle["working_dir"]
+    ran(container, "echo one > kept; ln -s /etc/shadow out")
+    runtime.shadow(launch, folder).record("c", 0)
+
+    ran(container, "echo two > kept; mkdir -p deep; echo > deep/new; rm out")
+    runtime.stop(handle)
+
+    recorded = runtime.shadow(launch, folder)
+    found = [(one.status, one.path) for one in recorded.changes("c", 0)]
+    assert found == [("ADDED", "deep/new"), ("UPDATED", "kept"), ("DELETED", "out")]
+    assert recorded.contents("c", "kept", 0) == (b"one\n", b"two\n")
+    assert recorded.contents("c", "out", 0) == (b"/etc/shadow", None)
+
+    runtime.remove(launch.sandbox_id)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_the_volumes_of_the_engine_cannot_be_read_nothing_is_recorded(runtime, launch, monkeypatch):
+    handle = runtime.start(launch)
+    monkeypatch.setattr("runtimes.docker.os.access", lambda *_: False)
+
+    assert runtime.shadow(launch, handle["working_dir"]) is None
+
+
+def test_a_folder_out_of_the_volume_is_not_recorded(runtime, launch):
+    runtime.start(launch)
+
+    with pytest.raises(FolderNotKept):
+        runtime.shadow(launch, "/etc")

@@ -82,6 +82,20 @@ def test_an_app_conversation_works_in_a_container(api, engine):
     assert (limits["Memory"], limits["NanoCpus"], limits["PidsLimit"]) == (300 << 20, 750_000_000, 99)
 
 
+def test_what_an_agent_changed_in_a_container_is_told_also_while_it_is_paused(api):
+    conversation = api.app_conversation()
+    api.send(conversation["id"], "run: echo kept > note")
+    api.until(conversation["id"], "waiting_for_confirmation")
+    api.decide(conversation["id"], True)
+    api.until(conversation["id"], "finished")
+
+    api.call("POST", f"/v1/sandboxes/{conversation['sandbox_id']}/pause")
+    query = {"path": ".", "since": "start"}
+
+    changes = api.call("GET", f"/v1/app-conversations/{conversation['id']}/git/changes", params=query)
+    assert changes == [{"status": "ADDED", "path": "note"}]
+
+
 def test_a_container_is_paused_and_resumed_and_its_log_can_be_read(api, engine):
     sandbox = api.running_sandbox()
     path = f"/v1/sandboxes/{sandbox['id']}"
