@@ -20,7 +20,7 @@ from tests.chance import often
 from tests.conftest import recorded
 from tests.servers import PROJECT, TIMEOUT, supervised_server
 
-pytestmark = pytest.mark.process("10 requests to each operation of a running server")
+pytestmark = pytest.mark.process("a few requests to each operation of a running server")
 
 CONVERSATION = str(uuid4())
 
