@@ -230,9 +230,8 @@ def _migrate() -> bool | None:
     if (child := os.fork()) == 0:
         status = 1
         try:
-            os.dup2(writing, sys.stdout.fileno())
-            status = importlib.import_module("admin.migrate").main(["--count-keys"])
-            sys.stdout.flush()
+            with os.fdopen(writing, "w") as sys.stdout:
+                status = importlib.import_module("admin.migrate").main(["--count-keys"])
         except Exception:
             traceback.print_exc()
         finally:

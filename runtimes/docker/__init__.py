@@ -297,7 +297,7 @@ class DockerRuntime(Files):
         with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be read") as engine:
             work = work_folder(engine, launch)
             place = Path(engine.volumes.get(name_of(launch.sandbox_id)).attrs["Mountpoint"])
-        if not os.access(place, os.R_OK | os.X_OK):
+        if not place.is_absolute() or not os.access(place, os.R_OK | os.X_OK):
             return None
         return Shadow(beside(self._folder / launch.sandbox_id), place, reading.below(work, work, folder))
 
