@@ -1,12 +1,15 @@
 """Every public call of the SDK's RemoteWorkspace, before and beside a conversation, and of its RemoteConversation.
 
     .venv-openhands/bin/python tests/interop/calls.py calls URL KEY
+    .venv-openhands/bin/python tests/interop/calls.py asks URL KEY NAME CALLS
 
 Prints one JSON object per call: `step` names it, `error` is what it raised, or what a result says that failed; null: it
 did what it should. LLM_BASE_URL names the scripted model. A workspace's `get_llm` is left out: it asks for a secret in
 plain text, which this server gives to nobody. So are pause and resume of a workspace, which the SDK itself refuses.
+`asks` is another scenario: a workspace runs CALLS commands, and prints what each `said`: the NAME, its number, by whom.
 """
 
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +20,7 @@ from openhands.sdk.conversation.impl.remote_conversation import RemoteState
 from openhands.sdk.security.confirmation_policy import AlwaysConfirm, NeverConfirm
 from openhands.sdk.security.llm_analyzer import LLMSecurityAnalyzer
 
-from client import run, started, tell, workspace
+from client import SCENARIO, WORDS, run, started, tell, workspace
 
 #: what a conversation's state tells
 MEMBERS = [name for name, member in vars(RemoteState).items() if isinstance(member, property)]
@@ -97,7 +100,17 @@ def of_conversation(conversation: RemoteConversation) -> None:
     attempt("attach", lambda: RemoteConversation.attach(workspace(), conversation.id, visualizer=None).close())
 
 
+def asks(name: str, calls: int) -> None:
+    """Run a command so many times; its parent is the agent server, so each tells by whom it was run."""
+    place = workspace()
+    said = [place.execute_command(f"echo {name} {number} $PPID", timeout=180).stdout for number in range(calls)]
+    tell("asked", said=[line.split() for line in said])
+
+
 if __name__ == "__main__":
+    if SCENARIO == "asks":
+        asks(WORDS[0], int(WORDS[1]))
+        sys.exit()
     alone = workspace()
     of_workspace("before", alone)
     attempt("reset_client", alone.reset_client)

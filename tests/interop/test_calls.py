@@ -1,5 +1,7 @@
 """Every public call of the SDK: what works at the published agent server works here beside other sandboxes."""
 
+from contextlib import ExitStack
+
 import pytest
 
 from settings.specs import BUNDLED
@@ -13,6 +15,9 @@ REFUSED = {"before: get_mcp_config", "beside: get_mcp_config"}
 
 #: sandboxes of another key that run beside
 OTHERS = 3
+
+#: commands of each of two clients at once
+COMMANDS = 200
 
 #: seconds in which they start on a busy machine
 START_SECONDS = 120
@@ -49,3 +54,21 @@ def test_each_call_that_works_at_the_published_server_works_here_beside_sandboxe
     fails_here = {name: said for name, said in here.items() if said and theirs.get(name) is None}
     assert fails_here.keys() - REFUSED == set(), fails_here
     assert theirs.keys() <= here.keys()
+
+
+def test_of_two_clients_with_two_keys_each_has_its_commands_run_in_a_sandbox_of_its_own(crowded_side):
+    names = ("one", "other")
+    with crowded_side.http as http:
+        made = [http.post("/api/v1/keys", json={"name": name, "scopes": ["admin"]}).json()["key"] for name in names]
+
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(crowded_side.client("asks", name, str(COMMANDS), key=key, program="calls"))
+            for name, key in zip(names, made, strict=True)
+        ]
+        said = [client.until("asked")["said"] for client in clients]
+
+    by_whom = [{line.pop() for line in lines} for lines in said]
+    assert said == [[[name, str(number)] for number in range(COMMANDS)] for name in names]
+    assert [len(ids) for ids in by_whom] == [1, 1]
+    assert by_whom[0] != by_whom[1]
