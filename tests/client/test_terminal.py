@@ -26,7 +26,7 @@ def url(tmp_path_factory):
         yield str(client.base_url).rstrip("/")
 
 
-def test_a_person_runs_approves_rejects_sends_and_downloads(url, tmp_path):
+def test_a_person_runs_approves_rejects_sends_downloads_and_looks_at_what_changed(url, tmp_path):
     (tmp_path / "begin.txt").write_text("from here\n")
     words = (
         "run",
@@ -62,6 +62,14 @@ def test_a_person_runs_approves_rejects_sends_and_downloads(url, tmp_path):
     with terminal("download", identity, "seen.txt", str(target), AGENT_SERVER_URL=url) as shown:
         assert shown.end() == 0
     assert target.read_text() == "from here\n"
+
+    with terminal("diff", identity, AGENT_SERVER_URL=url) as shown:
+        assert shown.end() == 0
+        assert "+from here" in shown.shown
+
+    with terminal("sh", identity, "cat seen.txt; exit 3", AGENT_SERVER_URL=url) as shown:
+        assert shown.end() == 3
+        assert shown.shown == "from here\n"
 
 
 def test_a_person_decides_from_the_inbox_and_a_key_that_was_pressed_before_decides_nothing(url):
