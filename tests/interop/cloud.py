@@ -106,7 +106,7 @@ def ask_about_the_folder(api: Api, root: str) -> None:
     inner["path"] += "/a.txt"
     check("a difference", api.call("GET", f"{path}/git/diff", params=inner), {"modified": "new", "original": "old"})
     # The agent server asks the internet first, and longer than this server waits where there is none.
-    wait_until(lambda: isinstance(api.call("GET", f"{path}/skills")["skills"], list), "the skills", seconds=90)
+    wait_until(lambda: isinstance(api.call("GET", f"{path}/skills")["skills"], list), "the skills", seconds=300)
     check("the hooks", api.call("GET", f"{path}/hooks"), {"hooks": []})
     refused = api.call("GET", f"{path}/files", status=404)["detail"]
     check("files elsewhere", refused, "The folder /tmp is not among the files of the sandbox that are kept")

@@ -11,7 +11,7 @@ import pytest
 from tests.interop.comparison import compare_with_agent
 from tests.servers import wait_until
 from tests.v1 import Api
-from tests.v1.processes import in_sandboxes
+from tests.v1.processes import in_sandboxes, launchers
 
 pytestmark = pytest.mark.interop("kills and pauses the published agent server in sandboxes")
 
@@ -26,11 +26,14 @@ def api(our_side):
 
 
 def kill(side, api: Api, conversation: str, *, restarts: int) -> None:
-    """Kill every process of the sandbox, and wait until its supervisor has started it again."""
-    sandbox = api.conversation(conversation)["sandbox_id"]
+    """Kill every process of the sandbox, and wait until its supervisor has started it again.
+
+    Not its launcher: nothing else shows that they have ended.
+    """
+    sandbox, spared = api.conversation(conversation)["sandbox_id"], launchers(side.folder)
     for process in in_sandboxes(side.folder):
         with suppress(psutil.Error):
-            if sandbox in json.dumps(process.environ()):
+            if sandbox in json.dumps(process.environ()) and process not in spared:
                 process.kill()
     wait_until(lambda: len(restarted(api, conversation)) == restarts, "the reason in the log", seconds=START_SECONDS)
     wait_until(lambda: api.sandbox(sandbox)["status"] == "RUNNING", "the sandbox", seconds=START_SECONDS)
