@@ -1,7 +1,7 @@
 """Which server agentctl talks to."""
 
 import pytest
-from agent_server_client.cli.profiles import BadProfile, are_private, listed, target
+from agent_server_client.cli.profiles import BadProfile, are_private, listed, target, without_password
 
 
 @pytest.fixture
@@ -26,6 +26,14 @@ def test_what_is_no_url_is_refused_by_the_name_of_what_has_it(environment, tmp_p
     (tmp_path / "agentctl/config.toml").write_text('[default]\nurl = "home:8000"\n')
     with pytest.raises(BadProfile, match=r"`url` in .*config.toml should begin with"):
         target("", environment)
+
+
+@pytest.mark.parametrize("user", ["", "me", "me@home", "me:too"])
+def test_a_url_is_shown_without_its_password(user):
+    shown = without_password(f"https://{user}:sesame@home/a@b:c")
+
+    assert "sesame" not in shown
+    assert shown.endswith("@home/a@b:c")
 
 
 def test_a_named_profile_comes_before_the_environment(environment):
