@@ -224,7 +224,7 @@ def _start_store(server: Any) -> None:
 def _migrate() -> bool | None:
     """Bring the data to this version; whether the store holds keys that admins made, None while it does not answer.
 
-    A child does it, which loads on from here: what it loads, gevent must patch in the workers before.
+    A child does it, so that this process loads nothing that gevent has to patch in the workers first.
     """
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:

@@ -42,7 +42,7 @@ def take_turns() -> None:
         _turned = time.monotonic()
 
 
-#: seconds for which another share counts as at work after it took a turn, or might have
+#: seconds for which another share counts as at work after it was here
 _COMPANY = 0.1
 
 #: which share was here last, and when the one before was another

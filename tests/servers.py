@@ -29,9 +29,10 @@ from tests.quick import known_ports, shared
 
 PROJECT = Path(__file__).parent.parent
 
-#: what tests have and a server has not, which would load it in each of its processes. A server whose sandboxes are
-#: containers has docker, `WITH_DOCKER`
+#: hides what the tests install and a server does without: each of its processes would load it
 ABSENT = PROJECT / "tests" / "absent"
+
+#: settings of a server whose sandboxes are containers: nothing is hidden from it
 WITH_DOCKER = {"PYTHONPATH": ""}
 
 #: seconds after which a test gives up waiting

@@ -105,8 +105,9 @@ def ask_about_the_folder(api: Api, root: str) -> None:
     check("the changes", {"status": "UPDATED", "path": "a.txt"} in changes, True)
     inner["path"] += "/a.txt"
     check("a difference", api.call("GET", f"{path}/git/diff", params=inner), {"modified": "new", "original": "old"})
-    # The agent server asks the internet first, and longer than this server waits where there is none.
-    wait_until(lambda: isinstance(api.call("GET", f"{path}/skills")["skills"], list), "the skills", seconds=300)
+    # The agent server asks the internet first, and longer than this server waits where there is none. It also walks its
+    # folder, which is /tmp: with hundreds of thousands of files there it is not done in time.
+    wait_until(lambda: isinstance(api.call("GET", f"{path}/skills")["skills"], list), "the skills", seconds=90)
     check("the hooks", api.call("GET", f"{path}/hooks"), {"hooks": []})
     refused = api.call("GET", f"{path}/files", status=404)["detail"]
     check("files elsewhere", refused, "The folder /tmp is not among the files of the sandbox that are kept")
