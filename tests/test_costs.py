@@ -22,6 +22,7 @@ from redis.connection import AbstractConnection
 from app import create_app
 from settings.config import Config
 from store import listing
+from store.keys import SandboxKeys
 from store.sandboxes.sandboxes import SandboxId
 from tests.conftest import action, event, message
 from tests.exports import sealed
@@ -34,6 +35,10 @@ FLAT = "flat"
 
 #: conversations, sandboxes and start tasks of a store, and a twentieth of the events of its main conversation
 SMALL, LARGE = 12, 120
+
+#: µs for which the host of each store has been silent: a reader asks for more two seconds after a heartbeat, and of two
+#: stores one would be past them
+_SILENT = 10_000_000
 
 MAIN = "00000000-0000-4000-8000-000000000000"
 
@@ -63,6 +68,7 @@ def number(index: int) -> str:
 def filled(world: World, size: int) -> None:
     store = world.client.application.extensions["store"]
     assert store.sandboxes.beat("h", "supervisor")
+    world.redis.zincrby(SandboxKeys.hosts, -_SILENT, "h")
     for _ in range(20):
         batch = [message(f"word {i}") for i in range(size // 3)] + [event() for _ in range(size - size // 3)]
         world.call("POST", f"/v1/webhooks/events/{MAIN}", batch)
@@ -89,7 +95,7 @@ def world_of(folder: Path, size: int) -> Iterator[World]:
             redis_url=url,
             redis_timeout=10,
             max_sandboxes=1000,
-            host_seconds=3600,  # the host sends one heartbeat, and a busy machine fills the stores slowly
+            host_seconds=3600,  # a silent host is none that is lost, however slowly the stores are filled
             secret_key="a key for tests only",
             rate_limit_starts="1000000/minute",
         )
