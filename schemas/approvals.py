@@ -330,6 +330,9 @@ class WaitingAction(BaseSchema):
 
     conversation_id = fields.String(required=True)
     conversation_title = fields.String(required=True, allow_none=True)
+    tags = fields.Dict(
+        keys=fields.String(), values=fields.String(), required=True, metadata={"description": "Of the conversation."}
+    )
     action_id = fields.String(required=True, metadata={"description": "Id of the ActionEvent."})
     tool_name = fields.String(required=True)
     summary = fields.Raw(required=True, metadata=_NULLABLE)

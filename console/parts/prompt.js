@@ -2,7 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { decide, fates } from "../lib/decide.js";
 import { html } from "../lib/html.js";
-import { ends, nameOf, pending } from "../lib/pending.js";
+import { alikeOf, ends, nameOf } from "../lib/pending.js";
 import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
@@ -11,6 +11,7 @@ import { Arguments, isObject } from "./arguments.js";
 import { Deadline } from "./deadline.js";
 import { Lazy } from "./lazy.js";
 import { Outcome } from "./outcome.js";
+import { riskOf, RISKS, titleOf } from "./prompt_filters.js";
 import { Reject } from "./reject.js";
 import { Folded, SAID, Text } from "./text.js";
 import { Time } from "./time.js";
@@ -19,11 +20,8 @@ import { onceHeld, useSteady } from "./steady.js";
 /** Characters of a title before "show more". */
 const TITLE = 200;
 
-const RISKS = { LOW: "Low risk", MEDIUM: "Medium risk", HIGH: "High risk", UNKNOWN: "Risk unknown" };
-
 function Head({ item, isEnded, isHere, choose }) {
-  const title = item.conversation_title || "Conversation without a title";
-  const risk = item.security_risk in RISKS ? item.security_risk : "UNKNOWN";
+  const title = titleOf(item), risk = riskOf(item);
   return html`<header>
     ${choose}
     <h2 id=${`of-${item.action_id}`}>
@@ -46,16 +44,10 @@ function Said({ text, name }) {
     ${(shown) => html`<${Text} text=${shown} prose />`}<//></p>` : null;
 }
 
-/** The other actions that must be decided alike, at once. */
-function groupOf(item) {
-  if (!item.decided_together) return [item];
-  return (pending.get() ?? [item]).filter((one) => one.conversation_id === item.conversation_id);
-}
-
 /** The buttons of a person who may decide. open(panel): shows a form in their place. */
 function Buttons({ item, isCurrent, since, open, onAside, isChosen, onChoose }) {
   const [element, press] = useSteady(since);
-  const isOfSeveral = () => groupOf(item).length > 1;
+  const isOfSeveral = () => alikeOf(item).length > 1;
   const approve = (event) =>
     press(event, () => (isOfSeveral() ? open({ name: "together", verb: "approve" }) : decide([item], "approve")));
   const reject = () => open({ name: isOfSeveral() ? "together" : "reject", verb: "reject" });
@@ -94,7 +86,7 @@ const LOADS = {
 /** The buttons, or the form that one of them opened; after a failure its words. */
 function Decision({ item, fate, ...others }) {
   const [panel, open] = useState(null);
-  const form = { item, items: groupOf(item), verb: panel?.verb, onClose: () => open(null) };
+  const form = { item, items: alikeOf(item), verb: panel?.verb, onClose: () => open(null) };
   let shown = html`<${Buttons} item=${item} open=${open} ...${others} />`;
   if (panel?.name === "reject") shown = html`<${Reject} ...${form} />`;
   else if (panel) shown = html`<${Lazy} load=${LOADS[panel.name]} ...${form} />`;

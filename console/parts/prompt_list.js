@@ -37,9 +37,9 @@ function entry(item) {
  * The places after a change: none moves, what came stands below, what ended keeps its place while it is held.
  *
  * isHere: where nothing waits any more, what comes takes the place of what ended, which the talk above shows: below it,
- * it would be out of sight.
+ * it would be out of sight. passes(item), order(a, b): of what comes.
  */
-function merged(places, items, isHeld, isHere) {
+function merged(places, items, { isHeld, isHere, passes, order }) {
   const waiting = new Map(items.map((item) => [nameOf(item), item]));
   const kept = places.map((place) => {
     const item = waiting.get(nameOf(place.item));
@@ -47,11 +47,17 @@ function merged(places, items, isHeld, isHere) {
     return place.state === "open" ? { ...place, item: item ?? place.item, state: item ? "open" : "ended" } : place;
   });
   const later = aside(), rank = (item) => later.indexOf(nameOf(item));
-  const fresh = [...waiting.values()].sort((a, b) => rank(a) - rank(b) || byAge(a, b)).map(entry);
+  const fresh = [...waiting.values()].filter(passes).sort((a, b) => rank(a) - rank(b) || order(a, b)).map(entry);
   const isNext = isHere && fresh.length > 0 && !kept.some(({ state }) => state === "open");
   const held = isNext ? [] : kept.filter((place) => place.state === "open" || isHeld(place));
   const surplus = held.filter(({ state }) => state !== "open").slice(0, -MOST_ENDED);
   return [...held.filter((place) => !surplus.includes(place)), ...fresh];
+}
+
+/** The places in another order, or of other items: what stays has its old place's key, and so what was begun in it. */
+function anew(places, items, how) {
+  const before = new Map(places.filter(({ state }) => state === "open").map((place) => [nameOf(place.item), place]));
+  return merged([], items, how).map((place) => before.get(nameOf(place.item)) ?? place);
 }
 
 /** Whether a person decided it here a moment ago. */
@@ -88,17 +94,23 @@ function reveal(list, key) {
   element.scrollIntoView({ block: element.offsetHeight > innerHeight ? "start" : "nearest" });
 }
 
+const ALL = () => true;
+
 /**
  * Pending actions as prompts. items: oldest first. isHere: they are of the conversation whose view this is.
  *
- * chosen: names of those that are chosen; onChoose(item, isChosen): undefined where none can be.
+ * chosen: names of those that are chosen; onChoose(items, isChosen): undefined where none can be.
+ * passes(item), order(a, b): which of the items are shown, and how; scope: what names the two. Where it changes, the
+ * places are made anew. index({places, current, show}): what stands beside the prompts, if anything.
  */
-export function PromptList({ items, isHere = false, chosen, onChoose }) {
+export function PromptList({ items, isHere = false, chosen, onChoose, passes = ALL, order = byAge, scope = "", index }) {
   const [list, isOver, hover] = useHover();
   const [current, choose] = useCurrent();
   const [most, setMost] = useState(DRAWN);
-  const places = useRef([]), [, redraw] = useState(0);
-  places.current = merged(places.current, items, (place) => isOver || isOwn(place) || (!isHere && place.key === current.key), isHere);
+  const places = useRef([]), drawnScope = useRef(scope), [, redraw] = useState(0);
+  const isHeld = (place) => isOver || isOwn(place) || (!isHere && place.key === current.key);
+  places.current = (scope === drawnScope.current ? merged : anew)(places.current, items, { isHeld, isHere, passes, order });
+  drawnScope.current = scope;
   const isOpen = ({ state }) => state === "open";
   let left = most;
   const drawn = places.current.filter((place) => left > 0 && (!isOpen(place) || left-- > 0));
@@ -121,6 +133,11 @@ export function PromptList({ items, isHere = false, chosen, onChoose }) {
     else if (open.length === 1 && open[0].key === current.key) reveal(list.current, current.key);
   };
   useEffect(() => current.key && reveal(list.current, current.key), [current.key]);
+  const show = (place) => {
+    setMost(Math.max(most, places.current.filter(isOpen).indexOf(place) + 1));
+    if (place.key === current.key) reveal(list.current, place.key);
+    else choose(place.key, performance.now());
+  };
   const pointless = { label: "", run: () => open.length && tell("Choose a prompt first: press j.") };
   const isChosenOpen = open.some(({ key }) => key === current.key);
   useShortcuts({
@@ -129,7 +146,7 @@ export function PromptList({ items, isHere = false, chosen, onChoose }) {
     ...(isChosenOpen ? {} : { a: { ...pointless, label: "Approve the prompt" },
       r: { ...pointless, label: "Reject it, with a reason" } }),
   });
-  return html`<div class="prompts" ref=${list} ...${hover}>
+  return html`${index?.({ places: places.current, current: current.key, show })}<div class="prompts" ref=${list} ...${hover}>
     ${drawn.map(
       (place) => html`<div key=${place.key} data-key=${place.key}>
         <${Prompt}
@@ -142,7 +159,7 @@ export function PromptList({ items, isHere = false, chosen, onChoose }) {
           onFocus=${() => choose(place.key)}
           onAside=${items.length > 1 ? () => postpone(place) : undefined}
           isChosen=${chosen?.has(nameOf(place.item)) ?? false}
-          onChoose=${onChoose && ((isChosen) => onChoose(place.item, isChosen))}
+          onChoose=${onChoose && ((isChosen) => onChoose([place.item], isChosen))}
         />
       </div>`,
     )}

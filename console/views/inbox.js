@@ -4,13 +4,15 @@ import { setWish, wish } from "../lib/announce.js";
 import { decideAll } from "../lib/decide.js";
 import { asked, askedNumber, budgetNumber } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
-import { nameOf, pending } from "../lib/pending.js";
-import { href } from "../lib/router.js";
+import { alikeOf, nameOf, pending } from "../lib/pending.js";
+import { href, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { DestinationList } from "../parts/destination.js";
 import { Empty } from "../parts/notices.js";
+import { byGroup, fits, isFiltered, riskOf, RISKS } from "../parts/prompt_filters.js";
+import { PromptIndex } from "../parts/prompt_index.js";
 import { PromptList } from "../parts/prompt_list.js";
 import { onEnter, onEscape } from "../parts/reject.js";
 import { onceHeld, useSteady } from "../parts/steady.js";
@@ -50,38 +52,45 @@ function SeveralButtons({ items, onReject, onClear }) {
   return html`<div ref=${element} onKeyDown=${onceHeld}>
     <button type="button" data-testid="approve-all" onClick=${approve}>Approve ${items.length}</button>
     <button type="button" class="secondary" data-testid="reject-chosen" onClick=${onReject}>Reject…</button>
-    <button type="button" class="quiet" onClick=${onClear}>Clear the selection</button>
+    <button type="button" class="quiet" onClick=${onClear}>Clear</button>
   </div>`;
+}
+
+/** The risks of items, in words, the highest first: "2 high, 7 low risk". */
+function risksOf(items) {
+  const numbers = Object.keys(RISKS).map((risk) => [risk, items.filter((item) => riskOf(item) === risk).length]);
+  return numbers.filter(([, number]) => number).map(([risk, number]) => `${number} ${risk.toLowerCase()}`).join(", ") + " risk";
 }
 
 /** One decision for all that are chosen; those of one conversation go in one request. */
 function Several({ items, onClear }) {
   const [isRejecting, setRejecting] = useState(false);
   return html`<div class="several" data-testid="several">
-    <strong>${items.length} chosen</strong>
+    <p><strong>${items.length} chosen</strong> <span class="muted">${risksOf(items)}</span></p>
     ${isRejecting
       ? html`<${RejectSeveral} items=${items} onCancel=${() => setRejecting(false)} />`
       : html`<${SeveralButtons} items=${items} onReject=${() => setRejecting(true)} onClear=${onClear} />`}
   </div>`;
 }
 
-/** What is chosen: [set of names, choose(item, isChosen), clear()]. What is decided together is chosen together. */
-function useChosen(items) {
+/** What is chosen: [set of names, choose(items, isChosen), clear()]. What is decided together is chosen together. */
+function useChosen() {
   const [names, setNames] = useState(new Set());
-  const choose = (item, isChosen) => {
-    const group = item.decided_together ? items.filter((one) => one.conversation_id === item.conversation_id) : [item];
+  const choose = (items, isChosen) => {
     const changed = new Set(names);
-    for (const one of group) changed[isChosen ? "add" : "delete"](nameOf(one));
+    for (const one of items.flatMap(alikeOf)) changed[isChosen ? "add" : "delete"](nameOf(one));
     setNames(changed);
   };
   return [names, choose, () => setNames(new Set())];
 }
 
-export default function Inbox() {
+export default function Inbox({ place: { query } }) {
   const items = useStore(pending), shown = useStore(asked)?.length ?? 0;
   const budgets = useStore(budgetNumber), destinations = useStore(askedNumber) - budgets;
-  const [names, choose, clear] = useChosen(items ?? []);
-  const chosen = (items ?? []).filter((item) => names.has(nameOf(item)));
+  const [names, choose, clear] = useChosen(), onChoose = may("approve") ? choose : undefined;
+  const passes = (item) => fits(item, query);
+  // what a filter hides is not decided, unless its agent decides it with something that is shown
+  const chosen = (items ?? []).filter((item) => names.has(nameOf(item)) && alikeOf(item).some(passes));
   const counts = [[items?.length ?? 0, "action"], [destinations, "destination"], [budgets, "budget"]].filter(([number]) => number);
   const count = counts.map(([number, word]) => `${number} ${word}${number === 1 ? "" : "s"}`).join(", ").replace(/, (?=[^,]*$)/, " and ");
   const isOne = counts.length === 1 && counts[0][0] === 1;
@@ -94,7 +103,14 @@ export default function Inbox() {
     ${items === null
       ? html`<p aria-busy="true">Loading</p>`
       : html`<${DestinationList} />
-          <${PromptList} items=${items} chosen=${names} onChoose=${may("approve") ? choose : undefined} />
+          <div class="split">
+            <${PromptList} items=${items} chosen=${names} onChoose=${onChoose} passes=${passes} order=${byGroup(items, query)} scope=${JSON.stringify(query)}
+              index=${(shownThere) => html`<${PromptIndex} all=${items} query=${query} chosen=${names} onChoose=${onChoose} ...${shownThere} />`} />
+          </div>
+          ${items.length > 0 && !items.some(passes) &&
+          html`<${Empty} title="Nothing that waits matches">
+            <button type="button" class="secondary" onClick=${() => setQuery({ group: query.group })}>Clear the filters</button>
+          <//>`}
           ${chosen.length > 0 && html`<${Several} items=${chosen} onClear=${clear} />`}
           ${!items.length && !shown &&
           html`<${Empty} title="Nothing waits for you">

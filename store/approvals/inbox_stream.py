@@ -47,7 +47,7 @@ _PAGE_BYTES, _ITEM_BYTES = 256 * 1024, 1024 * 1024
 _SNAPSHOT = 100
 
 #: members of a pending action that are not shown
-_INTERNAL = {"tags", "seq", "opened"}
+_INTERNAL = {"seq", "opened"}
 
 #: a conversation and an action of it
 Key = tuple[ConversationId, str]

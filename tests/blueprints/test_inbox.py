@@ -62,7 +62,7 @@ def number(client, team):
 
 def test_an_item_has_the_members_of_the_design(client, begin):
     one = action("ls", summary="Lists", thought=[{"type": "text", "text": "Let me see."}], security_risk="LOW")
-    conversation = begin(one, title="Files")
+    conversation = begin(one, title="Files", tags={"team": "web"})
 
     [item] = client.get(URL, query_string={"conversation_id": conversation}).get_json()["items"]
     assert len(item.pop("digest")) == 64
@@ -70,6 +70,7 @@ def test_an_item_has_the_members_of_the_design(client, begin):
     assert item == {
         "conversation_id": conversation,
         "conversation_title": "Files",
+        "tags": {"team": "web"},
         "action_id": one["id"],
         "tool_name": "terminal",
         "summary": "Lists",

@@ -119,6 +119,7 @@ def full(client: httpx.Client) -> list[Place]:
     many = begin(client, "A conversation of a week", "data", story.events)
     return [
         Place("inbox-full", "inbox"),
+        Place("inbox-by-risk", "inbox?group=security_risk"),
         Place("conversations-full", "conversations"),
         Place("audit-full", "audit"),
         Place("conversation-full", f"conversations/{many}"),

@@ -45,7 +45,9 @@ def test_a_key_that_may_not_decide_is_offered_no_decision(house, browsers):
     assert waiting.pending == [one["id"]]
 
 
-def test_actions_that_are_decided_together_are_all_shown_before_all_are_decided(house, browsers):
+@pytest.fixture
+def alike(house):
+    """A conversation whose agent takes one decision for all: (conversation, proposes(*actions))."""
     house.store.sandboxes.beat("host", "supervisor")
     sandbox = house.store.sandboxes.start("spec", host="host")
     hook = house.store.sandboxes.begin(sandbox.id, "host", "supervisor", "process")
@@ -59,6 +61,12 @@ def test_actions_that_are_decided_together_are_all_shown_before_all_are_decided(
             url, json=[*actions, status("waiting_for_confirmation")], headers=shown(hook)
         ).raise_for_status()
 
+    yield waiting, proposes
+    house.server.delete(f"/api/conversations/{waiting.id}").raise_for_status()
+
+
+def test_actions_that_are_decided_together_are_all_shown_before_all_are_decided(house, browsers, alike):
+    waiting, proposes = alike
     one, two, three = action("make"), action("make test"), action("make install")
     proposes(one, two)
     browser = browsers(base_url=house.url)
@@ -77,3 +85,17 @@ def test_actions_that_are_decided_together_are_all_shown_before_all_are_decided(
 
     wait_until(lambda: not waiting.pending, "the decision of all")
     assert {entry["decision"] for entry in waiting.entries} == {"approve"}
+
+
+def test_low_risk_is_not_chosen_where_it_would_decide_another_risk_with_it(house, browsers, alike):
+    _, proposes = alike
+    low, high = action("make", security_risk="LOW"), action("rm -r build", security_risk="HIGH")
+    proposes(low, high)
+    browser = browsers(base_url=house.url)
+    browser.open("inbox", key=ADMIN)
+    pending(browser, high)
+
+    browser.find("index")
+    assert not browser.all("choose-low")
+    browser.find("choose", pending(browser, low)).click()
+    assert "1 high, 1 low risk" in browser.text("several")

@@ -271,6 +271,7 @@ class User(TypedDict):
 class WaitingAction(TypedDict):
     conversation_id: str
     conversation_title: str | None
+    tags: dict[str, Any]
     action_id: str
     tool_name: str
     summary: str | None

@@ -1,0 +1,104 @@
+// The filters and the groups of what waits in the inbox. The address keeps them, under the names of the API.
+import { html } from "../lib/html.js";
+import { byAge } from "../lib/pending.js";
+import { setQuery } from "../lib/router.js";
+import { beginning, visible } from "../lib/visible.js";
+
+/** Risks of the wire, in words, in the order of their groups. */
+export const RISKS = { HIGH: "High risk", MEDIUM: "Medium risk", UNKNOWN: "Risk unknown", LOW: "Low risk" };
+
+export function riskOf(item) {
+  return Object.hasOwn(RISKS, item.security_risk) ? item.security_risk : "UNKNOWN";
+}
+
+export function titleOf(item) {
+  return item.conversation_title || "Conversation without a title";
+}
+
+/** The tags of an item, as the filter writes them. */
+function tagsOf(item) {
+  return Object.entries(item.tags ?? {}).map(([name, value]) => (value ? `${name}=${value}` : name));
+}
+
+/** The filters, by their names in the address: [label, what an item has of it, words of a value]. */
+const FILTERS = {
+  security_risk: ["Risk", (item) => [riskOf(item)], (value) => RISKS[value] ?? value],
+  tool_name: ["Tool", (item) => [item.tool_name], (value) => value],
+  conversation_id: ["Conversation", (item) => [item.conversation_id], (value, items) => titleOf(items.find((item) => item.conversation_id === value) ?? {})],
+  tag: ["Tag", tagsOf, (value) => value],
+};
+
+/** Characters of a value in a list to choose from. */
+const NAME = 60;
+
+/** What an inbox can be grouped by. */
+const GROUPED = ["security_risk", "tool_name", "conversation_id"];
+
+/** Whether the query of the address filters anything. */
+export function isFiltered(query) {
+  return ["text", ...Object.keys(FILTERS)].some((name) => query[name]);
+}
+
+function says(item, text) {
+  const said = [item.tool_name, item.summary, item.thought, item.conversation_title, JSON.stringify(item.arguments)];
+  return said.some((one) => String(one ?? "").toLowerCase().includes(text));
+}
+
+/** Whether an item passes the filters of the address. */
+export function fits(item, query) {
+  const isOf = ([name, [, valuesOf]]) => !query[name] || valuesOf(item).includes(query[name]);
+  return Object.entries(FILTERS).every(isOf) && (!query.text || says(item, query.text.toLowerCase()));
+}
+
+/** What an item's group is named by: [key, words]; the one group of an inbox without groups is ["", ""]. */
+export function groupOf(item, { group }) {
+  if (!GROUPED.includes(group)) return ["", ""];
+  const [, valuesOf, wordsOf] = FILTERS[group], [value] = valuesOf(item);
+  return [value, wordsOf(value, [item])];
+}
+
+/** Compares two items by their groups, and by age in a group. items: all of them; a group has the place of its oldest one. */
+export function byGroup(items, query) {
+  const keys = items.map((item) => groupOf(item, query)[0]);
+  const order = query.group === "security_risk" ? Object.keys(RISKS) : [...new Set(keys)];
+  const rank = (item) => order.indexOf(groupOf(item, query)[0]);
+  return (a, b) => rank(a) - rank(b) || byAge(a, b);
+}
+
+/** The values that items have for a filter, the most frequent first: [[value, number]]. */
+function valuesIn(items, valuesOf) {
+  const numbers = new Map();
+  for (const value of items.flatMap(valuesOf)) numbers.set(value, (numbers.get(value) ?? 0) + 1);
+  return [...numbers].sort(([, a], [, b]) => b - a);
+}
+
+function Filter({ name, query, items }) {
+  const [label, valuesOf, wordsOf] = FILTERS[name], values = valuesIn(items, valuesOf), chosen = query[name];
+  if (chosen && !values.some(([value]) => value === chosen)) values.push([chosen, 0]);
+  return html`<label>${label}
+    <select data-testid=${`filter-${name}`} value=${chosen ?? ""} disabled=${!values.length} onChange=${(event) => setQuery({ ...query, [name]: event.target.value })}>
+      <option value="">All</option>
+      ${values.map(([value, number]) => html`<option key=${value} value=${value}>${beginning(visible(wordsOf(value, items)), NAME)} (${number})</option>`)}
+    </select>
+  </label>`;
+}
+
+/** items: all that wait. query: of the address. */
+export function PromptFilters({ items, query }) {
+  const names = Object.keys(FILTERS);
+  const set = (name) => (event) => setQuery({ ...query, [name]: event.target.value });
+  return html`<form class="filters" aria-label="Search and filters" onSubmit=${(event) => event.preventDefault()}>
+    <input type="search" data-search data-testid="search" maxlength="200" aria-label="Search what waits" placeholder="Search commands and titles"
+      value=${query.text ?? ""} onInput=${set("text")} />
+    <details class="quiet" open=${names.some((name) => query[name])}>
+      <summary>Filters</summary>
+      <div class="bar">${names.map((name) => html`<${Filter} key=${name} name=${name} query=${query} items=${items} />`)}</div>
+    </details>
+    <label class="inline">Group by
+      <select data-testid="group-by" value=${query.group ?? ""} onChange=${set("group")}>
+        <option value="">Nothing</option>
+        ${GROUPED.map((name) => html`<option key=${name} value=${name}>${FILTERS[name][0]}</option>`)}
+      </select>
+    </label>
+  </form>`;
+}
