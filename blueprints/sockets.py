@@ -60,6 +60,7 @@ from schemas.events import Follow, InboundMessage
 from schemas.fields import read_said
 from store import Store
 from store.access import TooManyFollowersOfKey, TooManySilentSockets
+from store.approvals.effects import COMMAND_OUTPUT
 from store.errors import (
     FULL,
     REDIS_FULL,
@@ -456,11 +457,18 @@ class Session:
             self._send_state()
 
     def _is_wanted(self, entry: Entry) -> bool:
-        if entry.seq == 0 and not self._with_seq and entry.raw.endswith(_STATE_UPDATE):
-            return False  # a new title: the agent-server wire tells it to nobody
+        if entry.seq == 0 and not self._with_seq and self._is_of_ours(entry):
+            return False
         if self._since is None or not 0 < entry.seq <= self._live_from:
             return True
         return micros(entry.fields["timestamp"]) >= self._since
+
+    @staticmethod
+    def _is_of_ours(entry: Entry) -> bool:
+        """Whether the agent-server wire has no such event: a new title, and the output of a command that runs."""
+        if entry.raw.endswith(_STATE_UPDATE):
+            return True
+        return COMMAND_OUTPUT.encode() in entry.raw and entry.fields.get("kind") == COMMAND_OUTPUT
 
     def _calls_for_the_state(self, entry: Entry) -> bool:
         """Whether a full state must follow an entry: a live one that ends a run, with or without an event."""

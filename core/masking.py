@@ -47,7 +47,7 @@ _MOST_PLACES = 16
 _MOST_SEARCHED = 500
 
 #: kinds of the events whose texts are cut, or come in pieces
-_OUTPUTS = ("ObservationEvent", "StreamingDeltaEvent")
+_OUTPUTS = ("ObservationEvent", "StreamingDeltaEvent", "CommandOutputEvent")
 
 #: members of an event, at its first level, by which programs know it
 _NAMES = frozenset(

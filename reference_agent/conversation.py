@@ -370,8 +370,13 @@ class Conversation:
         return partial(self._execute, action)
 
     def _finish_command(self, action: Event) -> None:
-        seen = self._terminal.finish(action["action"], self.log.mask)
-        self._close(events.observation(action, seen) if seen else events.failure(action, "Interrupted."))
+        seen = self._terminal.finish(action["action"], self.log.mask, partial(self._show_output, action["id"]))
+        self._close(events.observation(action, seen))
+
+    def _show_output(self, action_id: str, tail: str, size: int) -> None:
+        """Show what a command has printed so far, to those who follow it."""
+        text = self.log.mask.text(tail, is_output=True)
+        self.log.show(events.event("CommandOutputEvent", "environment", action_id=action_id, text=text, size=size))
 
     def _execute(self, action: Event) -> None:
         if action["action"]["kind"] == "FinishAction":

@@ -25,6 +25,9 @@ OUTPUTS, MOST_FILES = ".outputs", 16
 #: bytes of a head and of a tail; those in which a line may end to be told whole; those of the end of a file
 _END, _LINE, _LAST = 49_000, 4096, 200
 
+#: most bytes of the end of an output that are shown while the command runs
+MOST_TAIL = 4000
+
 _MARK = re.compile(r"^… ([\d,]+) (of [\d,]+ bytes are not shown here\. .*) …$", re.MULTILINE)
 
 #: bytes of UTF-8 that begin no character
@@ -37,7 +40,8 @@ class Output:
     def __init__(self, folder: Path, mask: Mask = NOTHING) -> None:
         """folder: the working folder. mask: of what neither the text nor the file shows."""
         self._folder = folder / OUTPUTS
-        self._begin, self._end, self._size = bytearray(), bytearray(), 0
+        self._begin, self._end = bytearray(), bytearray()
+        self.size = 0  #: bytes so far
         self._file: IO[bytes] | None = None
         self._written, self._fault = 0, ""
         self._masked = Masked(mask) if mask else None
@@ -60,7 +64,7 @@ class Output:
         self._add(part)
 
     def _add(self, part: bytes) -> None:
-        self._size += len(part)
+        self.size += len(part)
         room = MOST_OUTPUT - len(self._begin)
         self._begin += part[:room]
         if later := part[room:]:
@@ -71,12 +75,21 @@ class Output:
             self._end += later
             del self._end[:-_END]
 
+    def tail(self) -> str:
+        """The end of what was printed so far, from the begin of a line where one is near."""
+        last = bytes((self._begin[-MOST_TAIL - 1 :] + self._end)[-MOST_TAIL - 1 :])
+        if self.size > MOST_TAIL:
+            last = last[last.find(b"\n", 0, MOST_TAIL // 2) + 1 :][-MOST_TAIL:].lstrip(_CONTINUED)
+        return codecs.getincrementaldecoder("utf-8")("replace").decode(
+            last
+        )  # without the half of a character at its end
+
     def text(self) -> str:
         """The output, or its head, a line that says what is missing and where it is, and its tail. Called once."""
         if self._masked:
             rest = self._masked.feed(self._decoder.decode(b"", final=True)) + self._masked.end()
             self._add(_encoded(rest))
-        if self._size <= MOST_OUTPUT:
+        if self.size <= MOST_OUTPUT:
             return self._begin.decode(errors="replace")
         head, tail = bytes(self._begin[:_END]), bytes((self._begin[_END:] + self._end)[-_END:])
         head = head[: head.rfind(b"\n", -_LINE) + 1] or head
@@ -84,18 +97,18 @@ class Output:
         tail = tail[:3].lstrip(_CONTINUED) + tail[3:]
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         shown = decoder.decode(head)  # without the half of a character at its end
-        missing = self._size - (len(head) - len(decoder.getstate()[0])) - len(tail)
-        words = f"… {missing:,} of {self._size:,} bytes are not shown here. {self._where()} …"
+        missing = self.size - (len(head) - len(decoder.getstate()[0])) - len(tail)
+        words = f"… {missing:,} of {self.size:,} bytes are not shown here. {self._where()} …"
         return "\n".join((shown.removesuffix("\n"), words, tail.decode(errors="replace")))
 
     def _where(self) -> str:
         """Where the rest is. Called once: it ends the file, too."""
         if self._file is None:
             return f"The whole output is not kept: {self._fault}"
-        if self._written == self._size:
+        if self._written == self.size:
             return f"The whole output is in {self._file.name}"
         with suppress(OSError):
-            self._file.write(f"\n… {self._size - self._written:,} more bytes were not kept\n".encode())
+            self._file.write(f"\n… {self.size - self._written:,} more bytes were not kept\n".encode())
         why = f": {self._fault}" if self._fault else f", of which a file keeps {MOST_WHOLE:,} bytes"
         return f"The first {self._written:,} bytes are in {self._file.name}{why}"
 

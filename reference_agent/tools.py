@@ -12,7 +12,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -170,6 +170,28 @@ NOT_EXECUTED = 126
 #: seconds without output after which the end of a command counts, while processes that it left hold its output open
 _SILENCE = 0.2
 
+#: seconds until a command's output is shown while it runs, those between two times, and those after which it is shown
+#: again though nothing came: somebody may have begun to look
+_SHOWN_FIRST, _SHOWN_EACH, _SHOWN_AGAIN = 0.5, 1.0, 10.0
+
+#: shows the end of what a command has printed so far, and how many bytes that is in all
+Show = Callable[[str, int], None]
+
+
+class _Shown:
+    """When the output of one command is shown while it runs."""
+
+    def __init__(self, output: Output, show: Show) -> None:
+        self._output, self._show = output, show
+        self._at, self._size = time.monotonic() - _SHOWN_EACH + _SHOWN_FIRST, 0
+
+    def pass_time(self) -> None:
+        """Show it if it is time to."""
+        size, waited = self._output.size, time.monotonic() - self._at
+        if size and waited >= (_SHOWN_EACH if size > self._size else _SHOWN_AGAIN):
+            self._at, self._size = time.monotonic(), size
+            self._show(self._output.tail(), size)
+
 
 class Terminal:
     """The commands of one conversation. `kill` may be called by any thread."""
@@ -199,10 +221,11 @@ class Terminal:
             return seen(command, f"The command cannot be executed: {error}", NOT_EXECUTED)
         return None
 
-    def finish(self, action: Event, mask: Mask = NOTHING) -> Event | None:
-        """Wait for the command to end, at most the seconds that the action or the tool allows; None if it was killed.
+    def finish(self, action: Event, mask: Mask = NOTHING, show: Show = lambda _tail, _size: None) -> Event:
+        """Wait for the command to end, at most the seconds that the action or the tool allows. What one that was killed
+        has printed is kept.
 
-        mask: of what neither the result nor the file of its whole output shows.
+        mask: of what neither the result nor the file of its whole output shows. show: called while the command runs.
         Limitation: a process that the command leaves behind loses its output, unless that goes to a file.
         """
         process = self._process
@@ -210,13 +233,15 @@ class Terminal:
         seconds = min(action.get("timeout") or COMMAND_SECONDS, COMMAND_SECONDS)
         deadline = time.monotonic() + seconds
         with Output(self._folder, mask) as output:
-            is_late = _read_output(process, output, deadline)
+            is_late = _read_output(process, output, deadline, _Shown(output, show))
             code = self._code(process, deadline)
             self._process = None
+            text = output.text()
+            if is_late:
+                text += f"\nnot done within {seconds} s"
             if self._killed and code == -signal.SIGKILL:
-                return None
-            late = f"\nnot done within {seconds} s" if is_late else ""
-            return seen(action["command"], output.text() + late, code)
+                text += "\nInterrupted." if text and not text.endswith("\n") else "Interrupted."
+            return seen(action["command"], text, code)
 
     def kill(self) -> None:
         """End the present command."""
@@ -233,7 +258,7 @@ class Terminal:
             return process.wait()
 
 
-def _read_output(process: subprocess.Popen[bytes], output: Output, deadline: float) -> bool:
+def _read_output(process: subprocess.Popen[bytes], output: Output, deadline: float, shown: _Shown) -> bool:
     """Read what a command prints until it ends; True if it was killed because it did not."""
     assert process.stdout is not None
     with process.stdout as pipe:
@@ -244,6 +269,7 @@ def _read_output(process: subprocess.Popen[bytes], output: Output, deadline: flo
                 output.add(part)
             elif process.poll() is not None:
                 return False
+            shown.pass_time()
             if time.monotonic() > deadline:
                 _kill(process)
                 return True

@@ -1,10 +1,11 @@
 // A step of the talk: what somebody said, or an action with what came of it, as one entry.
 import { Component } from "preact";
 import { html } from "../lib/html.js";
+import { useStore } from "../lib/store.js";
 import { millis } from "../lib/words.js";
 import { Copy } from "../parts/copy.js";
 import { Time } from "../parts/time.js";
-import { Content, More, partsOf, Prose } from "./content.js";
+import { Content, More, Output, partsOf, Prose } from "./content.js";
 import { Body, Head, Label, lookOf, Outcome, Proposal, Risk, Summary, Waits } from "./event.js";
 import { answerOf, kindOf } from "./rows.js";
 import { Since } from "./turn.js";
@@ -43,7 +44,17 @@ function Waiting({ event, onFork }) {
   </div>`;
 }
 
-function Step({ event, results, isRunning, onFork }) {
+/** What a command that runs has printed so far: its end. output: a store of it. */
+function Printing({ id, output }) {
+  const printed = useStore(output);
+  if (printed?.action_id !== id) return null;
+  const isCut = new Blob([printed.text]).size < printed.size;
+  return html`<div class="output" data-testid="output-so-far">
+    ${isCut && html`<p class="muted">The last of ${printed.size.toLocaleString("en")} bytes:</p>`}<${Output} text=${printed.text} />
+  </div>`;
+}
+
+function Step({ event, results, isRunning, output, onFork }) {
   const last = results.at(-1);
   return html`<${Content} content=${event.thought} isTalk />
     ${event.reasoning_content && html`<${More} label="Reasoning"><${Prose} text=${event.reasoning_content} /><//>`}
@@ -55,23 +66,25 @@ function Step({ event, results, isRunning, onFork }) {
       <${Fork} onFork=${onFork} /><${Time} at=${event.timestamp} />
     </div>
     <div class="body"><${Proposal} event=${event} isTalk />
+      ${isRunning && html`<${Printing} id=${event.id} output=${output} />`}
       ${results.map((result) => html`<${Result} key=${result.id} result=${result} />`)}</div>`;
 }
 
-/** An entry is drawn again only when another event is in it, as there are hundreds. isRunning: it has no result yet. onFork(row). */
+/** An entry is drawn again only when another event is in it, as there are hundreds. isRunning: it has no result yet.
+ * output: a store of what the command that runs has printed. onFork(row). */
 export class Entry extends Component {
   shouldComponentUpdate(next) {
     return ["row", "isFocus", "waits", "isRunning"].some((name) => next[name] !== this.props[name]);
   }
 
-  render({ row, isFocus, waits, isRunning, onFork }) {
+  render({ row, isFocus, waits, isRunning, output, onFork }) {
     const { event, results } = row, kind = kindOf(event), fork = onFork && (() => onFork(row));
     const isSaid = kind === "MessageEvent" || answerOf(event) !== null;
     const look = kind === "ActionEvent" && isSaid ? "message" : lookOf(event);
     const parts = isSaid
       ? html`<${Said} event=${event} onFork=${fork} />${results.filter((one) => kindOf(one) !== "ObservationEvent").map((one) => html`<${Result} key=${one.id} result=${one} />`)}`
       : kind === "ActionEvent"
-        ? html`<${waits ? Waiting : Step} event=${event} results=${results} isRunning=${isRunning} onFork=${fork} />`
+        ? html`<${waits ? Waiting : Step} event=${event} results=${results} isRunning=${isRunning} output=${output} onFork=${fork} />`
         : html`<${Head} event=${event} onFork=${fork} /><${Body} event=${event} isTalk />`;
     return html`<li class=${`event entry ${look} ${event.source ?? ""}${isFocus ? " focus" : ""}`} data-testid=${`event-${event.id}`} data-kind=${kind} tabindex="-1">
       ${parts}

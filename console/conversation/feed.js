@@ -24,6 +24,8 @@ export class Feed {
   gone = new Store(false);
   /** What the agent is writing now, "" for nothing. */
   writing = new Store("");
+  /** What the command that runs has printed last: {action_id, text, size}; null where nothing is known. */
+  output = new Store(null);
   #path;
   #subscribers = new Set();
   #ended = new AbortController();
@@ -98,10 +100,12 @@ export class Feed {
   #take(event, seq) {
     if (event.kind.endsWith("ConversationStateUpdateEvent")) this.#change(event);
     if (event.kind.endsWith("StreamingDeltaEvent")) return this.#write(event);
+    if (event.kind.endsWith("CommandOutputEvent")) return this.output.set(event);
     if (event.kind.endsWith("ServerErrorEvent")) tell(`${event.code ?? "The server"}: ${event.detail ?? ""}`, "failed");
     if (!(seq > this.total.get())) return;
     this.total.set(seq);
     if (event.source === "agent") this.writing.set("");
+    if (event.action_id && event.action_id === this.output.get()?.action_id) this.output.set(null);
     for (const subscriber of this.#subscribers) subscriber(event);
   }
 

@@ -108,7 +108,7 @@ function isIn({ event, results }, id) {
 }
 
 /** The rows of the wire, or of the talk. isRunning: the agent works, so that a last action without a result is under way. */
-function Rows({ rows, isWire, state, waiting, isRunning, onFork }) {
+function Rows({ rows, isWire, state, waiting, isRunning, output, onFork }) {
   const talk = useRef([]);
   const focus = ({ event, results }) => isIn({ event, results }, state.focus);
   if (isWire) return rows.map((row) => html`<${Row} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${onFork} />`);
@@ -117,12 +117,12 @@ function Rows({ rows, isWire, state, waiting, isRunning, onFork }) {
   return talk.current.map(({ row, line }) => line
     ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} onFork=${onFork} />`
     : html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
-        isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} onFork=${onFork} />`);
+        isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} onFork=${onFork} />`);
 }
 
-/** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now. isWire: every event has a row
- * of its own. onFork(event): undefined where no fork is offered; without an event the fork is of all. */
-export function Timeline({ log, waiting, writing, isWire, isRunning, isFiltered, onReset, onFork }) {
+/** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now; output: a store of what its
+ * command prints. isWire: every event has a row of its own. onFork(event): undefined where no fork is offered; without an event the fork is of all. */
+export function Timeline({ log, waiting, writing, output, isWire, isRunning, isFiltered, onReset, onFork }) {
   const state = useStore(log.state);
   const rows = useRef([]);
   const { box, onScroll } = useSteadyScroll(log, state);
@@ -152,7 +152,7 @@ export function Timeline({ log, waiting, writing, isWire, isRunning, isFiltered,
         <${Begin} state=${state} log=${log} />
         ${isEmpty && html`<${Nothing} isFiltered=${isFiltered} onReset=${onReset} />`}
         <ol>
-          <${Rows} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} onFork=${forkRow} />
+          <${Rows} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} output=${output} onFork=${forkRow} />
         </ol>
         ${writing && !state.newer && html`<${Writing} text=${writing} />`}
         <${End} state=${state} log=${log} />

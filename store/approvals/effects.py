@@ -84,8 +84,11 @@ _json = json.JSONEncoder(ensure_ascii=False).encode
 #: actions without a tool: a lone one never waits
 _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
 
-#: kinds that followers receive and the log does not keep. Source: the agent-server wire
-LIVE_KINDS = ("StreamingDeltaEvent", "ServerErrorEvent")
+#: kind of what a command that runs has printed so far. Source: docs/wire.md, 5
+COMMAND_OUTPUT = "CommandOutputEvent"
+
+#: kinds that followers receive and the log does not keep. Source: the agent-server wire, which has the first two
+LIVE_KINDS = ("StreamingDeltaEvent", "ServerErrorEvent", COMMAND_OUTPUT)
 
 #: kinds of the events that end an action
 CLOSING_KINDS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")

@@ -89,11 +89,12 @@ def test_an_event_with_line_ends_is_sent_whole(server, conversation, post):
         assert next(stream)[1]["id"] == "lines"
 
 
-def test_an_event_that_the_log_does_not_keep_has_no_id(server, conversation, post):
+@pytest.mark.parametrize("kind", ["StreamingDeltaEvent", "CommandOutputEvent"])
+def test_an_event_that_the_log_does_not_keep_has_no_id(server, conversation, post, kind):
     with server.stream("GET", f"/api/conversations/{conversation}/events/stream") as response:
         lines = response.iter_lines()
         next(line for line in lines if line.startswith(":"))  # live
-        post(event("StreamingDeltaEvent", "agent", content="x"))
+        post(event(kind, "agent", content="x"))
 
         data = next(line for line in lines if not line.startswith(":") and line)
     assert json.loads(data.removeprefix("data: "))["content"] == "x"

@@ -199,6 +199,18 @@ def test_events_that_the_log_does_not_keep_are_sent_live(server, conversation, p
     assert server.get(f"/api/conversations/{conversation}/events/count").json() == 1
 
 
+def test_what_a_command_has_printed_so_far_is_for_followers_with_seqs_alone(server, conversation, post):
+    with socket(server, conversation) as plain, socket(server, conversation, after_seq=0) as with_seqs:
+        plain.receive(), with_seqs.receive()
+        printed = event("CommandOutputEvent", "environment", action_id="a", text="one", size=3)
+
+        post(printed)
+        post(one := event())
+
+        assert with_seqs.receive() == {"seq": None, "event": printed}
+        assert plain.receive()["id"] == one["id"]
+
+
 # frames from the client
 
 

@@ -238,6 +238,31 @@ def test_a_command_that_runs_says_for_how_long(browser, server):
     assert not browser.all("runs")
 
 
+def test_what_a_command_has_printed_so_far_is_followed_until_its_result(browser, server):
+    running = event("ConversationStateUpdateEvent", "run", 1, key="execution_status", value="running")
+    identity = conversation(server, message("asked"), running, action("act", 2, "make"))
+    browser.open(f"conversations/{identity}")
+    browser.says("Running for", "event-act")
+    assert not browser.all("output-so-far")
+
+    def prints(text: str, size: int, action_id: str = "act") -> None:
+        post(
+            server,
+            identity,
+            event("CommandOutputEvent", f"so-far-{size}", 3, action_id=action_id, text=text, size=size),
+        )
+
+    prints("compiles one\n", 13)
+    browser.says("compiles one", "output-so-far")
+    prints("another's", 9, "other")
+    prints("compiles \x1b[31mtwo\x1b[0m <b>\n", 9000)
+    browser.says("compiles two <b>", "output-so-far")
+    browser.says("The last of 9,000 bytes", "output-so-far")
+    post(server, identity, observation("seen", "act", 4))
+    browser.find("event-seen")
+    assert not browser.all("output-so-far")
+
+
 def test_the_timeline_has_most_of_a_small_window_and_the_page_remembers_what_was_opened(browser, server):
     identity = conversation(server, *(message(f"m{number}", number) for number in range(30)), title="Small")
     size(browser, 1280, 720)

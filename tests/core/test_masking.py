@@ -115,6 +115,14 @@ def test_a_value_that_is_split_over_two_outputs_is_masked_in_both():
     assert HIDDEN.encode() in seen(observed(value[4:14]), value).raw
 
 
+def test_a_value_whose_begin_was_cut_off_is_masked_in_what_a_command_has_printed_so_far():
+    raw = json.dumps(
+        event("CommandOutputEvent", "environment", action_id="a", text="89abcdefghij y", size=999)
+    ).encode()
+
+    assert f'"{HIDDEN} y"'.encode() in seen(raw, "0123456789abcdefghij").raw
+
+
 def test_a_part_of_a_value_within_a_message_stays():
     raw = json.dumps(event("MessageEvent", llm_message={"content": [{"text": "0123456789"}]})).encode()
 

@@ -117,18 +117,20 @@ def test_a_conversation_has_one_run_at_a_time(agent):
     agent.until(conversation, "paused")
 
 
-def test_an_interrupted_command_is_closed_with_an_error(agent):
-    conversation = agent.begin()
-    agent.send(conversation, f"run: touch {agent.home}/begun; sleep 30")
-    wait_until((agent.home / "begun").exists, "the command")
+@pytest.mark.parametrize(("begin", "kept"), [("", "Interrupted."), ("echo half", "half\nInterrupted.")])
+def test_what_an_interrupted_command_has_printed_is_kept(agent, begin, kept):
+    conversation, begun = agent.begin(), agent.home / f"begun-{len(begin)}"
+    agent.send(conversation, f"run: {begin or ':'}; touch {begun}; sleep 30")
+    wait_until(begun.exists, "the command")
 
     agent.post(f"{conversation}/interrupt")
 
-    wait_until(lambda: agent.events(conversation, kind="AgentErrorEvent"), "the end of the action")
-    [error] = agent.events(conversation, kind="AgentErrorEvent")
+    wait_until(lambda: agent.events(conversation, kind="ObservationEvent"), "the end of the action")
+    [result] = agent.events(conversation, kind="ObservationEvent")
     [action] = agent.events(conversation, kind="ActionEvent")
-    assert error["error"] == "Interrupted."
-    assert error["tool_call_id"] == action["tool_call_id"]
+    seen = result["observation"]
+    assert (seen["content"][0]["text"], seen["is_error"], seen["exit_code"]) == (kept, True, -9)
+    assert (result["action_id"], result["tool_call_id"]) == (action["id"], action["tool_call_id"])
 
 
 def test_a_command_that_cannot_be_executed_is_observed_and_the_run_goes_on(agent):

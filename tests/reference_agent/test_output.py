@@ -6,7 +6,7 @@ import pytest
 
 from core.masking import HIDDEN, Mask
 from reference_agent.events import MOST_RESULT, result_text
-from reference_agent.output import MOST_FILES, MOST_OUTPUT, MOST_WHOLE, OUTPUTS, Output
+from reference_agent.output import MOST_FILES, MOST_OUTPUT, MOST_TAIL, MOST_WHOLE, OUTPUTS, Output
 from store.sandboxes.files import MOST_BYTES
 
 MARK = re.compile(r"^… ([\d,]+) of ([\d,]+) bytes are not shown here\. The whole output is in (\S+) …$", re.MULTILINE)
@@ -47,6 +47,30 @@ def test_of_a_long_output_whole_lines_of_head_and_tail_are_told_and_a_file_has_a
     [file] = files(tmp_path)
     assert str(file) == mark[3]
     assert file.read_bytes() == data
+
+
+@pytest.mark.parametrize("size", [0, 10, MOST_TAIL, MOST_TAIL + 1, MOST_OUTPUT, MOST_OUTPUT + 10, 3 * MOST_OUTPUT])
+def test_the_tail_is_the_end_of_what_was_printed_so_far_from_the_begin_of_a_line(tmp_path, size):
+    data = b"".join(b"%d\n" % number for number in range(100_000))[:size]
+    with Output(tmp_path) as output:
+        output.add(data)
+        tail = output.tail().encode()
+
+    assert data.endswith(tail)
+    assert len(tail) <= MOST_TAIL
+    assert len(tail) == size or (len(tail) > MOST_TAIL // 2 and data[-len(tail) - 1 : -len(tail)] == b"\n")
+
+
+def test_the_tail_of_one_long_line_has_no_half_of_a_character(tmp_path):
+    with Output(tmp_path) as output:
+        output.add("é".encode() * MOST_TAIL + b"\xc3")
+        assert set(output.tail()) == {"é"}
+
+
+def test_the_tail_shows_no_secret(tmp_path):
+    with Output(tmp_path, Mask(["a-secret-of-24-characters"])) as output:
+        output.add(b"x a-secret-of-24-characters y a-secret-of-")
+        assert output.tail() == f"x {HIDDEN} y "
 
 
 def test_a_cut_splits_no_character(tmp_path):

@@ -224,7 +224,7 @@ def _told(event: Event) -> tuple[str, str, Text] | None:
     if kind == "ConversationStateUpdateEvent":
         is_status = event.get("key") == "execution_status"
         return ("status", "dim", status_text(str(event.get("value")))) if is_status else None
-    if kind in ("StreamingDeltaEvent", "SystemPromptEvent"):
+    if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "SystemPromptEvent"):
         return None
     return "event", "dim", Text(in_line(kind), "dim")
 
