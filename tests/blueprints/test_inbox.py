@@ -60,9 +60,9 @@ def number(client, team):
     return do
 
 
-def test_an_item_has_the_members_of_the_design(client, begin):
+def test_an_item_has_the_members_of_the_design(client, begin, team):
     one = action("ls", summary="Lists", thought=[{"type": "text", "text": "Let me see."}], security_risk="LOW")
-    conversation = begin(one, title="Files", tags={"team": "web"})
+    conversation = begin(one, title="Files")
 
     [item] = client.get(URL, query_string={"conversation_id": conversation}).get_json()["items"]
     assert len(item.pop("digest")) == 64
@@ -70,7 +70,7 @@ def test_an_item_has_the_members_of_the_design(client, begin):
     assert item == {
         "conversation_id": conversation,
         "conversation_title": "Files",
-        "tags": {"team": "web"},
+        "tags": {"team": team},
         "action_id": one["id"],
         "tool_name": "terminal",
         "summary": "Lists",
