@@ -96,6 +96,7 @@ export function PromptIndex({ all, places, query, current, show, chosen, onChoos
     const line = list.current?.querySelector("li.current");
     if (isWide && line) line.scrollIntoView({ block: "nearest" });
   }, [current, isWide]);
+  if (!all.length && !places.length) return null;
   const line = (place) => html`<${Line} key=${place.key} place=${place} isCurrent=${place.key === current} isStop=${place === stop} group=${query.group}
     isChosen=${chosen.has(nameOf(place.item))} onChoose=${onChoose} onShow=${() => show(place)} />`;
   const body = html`

@@ -126,18 +126,18 @@ export function PromptList({ items, isHere = false, chosen, onChoose, passes = A
       entry(place.item)];
     redraw((number) => number + 1);
   };
-  const step = (by) => {
-    const at = drawn.findIndex(({ key }) => key === current.key);
-    const next = by > 0 ? drawn.slice(at + 1).find(isOpen) : drawn.slice(0, Math.max(0, at)).findLast(isOpen);
-    if (next) choose(next.key, performance.now());
-    else if (open.length === 1 && open[0].key === current.key) reveal(list.current, current.key);
-  };
-  useEffect(() => current.key && reveal(list.current, current.key), [current.key]);
   const show = (place) => {
     setMost(Math.max(most, places.current.filter(isOpen).indexOf(place) + 1));
     if (place.key === current.key) reveal(list.current, place.key);
     else choose(place.key, performance.now());
   };
+  const step = (by) => {
+    const all = places.current, at = all.findIndex(({ key }) => key === current.key);
+    const next = by > 0 ? all.slice(at + 1).find(isOpen) : all.slice(0, Math.max(0, at)).findLast(isOpen);
+    if (next) show(next);
+    else if (open.length === 1 && open[0].key === current.key) reveal(list.current, current.key);
+  };
+  useEffect(() => current.key && reveal(list.current, current.key), [current.key]);
   const pointless = { label: "", run: () => open.length && tell("Choose a prompt first: press j.") };
   const isChosenOpen = open.some(({ key }) => key === current.key);
   useShortcuts({

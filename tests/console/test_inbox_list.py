@@ -143,3 +143,24 @@ def test_a_window_without_room_has_the_list_closed_above_the_prompts(two, browse
     assert not browser.find("index").get_attribute("open")
     browser.find("index").find_element("tag name", "summary").click()
     assert browser.find(f"line-{HIGH['id']}").is_displayed()
+
+
+def test_a_line_of_a_prompt_that_is_not_drawn_yet_draws_it(waits, browser):
+    actions = [action(f"make {number}") for number in range(35)]
+    waits(*actions)
+    browser.open("inbox")
+    browser.wait(lambda: len(listed(browser)) == 35, "a list of 35")
+    assert not browser.all(f"pending-{actions[-1]['id']}")
+
+    browser.find(f"line-{actions[-2]['id']}").find_element("tag name", "button").click()
+    pending(browser, actions[-2])
+    browser.press("j")
+
+    prompt = pending(browser, actions[-1])
+    wait_until(lambda: "current" in prompt.get_attribute("class").split(), "the prompt after it")
+
+
+def test_an_inbox_in_which_nothing_waits_has_no_list(browser):
+    browser.open("inbox")
+    browser.says("Nothing waits for you")
+    assert not browser.all("index")
