@@ -67,7 +67,7 @@ class ConversationGone(LinkRefused):
 
 
 class Shown(NamedTuple):
-    """A pending action as a person is shown it."""
+    """A pending action, or a destination that waits, as it is shown to a person."""
 
     title: str | None
     tool: str
@@ -105,7 +105,7 @@ def show_link(store: Store, link: Link) -> Shown:
         raise ConversationGone("The conversation was deleted, and none of its actions waits any more.") from None
     tool, arguments = event.get("tool_name"), shown_arguments(event.get("action"))
     if action_digest(tool, arguments) != link.digest:
-        raise ActionDecided("This action is another one than the link is about.")
+        raise ActionDecided("This is not the action that the link was made for.")
     return Shown(
         title=found.title,
         tool=_text(tool),
@@ -138,8 +138,8 @@ def decide_by_link(
         _require_untaken(store, link, use)
     if outcome == "other":
         raise LinkUsed(
-            f"At {utc_time(use.at)} this link was used for another decision: the action is to be "
-            f"{_DECIDED[use.decision]}. That decision is not taken yet: open the link again and repeat it."
+            f"At {utc_time(use.at)} this link was used for another decision: the action should be "
+            f"{_DECIDED[use.decision]}. That decision has not taken effect yet: open the link again and repeat it."
         )
     try:
         commands.of(Actor("link", link.target, address)).decide_each(link.conversation_id, [decision])
@@ -197,8 +197,8 @@ def _decide_destination(
     asked = _asked(store, link, use if outcome != "first" else Use("", Micros(0)))
     if outcome == "other":
         raise LinkUsed(
-            f"At {utc_time(use.at)} this link was used for another decision: it is to be "
-            f"{_DECIDED[use.decision]}. That decision is not taken yet: open the link again and repeat it."
+            f"At {utc_time(use.at)} this link was used for another decision: it should be "
+            f"{_DECIDED[use.decision]}. That decision has not taken effect yet: open the link again and repeat it."
         )
     scope: Literal["once", "conversation"] = "once" if verb == "approve" else "conversation"
     try:
@@ -252,7 +252,7 @@ def _text(value: Any) -> str:
 
 
 class RuleRefused(StoreError):
-    """An action whose decision is to hold always has no rule."""
+    """No rule can be made from a decision with `always`."""
 
     kind = Kind.MEMBER
     member = "always"
@@ -299,7 +299,7 @@ def _rules_of(
             raise StaleDecision([{"action_id": action_id, "problem": "not_pending"}]) from None
         verb = verbs[action_id]
         if verb == "edit" or not isinstance(event.get("action"), dict):
-            raise RuleRefused("A decision that edits, or about an action without arguments, cannot hold always")
+            raise RuleRefused("No rule can be made from an edit, nor from an action without arguments")
         try:
             rules[action_id] = rule_of(wanted, event, conversation_id, verb, created_by)
         except ValueError as error:
@@ -308,7 +308,7 @@ def _rules_of(
 
 
 class DeadlineNeedsApproval(NeedsApproval):
-    """A change of a deadline, after which actions are rejected, by one who may not reject them."""
+    """The deadline of pending actions was changed by somebody who may not reject actions."""
 
     def __str__(self) -> str:
         return "confirmation_seconds decides when actions are rejected: that needs a key with the scope approve"
@@ -317,7 +317,7 @@ class DeadlineNeedsApproval(NeedsApproval):
 def with_deadline(
     store: Store, specs: Specs, principal: Principal, conversation_id: ConversationId, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The changes with the seconds that a null stands for; None where only the setting says some.
+    """The changes with the seconds that a null stands for; None where only the setting gives a value.
 
     An action that waits already keeps its deadline. Raises DeadlineNeedsApproval, and ConversationNotFound of a null.
     """
@@ -392,7 +392,7 @@ class ExpiryDriver:
         return True
 
     def _log(self, what: str, error: Exception) -> None:
-        """Log a failure, and of many in a row the first."""
+        """Log a failure; of several in a row, the first."""
         is_known, self._fails = self._fails, True
         if is_known:
             return

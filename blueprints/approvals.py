@@ -1,6 +1,7 @@
 """Approvals: the inbox (the pending actions of all conversations), as pages and as a stream; decisions; and rules.
 
-A stream begins with a snapshot. A decision is bound to what a person was shown. Source: docs/approvals.md.
+A stream begins with a snapshot, unless the client resumes after an event that is still held. A decision is bound to
+what a person was shown. Source: docs/approvals.md.
 """
 
 from typing import Any
@@ -61,7 +62,7 @@ def count_pending_actions(filters: dict[str, Any]) -> Response:
 inbox_stream = Blueprint("Inbox Stream", __name__, url_prefix="/api/v1/pending-actions")
 
 _EVENTS = (
-    "Events: `reset` (a snapshot follows, forget what you knew), `snapshot`, `ready`, then `opened`, `decided`, "
+    "Events: `reset` (discard what you have: a snapshot follows), `snapshot`, `ready`, then `opened`, `decided`, "
     "`expired`, `closed`; `id:` is to be sent back as Last-Event-ID"
 )
 
@@ -82,7 +83,7 @@ _EVENTS = (
 @inbox_stream.arguments(InboxStreamQuery(), location="query")
 @inbox_stream.response(200, {"type": "string"}, content_type="text/event-stream", description=_EVENTS)
 def stream_pending_actions(query: dict[str, Any]) -> Response:
-    """Follow all pending actions: first a snapshot of what waits, then each change once."""
+    """Follow all pending actions: a snapshot, unless the client resumes, then each change once."""
     after = last_event_id(ChangeId(), query.pop("last_event_id", None))
     try:
         return streamed(current_store.streams.inbox.follow(after, Filter(**query)), _lines)

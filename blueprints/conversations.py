@@ -487,8 +487,8 @@ def search_all_conversations(search: dict[str, Any]) -> Response:
 list_stream = Blueprint("List Stream", __name__, url_prefix="/api/v1")
 
 _EVENTS = (
-    "Events: `reset` (read the list again, forget what you knew) and `ready`, then `changed` with an item of the list "
-    "and `deleted` with its id; `id:` is to be sent back as Last-Event-ID"
+    "Events: `reset` (discard what you have, and read the list again) and `ready`, then `changed` with an item of the "
+    "list and `deleted` with its id; `id:` is to be sent back as Last-Event-ID"
 )
 _HEADER = {
     "in": "header",

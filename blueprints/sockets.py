@@ -8,6 +8,7 @@ a second thread sends events. The end of either ends the other.
 | close code | when                                                                      |
 |------------|---------------------------------------------------------------------------|
 | 1001       | the client answers no pings                                               |
+| 1002       | the client breaks the protocol                                            |
 | 1008       | after_seq is greater than the seq of the last event                       |
 | 1009       | a message has too many bytes or too many fragments                        |
 | 1011       | an error of the server, which its log describes                           |
@@ -18,7 +19,7 @@ a second thread sends events. The end of either ends the other.
 | 4001       | no or a wrong key in the first frame; a key that was revoked or expired   |
 | 4004       | the conversation does not exist, or was deleted                           |
 
-wsproto knows the protocol of a `WebSocket`, this module reads and writes on the connection of a WSGI request.
+wsproto implements the protocol of a `WebSocket`; this module reads and writes the connection of a WSGI request.
 
 A client cannot make anything here grow: messages are read one at a time and are bounded in bytes and in fragments, and
 a write that makes no progress ends the connection. A frame for many clients is made once (`text_frame`).
@@ -138,7 +139,7 @@ class WebSocket:
             accepted = AcceptConnection(extra_headers=[(b"X-Request-Id", request_id().encode())])
             self._handshake = self._protocol.send(accepted)
         except ProtocolError as error:
-            raise BadRequest(f"No WebSocket handshake: {error}") from None
+            raise BadRequest(f"This is not a valid WebSocket handshake: {error}") from None
 
     def accept(self) -> None:
         """Answer the handshake: from here on the connection is no longer HTTP's. Raises SocketClosed."""
@@ -344,7 +345,7 @@ def served(*refusals: type[Exception], message_bytes: int = 0) -> Iterator[WebSo
 
 def first_frame(socket: WebSocket, guard: Guard) -> Principal:
     """The one whose key the first frame has, who may read. Raises SocketClosed, TooManySilentSockets, and one of
-    UNAVAILABLE. A frame without a key that is one counts as a failure of its address, as a request does."""
+    UNAVAILABLE. A frame without a valid key counts as a failed try of its address, as such a request does."""
     quota, address = current_app.extensions["silent_sockets"], request.remote_addr or ""
     quota.take(address)
     try:
@@ -453,7 +454,7 @@ class Session:
         frames = [self._frame(entry.seq, entry.raw) for entry in entries if entry.raw and self._is_wanted(entry)]
         if frames:
             self._socket.send(b"".join(frames))
-        if any([self._calls_for_the_state(entry) for entry in entries]):  # a list: the check of each entry counts
+        if any([self._calls_for_the_state(entry) for entry in entries]):  # a list: each check notes the status
             self._send_state()
 
     def _is_wanted(self, entry: Entry) -> bool:
@@ -491,7 +492,7 @@ class Session:
                 return self._socket.send(self._frame(0, event))
 
     def _take(self, message: bytes) -> None:
-        """Append a client's message to the conversation, or answer one that cannot be read by an error event."""
+        """Append a client's message to the conversation, or reply with an error event if it cannot be read."""
         began, outcome = time.monotonic(), "refused"
         try:
             received = read_said(message)

@@ -95,7 +95,7 @@ class Command:
                 return
             if time.monotonic() > self._deadline:
                 self.stop()
-                self._keep("stderr", f"\nnot done within {self.events[0]['timeout']} s\n")
+                self._keep("stderr", f"\nKilled: it did not end within {self.events[0]['timeout']} s.\n")
                 return
 
     def _keep(self, name: str, text: str) -> None:

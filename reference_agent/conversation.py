@@ -1,6 +1,6 @@
 """The reference agent in one conversation. `api.py` serves it.
 
-Its mind makes actions of messages. The agent executes them in the working folder if the confirmation policy holds
+Its mind turns messages into actions. The agent executes them in the working folder if the confirmation policy holds
 nothing back, or once a person accepts them. Source of the policies: the agent-server wire.
 
 A request decides any of the pending actions, all or nothing. A rejected action is closed at once. An approved or edited
@@ -27,7 +27,7 @@ from reference_agent.tools import RISKS, BadCall, Files, Terminal, read_call
 #: the reason of a rejection by a new message
 SUPERSEDED = "Superseded by a new user message."
 
-#: the error of an action that was executed when the agent server was killed
+#: the error of an action that was being executed when the agent server was killed
 UNKNOWN = "The agent server ended while this command ran. Whether it took effect is not known; it is not repeated."
 
 #: the error of an action in which the agent itself has failed
@@ -128,7 +128,7 @@ def _decision(given: dict[str, Any], reason: str) -> Decision:
 
 
 def _is_repeat(log: Log, decision: Decision) -> bool:
-    """Whether this very decision was taken: the request before may have been killed before its response."""
+    """Whether this very decision was taken: a kill may have come before the response to the first one."""
     if decision["decision"] != "reject":
         return log.state.decided.get(decision["action_id"]) == decision
     return any(
@@ -197,7 +197,7 @@ class Conversation:
             self._work_if_running()
 
     def run(self) -> bool:
-        """Work until nothing is left to do; False if the conversation runs already. A run approves what waits."""
+        """Start a run, which ends when nothing is left to do; False if one is going on. A run approves what waits."""
         with self._lock:
             if self.is_running:
                 return False
@@ -267,11 +267,11 @@ class Conversation:
 
     @property
     def _is_wanted(self) -> bool:
-        """Whether the present thread is the one that works here, and was not left alone with its response."""
+        """Whether the present thread is the one that works here, and was not abandoned."""
         return self._worker is threading.current_thread()
 
     def _drop_response(self) -> None:
-        """Leave a thread that waits for the mind alone: a response may take minutes."""
+        """Abandon a thread that waits for the mind, as a response may take minutes."""
         if self._is_thinking:
             self._worker, self._is_thinking = None, False
 
@@ -314,7 +314,8 @@ class Conversation:
                     self._responses, self._is_thinking = self._responses + 1, True
                     return partial(self._respond, [*self.log.events], self.log.state)
                 else:
-                    step = [events.error("MaxIterationsReached", f"{self._responses} responses, its max_iterations")]
+                    words = f"Stopped after {self._responses} responses, its max_iterations"
+                    step = [events.error("MaxIterationsReached", words)]
                     self.log.step(moved(self.log.state, "error", step), step)
             if self._is_wanted:
                 self._worker = None

@@ -32,7 +32,7 @@ MOST_SUMMARY = 500
 
 _TEXT, _NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
 
-#: how a parameter's JSON type is called in Python
+#: the Python type for each JSON type of a parameter
 _TYPES = {"string": str, "integer": int, "array": list}
 
 
@@ -52,7 +52,8 @@ TOOLS = {
     "terminal": Tool(
         "Terminal",
         "Run a shell command in the working folder. Each has a shell of its own: `cd` and variables do not last. "
-        "There is no terminal: a command that asks for input fails. Send the output of a background process to a file.",
+        "Commands are not interactive: one that asks for input fails. Send the output of a background process to a "
+        "file.",
         {
             "command": {**_TEXT, "description": "What `/bin/sh -c` runs."},
             "timeout": {**_NUMBER, "description": "Seconds after which the command is killed; default and most: 600."},
@@ -135,7 +136,7 @@ def read_call(name: str, arguments: str) -> tuple[Event, dict[str, str]]:
     except (ValueError, RecursionError) as error:
         raise BadCall(f"The arguments of {name} are not JSON: {beginning(str(error), 200)}.") from None
     if not isinstance(given, dict):
-        raise BadCall(f"The arguments of {name} are no JSON object.")
+        raise BadCall(f"The arguments of {name} are not a JSON object.")
     action = {key: given[key] for key in tool.parameters if given.get(key) is not None}
     if missing := [key for key in tool.required if key not in action]:
         raise BadCall(f"{name} needs the argument {missing[0]}.")
@@ -167,7 +168,7 @@ COMMAND_SECONDS, MOST_TOLD = 600, 20_000
 #: the exit code that shells give a command that cannot be executed
 NOT_EXECUTED = 126
 
-#: seconds without output after which the end of a command counts, while processes that it left hold its output open
+#: seconds without output after which a command that has ended is done, even if processes that it left hold its output
 _SILENCE = 0.2
 
 #: seconds until a command's output is shown while it runs, those between two times, and those after which it is shown
@@ -204,7 +205,7 @@ class Terminal:
     def start(self, command: str, secrets: Mapping[str, str]) -> Event | None:
         """Start a command. Returns an observation if it cannot be executed.
 
-        A secret that no environment can have is left out: it would keep every command from its start.
+        A secret that no environment can have is left out: with it no command could start.
         """
         self._killed = False
         try:
@@ -238,7 +239,7 @@ class Terminal:
             self._process = None
             text = output.text()
             if is_late:
-                text += f"\nnot done within {seconds} s"
+                text += f"\nKilled: it did not end within {seconds} s."
             if self._killed and code == -signal.SIGKILL:
                 text += "\nInterrupted." if text and not text.endswith("\n") else "Interrupted."
             return seen(action["command"], text, code)
@@ -334,7 +335,7 @@ class Files:
                 return _numbered(_read(path), *_range(action)), {}
             case "create":
                 if os.path.lexists(path):
-                    raise Refused("exists already; edit it by str_replace or insert")
+                    raise Refused("already exists; edit it with str_replace or insert")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 old, new, line = None, _needed(action, "file_text"), 0
             case "str_replace":

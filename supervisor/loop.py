@@ -50,7 +50,7 @@ _DRAIN_TIMEOUT = 5.0
 #: start tasks that one supervisor drives at once
 _MOST_STARTS = 64
 
-#: requests for logs and files that are served at once: what a sandbox makes slow holds up no task of another one
+#: requests for logs and files that are served at once: a slow sandbox delays no other sandbox's tasks
 _MOST_SERVED = 16
 
 #: of one sandbox: requests that are served at once, and that wait
@@ -61,7 +61,7 @@ _FULL = (
     "served at once: try again shortly"
 )
 
-#: requests that hand their work to threads of its own
+#: requests whose handlers return at once, and work in threads of their own
 _HANDED_ON = ("archive", "record")
 
 
@@ -86,7 +86,7 @@ class Requests:
     ) -> None:
         """run: calls a function in a thread of a pool. refuse: replies to one too many. clock: seconds."""
         self._run, self._serve, self._refuse, self._clock = run, serve, refuse, clock
-        self._lock = threading.Lock()  #: of the next
+        self._lock = threading.Lock()  #: of `_turns`
         self._turns: dict[str, _Turns] = {}  #: of the sandboxes that have requests
 
     def take(self, asked: Request) -> None:
@@ -162,7 +162,7 @@ class Loop:
         self._servers = ThreadPoolExecutor(_MOST_SERVED, "request")
         self._requests = Requests(partial(self._run_in, self._servers), self._serve, self._refuse)
         self._at_work: set[Future[None]] = set()  #: of the pool, and of the servers
-        self._lock = threading.Lock()  #: of the next two
+        self._lock = threading.Lock()  #: of `_busy` and `_again`
         self._busy: set[str] = set()  #: names of the tasks (ids of sandboxes among them) that a thread has
         self._again: set[str] = set()  #: names of those that their threads repeat: a signal came meanwhile
         self._driven: set[str] = set()  #: leases of start tasks that a thread drives
@@ -317,7 +317,7 @@ class Loop:
         _logged(served[asked.verb], SandboxId(asked.sandbox_id), **asked.details)
 
     def _refuse(self, asked: Request) -> None:
-        """Reply that too many requests wait. The reader of a log hears it by its timeout: its reply has no errors."""
+        """Reply that too many requests wait. The reader of a log is told nothing, as its reply has no errors."""
         if asked.verb != "log":
             self._store.sandboxes.files.answer(asked.details["reply"], Found.BUSY, _FULL.encode())
 

@@ -107,7 +107,7 @@ export function PromptIndex({ all, places, query, current, show, chosen, onChoos
         <${Text} text=${words} prose /> <span class="muted">${some.length}</span></h2>`}
       <ul>${some.map(line)}</ul>
     </section>`)}
-    ${places.length > DRAWN && html`<p class="muted">${(places.length - DRAWN).toLocaleString("en")} more wait. Narrow the list by a filter.</p>`}`;
+    ${places.length > DRAWN && html`<p class="muted">${(places.length - DRAWN).toLocaleString("en")} more are not shown. Use a filter to narrow the list.</p>`}`;
   return isWide
     ? html`<aside class="index" ref=${list} aria-label="List" data-testid="index">${body}</aside>`
     : html`<details class="index quiet" ref=${list} data-testid="index" open=${isFiltered(query)}><summary>List and filters</summary>${body}</details>`;

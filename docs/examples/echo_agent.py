@@ -132,7 +132,7 @@ class EchoAgent:
             )
             output, code = (done.stdout + done.stderr).decode(errors="replace"), done.returncode
         except subprocess.TimeoutExpired:
-            output, code = f"not done within {COMMAND_SECONDS} s", -1
+            output, code = f"Killed: it did not end within {COMMAND_SECONDS} s.", -1
         notice = [] if edited is None else [f"A person has edited the arguments: {json.dumps(edited)}"]
         content = [{"type": "text", "text": text} for text in (*notice, output)]
         observation = {"content": content, "is_error": code != 0, "command": command}

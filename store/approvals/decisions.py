@@ -1,7 +1,7 @@
 """Decisions of pending actions: the policy that holds actions back, the actions that wait, and the decision that wins.
 
-An executable action is open until it is observed; the open actions are pending while their conversation is
-`waiting_for_confirmation`. An append opens and closes actions (`effects.py`); one script takes the decision.
+An executable action is open until it is observed; an open action is pending while it is undecided and its conversation
+is `waiting_for_confirmation`. An append opens and closes actions (`effects.py`); one script takes the decision.
 """
 
 import json
@@ -50,7 +50,7 @@ class Decision(NamedTuple):
 
 
 class StaleDecision(StoreError):
-    """No decision was taken, because of some of them."""
+    """At least one decision of the request cannot be taken, so none was."""
 
     kind = Kind.CONFLICT
 

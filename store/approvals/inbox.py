@@ -91,7 +91,7 @@ class PendingAction:
 
 
 def fitting(entries: Sequence[Entry], room: int = PAGE_BYTES) -> int:
-    """The number of the first entries whose events have so many bytes together."""
+    """How many of the first entries fit: their events have at most `room` bytes together."""
     for number, entry in enumerate(entries):
         room -= entry.size
         if room < 0:
@@ -185,7 +185,7 @@ class TooManyToCount(StoreError):
         self.member = member
         super().__init__(
             f"A count by tag or text reads {MOST_COUNTED} pending actions at most, and more pass the other filters: "
-            "narrow it by conversation_id, tool_name, security_risk or since"
+            "narrow it by conversation_id, tool_name, security_risk, since__gte or since__lt"
         )
 
 

@@ -47,7 +47,7 @@ def played(server, status="finished", **members):
         (("terminal", '{"command": "ls'), "The arguments of terminal are not JSON"),
         (("terminal", "[" * 100_000), "The arguments of terminal are not JSON"),
         (("terminal", '{"command": "\\ud83d"}'), "The arguments of terminal are not JSON"),
-        (("terminal", "[1]"), "The arguments of terminal are no JSON object"),
+        (("terminal", "[1]"), "The arguments of terminal are not a JSON object"),
         (("terminal", ""), "terminal needs the argument command"),
         (("terminal", {"command": 7}), "terminal: command should be of the type string"),
         (("terminal", {"command": "ls", "timeout": -1}), "terminal: timeout should be at least 0"),
@@ -193,7 +193,7 @@ def test_a_command_ends_at_its_timeout(agent, model):
     conversation = played(agent)
     seen = agent.events(conversation, kind="ObservationEvent")[0]["observation"]
     assert (seen["exit_code"], seen["is_error"]) == (-9, True)
-    assert "not done within 1 s" in seen["content"][0]["text"]
+    assert "did not end within 1 s" in seen["content"][0]["text"]
 
 
 def test_a_command_that_leaves_a_process_behind_does_not_wait_for_it(agent, model):

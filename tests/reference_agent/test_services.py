@@ -74,7 +74,7 @@ def test_a_command_that_is_stopped_or_takes_too_long_ends_with_all_that_it_start
     assert told[-1]["exit_code"] == -9
 
     late = execute(agent, "/api", "sleep 100", timeout=1).json()
-    assert (late["exit_code"], "not done within 1 s" in late["stderr"]) == (-9, True)
+    assert (late["exit_code"], "did not end within 1 s" in late["stderr"]) == (-9, True)
 
 
 def test_output_beyond_the_bound_is_cut_and_says_so(agent):

@@ -111,7 +111,7 @@ def test_create_makes_folders_and_replaces_no_file(files, folder):
     assert do(files, "create", "new/file", file_text="one\n")[0]
     assert do(files, "create", "new/file", file_text="two\n") == (
         False,
-        "create new/file: exists already; edit it by str_replace or insert",
+        "create new/file: already exists; edit it with str_replace or insert",
     )
     assert (folder / "new/file").read_text() == "one\n"
 
