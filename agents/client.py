@@ -191,6 +191,12 @@ class AgentServer:
         """The JSON of a response to a request that changes nothing; options are httpx's. Raises ResponseTooLong."""
         return _json(self._call(method, path, repeatable=True, **options))
 
+    def execute(self, command: str, folder: str, seconds: int) -> dict[str, Any]:
+        """Run a command in a folder of the sandbox, and wait for its end: `exit_code`, `stdout`, `stderr`."""
+        body = {"command": command, "cwd": folder, "timeout": seconds}
+        path, longer = "/api/bash/execute_bash_command", seconds + _ALIVE
+        return _object(self._call("POST", path, json=body, seconds=longer))
+
     def label(self, conversation_id: ConversationId, labels: dict[str, Any]) -> None:
         """Set the title and the tags of a conversation."""
         path = f"/api/conversations/{conversation_id}"

@@ -100,13 +100,13 @@ class _Record(NamedTuple):
 
 
 #: what a file was seen as: its mode in a tree, inode, size, and times of change in ns
-_Seen = tuple[str, int, int, int, int]
+Seen = tuple[str, int, int, int, int]
 
 
 @dataclass
-class _State:
+class State:
     tree: str  #: that was recorded last; empty before the first time
-    files: dict[str, _Seen]
+    files: dict[str, Seen]
     records: list[_Record]
     trees: dict[str, int]  #: number of the reference that keeps each tree
     number: int  #: of the last one
@@ -191,17 +191,21 @@ class Shadow:
             return self._content(before, path), self._content(after, path)
 
     @contextlib.contextmanager
-    def _used(self) -> Iterator[_State]:
+    def _used(self) -> Iterator[State]:
         """The state, with the lock held. What Git or the file system fails with is one sentence."""
         if git_program() is None:
             raise NotRecorded("There is no git program on the sandbox's host, so its folder is not recorded")
         with _failing(), held(self._place):
-            if not self._work.is_dir():
+            if not self._has_folder():
                 forget(self._place)  # the sandbox was removed: nothing of it stays
                 raise RuntimeFailure("the sandbox has no folder")
             if not (self._git_dir / "HEAD").exists():
                 self._make()
             yield self._read()
+
+    def _has_folder(self) -> bool:
+        """Whether the sandbox has its folder still."""
+        return self._work.is_dir()
 
     def _make(self) -> None:
         """Make the bare repository, as `git init` does. Source: gitrepository-layout(5)."""
@@ -210,7 +214,7 @@ class Shadow:
         (self._git_dir / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
         (self._git_dir / "HEAD").write_text("ref: refs/heads/none\n")
 
-    def _between(self, state: _State, conversation: str, since: int, until: int | None) -> tuple[str, str]:
+    def _between(self, state: State, conversation: str, since: int, until: int | None) -> tuple[str, str]:
         before = _at(state, conversation, since)
         if until is not None:
             return before, _at(state, conversation, until)
@@ -218,16 +222,16 @@ class Shadow:
         self._keep(state)
         return before, after
 
-    def _read(self) -> _State:
+    def _read(self) -> State:
         try:
             kept = json.loads((self._own / "state.json").read_bytes())
         except FileNotFoundError:
-            return _State("", {}, [], {}, 0)
+            return State("", {}, [], {}, 0)
         kept["files"] = {path: tuple(seen) for path, seen in kept["files"].items()}
         kept["records"] = [_Record(*one) for one in kept["records"]]
-        return _State(**kept)
+        return State(**kept)
 
-    def _keep(self, state: _State) -> None:
+    def _keep(self, state: State) -> None:
         """Write the state, and drop records while there are too many, or too many bytes."""
         is_full = used(self._place) > MOST_BYTES
         if is_full or len(state.records) > MOST_RECORDS:
@@ -239,7 +243,7 @@ class Shadow:
         if is_full:
             raise NotRecorded(f"The records of the sandbox's folder take more than {MOST_BYTES >> 20} MiB")
 
-    def _shrink(self, state: _State) -> None:
+    def _shrink(self, state: State) -> None:
         """Drop all but the first record of each conversation and the last ones of all."""
         firsts: dict[str, _Record] = {}
         for one in sorted(state.records, key=lambda one: one.seq):
@@ -256,9 +260,9 @@ class Shadow:
         self._git("update-ref", "--stdin", given=dropped.encode())
         self._git("gc", "--quiet", "--prune=now")
 
-    def _recorded(self, state: _State) -> str:
+    def _recorded(self, state: State) -> str:
         """The tree of the folder as it is now, whose place in the state is set."""
-        timeout = _Timeout(RECORD_SECONDS)
+        timeout = Timeout(RECORD_SECONDS)
         seen = self._walked(timeout)
         if state.tree and seen == state.files:
             return state.tree
@@ -271,12 +275,12 @@ class Shadow:
             self._git("gc", "--quiet", "--prune=now")
         return state.tree
 
-    def _walked(self, timeout: "_Timeout") -> dict[str, _Seen]:
+    def _walked(self, timeout: "Timeout") -> dict[str, Seen]:
         """Every file of the folder that is recorded, by its path from there."""
         start = reading.led(self._work, self._start)
         if start is None:
             raise NotRecorded("The conversation's folder is a link out of the files that are kept")
-        found: dict[str, _Seen] = {}
+        found: dict[str, Seen] = {}
         number = size = kept = passed = 0
         for left in self._own.glob(f"{_COPIES}*"):  # by a supervisor that was killed
             remove(left)
@@ -314,7 +318,7 @@ class Shadow:
         return found
 
     def _imported(
-        self, state: _State, seen: dict[str, _Seen], changed: list[str], gone: list[str], timeout: "_Timeout"
+        self, state: State, seen: dict[str, Seen], changed: list[str], gone: list[str], timeout: "Timeout"
     ) -> str:
         """The tree that differs from the last one by some files, which are read; `seen` has what they are by then."""
         start = reading.led(self._work, self._start) or b""
@@ -339,7 +343,8 @@ class Shadow:
                     seen[path], content = read
                     mode = seen[path][0]
                     if content is None:
-                        stands = hashlib.sha1(repr(seen[path]).encode(), usedforsecurity=False).hexdigest()
+                        identity = self._identity(seen[path]).encode()
+                        stands = hashlib.sha1(identity, usedforsecurity=False).hexdigest()
                         write(f"M {mode} {stands} ".encode() + _quoted(path) + b"\n")
                     else:
                         write(f"M {mode} inline ".encode() + _quoted(path) + b"\n")
@@ -349,6 +354,10 @@ class Shadow:
             assert importer.stdout is not None
             told = importer.stdout.read()
         return told.split()[2].decode() if told.startswith(b"040000 ") else _EMPTY
+
+    def _identity(self, seen: Seen) -> str:
+        """What tells a file whose content is not recorded from what it was before."""
+        return repr(seen)
 
     def _content(self, tree: str, path: str) -> bytes | None:
         listed = self._git("ls-tree", "-z", "--full-tree", tree, "--", path)
@@ -360,20 +369,20 @@ class Shadow:
         return self._git("cat-file", "blob", name) if kind == "blob" else None
 
     def _git(self, *words: str, given: bytes = b"") -> bytes:
-        with self._started(*words, timeout=_Timeout(_GIT_SECONDS)) as git:
+        with self._started(*words, timeout=Timeout(_GIT_SECONDS)) as git:
             return git.communicate(given)[0]
 
     def _environment(self) -> dict[str, str]:
         return _environment(self._git_dir)
 
     @contextlib.contextmanager
-    def _started(self, *words: str, timeout: "_Timeout") -> Iterator["subprocess.Popen[bytes]"]:
+    def _started(self, *words: str, timeout: "Timeout") -> Iterator["subprocess.Popen[bytes]"]:
         """Git at work on the repository, as `_running` has it."""
         with _running(self._git_dir, self._environment(), *words, timeout=timeout) as git:
             yield git
 
 
-class _Timeout:
+class Timeout:
     """The end of the time that something may take."""
 
     def __init__(self, seconds: float) -> None:
@@ -405,7 +414,7 @@ def _environment(git_dir: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _running(
-    folder: Path, environment: Mapping[str, str], *words: str, timeout: _Timeout, no: int = 0
+    folder: Path, environment: Mapping[str, str], *words: str, timeout: Timeout, no: int = 0
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Git in a folder of ours; it is killed at the timeout. no: a status with which it says no, and has not failed.
 
@@ -454,7 +463,7 @@ def _running(
 class _Ignored:
     """What the `.gitignore` files of a folder leave out, as Git says of copies of them. Close it."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], timeout: _Timeout) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], timeout: Timeout) -> None:
         """folder: of ours, for the copies."""
         self._folder, self._environment, self._timeout = folder, environment, timeout
         self._ends = contextlib.ExitStack()
@@ -517,7 +526,7 @@ def _word(stream: Any) -> bytes:
     raise BrokenPipeError
 
 
-def _at(state: _State, conversation: str, seq: int) -> str:
+def _at(state: State, conversation: str, seq: int) -> str:
     """The tree that was recorded last before an event; 0: at the start."""
     own = [one for one in state.records if one.conversation == conversation]
     if seq == 0:
@@ -534,7 +543,7 @@ def _from(start: bytes, path: bytes) -> bytes:
     return path[len(start) + 1 :] if start else path
 
 
-def _seen(status: os.stat_result) -> _Seen:
+def _seen(status: os.stat_result) -> Seen:
     if stat.S_ISLNK(status.st_mode):
         mode = _LINK
     elif status.st_size > MOST_FILE:
@@ -545,7 +554,7 @@ def _seen(status: os.stat_result) -> _Seen:
     return mode, status.st_ino, status.st_size, status.st_mtime_ns, changed
 
 
-def _content_of(directories: Directories, path: bytes) -> tuple[_Seen, bytes | None] | None:
+def _content_of(directories: Directories, path: bytes) -> tuple[Seen, bytes | None] | None:
     """What a file is by now, and its content; None for the whole where it is gone, and for that of one unread."""
     parent, _, name = path.rpartition(b"/")
     with unreadable(path):

@@ -93,7 +93,10 @@ class AppConversationStartRequest(BaseSchema):
     selected_repository = Text(
         allow_none=True,
         most=MOST_REPOSITORY,
-        metadata={"description": "Noted and shown, and not cloned: the detail of the start task says so."},
+        metadata={
+            "description": "`OWNER/NAME` at the `git_provider`, by default GitHub, or a URL. It is cloned into a "
+            "folder of its name in the working folder; if it cannot be, the detail of the start task says why."
+        },
     )
     selected_branch = Text(allow_none=True, most=MOST_REPOSITORY)
     git_provider = Choice(*_PROVIDERS, allow_none=True)

@@ -194,6 +194,7 @@ def _runtimes(config: Config, specs: Specs, host: str, folder: Path) -> dict[str
         "docker": DockerRuntime(host, folder, config.sandbox_port_range),
         "kubernetes": KubernetesRuntime(
             host,
+            folder,
             in_use=uses_cluster,
             sandboxes=config.kubernetes_sandboxes,
             egress_image=config.kubernetes_egress_image,

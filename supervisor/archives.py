@@ -425,7 +425,7 @@ def _shadow(runtime: Runtime, order: Launch, folder: str) -> Shadow:
     shadow = runtime.shadow(order, folder)
     if shadow is None:
         raise NotRecorded(
-            "Folders of pods are not recorded, nor those of containers whose volumes this server cannot read: "
+            "This server cannot read the volumes of its containers, so their folders are not recorded: "
             "ask for changes without `since`"
         )
     return shadow

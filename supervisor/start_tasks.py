@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from agents.client import AgentRefused, AgentUnreachable, detail_of
 from agents.commands import Commands
 from agents.deletions import tell_agent
+from agents.repositories import clone
 from agents.starts import asked_dir, conversation_request, in_workspace, own_request, template_of, working_folder
 from agents.waking import NotReachable, retry_after_making_room
 from core.masking import Mask, without_inputs, without_secrets_of
@@ -177,8 +178,8 @@ def _model(body: Mapping[str, Any]) -> str | None:
 
 log = logging.getLogger("supervisor")
 
-#: statuses without work here: the agent prepares a repository. Clients expect them. Source: the app-server wire
-_PASSED = ("PREPARING_REPOSITORY", "RUNNING_SETUP_SCRIPT", "SETTING_UP_GIT_HOOKS", "SETTING_UP_SKILLS")
+#: statuses without work here, which clients expect. Source: the app-server wire
+_PASSED = ("RUNNING_SETUP_SCRIPT", "SETTING_UP_GIT_HOOKS", "SETTING_UP_SKILLS")
 
 #: seconds between two polls of a sandbox that is starting
 _POLL = 0.1
@@ -284,8 +285,8 @@ class StartDriver:
         request = self._with_parent(start.request)
         start = self._with_sandbox(start, lease, request)
         with self._turn_in(start.sandbox_id):
-            self._begin(start, lease, request, self._running(start, lease))
-        if not self._store.start_tasks.finish(start.id, lease, "READY", _not_done(start.request)):
+            not_done = self._begin(start, lease, request, self._running(start, lease))
+        if not self._store.start_tasks.finish(start.id, lease, "READY", not_done):
             raise LeaseLost
 
     @contextmanager
@@ -305,17 +306,23 @@ class StartDriver:
                 if not self._in[sandbox_id]:
                     del self._in[sandbox_id]
 
-    def _begin(self, start: StartTask, lease: str, request: Mapping[str, Any], sandbox: Sandbox) -> None:
-        """Create the conversation, and have the agent server of its sandbox begin it."""
+    def _begin(self, start: StartTask, lease: str, request: Mapping[str, Any], sandbox: Sandbox) -> str:
+        """Create the conversation, and have the agent server of its sandbox begin it. Returns what was not done."""
+        spec, not_done = self._specs.get(sandbox.spec_id), ""
+        self._advance(start, lease, status="PREPARING_REPOSITORY")
+        if request.get("selected_repository"):
+            folder, agent = working_folder(sandbox, spec), self._commands.agent_in(sandbox.id)
+            not_done = clone(agent, folder, start.conversation_id, request)
         for status in _PASSED:
             self._advance(start, lease, status=status)
         self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
-        new = new_conversation(self._store, start, request, sandbox, self._specs.get(sandbox.spec_id))
+        new = new_conversation(self._store, start, request, sandbox, spec)
         self._store.conversations.create(start.conversation_id, **new.kept)
         if not self._is_its(start):
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
         self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
+        return str(self._clean_of(start)(not_done)) if not_done else ""
 
     def _with_parent(self, request: dict[str, Any]) -> dict[str, Any]:
         parent_id = request.get("parent_conversation_id")
@@ -492,14 +499,6 @@ class StartDriver:
             tell_agent(self._commands, identity, sandbox_id)
             late = self._start_seconds if failed.is_ended else 0.0
         self._store.start_tasks.cleared(failed.id, late=late)
-
-
-def _not_done(request: Mapping[str, Any]) -> str:
-    """What of a request a start has left undone, in a sentence; empty: nothing."""
-    repository = request.get("selected_repository")
-    if not repository:
-        return ""
-    return f"{repository} was not cloned: this server clones no repository. The agent can, if it is asked to"
 
 
 def _may_pass(error: Exception) -> bool:

@@ -76,13 +76,6 @@ export function placed(chosen) {
 /** A text as one word of a shell. */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** What asks the agent to clone. isRuled: the agent has no model, and takes commands alone. */
-export function cloning({ repository, branch }, isRuled) {
-  const [from, of] = [repository.trim(), branch.trim()];
-  if (isRuled) return `run: git clone ${of && `--branch ${quoted(of)} `}-- ${quoted(from)}`;
-  return `First clone ${from}${of && `, branch ${of},`} into the working folder.`;
-}
-
 const typedSecrets = () => secrets.get().map(({ name, value }) => ({ name: name.trim(), value })).filter(({ name, value }) => name || value);
 
 /** What is wrong with what was typed, in words by field; the server says the rest. */
@@ -126,7 +119,8 @@ function titleOf(message) {
   return (letters.length > MOST_TITLE ? `${letters.slice(0, MOST_TITLE - 1).join("")}…` : letters.join("")) || undefined;
 }
 
-/** Start a conversation with what was typed. Resolves to its id, or to null after a failure, which `start` tells. */
+/** Start a conversation with what was typed. Resolves to its id and what was not done, or to null after a failure, which
+ * `start` tells. */
 export async function begin(signal) {
   const { spec, title, message, policy, tags, repository, branch, model } = draft.get();
   const body = {
@@ -188,7 +182,7 @@ export async function finish(signal) {
     draft.set({ ...BLANK, spec: draft.get().spec, policy: draft.get().policy });
     files.set([]);
     secrets.set([]);
-    return task.app_conversation_id ?? task.request.conversation_id;
+    return { id: task.app_conversation_id ?? task.request.conversation_id, notDone: task.detail };
   } catch (error) {
     if (!signal.aborted) start.set({ ...start.get(), error });
     return null;

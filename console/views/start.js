@@ -4,10 +4,10 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { go, href } from "../lib/router.js";
 import { may } from "../lib/session.js";
-import { begin, cloning, draft, end, faultsIn, faultsOf, files, finish, MOST_FILES, placed, secrets, start } from "../lib/starts.js";
+import { begin, draft, end, faultsIn, faultsOf, files, finish, MOST_FILES, placed, secrets, start } from "../lib/starts.js";
 import { useStore } from "../lib/store.js";
 import { bytes, counted } from "../lib/words.js";
-import { Failure } from "../parts/notices.js";
+import { Failure, tell } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 
@@ -15,7 +15,7 @@ import { Time } from "../parts/time.js";
 const STATES = {
   WORKING: "A supervisor takes the start up",
   WAITING_FOR_SANDBOX: "The sandbox starts",
-  PREPARING_REPOSITORY: "The agent prepares the repository",
+  PREPARING_REPOSITORY: "The repository is cloned",
   RUNNING_SETUP_SCRIPT: "The setup script runs",
   SETTING_UP_GIT_HOOKS: "The Git hooks are set up",
   SETTING_UP_SKILLS: "The skills are set up",
@@ -84,14 +84,8 @@ function More({ title, number = 0, isFilled = number > 0, isWrong, children }) {
   </details>`;
 }
 
-function Repository({ value, spec, set, faults }) {
-  const named = value.repository.trim(), isAsked = named && value.message.includes(named);
-  const ask = (event) => {
-    event.target.form.elements.message.focus(); // the button goes, and Ctrl+Enter starts from a field
-    const parts = [value.message.trim(), cloning(value, isRuled(spec))]; // commands run in the order of their lines
-    draft.set({ ...draft.get(), message: (isRuled(spec) ? parts.reverse() : parts).filter(Boolean).join("\n\n") });
-  };
-  return html`<${More} title="Repository" isFilled=${Boolean(named)} isWrong=${Boolean(faults.repository)}>
+function Repository({ value, set, faults }) {
+  return html`<${More} title="Repository" isFilled=${Boolean(value.repository.trim())} isWrong=${Boolean(faults.repository)}>
     <div class="pair">
       <label>Repository
         <input name="repository" maxlength="1024" placeholder="owner/name or a URL" autocomplete="off" spellcheck=${false} value=${value.repository} onInput=${set("repository")} ...${wrong("repository", faults)} />
@@ -101,8 +95,7 @@ function Repository({ value, spec, set, faults }) {
       </label>
     </div>
     <${Fault} name="repository" faults=${faults} />
-    <p class="hint">${isAsked ? "Your message names the repository, so the agent can clone it." : "The server notes the repository and does not clone it."}
-      ${named && !isAsked && html` <button type="button" class="quiet" data-testid="ask-to-clone" onClick=${ask}>Ask the agent to clone it</button>`}</p>
+    <p class="hint">It is cloned into a folder of its name, before the agent reads your message.</p>
   <//>`;
 }
 
@@ -200,7 +193,7 @@ function Form({ specs, isBusy, refused, onStart }) {
         </select>
       </label>`}
       <div class="more">
-        <${Repository} value=${value} spec=${spec} set=${set} faults=${faults} />
+        <${Repository} value=${value} set=${set} faults=${faults} />
         ${may("approve") && html`<${Files} faults=${faults} />`}
         <${Secrets} faults=${faults} />
         <${More} title="Tags" number=${value.tags.split(",").filter((tag) => tag.trim()).length} isWrong=${Boolean(faults.tags)}>
@@ -277,8 +270,9 @@ export default function View() {
   const left = useRef(null);
   const follow = async (doing) => {
     const { signal } = left.current;
-    const id = await doing(signal);
-    if (id && !signal.aborted) go("conversations", id);
+    const done = await doing(signal);
+    if (done?.notDone) tell(done.notDone, "failed");
+    if (done && !signal.aborted) go("conversations", done.id);
   };
   useEffect(() => {
     left.current = new AbortController();

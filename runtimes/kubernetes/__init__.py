@@ -34,12 +34,14 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from core.cuts import last_lines_of_more
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, folders_of, reading
 from runtimes.containers import HOST, START, packed, readable, unrooted
+from runtimes.folder import failing
 from runtimes.isolation import NAMED
 from runtimes.kubernetes.cluster import POLL, Cluster, Kind, Object, Snapshot, naming, output_of
 from runtimes.kubernetes.manifests import (
@@ -68,6 +70,8 @@ from runtimes.kubernetes.manifests import (
     service,
     work_folder,
 )
+from runtimes.mirror import Mirror
+from runtimes.shadow import Shadow, beside, forget, held
 
 #: seconds in which a carrier must run
 _CARRIER_TIMEOUT = 120.0
@@ -225,17 +229,21 @@ class KubernetesRuntime(Files):
     def __init__(
         self,
         host: str,
+        folder: Path = Path(),
         *,
         in_use: bool = True,
         sandboxes: str = "auto",
         egress_image: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """host: the name under which its objects are known. in_use: else `known` asks no cluster.
+        """host: the name under which its objects are known. folder: of the host's sandboxes, for records of theirs.
+
+        in_use: else `known` asks no cluster.
 
         sandboxes, egress_image: the settings KUBERNETES_SANDBOXES, KUBERNETES_EGRESS_IMAGE. clock: seconds.
         """
         super().__init__(host)
+        self._folder = folder.absolute()
         self._sandboxes = AgentSandboxes(self._cluster, sandboxes, clock)
         self._in_use = in_use
         self._egress_image = egress_image
@@ -243,8 +251,15 @@ class KubernetesRuntime(Files):
         self._pods = Snapshot(self._listed_pods, _SEEN, clock)
         self._memory = Snapshot(lambda: self._cluster.memory(self._mine), _MEASURED, clock)
 
-    def shadow(self, launch: Launch, folder: str) -> None:
-        """None: what has changed in a container is known to its own agent server alone."""
+    def shadow(self, launch: Launch, folder: str) -> Shadow:
+        """That of a copy of the volume, which each record makes."""
+        work, name = work_folder(launch), name_of(launch.sandbox_id)
+        return Mirror(
+            beside(self._folder / launch.sandbox_id),
+            reading.below(work, work, folder),
+            lambda: self._cluster.find(Kind.CLAIM, name) is not None,
+            partial(self._packed, launch),
+        )
 
     def start(self, launch: Launch) -> Handle:
         """Start a pod, once per sandbox and number of its start. The pod of an earlier start is ended first."""
@@ -328,6 +343,10 @@ class KubernetesRuntime(Files):
             self._cluster.delete(Kind.CLAIM, name)
             if not self._cluster.ended(Kind.CLAIM, name):
                 raise RuntimeFailure("its volume is still there: a pod may use it")
+            recorded = beside(self._folder / sandbox_id)
+            if recorded.exists():
+                with failing("its records cannot be removed"), held(recorded):
+                    forget(recorded)
 
     def usage(self, sandbox_id: str) -> Usage:
         """The memory that the cluster's metrics server has measured; None without such a server."""

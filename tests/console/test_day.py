@@ -243,7 +243,7 @@ class Keyboard(Hands):
 
 
 SCRIPT = (
-    run(f"git clone {REPOSITORY}"),
+    run("git -C shop log --oneline"),
     run("sed -i 's/Hello/Guten Tag/' shop/index.html"),
     run("cd shop && git push --force origin HEAD:main", "HIGH"),
     run("nohup python3 -m http.server 8123 --bind 127.0.0.1 --directory shop > /dev/null 2>&1 &"),
@@ -258,7 +258,6 @@ def begin(hands: Hands) -> None:
     hands.write("message", "Have the shop greet in German.")
     hands.open_part("Repository")
     hands.write("repository", REPOSITORY)
-    hands.press("ask-to-clone")
     hands.press("start")
     browser.wait(lambda: "#/conversations/" in browser.driver.current_url, "the conversation")
 
@@ -266,8 +265,8 @@ def begin(hands: Hands) -> None:
 def decide(hands: Hands) -> None:
     """Two approvals, one of them changed before, and a rejection after which the agent goes on."""
     browser = hands.browser
-    hands.decide("git clone", "approve")
-    hands.decided("git clone")
+    hands.decide("git -C shop log", "approve")
+    hands.decided("git -C shop log")
     hands.decide("sed -i", "edit")
     browser.find("edited")
     ActionChains(browser.driver).key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL).perform()

@@ -44,7 +44,8 @@ def child_of(process) -> psutil.Process | None:
 
 def test_a_proxy_whose_child_is_killed_forks_another_that_listens(proxy, place):
     before = child_of(proxy)
-    wait_until(lambda: time.time() - before.create_time() > 3.5, "its time as a steady one")
+    # The kernel tells the time of its start in whole seconds, so a process may be a second younger than psutil says.
+    wait_until(lambda: time.time() - before.create_time() > 4.5, "its time as a steady one")
     before.kill()
     wait_until(lambda: (after := child_of(proxy)) and after.pid != before.pid and listens(place), "the next child")
     assert proxy.poll() is None

@@ -159,7 +159,7 @@ def test_an_interrupt_on_a_full_disk_kills_the_command_and_is_written_later(agen
 
     agent.until(conversation, "finished")
     kinds = [event["kind"] for event in agent.events(conversation)]
-    assert kinds.index("InterruptEvent") < kinds.index("AgentErrorEvent")
+    assert kinds.index("InterruptEvent") < kinds.index("ObservationEvent")
 
 
 def test_a_folder_that_is_read_only_is_read_and_takes_no_message(agent, disk):

@@ -172,10 +172,17 @@ def test_a_ready_start_task_whose_id_is_back_in_the_queue_keeps_its_conversation
     assert is_whole(store, ready)
 
 
-def test_a_ready_start_task_says_that_its_repository_was_not_cloned(store, driver):
-    ready = started(store, driver, selected_repository="owner/name")
+def test_a_ready_start_task_says_why_its_repository_was_not_cloned(store, driver, agent):
+    said = {"exit_code": 128, "stdout": "", "stderr": "fatal: the token hush-hush-hush is refused\n"}
+    agent.says = lambda body: json.dumps(said).encode() if "git clone" in body else b"{}"
+
+    ready = started(store, driver, selected_repository="owner/name", secrets={"TOKEN": "hush-hush-hush"})
+
     assert ready.status == "READY"
-    assert ready.detail.startswith("owner/name was not cloned")
+    assert ready.detail.startswith("owner/name was not cloned: fatal: the token")
+    assert "hush-hush-hush" not in ready.detail
+    agent.says = lambda body: b'{"exit_code": 0}' if "git clone" in body else b"{}"
+    assert started(store, driver, selected_repository="owner/name").detail == ""
     assert started(store, driver).detail == ""
 
 

@@ -95,7 +95,7 @@ def test_pause_and_interrupt_reach_the_agent(api):
     api.call("POST", f"/conversations/{UUID(conversation)}/interrupt")
 
     api.until(conversation, "paused")
-    wait_until(lambda: api.count(conversation, kind="AgentErrorEvent") == 1, "the end of the action")
+    wait_until(lambda: api.count(conversation, kind="ObservationEvent") == 1, "the end of the action")
     api.call("POST", f"/conversations/{UUID(conversation)}/run")
     api.until(conversation, "finished")
 
@@ -160,12 +160,12 @@ def test_a_conversation_in_a_given_sandbox_that_is_paused_resumes_it(api):
 
 
 def test_a_child_lives_in_the_sandbox_of_its_parent(api):
-    parent = api.app_conversation(selected_repository="owner/name", llm_model="m")
+    parent = api.app_conversation(selected_repository="/nowhere/name", llm_model="m")
     child = api.app_conversation(parent_conversation_id=parent["id"])
 
     assert child["parent_conversation_id"] == parent["id"]
     assert child["sandbox_id"] == parent["sandbox_id"]
-    assert (child["selected_repository"], child["llm_model"]) == ("owner/name", "m")
+    assert (child["selected_repository"], child["llm_model"]) == ("/nowhere/name", "m")
     assert api.conversation(parent["id"])["sub_conversation_ids"] == [child["id"]]
     listed = api.call("GET", "/v1/app-conversations/search")["items"]
     assert [item["id"] for item in listed] == [parent["id"]]
@@ -256,7 +256,7 @@ def test_a_patch_changes_the_members_that_it_names(api):
 
 
 def test_a_null_title_or_tags_stay_and_a_null_repository_is_detached(api):
-    conversation = api.app_conversation(title="mine", tags={"a": "b"}, selected_repository="o/r")
+    conversation = api.app_conversation(title="mine", tags={"a": "b"}, selected_repository="/o/r")
     path = f"/v1/app-conversations/{conversation['id']}"
 
     changed = api.call("PATCH", path, json={"title": None, "tags": None, "selected_repository": None})

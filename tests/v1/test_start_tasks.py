@@ -69,11 +69,41 @@ def test_a_ready_task_names_its_conversation_and_sandbox(api):
     assert conversation["created_at"].endswith("Z")
 
 
+def test_a_repository_is_cloned_before_the_conversation_begins_or_the_task_says_why_not(api):
+    def runs(conversation, command):
+        """What a command of an agent prints."""
+        api.send(conversation, f"run: {command}")
+        wait_until(lambda: api.count(conversation, kind="ObservationEvent") == 1, "the observation")
+        [seen] = api.events(conversation, kind__eq="ObservationEvent")
+        return seen["observation"]["content"][0]["text"].strip()
+
+    def started(**request):
+        task = api.start_task(sandbox_id=first["sandbox_id"], **request)
+        return api.finished(task["id"])
+
+    first = api.app_conversation(sandbox_spec_id="free")
+    named = "-c user.name=Ada -c user.email=ada@example.org"
+    made = f"git init -q -b dev src/shop && cd src/shop && echo hello > a && git add a && git {named} commit -qm First"
+    theirs = runs(first["id"], f"{made} && pwd -P")
+
+    task = started(selected_repository=theirs, selected_branch="dev")
+    assert (task["status"], task["detail"]) == ("READY", None)
+    api.call(
+        "POST",
+        f"/conversations/{UUID(task['app_conversation_id'])}/confirmation_policy",
+        json={"policy": {"kind": "NeverConfirm"}},
+    )
+    assert runs(task["app_conversation_id"], "cat shop/a") == "hello"
+    task = started(selected_repository="/nowhere/name")
+    assert task["status"] == "READY"
+    assert task["detail"].startswith("/nowhere/name was not cloned: fatal: ")
+
+
 def test_the_members_of_a_start_request_are_kept(api):
     given = {
         "title": "Fix it",
         "llm_model": "some/model",
-        "selected_repository": "owner/name",
+        "selected_repository": "/nowhere/name",
         "selected_branch": "main",
         "git_provider": "github",
         "trigger": "resolver",

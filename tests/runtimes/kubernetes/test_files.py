@@ -1,6 +1,7 @@
 """The kept files of pods: read and filled by the real tar, in the sandbox's pod or in one that only waits."""
 
 import io
+import itertools
 import tarfile
 from dataclasses import replace
 
@@ -184,3 +185,26 @@ def test_a_pod_without_an_image_to_read_with_says_so(runtime, cluster, launch, k
 def test_a_command_that_fails_says_why(runtime, cluster, launch, kept):
     with pytest.raises(RuntimeFailure, match=r"its command failed: tar: /nowhere: Cannot open"):
         list(runtime.pack(replace(launch, working_dir="/nowhere")))
+
+
+def test_what_has_changed_in_a_pods_folder_is_known_until_its_removal(cluster, host, launch, tmp_path):
+    runtime = KubernetesRuntime(host, tmp_path, clock=itertools.count().__next__)
+    handle = until_running(runtime, cluster, launch)
+    folder = folder_of(cluster, launch.sandbox_id)
+    (folder / "note").write_text("one")
+    runtime.shadow(launch, "/workspace").record("c", 0)
+    (folder / "note").write_text("two")
+    (folder / "below").mkdir()
+    (folder / "below" / "new").touch()
+
+    found = runtime.shadow(launch, ".").changes("c", 0)
+    assert [tuple(one) for one in found] == [("ADDED", "below/new"), ("UPDATED", "note")]
+    runtime.stop(handle)
+    assert runtime.shadow(launch, ".").contents("c", "note", 0) == (b"one", b"two")
+    with pytest.raises(FolderNotKept):
+        runtime.shadow(launch, "/etc")
+    runtime.remove(launch.sandbox_id)
+    assert list(tmp_path.glob(".*.shadow*")) == []
+    with pytest.raises(RuntimeFailure):
+        runtime.shadow(launch, ".").record("c", 1)
+    assert list(tmp_path.glob(".*.shadow*")) == []
