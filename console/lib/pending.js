@@ -26,6 +26,18 @@ export function alikeOf(item) {
 let known = new Map();
 let isReady = false;
 
+/** Milliseconds in which changes that come together are shown together: hundreds may. */
+const TOGETHER = 16;
+
+let timer = null;
+
+function show() {
+  timer ??= setTimeout(() => {
+    timer = null;
+    if (isReady) pending.set([...known.values()].sort(byAge));
+  }, TOGETHER);
+}
+
 /** Compares the times when two items began to wait. 0: they came together, and stay in the order of the agent's log. */
 export function byAge(a, b) {
   return a.since < b.since ? -1 : a.since > b.since ? 1 : 0;
@@ -74,7 +86,7 @@ export function followPending() {
       HANDLERS[name]?.(data);
       DESTINATION_HANDLERS[name]?.(data);
       showDestinations();
-      if (isReady) pending.set([...known.values()].sort(byAge));
+      show();
     },
   });
 }

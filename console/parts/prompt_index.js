@@ -1,4 +1,5 @@
 // The list beside the prompts: a line for each, in groups, to find one and to choose several.
+import { Component } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { alikeOf, nameOf } from "../lib/pending.js";
@@ -40,19 +41,28 @@ function ChooseAll({ items, chosen, onChoose, label, name }) {
     onChange=${(event) => onChoose(items, event.target.checked)} />`;
 }
 
-/** A line. isStop: the keyboard comes to this one of the list; j and k lead to the others. */
-function Line({ place: { item, state }, isCurrent, isStop, group, isChosen, onChoose, onShow }) {
-  const risk = riskOf(item), isOpen = state === "open", stop = isStop ? 0 : -1;
-  return html`<li class=${`${isCurrent ? "current" : ""}${isOpen ? "" : " ended"}`} data-testid=${`line-${item.action_id}`}>
-    ${onChoose && html`<input type="checkbox" tabindex=${stop} aria-label=${`Choose ${item.tool_name}: ${lineOf(item)}`} checked=${isChosen} disabled=${!isOpen}
-      onChange=${(event) => onChoose([item], event.target.checked)} />`}
-    <button type="button" class="quiet" tabindex=${stop} aria-current=${isCurrent} onClick=${onShow}>
-      <span class="says"><${Text} text=${lineOf(item)} prose /></span>
-      <span class="of"><code><${Text} text=${item.tool_name} /></code>${group !== "conversation_id" && html` <${Text} text=${titleOf(item)} prose />`}</span>
-      ${group !== "security_risk" && html`<span class=${`risk ${risk.toLowerCase()}`} title=${risk === "UNKNOWN" ? "Risk unknown" : undefined}>${RISK[risk]}</span>`}
-      <span class="when"><${Time} at=${item.since} /></span>
-    </button>
-  </li>`;
+/** A line, drawn again only when it changed, as there are hundreds. isStop: the keyboard comes to this one of the list; j and
+ * k lead to the others. acts: {current: {show(place), choose(items, isChosen)}}; mayChoose: whether there is a box. */
+class Line extends Component {
+  shouldComponentUpdate(next) {
+    const isSame = (name) => next[name] === this.props[name];
+    return next.place.item !== this.props.place.item || next.place.state !== this.props.place.state
+      || !["isCurrent", "isStop", "group", "isChosen", "mayChoose"].every(isSame);
+  }
+
+  render({ place, isCurrent, isStop, group, isChosen, mayChoose, acts }) {
+    const { item, state } = place, risk = riskOf(item), isOpen = state === "open", stop = isStop ? 0 : -1;
+    return html`<li class=${`${isCurrent ? "current" : ""}${isOpen ? "" : " ended"}`} data-testid=${`line-${item.action_id}`}>
+      ${mayChoose && html`<input type="checkbox" tabindex=${stop} aria-label=${`Choose ${item.tool_name}: ${lineOf(item)}`} checked=${isChosen} disabled=${!isOpen}
+        onChange=${(event) => acts.current.choose([item], event.target.checked)} />`}
+      <button type="button" class="quiet" tabindex=${stop} aria-current=${isCurrent} onClick=${() => acts.current.show(place)}>
+        <span class="says"><${Text} text=${lineOf(item)} prose /></span>
+        <span class="of"><code><${Text} text=${item.tool_name} /></code>${group !== "conversation_id" && html` <${Text} text=${titleOf(item)} prose />`}</span>
+        ${group !== "security_risk" && html`<span class=${`risk ${risk.toLowerCase()}`} title=${risk === "UNKNOWN" ? "Risk unknown" : undefined}>${RISK[risk]}</span>`}
+        <span class="when"><${Time} at=${item.since} /></span>
+      </button>
+    </li>`;
+  }
 }
 
 /** The places in their groups: [[key, words, places]]. */
@@ -89,7 +99,8 @@ function Choices({ items, all, query, chosen, onChoose }) {
  * show(place): brings its prompt into view. chosen, onChoose(items, isChosen): as those of the list of prompts.
  */
 export function PromptIndex({ all, places, query, current, show, chosen, onChoose }) {
-  const isWide = useWide(), list = useRef(null);
+  const isWide = useWide(), list = useRef(null), acts = useRef({});
+  acts.current = { show, choose: onChoose };
   const open = places.filter(({ state }) => state === "open"), items = open.map(({ item }) => item);
   const drawn = places.filter(({ state }) => state !== "aside").slice(0, DRAWN), stop = drawn.find(({ key }) => key === current) ?? drawn[0];
   useEffect(() => {
@@ -98,7 +109,7 @@ export function PromptIndex({ all, places, query, current, show, chosen, onChoos
   }, [current, isWide]);
   if (!all.length && !places.length) return null;
   const line = (place) => html`<${Line} key=${place.key} place=${place} isCurrent=${place.key === current} isStop=${place === stop} group=${query.group}
-    isChosen=${chosen.has(nameOf(place.item))} onChoose=${onChoose} onShow=${() => show(place)} />`;
+    isChosen=${chosen.has(nameOf(place.item))} mayChoose=${Boolean(onChoose)} acts=${acts} />`;
   const body = html`
     <${PromptFilters} items=${all} query=${query} />
     <${Choices} items=${items} all=${all} query=${query} chosen=${chosen} onChoose=${onChoose} />

@@ -145,6 +145,10 @@ class Hands:
 
     def press(self, name: str, within: WebElement | None = None) -> None:
         """Press the button of a name."""
+        self.hit(self.browser.find(name, within), name)
+
+    def hit(self, element: WebElement, name: str) -> None:
+        """Press an element."""
         raise NotImplementedError
 
     def open_part(self, title: str) -> None:
@@ -185,18 +189,15 @@ class Hands:
 class Mouse(Hands):
     """A person with a pointer."""
 
-    def _click(self, element: WebElement, name: str) -> None:
+    def hit(self, element: WebElement, name: str) -> None:
         self.see(element, name)
         ActionChains(self.browser.driver, duration=50).move_to_element(element).click().perform()
 
-    def press(self, name: str, within: WebElement | None = None) -> None:
-        self._click(self.browser.find(name, within), name)
-
     def open_part(self, title: str) -> None:
-        self._click(self.browser.driver.find_element("xpath", f"//summary[starts-with(., '{title}')]"), title)
+        self.hit(self.browser.driver.find_element("xpath", f"//summary[starts-with(., '{title}')]"), title)
 
     def write(self, field: str, text: str) -> None:
-        self._click(self.field(field), field)
+        self.hit(self.field(field), field)
         self.browser.press(text)
 
     def show(self, place: str) -> None:
@@ -219,8 +220,8 @@ class Keyboard(Hands):
             self.browser.press(Keys.TAB)
         pytest.fail(f"{name} is more than {self.MOST_STOPS} stops of Tab away")
 
-    def press(self, name: str, within: WebElement | None = None) -> None:
-        self._reach(self.browser.find(name, within), name)
+    def hit(self, element: WebElement, name: str) -> None:
+        self._reach(element, name)
         self.browser.press(Keys.ENTER)
 
     def open_part(self, title: str) -> None:
@@ -271,11 +272,13 @@ def decide(hands: Hands) -> None:
     browser.find("edited")
     ActionChains(browser.driver).key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL).perform()
     browser.press("sed -i 's/Hello/Moin/' shop/index.html")
+    hands.pending("sed -i")  # the form has been there for long enough for a press to count, also of fast fingers
     hands.press("approve-edited")
     hands.decided("sed -i")
     hands.decide("git push", "reject")
     browser.find("reason")
     browser.press("Show it to me first.")
+    hands.pending("git push")
     hands.press("reject-and-continue")
     hands.decided("git push")
     hands.decide("http.server", "approve")
@@ -289,7 +292,8 @@ def review(hands: Hands, model: Model) -> None:
     model.script[:] = [calls(run("sed -i 's/Moin/Moin moin/' shop/index.html")), calls(finish("As you wish."))]
     hands.show("changes")
     browser.says("<h1>Moin</h1>", "changes-panel")
-    hands.press("comment-line")
+    [line] = browser.driver.find_elements("css selector", "[data-testid='comment-line'][tabindex='0']")
+    hands.hit(line, "the first line that has changed")
     browser.find("comment")
     browser.press("Say it twice.")
     hands.press("send-comments")
