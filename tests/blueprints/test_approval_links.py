@@ -157,7 +157,7 @@ def test_an_action_that_is_another_one_than_the_link_shows_is_not_decided(client
     waits(act := action("ls"))
     changed = link_to(links, conversation, {**act, "action": {**act["action"], "command": "ls -la"}})
 
-    assert "another one than the link is about" in text(client.get(changed))
+    assert "not the action that the link was made for" in text(client.get(changed))
     response = press(client, changed, "approve")
     assert (response.status_code, "Nothing was decided" in text(response)) == (409, True)
     assert pending(client, conversation) == [act["id"]]
