@@ -6,6 +6,7 @@ directory: relative paths begin there. Source: the agent-server wire.
 Limitation: Git reads the configuration of the repository, which may name programs (filters) that it runs.
 """
 
+import os
 import re
 import subprocess
 from contextlib import suppress
@@ -293,10 +294,13 @@ def needed(folder: Path, *words: str) -> str:
 
 
 def git(folder: Path, *words: str) -> str | None:
-    """What Git prints in a folder; None where it refuses."""
+    """What Git prints in a folder; None where it refuses. A repository around the working folder is none of it."""
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path.cwd().parent)}
     command = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "--no-optional-locks", *words)
     try:
-        run = subprocess.run(command, cwd=folder, capture_output=True, timeout=_GIT_SECONDS, check=False)
+        run = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, timeout=_GIT_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         abort(504, f"Git was not done within {_GIT_SECONDS} s")
     except OSError as error:

@@ -8,7 +8,7 @@ import pytest
 
 from reference_agent.commands import MOST_KEPT, MOST_RUNNING
 from schemas.forwarding import NAMED
-from tests.reference_agent.program import ReferenceAgent
+from tests.reference_agent.program import ReferenceAgent, reference_agent
 
 pytestmark = pytest.mark.process("starts the agent, commands and Git")
 
@@ -191,6 +191,16 @@ def test_commits_of_a_repository_are_told_newest_first_with_what_each_has_change
 def test_a_folder_without_a_repository_is_409_in_words(agent, place):
     at, _ = place
     refused = agent.client.get(f"{at}/git/changes", params={"path": "."})
+    assert (refused.status_code, "not in a Git repository" in refused.json()["detail"]) == (409, True)
+
+
+def test_a_repository_around_the_working_folder_is_none_of_it(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "home").mkdir()
+
+    with reference_agent(tmp_path / "home") as agent:
+        refused = agent.client.get("/api/git/changes", params={"path": "."})
+
     assert (refused.status_code, "not in a Git repository" in refused.json()["detail"]) == (409, True)
 
 
