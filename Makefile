@@ -30,7 +30,7 @@ SUITE = $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -
 test: .venv/dev ## run the quick tests, before each commit: under 5 minutes
 	$(SUITE) --group quick
 
-test-all: .venv/dev ## run the tests of every group, or of one: GROUP=process, stores, faults, cluster, browser, docker, kubernetes, interop
+test-all: .venv/dev ## run the other tests, group by group, or one group: GROUP=process, stores, faults, cluster, browser, docker, kubernetes, interop
 	$(BIN)/python -m tests.groups $(GROUP)
 
 test-fleet: export FAILOVERS ?= 50

@@ -1,4 +1,4 @@
-"""Every group of tests, one after the other, and one report: `make test-all`, or `python -m tests.groups NAME`.
+"""The tests beside the quick ones, group by group, and one report: `make test-all`, or `python -m tests.groups NAME`.
 
 A group that fails keeps no other from running. The exit status is 1 if any test failed or any group could not run.
 """
@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.report import GROUPS, QUICK
+from tests.report import GROUPS
 
 #: groups whose tests mostly wait for what they start: more of them at once than cores
 WAITING = ("process", "faults", "cluster", "browser", "kubernetes")
@@ -68,4 +68,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or [QUICK, *GROUPS]))
+    sys.exit(main(sys.argv[1:] or [*GROUPS]))
