@@ -89,5 +89,5 @@ def test_the_question_has_no_fault_that_axe_finds_and_escape_leaves_the_row_chos
     browser.press("\ue00c")
 
     browser.gone("fork-event")
-    assert focused(browser) == "acts"
+    browser.wait(lambda: focused(browser) == "acts", "the focus on the row again")
     assert browser.violations() == []
