@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { alikeOf, nameOf } from "../lib/pending.js";
 import { setQuery } from "../lib/router.js";
+import { beginning } from "../lib/visible.js";
 import { groupOf, isFiltered, PromptFilters, riskOf, titleOf } from "./prompt_filters.js";
 import { Text } from "./text.js";
 import { Time } from "./time.js";
@@ -14,7 +15,7 @@ const DRAWN = 500, LINE = 160;
 /** Windows in which the list stands beside the prompts; in others it is above them, and closed. */
 const WIDE = matchMedia("(min-width: 72rem)");
 
-const RISK = { HIGH: "High", MEDIUM: "Medium", LOW: "Low", UNKNOWN: "?" };
+const RISK = { HIGH: "High", MEDIUM: "Medium", LOW: "Low", UNKNOWN: "Unknown" };
 
 /** Whether the window has room for the list beside the prompts. */
 function useWide() {
@@ -27,10 +28,11 @@ function useWide() {
   return isWide;
 }
 
-/** What an action does, in a line: its summary, or the first of its arguments that is text. */
+/** What an action does, in a line, with "…" where there is more: its summary, or the first of its arguments that is text. */
 function lineOf({ summary, arguments: given }) {
   const first = summary || Object.values(Object(given)).find((value) => typeof value === "string" && value.trim());
-  return String(first ?? "").trim().split("\n", 1)[0].slice(0, LINE);
+  const [line, ...more] = String(first ?? "").trim().split("\n");
+  return more.length ? `${line.slice(0, LINE)} …` : beginning(line, LINE);
 }
 
 /** A box for all of some items, between empty and full where some are chosen. */
@@ -58,7 +60,7 @@ class Line extends Component {
       <button type="button" class="quiet" tabindex=${stop} aria-current=${isCurrent} onClick=${() => acts.current.show(place)}>
         <span class="says"><${Text} text=${lineOf(item)} prose /></span>
         <span class="of"><code><${Text} text=${item.tool_name} /></code>${group !== "conversation_id" && html` <${Text} text=${titleOf(item)} prose />`}</span>
-        ${group !== "security_risk" && html`<span class=${`risk ${risk.toLowerCase()}`} title=${risk === "UNKNOWN" ? "Risk unknown" : undefined}>${RISK[risk]}</span>`}
+        ${group !== "security_risk" && html`<span class=${`risk ${risk.toLowerCase()}`}>${RISK[risk]}</span>`}
         <span class="when"><${Time} at=${item.since} /></span>
       </button>
     </li>`;

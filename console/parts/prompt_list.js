@@ -127,7 +127,8 @@ export function PromptList({ items, isHere = false, chosen, onChoose, passes = A
     redraw((number) => number + 1);
   };
   const show = (place) => {
-    setMost(Math.max(most, places.current.filter(isOpen).indexOf(place) + 1));
+    const at = places.current.filter(isOpen).findIndex(({ key }) => key === place.key);
+    setMost(Math.max(most, at + 1));
     if (place.key === current.key) reveal(list.current, place.key);
     else choose(place.key, performance.now());
   };

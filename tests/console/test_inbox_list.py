@@ -16,7 +16,7 @@ def server(tmp_path_factory):
         yield client
 
 
-LOW, HIGH = action("make", security_risk="LOW"), action("rm -r build", security_risk="HIGH")
+LOW, HIGH = action("make\nmake test", security_risk="LOW"), action("rm -r build", security_risk="HIGH")
 EDIT = action("edit", security_risk="LOW", tool_name="file_editor")
 
 
@@ -58,6 +58,7 @@ def select(browser, name: str, words: str) -> None:
 def test_a_line_brings_its_prompt_into_view(inbox):
     line = inbox.find(f"line-{EDIT['id']}")
     assert "The docs" in line.text
+    assert "make …" in inbox.find(f"line-{LOW['id']}").text
 
     line.find_element("tag name", "button").click()
 
@@ -152,6 +153,7 @@ def test_a_line_of_a_prompt_that_is_not_drawn_yet_draws_it(waits, browser):
     browser.wait(lambda: len(listed(browser)) == 35, "a list of 35")
     assert not browser.all(f"pending-{actions[-1]['id']}")
 
+    browser.find(f"line-{actions[0]['id']}").find_element("tag name", "button").click()
     browser.find(f"line-{actions[-2]['id']}").find_element("tag name", "button").click()
     pending(browser, actions[-2])
     browser.press("j")
