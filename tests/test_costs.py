@@ -164,7 +164,7 @@ OPERATIONS: dict[str, Act] = {
     "search events": lambda w: w.call("GET", f"{EVENTS}/search", limit=10),
     "search events by kind": lambda w: w.call("GET", f"{EVENTS}/search", limit=10, kind="PauseEvent"),
     "search events after a seq": lambda w: w.call("GET", f"{EVENTS}/search", limit=10, after_seq=5),
-    "search the messages of all conversations": lambda w: w.call("GET", "/v1/messages/search", text="word 1", limit=2),
+    "search the messages of all conversations": lambda w: w.call("GET", "/v1/messages/search", text="nowhere", limit=2),
     "get the final response": lambda w: w.call("GET", f"{CONVERSATION}/agent_final_response"),
     "append a batch": lambda w: w.call("POST", f"/v1/webhooks/events/{MAIN}", [event(), message("new")]),
     "send a message": lambda w: w.call("POST", EVENTS, {"content": TEXT}),
