@@ -80,9 +80,8 @@ class Output:
         last = bytes((self._begin[-MOST_TAIL - 1 :] + self._end)[-MOST_TAIL - 1 :])
         if self.size > MOST_TAIL:
             last = last[last.find(b"\n", 0, MOST_TAIL // 2) + 1 :][-MOST_TAIL:].lstrip(_CONTINUED)
-        return codecs.getincrementaldecoder("utf-8")("replace").decode(
-            last
-        )  # without the half of a character at its end
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return decoder.decode(last)  # without the half of a character at its end
 
     def text(self) -> str:
         """The output, or its head, a line that says what is missing and where it is, and its tail. Called once."""

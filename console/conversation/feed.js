@@ -100,7 +100,7 @@ export class Feed {
   #take(event, seq) {
     if (event.kind.endsWith("ConversationStateUpdateEvent")) this.#change(event);
     if (event.kind.endsWith("StreamingDeltaEvent")) return this.#write(event);
-    if (event.kind.endsWith("CommandOutputEvent")) return this.output.set(event);
+    if (event.kind.endsWith("CommandOutputEvent")) return this.#print(event);
     if (event.kind.endsWith("ServerErrorEvent")) tell(`${event.code ?? "The server"}: ${event.detail ?? ""}`, "failed");
     if (!(seq > this.total.get())) return;
     this.total.set(seq);
@@ -115,6 +115,10 @@ export class Feed {
     if (key === "full_state") this.record.set({ ...record, ...value });
     else if (MEMBERS.has(key)) this.record.set({ ...record, [key]: value });
     if (key === "execution_status" && value !== "running") this.writing.set("");
+  }
+
+  #print({ action_id, text, size }) {
+    if (typeof text === "string" && Number.isInteger(size)) this.output.set({ action_id, text, size });
   }
 
   #write({ content, reasoning_content }) {

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { useMedia } from "../lib/media.js";
 import { counted, exact } from "../lib/words.js";
 import { Failure } from "../parts/notices.js";
 import { chart } from "./chart.js";
@@ -64,20 +65,8 @@ function useWidth(element) {
   return width;
 }
 
-/** Whether the page is dark, as it changes: the canvas is drawn again then. */
-function useScheme() {
-  const media = matchMedia("(prefers-color-scheme: dark)");
-  const [isDark, setDark] = useState(media.matches);
-  useEffect(() => {
-    const change = () => setDark(media.matches);
-    media.addEventListener("change", change);
-    return () => media.removeEventListener("change", change);
-  }, []);
-  return isDark;
-}
-
 function useChart(element, found, width, onSelect, onJump) {
-  const isDark = useScheme();
+  const isDark = useMedia("(prefers-color-scheme: dark)"); // the canvas is drawn again then
   const latest = useRef({});
   latest.current = { onSelect, onJump };
   useEffect(() => {

@@ -121,7 +121,8 @@ function Rows({ rows, isWire, state, waiting, isRunning, output, onFork }) {
 }
 
 /** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now; output: a store of what its
- * command prints. isWire: every event has a row of its own. onFork(event): undefined where no fork is offered; without an event the fork is of all. */
+ * command prints. isWire: every event has a row of its own. onFork(event): undefined where no fork is offered; without an
+ * event the fork is of all. */
 export function Timeline({ log, waiting, writing, output, isWire, isRunning, isFiltered, onReset, onFork }) {
   const state = useStore(log.state);
   const rows = useRef([]);

@@ -1,7 +1,8 @@
 // The list beside the prompts: a line for each, in groups, to find one and to choose several.
 import { Component } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
+import { useMedia } from "../lib/media.js";
 import { alikeOf, nameOf } from "../lib/pending.js";
 import { setQuery } from "../lib/router.js";
 import { beginning } from "../lib/visible.js";
@@ -13,20 +14,9 @@ import { Time } from "./time.js";
 const DRAWN = 500, LINE = 160;
 
 /** Windows in which the list stands beside the prompts; in others it is above them, and closed. */
-const WIDE = matchMedia("(min-width: 72rem)");
+const WIDE = "(min-width: 72rem)";
 
 const RISK = { HIGH: "High", MEDIUM: "Medium", LOW: "Low", UNKNOWN: "Unknown" };
-
-/** Whether the window has room for the list beside the prompts. */
-function useWide() {
-  const [isWide, set] = useState(WIDE.matches);
-  useEffect(() => {
-    const change = () => set(WIDE.matches);
-    WIDE.addEventListener("change", change);
-    return () => WIDE.removeEventListener("change", change);
-  }, []);
-  return isWide;
-}
 
 /** What an action does, in a line, with "…" where there is more: its summary, or the first of its arguments that is text. */
 function lineOf({ summary, arguments: given }) {
@@ -101,7 +91,7 @@ function Choices({ items, all, query, chosen, onChoose }) {
  * show(place): brings its prompt into view. chosen, onChoose(items, isChosen): as those of the list of prompts.
  */
 export function PromptIndex({ all, places, query, current, show, chosen, onChoose }) {
-  const isWide = useWide(), list = useRef(null), acts = useRef({});
+  const isWide = useMedia(WIDE), list = useRef(null), acts = useRef({});
   acts.current = { show, choose: onChoose };
   const open = places.filter(({ state }) => state === "open"), items = open.map(({ item }) => item);
   const drawn = places.filter(({ state }) => state !== "aside").slice(0, DRAWN), stop = drawn.find(({ key }) => key === current) ?? drawn[0];

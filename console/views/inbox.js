@@ -11,7 +11,7 @@ import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { DestinationList } from "../parts/destination.js";
 import { Empty } from "../parts/notices.js";
-import { byGroup, fits, isFiltered, riskOf, RISKS } from "../parts/prompt_filters.js";
+import { byGroup, fits, riskOf, RISKS } from "../parts/prompt_filters.js";
 import { PromptIndex } from "../parts/prompt_index.js";
 import { PromptList } from "../parts/prompt_list.js";
 import { onEnter, onEscape } from "../parts/reject.js";

@@ -252,6 +252,8 @@ def test_what_a_command_has_printed_so_far_is_followed_until_its_result(browser,
             event("CommandOutputEvent", f"so-far-{size}", 3, action_id=action_id, text=text, size=size),
         )
 
+    for text, number in (({"a": 1}, 1), (None, 2), ("not so", "3"), ("not so", None)):  # what a hostile agent may post
+        prints(text, number)
     prints("compiles one\n", 13)
     browser.says("compiles one", "output-so-far")
     prints("another's", 9, "other")
