@@ -50,7 +50,7 @@ function Printing({ id, output }) {
   if (printed?.action_id !== id) return null;
   const isCut = new Blob([printed.text]).size < printed.size;
   return html`<div class="output" data-testid="output-so-far">
-    ${isCut && html`<p class="muted">The last of ${printed.size.toLocaleString("en")} bytes:</p>`}<${Output} text=${printed.text} />
+    ${isCut && html`<p class="so-far muted">The end of ${printed.size.toLocaleString("en")} bytes so far</p>`}<${Output} text=${printed.text} />
   </div>`;
 }
 

@@ -259,7 +259,7 @@ def test_what_a_command_has_printed_so_far_is_followed_until_its_result(browser,
     prints("another's", 9, "other")
     prints("compiles \x1b[31mtwo\x1b[0m <b>\n", 9000)
     browser.says("compiles two <b>", "output-so-far")
-    browser.says("The last of 9,000 bytes", "output-so-far")
+    browser.says("The end of 9,000 bytes so far", "output-so-far")
     post(server, identity, observation("seen", "act", 4))
     browser.find("event-seen")
     assert not browser.all("output-so-far")
