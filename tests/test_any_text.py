@@ -407,7 +407,7 @@ def test_what_was_taken_of_any_text_leaves_a_sandbox_that_takes_a_message_and_ru
 
 @pytest.mark.faults("starts a server with a supervisor and sandboxes")
 def test_an_agent_of_any_text_starts_or_is_refused_and_one_that_starts_takes_a_message_and_runs_a_command(tmp_path):
-    odd = [TORN, "a\0b", "\u2028\u202e\u2066x", "", "x" * (1 << 20), "😀"]
+    odd = [TORN, "a\0b", "x" * (1 << 20), "", "\u2028\u202e\u2066x", "😀"][: often(3, 6)]
     policy = {"confirmation_policy": {"kind": "NeverConfirm"}}
     with supervised_server(tmp_path) as (client, _):
         api = Api(client)
