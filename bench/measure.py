@@ -6,6 +6,7 @@ The table of the rows is for the terminal and for docs/performance.md; every fig
 import json
 import os
 import platform
+import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -148,62 +149,8 @@ def interleaved(rounds: int, ours: Callable[[], float], theirs: Callable[[], flo
 
 _ROOT = Path(__file__).parent.parent
 
-#: ends the part of the page that a run writes
-_END = "<!-- end of what make bench writes -->"
-
-_PAGE = """# Performance
-
-`make bench` writes this page down to "Tails". Most figures are ratios of two measurements taken in turn in one run (the
-median of the rounds' ratios), so that they depend little on how fast the machine is; the others are of this machine.
-[bench/results](../bench/results) has every single figure of the last run. `python -m bench --json FILE SUBJECT …`
-writes those of some.
-
-{machine}
-
-{table}
-
-How each is measured (`bench/`):
-
-* All servers are of the run's own: a private Redis on a unix socket, gunicorn on loopback under `gunicorn.conf.py`,
-  with one worker unless a row says otherwise. The load generator sends prebuilt requests over keep-alive connections,
-  reads as much of a reply as its length needs, and checks every count.
-* **count**: 8 connections; a log of 1,000 events of five (kind, source) pairs. The bare view (`bare_app` of
-  `bench/servers.py`) makes one pipelined Redis call (`EXISTS` and `ZCOUNT`) under gunicorn's own gevent worker and its
-  defaults; it knows no filters, no errors and no documentation. Filters by time give another instant in each of 999
-  requests.
-* **count, body**: one connection, the whole time of a request, against `bytes.find` over the same case-folded text in
-  the bench's own process. The first count of a new worker includes connecting to Redis and fetching the text.
-* **pages**: 8 connections; the first page of a log of 1,000 events and of 1,000 conversations, again and again, every
-  byte compared. Nothing changes meanwhile: the worker has the JSON of the conversations, and asks Redis for their order
-  and versions. The bare view counts, as above.
-* **histogram**: calls of the store, one at a time; five (kind, source) pairs, the events a second apart.
-* **append**: four connections post batches of 100 whole events. The raw pipeline sends `RPUSH`, `HSET` and `ZADD` for
-  each event, 100 events at a time, with nothing parsed or checked.
-* **sockets**: one process appends over four connections, another one holds the sockets; an event has the time of its
-  sending. The latency is that of the whole way: request, append, signal, frame, read. All of it, the clients too,
-  shares the cores with the server.
-* **inbox**: calls of the store, one at a time, on two private servers; a page has five actions.
-* **inbox streams**: one process appends an action that waits to two servers in turn, another one holds the streams; an
-  action has the time of its sending. The latency is that of the whole way: request, append, index, signal, read,
-  event.
-* **notifications**: the bench's own process is the webhook; an action waits after the other, each in a conversation of
-  its own, on a server with one worker and a supervisor. The supervisor polls the outboxes four times a second.
-* **sandboxes, warm**: of the bundled spec, started by a supervisor of the run's own, one after the other, a warm one
-  when the pool is full again; from the client's request to its poll that finds the start task READY, a poll every 2 ms.
-  Pauses and resumes are of one sandbox, likewise.
-* **keys**: as count; a key that an admin made against a server that needs none.
-* **tails**: two workers; a log of 1,000 events of 492 bytes, an append of one such event. Ours and the bare view, which
-  counts whatever ours does, take turns of two seconds until each has had eight, at each number of connections.
-* **besieged**: a good client that counts, reads a page and appends in turn, 50 requests a second, every tenth on a new
-  connection; its p99 beside each siege against its p99 just before. Half heads are half a request line from eight
-  addresses, and those that the server closes come again, all of them within 20 seconds. An unread body is sent but for
-  its last byte, to a link that does not exist. A sandbox posts 100 events of 500 bytes a request, on one connection.
-  Memory is the workers' at its peak, and the store's at the end. The settings allow what MAX_FOLLOWERS, MAX_BODY_BYTES
-  and `maxmemory` (here 1 GiB) bound, at 128 KiB a connection; each process may also grow by 16 MiB.
-* **memory**: `used_memory` before and after a log is written; the text that `body` searches is included.
-* **cold**: `MEMORY USAGE` of a conversation's keys before and after its log has become an object; then one event is
-  appended, which brings the log back, and it is frozen again. The objects are in the memory of the bench.
-"""
+#: what a run writes of docs/performance.md
+_MEASURED = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- /measured -->)", re.DOTALL)
 
 
 def machine() -> dict[str, str | int]:
@@ -239,15 +186,11 @@ def table(rows: list[Row]) -> str:
 
 
 def write(rows: list[Row], measured_on: dict[str, str | int], root: Path = _ROOT) -> None:
-    """Write docs/performance.md, and one file of all figures, in the place of that of the run before."""
-    page = _PAGE.format(
-        machine=textwrap.fill(
-            ", ".join(f"{name} {value}" for name, value in measured_on.items()), 154, break_on_hyphens=False
-        ),
-        table=table(rows),
-    )
+    """Write what docs/performance.md has of a run, and one file of all figures, in the place of the run before."""
+    told = ", ".join(f"{name} {value}" for name, value in measured_on.items())
+    measured = f"{textwrap.fill(told, 154, break_on_hyphens=False)}\n\n{table(rows)}\n"
     file = root / "docs" / "performance.md"
-    file.write_text(f"{page}\n{_END}{file.read_text().partition(_END)[2]}")
+    file.write_text(_MEASURED.sub(lambda _: measured, file.read_text()))
     results = root / "bench" / "results"
     results.mkdir(exist_ok=True, parents=True)
     for older in results.glob("*.json"):

@@ -25,16 +25,17 @@ def test_a_missed_target_is_called_so():
     ]
 
 
-def test_the_page_has_the_rows_and_keeps_what_follows_them(tmp_path):
+def test_the_page_has_the_rows_and_keeps_what_is_around_them(tmp_path):
     page = tmp_path / "docs" / "performance.md"
     page.parent.mkdir()
-    page.write_text("what a run before wrote\n<!-- end of what make bench writes -->\n\n## Tails\n\nkept\n")
+    page.write_text("# Kept\n\n<!-- measured -->\nwhat a run before wrote\n<!-- /measured -->\n\n## Tails\n\nkept\n")
 
     measure.write([ROW], MACHINE, tmp_path)
 
     text = page.read_text()
     assert "| count: against a bare view | 0.97 × | ≥ 0.95 × | ok | 3/s against 4/s |" in text
-    assert text.endswith("\n<!-- end of what make bench writes -->\n\n## Tails\n\nkept\n")
+    assert text.startswith("# Kept\n\n<!-- measured -->\ndate 2026-11-22T10:00+00:00, cores 2\n\n| what |")
+    assert text.endswith("|\n<!-- /measured -->\n\n## Tails\n\nkept\n")
     assert "what a run before wrote" not in text
     [raw] = (tmp_path / "bench" / "results").iterdir()
     assert raw.name == "2026-11-22T1000.json"
@@ -48,7 +49,7 @@ def test_the_page_has_the_rows_and_keeps_what_follows_them(tmp_path):
 def test_the_line_about_the_machine_is_wrapped(tmp_path):
     page = tmp_path / "docs" / "performance.md"
     page.parent.mkdir()
-    page.write_text("<!-- end of what make bench writes -->")
+    page.write_text("<!-- measured -->\n<!-- /measured -->\n")
 
     measure.write([ROW], MACHINE | {f"package {number}": "1.2.3" for number in range(20)}, tmp_path)
 
@@ -57,10 +58,14 @@ def test_the_line_about_the_machine_is_wrapped(tmp_path):
     assert "package 19 1.2.3" in " ".join(lines)
 
 
-def test_the_page_of_the_project_has_its_costs_behind_what_a_run_writes():
-    _, end, kept = (PROJECT / "docs" / "performance.md").read_text().partition("<!-- end of what make bench writes -->")
+def test_the_page_of_the_project_has_one_table_that_a_run_writes_and_its_costs_behind_it():
+    _, start, rest = (PROJECT / "docs" / "performance.md").read_text().partition("<!-- measured -->\n")
+    written, end, kept = rest.partition("<!-- /measured -->\n")
 
+    assert start
     assert end
+    assert "<!-- measured -->" not in rest
+    assert written.count("\n| what | measured | target | | figures |\n") == 1
     assert kept.count("<!-- costs -->") == 1
 
 
