@@ -58,7 +58,7 @@ agent: .venv/dev ## run the echo agent for a conversation of a running server: m
 openhands: ## set up the published OpenHands agent server (Python >= 3.12), and write openhands.toml, the specs that run it
 	@$(PYTHON) docs/examples/openhands_agent.py
 
-bench: .venv/dev ## measure throughput; prints ratios, writes docs/performance.md and its plots
+bench: .venv/dev ## measure throughput; prints ratios, writes them into docs/performance.md and bench/results
 	$(BIN)/python -m bench
 
 vendor: .venv/run ## fetch the files of other projects that the pages load from npm, as docs/vendor.py names them
