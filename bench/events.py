@@ -2,18 +2,18 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import cycle, islice, repeat
 from random import Random
 from statistics import median
-from timeit import timeit
 from urllib.parse import quote
 
 from redis import Redis
 
 from bench import corpus, load, servers
-from bench.measure import Effort, Row, interleaved
+from bench.measure import Effort, Row, interleaved, timed
 from core.wire import ConversationId, Event, Micros, event_time
 from store import Store
 from store.log.text import fold
@@ -123,28 +123,14 @@ def _queries(name: str, number: int) -> tuple[list[str], int]:
 
 def _against_bare(effort: Effort, name: str, ours: _Counts, bare: _Counts) -> Row:
     rounds = interleaved(effort.rounds, ours, bare)
-    ours_rate, bare_rate = rounds.medians
-    return Row(
-        f"count, {name}: throughput against a bare Flask view",
-        rounds.ratio,
-        " ×",
-        f"{ours_rate:,.0f}/s against {bare_rate:,.0f}/s",
-        least=0.7,
-        raw={**rounds.raw, "unit": "requests/s", "generator_busy": max(ours.busy + bare.busy)},
-    )
+    what = f"count, {name}: throughput against a bare Flask view"
+    return rounds.row(what, "requests/s", least=0.7, generator_busy=max(ours.busy + bare.busy))
 
 
 def _against_small(effort: Effort, name: str, large: _Counts, small: _Counts) -> Row:
     rounds = interleaved(effort.rounds, lambda: 1 / large(), lambda: 1 / small())
-    large_time, small_time = rounds.medians
-    return Row(
-        f"count, {name}: time at {effort.large_log:,} events against {effort.small_log:,}",
-        rounds.ratio,
-        " ×",
-        f"{large_time * 1e6:.0f} µs against {small_time * 1e6:.0f} µs a request",
-        most=1.1,
-        raw={**rounds.raw, "unit": "s/request", "generator_busy": max(large.busy + small.busy)},
-    )
+    what = f"count, {name}: time at {effort.large_log:,} events against {effort.small_log:,}"
+    return rounds.row(what, "s/request", more=" a request", most=1.1, generator_busy=max(large.busy + small.busy))
 
 
 def pages(effort: Effort) -> list[Row]:
@@ -194,14 +180,12 @@ def _page_row(
         return run.rate
 
     rounds = interleaved(effort.rounds, lambda: rate(*ours), lambda: rate(*bare))
-    ours_rate, bare_rate = rounds.medians
-    return Row(
+    return rounds.row(
         f"{what}: throughput against a count by a bare Flask view",
-        rounds.ratio,
-        " ×",
-        f"{ours_rate:,.0f}/s against {bare_rate:,.0f}/s; {size / 1000:.0f} kB",
+        "requests/s",
+        more=f"; {size / 1000:.0f} kB",
         least=least,
-        raw={**rounds.raw, "unit": "requests/s", "generator_busy": max(busy)},
+        generator_busy=max(busy),
     )
 
 
@@ -217,27 +201,10 @@ def histogram(effort: Effort) -> list[Row]:
 
 
 def _histogram_row(effort: Effort, store: Store, large: ConversationId, small: ConversationId, buckets: int) -> Row:
-    rounds = interleaved(effort.rounds, _timed(store, large, buckets), _timed(store, small, buckets))
-    return Row(
-        f"histogram of {buckets} buckets: time at {effort.stored:,} events against {effort.small_log:,}",
-        rounds.ratio,
-        " ×",
-        "{:.2f} ms against {:.2f} ms".format(*(1000 * seconds for seconds in rounds.medians)),
-        most=1.5,
-        raw={**rounds.raw, "unit": "s"},
-    )
-
-
-def _timed(store: Store, conversation_id: ConversationId, buckets: int) -> Callable[[], float]:
-    """The seconds of one call."""
-
-    def measure() -> float:
-        start = time.perf_counter()
-        for _ in range(_CALLS):
-            store.events.histograms.of(conversation_id, by="kind", buckets=buckets)
-        return (time.perf_counter() - start) / _CALLS
-
-    return measure
+    calls = [partial(store.events.histograms.of, log, by="kind", buckets=buckets) for log in (large, small)]
+    rounds = interleaved(effort.rounds, *(timed(call, _CALLS) for call in calls))
+    what = f"histogram of {buckets} buckets: time at {effort.stored:,} events against {effort.small_log:,}"
+    return rounds.row(what, "s", most=1.5)
 
 
 def keys(effort: Effort) -> list[Row]:
@@ -258,17 +225,7 @@ def keys(effort: Effort) -> list[Row]:
 
         with_key, without = load.get(path, f"Authorization: Bearer {key}"), load.get(path)
         rounds = interleaved(effort.rounds, lambda: rate(keyed, with_key), lambda: rate(open_, without))
-    with_rate, without_rate = rounds.medians
-    return [
-        Row(
-            "count, no filter: throughput with a key against none",
-            rounds.ratio,
-            " ×",
-            f"{with_rate:,.0f}/s against {without_rate:,.0f}/s",
-            least=0.95,
-            raw={**rounds.raw, "unit": "requests/s"},
-        )
-    ]
+    return [rounds.row("count, no filter: throughput with a key against none", "requests/s", least=0.95)]
 
 
 def body(effort: Effort) -> list[Row]:
@@ -322,19 +279,9 @@ def _body_warm(
         run = load.drive(port, repeat(request, effort.body_counts), connections=1, expect=expect)
         return run.seconds / run.requests
 
-    def find() -> float:
-        return timeit(lambda: _find_all(text, folded), number=effort.body_counts) / effort.body_counts
-
-    rounds = interleaved(effort.rounds, ours, find)
-    ours_time, find_time = rounds.medians
-    return Row(
-        f"count, body {name}, {effort.messages:,} messages of {len(text) / 1e6:.1f} MB: time against one find pass",
-        rounds.ratio,
-        " ×",
-        f"{ours_time * 1e3:.2f} ms against {find_time * 1e3:.2f} ms",
-        most=most,
-        raw={**rounds.raw, "unit": "s"},
-    )
+    rounds = interleaved(effort.rounds, ours, timed(lambda: _find_all(text, folded), effort.body_counts))
+    what = f"count, body {name}, {effort.messages:,} messages of {len(text) / 1e6:.1f} MB: time against one find pass"
+    return rounds.row(what, "s", most=most)
 
 
 def _body_cold(effort: Effort, url: str, conversation_id: ConversationId, text: bytes) -> Row:
@@ -367,18 +314,8 @@ def append(effort: Effort) -> list[Row]:
             lambda: _by_webhook(port, *_batches(random, effort.batches, _BATCH)),
             lambda: _by_pipeline(redis, *_batches(random, effort.batches, _BATCH)),
         )
-    size = _mean_size(random)
-    ours, raw = rounds.medians
-    return [
-        Row(
-            f"append by webhook, batches of {_BATCH}: events/s against a raw pipeline",
-            rounds.ratio,
-            " ×",
-            f"{ours:,.0f}/s against {raw:,.0f}/s; {size:.0f} bytes an event",
-            least=0.4,
-            raw={**rounds.raw, "unit": "events/s"},
-        )
-    ]
+    what = f"append by webhook, batches of {_BATCH}: events/s against a raw pipeline"
+    return [rounds.row(what, "events/s", more=f"; {_mean_size(random):.0f} bytes an event", least=0.4)]
 
 
 def _batches(random: Random, number: int, size: int) -> tuple[ConversationId, list[list[Event]]]:

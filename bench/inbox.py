@@ -27,7 +27,7 @@ import httpx
 
 from bench import corpus, load, servers
 from bench.load import TIMEOUT, Received, received
-from bench.measure import Effort, Row, interleaved
+from bench.measure import Effort, Row, interleaved, timed
 from core.wire import ConversationId, Event, event_time, micros, now
 from store.approvals.audit import Actor
 from store.approvals.inbox import Cursor, Filter, PendingAction
@@ -56,19 +56,12 @@ def pages(effort: Effort) -> list[Row]:
     conversations = effort.inbox_conversations
     with ExitStack() as stack:
         large, small = (_Inbox(stack.enter_context(servers.redis_server()), size) for size in (conversations, 1))
-        rounds = {name: interleaved(effort.rounds, large.timed(name), small.timed(name)) for name in large.calls}
-    return [
-        Row(
-            f"inbox of {conversations * _WAITING:,} actions in {conversations:,} conversations against one of "
-            f"{_WAITING}: time of {name}",
-            found.ratio,
-            " ×",
-            "{:.2f} ms against {:.2f} ms".format(*(1000 * seconds for seconds in found.medians)),
-            most=1.5,
-            raw={**found.raw, "unit": "s"},
-        )
-        for name, found in rounds.items()
-    ]
+        rounds = {
+            name: interleaved(effort.rounds, timed(call, _CALLS), timed(small.calls[name], _CALLS))
+            for name, call in large.calls.items()
+        }
+    what = f"inbox of {conversations * _WAITING:,} actions in {conversations:,} conversations against one of {_WAITING}"
+    return [found.row(f"{what}: time of {name}", "s", most=1.5) for name, found in rounds.items()]
 
 
 class _Inbox:
@@ -89,17 +82,6 @@ class _Inbox:
             "a page of one conversation": partial(self._page, filters=Filter(conversation_id=middle)),
             "a decision, and ten actions that wait after it": self._decide,
         }
-
-    def timed(self, name: str) -> Callable[[], float]:
-        """The seconds of one call."""
-
-        def measure() -> float:
-            start = time.perf_counter()
-            for _ in range(_CALLS):
-                self.calls[name]()
-            return (time.perf_counter() - start) / _CALLS
-
-        return measure
 
     def _begin(self) -> ConversationId:
         conversation_id = corpus.conversation(self._random)

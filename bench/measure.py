@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import textwrap
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -113,6 +114,15 @@ class Row:
         return "ok" if met else "MISSED"
 
 
+#: how figures of a unit are told: their factor and their form
+_TOLD = {
+    "requests/s": (1, "{:,.0f}/s"),
+    "events/s": (1, "{:,.0f}/s"),
+    "s": (1e3, "{:.2f} ms"),
+    "s/request": (1e6, "{:.0f} µs"),
+}
+
+
 @dataclass(frozen=True)
 class Rounds:
     """The figures of both sides, round by round, in the same unit."""
@@ -129,9 +139,21 @@ class Rounds:
     def medians(self) -> tuple[float, float]:
         return median(self.ours), median(self.theirs)
 
-    @property
-    def raw(self) -> dict[str, Any]:
-        return {"ours": self.ours, "theirs": self.theirs}
+    def row(
+        self,
+        what: str,
+        unit: str,
+        *,
+        more: str = "",
+        least: float | None = None,
+        most: float | None = None,
+        **raw: Any,
+    ) -> Row:
+        """The ratio as a row, whose detail has both medians and more. unit: of the figures. raw: beside them."""
+        factor, form = _TOLD[unit]
+        ours, theirs = (form.format(factor * figure) for figure in self.medians)
+        figures = {"ours": self.ours, "theirs": self.theirs, "unit": unit, **raw}
+        return Row(what, self.ratio, " ×", f"{ours} against {theirs}{more}", least, most, figures)
 
 
 def interleaved(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> Rounds:
@@ -145,6 +167,18 @@ def interleaved(rounds: int, ours: Callable[[], float], theirs: Callable[[], flo
             else:
                 results.theirs.append(theirs())
     return results
+
+
+def timed(call: Callable[[], object], number: int) -> Callable[[], float]:
+    """What measures the seconds of one call, of so many in a row."""
+
+    def measure() -> float:
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        return (time.perf_counter() - start) / number
+
+    return measure
 
 
 _ROOT = Path(__file__).parent.parent
