@@ -6,8 +6,6 @@ the time of its sending.
 
 import json
 import re
-import selectors
-import signal
 import socket
 import tempfile
 import threading
@@ -17,18 +15,16 @@ from contextlib import ExitStack, closing
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
-from multiprocessing.connection import Connection
 from random import Random
 from statistics import median, quantiles
 from typing import Any
-from uuid import uuid4
 
 import httpx
 
 from bench import corpus, load, servers
 from bench.load import TIMEOUT, Received, received
 from bench.measure import Effort, Row, interleaved, timed
-from core.wire import ConversationId, Event, event_time, micros, now
+from core.wire import ConversationId, Event, Micros, event_time, micros, now
 from store.approvals.audit import Actor
 from store.approvals.inbox import Cursor, Filter, PendingAction
 
@@ -40,6 +36,9 @@ _CALLS = 50
 
 _ALICE = Actor("key", "alice")
 _ALL = Filter()
+
+#: when the first event of the bench was
+_FIRST = Micros(corpus.FIRST)
 
 #: workers of each of the two servers that have streams
 _WORKERS = 2
@@ -92,13 +91,7 @@ class _Inbox:
     def _append(self, conversation_id: ConversationId) -> None:
         at, events = now(), []
         for _ in range(_WAITING):
-            fields = {
-                "id": corpus.conversation(self._random),
-                "timestamp": event_time(at),
-                "source": "agent",
-                "kind": "ActionEvent",
-                **corpus.action_fields(self._random, "git status"),
-            }
+            fields = _action(self._random, "git status", at)
             events.append(Event(fields["id"], "ActionEvent", "agent", at, fields, json.dumps(fields).encode()))
         self._store.events.append(conversation_id, events)
 
@@ -141,38 +134,36 @@ def _streamed(ports: list[int], effort: Effort) -> Received:
     for conversation_id in conversations:
         policy = {"conversation_id": conversation_id, "confirmation_policy": {"kind": "AlwaysConfirm"}}
         load.create(ports[0], "/api/conversations", json.dumps(policy).encode())
+    commands = [f"run {number}" for number in range(effort.inbox_actions)]
     return received(
-        _listen,
-        (ports, effort.inbox_streams, effort.inbox_actions),
-        lambda: _append(ports, conversations, effort),
+        lambda: [_Listener(ports[at % len(ports)], commands) for at in range(effort.inbox_streams)],
+        effort.inbox_streams * effort.inbox_actions,
+        lambda: _append(ports, conversations, commands, effort.inbox_rate),
     )
 
 
-def _append(ports: list[int], conversations: list[ConversationId], effort: Effort) -> None:
+def _append(ports: list[int], conversations: list[ConversationId], commands: list[str], rate: float) -> None:
+    random = Random(14)
     with ExitStack() as stack:
         opened = [stack.enter_context(closing(load.Connection(port))) for port in ports]
-        start = time.monotonic()
-        for number in range(effort.inbox_actions):
-            time.sleep(max(0.0, start + number / effort.inbox_rate - time.monotonic()))
+        for number, command in enumerate(load.paced(commands, rate)):
             path = f"/api/v1/webhooks/events/{conversations[number // _WAITING]}"
-            connection = opened[number % len(opened)]
-            connection.send_next(iter([load.post(path, json.dumps([_action(number), _waits(number)]).encode())]))
-            while connection.receive() is None:
-                pass
+            thought = {"thought": [{"type": "text", "text": "x" * 300}]}
+            action = _action(random, command, sent=time.monotonic()) | thought
+            opened[number % len(opened)].exchange(load.post(path, json.dumps([action, _waits(number)]).encode()))
 
 
-def _action(number: int) -> dict[str, Any]:
-    return {
-        "id": f"action-{number}",
-        "kind": "ActionEvent",
+def _action(random: Random, command: str, at: Micros = _FIRST, **arguments: Any) -> dict[str, Any]:
+    """The event of an action as a sandbox posts it. arguments: of the action, beside its command."""
+    event = {
+        "id": corpus.conversation(random),
+        "timestamp": event_time(at),
         "source": "agent",
-        "timestamp": "2026-01-01T00:00:00",
-        "tool_name": "terminal",
-        "tool_call_id": f"call-{number}",
-        "llm_response_id": f"response-{number}",
-        "thought": [{"type": "text", "text": "x" * 300}],
-        "action": {"kind": "TerminalAction", "command": f"run {number}", "sent": time.monotonic()},
+        "kind": "ActionEvent",
+        **corpus.action_fields(random, command),
     }
+    event["action"] |= arguments
+    return event
 
 
 def _waits(number: int) -> dict[str, Any]:
@@ -186,38 +177,24 @@ def _waits(number: int) -> dict[str, Any]:
     }
 
 
-def _listen(pipe: Connection, ports: list[int], streams: int, actions: int) -> None:
-    """Open the streams, report that, receive every action; send back the latencies in seconds, or the error."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    listeners = [_Listener(ports[at % len(ports)]) for at in range(streams)]
-    selector = selectors.DefaultSelector()
-    for listener in listeners:
-        selector.register(listener.socket, selectors.EVENT_READ, listener)
-    pipe.send("open")
-    latencies: list[float] = []
-    while len(latencies) < streams * actions:
-        for key, _ in selector.select(TIMEOUT):
-            key.data.receive(latencies)
-    expected = {f"run {number}" for number in range(actions)}
-    wrong = [one for one in listeners if len(one.received) != actions or set(one.received) != expected]
-    pipe.send(f"an action is missing or doubled: {wrong[0].received}" if wrong else latencies)
-    time.sleep(TIMEOUT)
-
-
 class _Listener:
     """One client with the least protocol that a stream needs: without chunks, as HTTP/1.0 has none."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, expected: list[str]) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT)
         self.socket.sendall(b"GET /api/v1/pending-actions/stream HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        self.expected = expected
         self.received: list[str] = []
         self._unread = b""
         while _READY not in self._unread:
             self._unread += self.socket.recv(65536)
         self._unread = self._unread.partition(_READY)[2].partition(b"\n\n")[2]
 
+    @property
+    def is_wrong(self) -> bool:
+        return sorted(self.received) != sorted(self.expected)
+
     def receive(self, latencies: list[float]) -> None:
-        """Take the bytes that came."""
         self._unread += self.socket.recv(262144)
         at = time.monotonic()
         end = 0
@@ -261,8 +238,9 @@ def notifications(effort: Effort) -> list[Row]:
             servers.gunicorn("app:create_app()", url, 1, DATA_DIR=folder, **settings) as port,
             httpx.Client(base_url=f"http://127.0.0.1:{port}/api", timeout=30) as client,
         ):
-            _first_try(client, arrived)  # the supervisor is there, everything is loaded
-            seconds = [_first_try(client, arrived) for _ in range(effort.notifications)]
+            random = Random(15)
+            _first_try(client, random, arrived)  # the supervisor is there, everything is loaded
+            seconds = [_first_try(client, random, arrived) for _ in range(effort.notifications)]
     finally:
         webhook.shutdown()
         webhook.server_close()
@@ -279,21 +257,12 @@ def notifications(effort: Effort) -> list[Row]:
     ]
 
 
-def _first_try(client: httpx.Client, arrived: dict[str, float]) -> float:
+def _first_try(client: httpx.Client, random: Random, arrived: dict[str, float]) -> float:
     """Seconds from a request to the notification of its action. Raises RuntimeError if that never comes."""
     identity = client.post("/conversations", json={}).raise_for_status().json()["id"]
     policy = {"policy": {"kind": "AlwaysConfirm"}}
     client.post(f"/conversations/{identity}/confirmation_policy", json=policy).raise_for_status()
-    action = {
-        "id": str(uuid4()),
-        "timestamp": "2026-11-20T20:37:22.528416",
-        "source": "agent",
-        "kind": "ActionEvent",
-        "action": {"command": "ls", "kind": "TerminalAction"},
-        "tool_name": "terminal",
-        "tool_call_id": "call",
-        "llm_response_id": str(uuid4()),
-    }
+    action = _action(random, "ls")
     time.sleep(_BETWEEN)
     start = time.perf_counter()
     client.post(f"/v1/webhooks/events/{identity}", json=[action]).raise_for_status()
@@ -301,4 +270,4 @@ def _first_try(client: httpx.Client, arrived: dict[str, float]) -> float:
         if time.perf_counter() - start > _LOST:
             raise RuntimeError("notifications: one did not arrive in time")
         time.sleep(0.001)
-    return arrived[str(action["id"])] - start
+    return arrived[action["id"]] - start

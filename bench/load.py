@@ -4,16 +4,22 @@ It runs in the bench's own process, beside one worker and one Redis; `Load.busy`
 """
 
 import multiprocessing
+import multiprocessing.connection
+import resource
 import select
+import selectors
+import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 #: seconds without a response after which the run ends, and after which what has not arrived counts as lost
 TIMEOUT = 30.0
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -51,10 +57,7 @@ def post(path: str, body: bytes, *headers: str) -> bytes:
 def ask(port: int, request: bytes) -> bytes:
     """The body of one response. Raises RuntimeError for any status but 200."""
     with closing(Connection(port)) as connection:
-        connection.send_next(iter([request]))
-        while (body := connection.receive()) is None:
-            pass
-        return body
+        return connection.exchange(request)
 
 
 def create(port: int, path: str, body: bytes) -> None:
@@ -63,6 +66,15 @@ def create(port: int, path: str, body: bytes) -> None:
         connection.sendall(post(path, body))
         if not (answer := connection.recv(65536)).startswith(b"HTTP/1.1 201"):
             raise RuntimeError(f"not answered with 201: {answer[:500]!r}")
+
+
+def paced(items: Iterable[Item], rate: float | None) -> Iterator[Item]:
+    """The items, so many a second from the first on; without a rate as fast as they are taken."""
+    start = time.monotonic()
+    for number, item in enumerate(items):
+        if rate is not None:
+            time.sleep(max(0.0, start + number / rate - time.monotonic()))
+        yield item
 
 
 def drive(
@@ -128,6 +140,13 @@ class Connection:
             self._socket.sendall(request)
         return request is not None
 
+    def exchange(self, request: bytes) -> bytes:
+        """Send a request; returns the body of its response."""
+        self.send_next(iter([request]))
+        while (body := self.receive()) is None:
+            pass
+        return body
+
     def receive(self) -> bytes | None:
         """Read the bytes that came; returns the response's body once it is complete, else None."""
         read = self._socket.recv(65536)
@@ -165,25 +184,75 @@ class Received:
         return 1000 * self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))]
 
 
-def received(listen: Callable[..., None], arguments: tuple[Any, ...], append: Callable[[], None]) -> Received:
-    """Run `listen(pipe, *arguments)` in a process of its own, and `append` once it has sent that it listens.
+class Listener(Protocol):
+    """A client that receives what comes."""
 
-    It then sends its latencies in seconds, or an error. Raises RuntimeError.
+    socket: socket.socket
+    received: list[Any]
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it has received anything but what was expected."""
+
+    def receive(self, latencies: list[float]) -> None:
+        """Take the bytes that came, and add the seconds that each delivery in them took."""
+
+
+def received(open_all: Callable[[], Sequence[Listener]], deliveries: int, append: Callable[[], None]) -> Received:
+    """Open the listeners in a process of its own, then append, and wait for so many deliveries to all of them.
+
+    Raises RuntimeError where one is missing, doubled or out of order.
     """
-    ours, theirs = multiprocessing.Pipe()
-    listener = multiprocessing.get_context("fork").Process(target=listen, args=(theirs, *arguments), daemon=True)
-    listener.start()
-    theirs.close()
-    try:
-        ours.recv()
+    with beside(_listen, open_all, deliveries) as pipe:
         start = time.monotonic()
         append()
-        if not ours.poll(TIMEOUT):
+        if not pipe.poll(TIMEOUT):
             raise RuntimeError(f"the listeners did not receive everything within {TIMEOUT:g} s")
-        answer = ours.recv()
-    finally:
-        listener.terminate()
-        listener.join()
+        answer = pipe.recv()
     if isinstance(answer, str):
         raise RuntimeError(answer)
     return Received(answer, time.monotonic() - start)
+
+
+def _listen(pipe: multiprocessing.connection.Connection, open_all: Callable[[], Sequence[Listener]], left: int) -> None:
+    """Receive every delivery; send back the latencies in seconds, or the error."""
+    listeners = open_all()
+    selector = selectors.DefaultSelector()
+    for listener in listeners:
+        selector.register(listener.socket, selectors.EVENT_READ, listener)
+    pipe.send("open")
+    latencies: list[float] = []
+    while len(latencies) < left:
+        for key, _ in selector.select(TIMEOUT):
+            key.data.receive(latencies)
+    wrong = [listener.received for listener in listeners if listener.is_wrong]
+    pipe.send(f"an event is missing, doubled or out of order: {wrong[0]}" if wrong else latencies)
+    time.sleep(TIMEOUT)
+
+
+@contextmanager
+def beside(work: Callable[..., None], *arguments: Any) -> Iterator[multiprocessing.connection.Connection]:
+    """Run `work(pipe, *arguments)` in a process of its own from its word "open" on, until the block ends.
+
+    The block gets the other end of the pipe. Raises RuntimeError where the process does not say so or ends before.
+    """
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_run, args=(work, theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(TIMEOUT) or ours.recv() != "open":
+            raise RuntimeError(f"the process of {work} did not begin")
+        yield ours
+        if not process.is_alive():
+            raise RuntimeError(f"the process of {work} ended early")
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _run(work: Callable[..., None], *arguments: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection is a file
+    work(*arguments)

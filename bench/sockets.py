@@ -6,13 +6,10 @@ Both read `time.monotonic`, which is one clock for all processes of a machine; a
 import base64
 import json
 import os
-import selectors
-import signal
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from multiprocessing.connection import Connection
 from random import Random
 from typing import Any
 
@@ -60,7 +57,7 @@ def _summary(found: Received) -> str:
 
 
 def measure(port: int, random: Random, effort: Effort, batches: list[list[int]], rate: float | None) -> Received:
-    """Batches of event numbers go to the conversations in turn; `rate` is in events a second."""
+    """Batches of event numbers go to the conversations in turn; `rate` is in batches a second."""
     conversations = [corpus.conversation(random) for _ in range(_CONVERSATIONS)]
     for conversation_id in conversations:
         body = json.dumps({"conversation_id": conversation_id}).encode()
@@ -68,9 +65,10 @@ def measure(port: int, random: Random, effort: Effort, batches: list[list[int]],
     expected = [
         sorted(number for batch in batches[at::_CONVERSATIONS] for number in batch) for at in range(_CONVERSATIONS)
     ]
+    places = [at % _CONVERSATIONS for at in range(effort.sockets)]
     return received(
-        _listen,
-        (port, conversations, effort.sockets, expected),
+        lambda: [Listener(port, conversations[at], expected[at]) for at in places],
+        sum(len(expected[at]) for at in places),
         lambda: _append(port, conversations, batches, rate),
     )
 
@@ -79,16 +77,10 @@ def _append(port: int, conversations: list[ConversationId], batches: list[list[i
     """Several connections in turn, so that both workers append."""
     with ExitStack() as stack:
         opened = [stack.enter_context(closing(load.Connection(port))) for _ in range(_CONNECTIONS)]
-        start = time.monotonic()
-        for index, batch in enumerate(batches):
-            if rate is not None:
-                time.sleep(max(0.0, start + index * len(batch) / rate - time.monotonic()))
-            connection = opened[index % _CONNECTIONS]
+        for index, batch in enumerate(load.paced(batches, rate)):
             path = f"/api/v1/webhooks/events/{conversations[index % _CONVERSATIONS]}"
             body = json.dumps([message(number) for number in batch]).encode()
-            connection.send_next(iter([load.post(path, body)]))
-            while connection.receive() is None:
-                pass
+            opened[index % _CONNECTIONS].exchange(load.post(path, body))
 
 
 def message(number: int) -> dict[str, Any]:
@@ -106,28 +98,6 @@ def message(number: int) -> dict[str, Any]:
     }
 
 
-def _listen(
-    pipe: Connection, port: int, conversations: list[ConversationId], sockets: int, expected: list[list[int]]
-) -> None:
-    """Open the sockets, report that, receive every event; send back the latencies in seconds, or the error."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    listeners = [
-        Listener(port, conversations[at % _CONVERSATIONS], expected[at % _CONVERSATIONS]) for at in range(sockets)
-    ]
-    selector = selectors.DefaultSelector()
-    for listener in listeners:
-        selector.register(listener.socket, selectors.EVENT_READ, listener)
-    pipe.send("open")
-    latencies: list[float] = []
-    waiting = sum(bool(listener.left) for listener in listeners)
-    while waiting:
-        for key, _ in selector.select(TIMEOUT):
-            waiting -= key.data.receive(latencies)
-    wrong = [listener.received for listener in listeners if listener.received != listener.expected]
-    pipe.send(f"an event is missing, doubled or out of order: {wrong[0]}" if wrong else latencies)
-    time.sleep(TIMEOUT)
-
-
 class Listener:
     """One client with the least protocol that an idle connection needs."""
 
@@ -140,7 +110,6 @@ class Listener:
         )
         self.expected = expected
         self.received: list[int] = []
-        self.left = len(expected)
         self._unread = b""
         while b"\r\n\r\n" not in self._unread:
             self._read()
@@ -153,17 +122,17 @@ class Listener:
             raise RuntimeError(f"the server closed a socket: {self._unread[:200]!r}")
         self._unread += read
 
-    def receive(self, latencies: list[float]) -> bool:
-        """Take the bytes that came; True if the last expected event was among them."""
+    @property
+    def is_wrong(self) -> bool:
+        return self.received != self.expected
+
+    def receive(self, latencies: list[float]) -> None:
         self._unread += self.socket.recv(262144)
         at = time.monotonic()
-        left = self.left
         for frame in self._frames():
             event = json.loads(frame)
             self.received.append(event["number"])
             latencies.append(at - event["sent"])
-            self.left -= 1
-        return left > 0 >= self.left
 
     def _frames(self) -> Iterator[bytes]:
         """The payloads of the whole texts that have come; a server's are neither masked nor split."""

@@ -11,15 +11,12 @@ appends an event in turn, at a steady rate, and reconnects now and then, as a ne
 """
 
 import json
-import multiprocessing
-import resource
 import selectors
-import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from itertools import chain, count, repeat
 from multiprocessing.connection import Connection
@@ -226,7 +223,7 @@ def _besieged(
     for pid in pids:
         servers.forget_peak(pid)
     workers, store = 1024 * sum(map(servers.resident, pids)), redis.info("memory")["used_memory"]
-    with _beside(siege.crowd, port, theirs, siege.number):
+    with load.beside(siege.crowd, port, theirs, siege.number):
         crowded = _good_client(port, own, effort)
         workers_peak = 1024 * sum(servers.resident(pid, "VmHWM") for pid in pids)
         store_after = redis.info("memory")["used_memory"]
@@ -275,15 +272,12 @@ def _good_client(port: int, conversation_id: ConversationId, effort: Effort) -> 
     start = time.monotonic()
     connection = load.Connection(port)
     try:
-        for number in range(effort.good_requests):
-            time.sleep(max(0.0, start + number / _RATE - time.monotonic()))
+        for number in load.paced(range(effort.good_requests), _RATE):
             sent = time.perf_counter()
             if number % _RENEWED == 0:
                 connection.close()
                 connection = load.Connection(port)
-            connection.send_next(requests)
-            while connection.receive() is None:
-                pass
+            connection.exchange(next(requests))
             latencies.append(time.perf_counter() - sent)
             if time.monotonic() - start > _MOST_SECONDS:
                 break
@@ -297,32 +291,6 @@ def _appends(conversation_id: ConversationId) -> Iterator[bytes]:
     for number in count():
         event = message(number) | {"id": str(uuid4())}
         yield load.post(f"/api/v1/webhooks/events/{conversation_id}", json.dumps([event]).encode())
-
-
-@contextmanager
-def _beside(crowd: _Crowd, port: int, conversation_id: ConversationId, number: int) -> Iterator[None]:
-    """A crowd in a process of its own, until the block ends. Raises RuntimeError where it ended before."""
-    ours, theirs = multiprocessing.Pipe()
-    arguments = (theirs, port, conversation_id, number)
-    process = multiprocessing.get_context("fork").Process(target=_run, args=(crowd, arguments), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        if not ours.poll(TIMEOUT) or ours.recv() != "open":
-            raise RuntimeError(f"the crowd of {crowd} did not come")
-        yield
-        if not process.is_alive():
-            raise RuntimeError(f"the crowd of {crowd} left early")
-    finally:
-        process.terminate()
-        process.join()
-
-
-def _run(crowd: _Crowd, arguments: tuple[Connection, int, ConversationId, int]) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection is a file
-    crowd(*arguments)
 
 
 def _silent_sockets(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
@@ -345,9 +313,7 @@ def _followers(pipe: Connection, port: int, conversation_id: ConversationId, num
         while True:
             if time.monotonic() >= following:
                 following += 1 / _EVENTS
-                connection.send_next(requests)
-                while connection.receive() is None:
-                    pass
+                connection.exchange(next(requests))
             for key, _ in selector.select(min(TIMEOUT, max(0.0, following - time.monotonic()))):
                 key.fileobj.recv(65536)  # type: ignore[union-attr]
 
