@@ -46,7 +46,7 @@ def _folder_of(repo: str | None) -> Iterator[Path | None]:
         yield Path(folder) / "repo"
 
 
-def _follow(session: Session, conversation: Conversation, after: int, approver: Approver, as_json: bool) -> None:
+def _follow(session: Session, conversation: Conversation, after: int, approver: Approver) -> None:
     """Show a run until the agent stops. Raises Failed where it has not finished."""
     status = ""
     try:
@@ -55,7 +55,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
                 approver.decide(one)
                 continue
             status = status_of(one.event) or status
-            if as_json:
+            if session.as_json:
                 print_json({"seq": one.seq, "event": one.event})
             else:
                 print_entry(session.out, one)
@@ -76,7 +76,6 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
 @click.option("-d", "--detach", is_flag=True, help="Start it, and do not follow it.")
 def run(
     session: Session,
-    as_json: bool,
     text: str,
     repo: str | None,
     model: str | None,
@@ -98,15 +97,12 @@ def run(
 
         text = sys.stdin.read() if text == "-" else text
         started = client.start(text, folder=folder, title=title or _title_of(text), model=model, on_progress=progress)
-    if as_json:
-        print_json({"conversation_id": started.id})
-    else:
-        words = Text.assemble(("Conversation ", "dim"), (started.id[:8], "bold"), (f"  {_page_of(started)}", "dim"))
-        session.err.print(words, soft_wrap=True)
+    words = Text.assemble(("Conversation ", "dim"), (started.id[:8], "bold"), (f"  {_page_of(started)}", "dim"))
+    session.tell({"conversation_id": started.id}, words, soft_wrap=True)
     if detach:
         return
     try:
-        _follow(session, started, 0, approver, as_json)
+        _follow(session, started, 0, approver)
     finally:
         if pull is not None:
             written = started.files.download("", pull)
@@ -121,10 +117,10 @@ def _title_of(text: str) -> str:
 @click.option("--status", help="Those of one status, such as running or waiting_for_confirmation.")
 @click.option("--text", help="Those with a part of the title.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=30, show_default=True)
-def ls(session: Session, as_json: bool, status: str | None, text: str | None, limit: int) -> None:
+def ls(session: Session, status: str | None, text: str | None, limit: int) -> None:
     """List conversations, the last changed first."""
     found = [item for item, _ in zip(session.client().search(status=status, text=text), range(limit), strict=False)]
-    if as_json:
+    if session.as_json:
         print_json(found)
         return
     if not found:
@@ -150,9 +146,7 @@ def ls(session: Session, as_json: bool, status: str | None, text: str | None, li
 @click.option("--after", metavar="SEQ", type=click.IntRange(0), default=0, help="Begin after the event of that number.")
 @click.option("--kind", help="Events of one kind, such as MessageEvent.")
 @click.option("--full", is_flag=True, help="Long outputs whole.")
-def logs(
-    session: Session, as_json: bool, conversation: str, follow: bool, after: int, kind: str | None, full: bool
-) -> None:
+def logs(session: Session, conversation: str, follow: bool, after: int, kind: str | None, full: bool) -> None:
     """Show the log of a conversation.
 
     With -f it goes on through restarts of the server, and shows each event once.
@@ -161,7 +155,7 @@ def logs(
     for entry in found.events(after) if follow else found.log(after):
         if kind and str(entry.event["kind"]).rpartition(".")[2] != kind:
             continue
-        if as_json:
+        if session.as_json:
             print_json({"seq": entry.seq, "event": entry.event})
         else:
             print_entry(session.out, entry, full=full)
@@ -173,9 +167,7 @@ def logs(
 @click.option("-f", "--follow", is_flag=True, help="Follow the agent until it stops.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_approve_option
-def send(
-    session: Session, as_json: bool, conversation: str, text: str, follow: bool, yes: bool, approve: str | None
-) -> None:
+def send(session: Session, conversation: str, text: str, follow: bool, yes: bool, approve: str | None) -> None:
     """Send a message to an agent, which then runs.
 
     The message rejects what waits for a decision; at a terminal you are asked before. TEXT `-` is read from the
@@ -191,40 +183,40 @@ def send(
     # Whoever saw nothing that waits rejects nothing that came meanwhile.
     found.send(sys.stdin.read() if text == "-" else text, rejects=rejects)
     if follow:
-        _follow(session, found, after, approver, as_json)
+        _follow(session, found, after, approver)
     else:
-        _done(session, as_json, "Sent", found)
+        _done(session, "Sent", found)
 
 
 @command()
 @conversation_argument
 @click.option("--now", is_flag=True, help="Do not wait for the end of the step.")
-def pause(session: Session, as_json: bool, conversation: str, now: bool) -> None:
+def pause(session: Session, conversation: str, now: bool) -> None:
     """Ask an agent to stop after its present step."""
     found = session.conversation(session.client(), conversation)
     if now:
         found.interrupt()
     else:
         found.pause()
-    _done(session, as_json, "Asked to stop", found)
+    _done(session, "Asked to stop", found)
 
 
 @command()
 @conversation_argument
-def resume(session: Session, as_json: bool, conversation: str) -> None:
+def resume(session: Session, conversation: str) -> None:
     """Let an agent go on.
 
     It is refused while an action waits for a decision: approve or reject that first.
     """
     found = session.conversation(session.client(), conversation)
     found.run()
-    _done(session, as_json, "Goes on", found)
+    _done(session, "Goes on", found)
 
 
 @command()
 @click.argument("conversations", metavar="ID...", nargs=-1, required=True, shell_complete=ids_completed)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def rm(session: Session, as_json: bool, conversations: tuple[str, ...], yes: bool) -> None:
+def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
     """Delete conversations and their sandboxes. A conversation that starts is named by its whole id: its start ends."""
     client = session.client()
     found = [session.conversation(client, one) for one in conversations]
@@ -232,7 +224,7 @@ def rm(session: Session, as_json: bool, conversations: tuple[str, ...], yes: boo
         if not yes:
             click.confirm(f"Delete {one.id[:8]} ({_name_of(one)}) and the files of its sandbox?", abort=True, err=True)
         one.delete()
-        _done(session, as_json, "Deleted", one)
+        _done(session, "Deleted", one)
 
 
 def _name_of(conversation: Conversation) -> str:
@@ -252,11 +244,11 @@ def _name_of(conversation: Conversation) -> str:
     type=click.IntRange(1, 65535),
     help="Open what a program in the sandbox serves at this port. The address opens in one browser, once.",
 )
-def open_(session: Session, as_json: bool, conversation: str, preview: int | None) -> None:
+def open_(session: Session, conversation: str, preview: int | None) -> None:
     """Open a conversation in the browser, and print its address."""
     found = session.conversation(session.client(), conversation)
     address = _page_of(found) if preview is None else found.preview(preview)["url"]
-    if as_json:
+    if session.as_json:
         print_json({"url": address})
     else:
         click.echo(address)
@@ -268,11 +260,9 @@ def _page_of(conversation: Conversation) -> str:
     return f"{conversation.client.url}/console/#/conversations/{conversation.id}"
 
 
-def _done(session: Session, as_json: bool, words: str, conversation: Conversation) -> None:
-    if as_json:
-        print_json({"conversation_id": conversation.id, "done": words})
-    else:
-        session.err.print(f"{words}: {conversation.id[:8]}", style="dim")
+def _done(session: Session, words: str, conversation: Conversation) -> None:
+    value = {"conversation_id": conversation.id, "done": words}
+    session.tell(value, f"{words}: {conversation.id[:8]}", style="dim")
 
 
 COMMANDS = (run, ls, logs, send, pause, resume, rm, open_)

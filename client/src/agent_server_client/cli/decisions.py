@@ -104,15 +104,15 @@ class Approver:
 @command()
 @click.option("-w", "--watch", is_flag=True, help="Go on: show what opens and what is decided, until Ctrl-C.")
 @click.option("--text", help="Those with this in the tool, the arguments, the thought or the title.")
-def inbox(session: Session, as_json: bool, watch: bool, text: str | None) -> None:
+def inbox(session: Session, watch: bool, text: str | None) -> None:
     """Show what waits for a decision: actions, the oldest first, then what sandboxes ask to reach, and budgets."""
     if watch:
-        _watch(session, session.client(patient=True), as_json)
+        _watch(session, session.client(patient=True))
         return
     client = session.client()
     actions = client.pending_actions(text=text)
     destinations = [one for one in _destinations(client) if text is None or text.casefold() in one.id]
-    if as_json:
+    if session.as_json:
         print_json([*(one.item for one in actions), *(one.item for one in destinations)])
         return
     for one in actions:
@@ -129,9 +129,7 @@ def inbox(session: Session, as_json: bool, watch: bool, text: str | None) -> Non
 @click.option("--digest", help="Approve only what has this digest, or one that begins so (12 characters or more).")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_SCOPE
-def approve(
-    session: Session, as_json: bool, ids: tuple[str, ...], digest: str | None, yes: bool, scope: str | None
-) -> None:
+def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: bool, scope: str | None) -> None:
     """Approve actions that wait, what sandboxes ask to reach, or a budget that is used up once more.
 
     ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT, as in
@@ -151,7 +149,7 @@ def approve(
         actions, destinations = [one for one in actions if one in own], [one for one in destinations if one in own]
     elif not yes and not sys.stdin.isatty():
         raise Failed(2, "Nobody can be asked here: give --digest, or --yes")
-    if not as_json:
+    if not session.as_json:
         for one in actions:
             session.err.print(card(one.item))
         for asked in destinations:
@@ -159,15 +157,15 @@ def approve(
     if digest is None and not yes:
         _forget_typed()
         click.confirm(f"Approve {'this' if len(waiting) == 1 else f'these {len(waiting)}'}?", abort=True, err=True)
-    decided = [_decide_destination(session, as_json, one, "approve", scope or "once") for one in destinations]
-    _decide_and_say(session, as_json, actions, "approve", others=decided)
+    decided = [_decide_destination(session, one, "approve", scope or "once") for one in destinations]
+    _decide_and_say(session, actions, "approve", others=decided)
 
 
 @command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--reason", "-r", default="", help="What the agent reads; of a destination, what the audit has.")
 @_SCOPE
-def reject(session: Session, as_json: bool, ids: tuple[str, ...], reason: str, scope: str | None) -> None:
+def reject(session: Session, ids: tuple[str, ...], reason: str, scope: str | None) -> None:
     """Reject actions that wait, what sandboxes ask to reach, or more of a budget that is used up.
 
     ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT of a
@@ -177,8 +175,8 @@ def reject(session: Session, as_json: bool, ids: tuple[str, ...], reason: str, s
     destinations, others = _asked(client, ids, scope)
     actions = _named(client, others)
     told = scope or "conversation"
-    decided = [_decide_destination(session, as_json, one, "reject", told, reason) for one in destinations]
-    _decide_and_say(session, as_json, actions, "reject", reason, others=decided)
+    decided = [_decide_destination(session, one, "reject", told, reason) for one in destinations]
+    _decide_and_say(session, actions, "reject", reason, others=decided)
 
 
 def _destinations(client: Client) -> list[Destination]:
@@ -205,7 +203,7 @@ def _asked(client: Client, ids: tuple[str, ...], scope: str | None) -> tuple[lis
 
 
 def _decide_destination(
-    session: Session, as_json: bool, asked: Destination, verb: str, scope: str, reason: str = ""
+    session: Session, asked: Destination, verb: str, scope: str, reason: str = ""
 ) -> dict[str, Any]:
     try:
         decided = asked.approve(scope) if verb == "approve" else asked.reject(reason, scope)
@@ -213,7 +211,7 @@ def _decide_destination(
         if error.status not in (404, 409):
             raise
         raise Failed(NOT_DECIDED, error.detail, status=error.status) from error
-    if not as_json:
+    if not session.as_json:
         words = f"{'Approved' if verb == 'approve' else 'Rejected'}{'' if asked.budget else f' {_SCOPES[scope]}'}: "
         session.err.print(Text.assemble(words, (in_line(asked.id), "bold"), f"  sandbox {asked.item['sandbox_id']}"))
     item = asked.item
@@ -257,7 +255,6 @@ def _decide(actions: list[PendingAction], verb: str, reason: str = "") -> None:
 
 def _decide_and_say(
     session: Session,
-    as_json: bool,
     actions: list[PendingAction],
     verb: str,
     reason: str = "",
@@ -270,7 +267,7 @@ def _decide_and_say(
         if not error.problems:
             raise
         raise Failed(NOT_DECIDED, _words_of(error), status=error.status) from error
-    if as_json:
+    if session.as_json:
         own = [{"action_id": one.id, "digest": one.item["digest"], "decision": verb} for one in actions]
         print_json([*own, *others])
         return
@@ -280,10 +277,10 @@ def _decide_and_say(
         session.err.print(Text.assemble(f"{words}: ", (in_line(one.item["tool_name"]), "bold"), f"  {summary}"))
 
 
-def _watch(session: Session, client: Client, as_json: bool) -> None:
+def _watch(session: Session, client: Client) -> None:
     shown: set[str] = set()
     for name, data in client.inbox(destinations=True):
-        if as_json:
+        if session.as_json:
             print_json({"event": name, **data})
             continue
         if name.startswith("destination"):

@@ -20,10 +20,10 @@ _MOST_NAMES = 2000
 @command()
 @conversation_argument
 @click.argument("path", default=".")
-def files(session: Session, as_json: bool, conversation: str, path: str) -> None:
+def files(session: Session, conversation: str, path: str) -> None:
     """List the files of a sandbox, 2,000 at most."""
     names = session.conversation(session.client(), conversation).files.list(path)
-    if as_json:
+    if session.as_json:
         print_json(names)
         return
     if not names:
@@ -38,7 +38,7 @@ def files(session: Session, as_json: bool, conversation: str, path: str) -> None
 @conversation_argument
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--to", default=".", help="A folder of the sandbox.  [default: the conversation's folder]")
-def upload(session: Session, as_json: bool, conversation: str, files: tuple[Path, ...], to: str) -> None:
+def upload(session: Session, conversation: str, files: tuple[Path, ...], to: str) -> None:
     """Write files into a sandbox.
 
     The agent server in the sandbox takes them, if it serves files. `run --repo DIR` works with every agent.
@@ -47,17 +47,14 @@ def upload(session: Session, as_json: bool, conversation: str, files: tuple[Path
     for file in files:
         written.append(str(PurePosixPath(to) / file.name))
         found.files.upload(file, written[-1])
-    if as_json:
-        print_json(written)
-    else:
-        session.err.print(f"{counted(len(written), 'file')} written", style="dim")
+    session.tell(written, f"{counted(len(written), 'file')} written", style="dim")
 
 
 @command()
 @conversation_argument
 @click.argument("path", default="")
 @click.argument("to", required=False, type=click.Path(path_type=Path))
-def download(session: Session, as_json: bool, conversation: str, path: str, to: Path | None) -> None:
+def download(session: Session, conversation: str, path: str, to: Path | None) -> None:
     """Write files of a sandbox to this machine.
 
     PATH is a file or a folder, else all files are written; TO is where. Links and every `.git` are left out:
@@ -66,15 +63,10 @@ def download(session: Session, as_json: bool, conversation: str, path: str, to: 
     found = session.conversation(session.client(), conversation)
     target = to or Path(PurePosixPath(path).name or found.id[:8])
     written = found.files.download(path, target)
-    if as_json:
-        print_json([str(one) for one in written])
-    else:
-        words = (
-            in_line(str(written[0]))
-            if len(written) == 1
-            else f"{counted(len(written), 'file')} in {in_line(str(target))}"
-        )
-        session.err.print(words, style="dim")
+    words = (
+        in_line(str(written[0])) if len(written) == 1 else f"{counted(len(written), 'file')} in {in_line(str(target))}"
+    )
+    session.tell([str(one) for one in written], words, style="dim")
 
 
 @command()
@@ -85,7 +77,6 @@ def download(session: Session, as_json: bool, conversation: str, path: str, to: 
 @click.option("--repository", is_flag=True, help="Against the last commit of the repository at PATH, which Git reads.")
 def diff(
     session: Session,
-    as_json: bool,
     conversation: str,
     path: str,
     since: str | None,
@@ -103,7 +94,7 @@ def diff(
     moments = {} if repository else {"since": since or "start", "until": until}
     changes = [one for one in found.changes(path, **moments) if not one["path"].startswith(f"{OF_AGENT}/")]
     diffs = [(one, found.diff(str(PurePosixPath(path) / one["path"]), **moments)) for one in changes]
-    if as_json:
+    if session.as_json:
         print_json([{**change, **of} for change, of in diffs])
         return
     if not diffs:
@@ -115,7 +106,7 @@ def diff(
 @command(context_settings={"ignore_unknown_options": True})
 @conversation_argument
 @click.argument("words", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
-def sh(session: Session, as_json: bool, conversation: str, words: tuple[str, ...]) -> None:
+def sh(session: Session, conversation: str, words: tuple[str, ...]) -> None:
     """Run shell commands in a sandbox.
 
     The agent server in the sandbox runs them, if it serves that: COMMAND, or one line after the other. Nobody
@@ -124,7 +115,7 @@ def sh(session: Session, as_json: bool, conversation: str, words: tuple[str, ...
     found = session.conversation(session.client(), conversation)
     if words:
         line = words[0] if len(words) == 1 else " ".join(map(quote, words))
-        sys.exit(_execute(session, found, line, as_json))
+        sys.exit(_execute(session, found, line))
     place, code = f"/tmp/.agentctl-{uuid4().hex}", 0
     try:
         while True:
@@ -139,7 +130,7 @@ def sh(session: Session, as_json: bool, conversation: str, words: tuple[str, ...
                 # Each line has a shell of its own: the folder goes from one to the next in a file.
                 begun = f'[ -r {place} ] && cd "$(cat {place})"; trap "pwd > {place}" EXIT\n'
                 try:
-                    code = _execute(session, found, begun + line, as_json)
+                    code = _execute(session, found, begun + line)
                 except KeyboardInterrupt:  # has stopped the command, and not the shell
                     code = INTERRUPTED
     finally:
@@ -148,11 +139,11 @@ def sh(session: Session, as_json: bool, conversation: str, words: tuple[str, ...
             pass
 
 
-def _execute(session: Session, conversation: Conversation, line: str, as_json: bool) -> int:
+def _execute(session: Session, conversation: Conversation, line: str) -> int:
     code = 0
     for piece in conversation.execute(line):
         code = piece.exit_code if piece.exit_code is not None else code
-        if as_json:
+        if session.as_json:
             print_json(piece._asdict())
             continue
         for text, console in ((piece.stdout, session.out), (piece.stderr, session.err)):

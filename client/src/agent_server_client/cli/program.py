@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 from rich.console import Console
+from rich.text import Text
 
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import Unsafe
@@ -77,6 +78,13 @@ class Session:
         # Nothing that comes from a server is markup, and nothing is coloured for what it seems to be.
         plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
         self.out, self.err = Console(**plain), Console(**plain, stderr=True)
+
+    def tell(self, value: Any, words: str | Text, **style: Any) -> None:
+        """Print a value, where JSON is asked for, else say words beside the output. style: of Console.print."""
+        if self.as_json:
+            print_json(value)
+        else:
+            self.err.print(words, **style)
 
     def client(self, *, patient: bool = False, once: bool = False) -> Client:
         """A client, which the end of the command closes.
@@ -167,14 +175,14 @@ def agentctl(context: click.Context, profile: str) -> None:
 
 
 def command(name: str | None = None, **options: Any) -> Callable[[Callable[..., None]], click.Command]:
-    """A command with --json, whose function gets the session, `as_json` and its own parameters. options: of click."""
+    """A command with --json, whose function gets the session and its own parameters. options: of click."""
     as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; what is followed, one a line.")
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
         def called(**params: Any) -> None:
             session = click.get_current_context().obj
-            session.as_json = params["as_json"]
+            session.as_json = params.pop("as_json")
             function(session, **params)
 
         made: click.Command = click.command(name, **options)(as_json(called))

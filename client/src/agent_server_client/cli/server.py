@@ -16,7 +16,7 @@ _SCOPES = ("read", "write", "approve", "admin")
 
 
 @command()
-def status(session: Session, as_json: bool) -> None:
+def status(session: Session) -> None:
     """Show the server, its hosts, and who you are.
 
     It is asked once: after 5 seconds of silence it does not answer (exit code 3).
@@ -24,7 +24,7 @@ def status(session: Session, as_json: bool) -> None:
     client = session.client(once=True)
     with session.err.status(f"Waiting for {in_line(client.url)}"):
         info, user, waiting = client.server_info(), client.user(), client.get("/api/v1/pending-actions/count")
-    if as_json:
+    if session.as_json:
         print_json({"url": client.url, "server": info, "user": user, "pending_actions": waiting})
         return
     rows: list[tuple[str, str | Text]] = [("server", Text(client.url, "bold"))]
@@ -51,13 +51,13 @@ def status(session: Session, as_json: bool) -> None:
 
 
 @command()
-def profiles(session: Session, as_json: bool) -> None:
+def profiles(session: Session) -> None:
     """List the servers that ~/.config/agentctl/config.toml names, without their keys."""
     try:
         found = listed(session.profile)
     except BadProfile as error:
         raise Failed(2, str(error)) from None
-    if as_json:
+    if session.as_json:
         print_json([one._asdict() for one in found])
     elif found:
         rows = [
@@ -80,12 +80,12 @@ def profiles(session: Session, as_json: bool) -> None:
 
 
 @command(cls=click.Group, invoke_without_command=True)
-def keys(session: Session, as_json: bool) -> None:
+def keys(session: Session) -> None:
     """List, make and revoke keys."""
     if click.get_current_context().invoked_subcommand:
         return
     found = session.client().keys()
-    if as_json:
+    if session.as_json:
         print_json(found)
         return
     if not found:
@@ -103,11 +103,11 @@ def keys(session: Session, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--scope", "scopes", multiple=True, type=click.Choice(_SCOPES), default=("read",), show_default=True)
 @click.option("--days", type=click.IntRange(1), help="How long it is valid; forever by default.")
-def new_key(session: Session, as_json: bool, name: str, scopes: tuple[str, ...], days: int | None) -> None:
+def new_key(session: Session, name: str, scopes: tuple[str, ...], days: int | None) -> None:
     """Make a key. It is shown once, here."""
     ends = (datetime.now(UTC) + timedelta(days=days)).isoformat() if days else None
     key = session.client().make_key(name, list(scopes), ends)
-    if as_json:
+    if session.as_json:
         print_json(key)
     else:
         session.err.print(f"Key {key['id']} for {in_line(name)}. It is not shown again:", style="dim")
@@ -116,20 +116,17 @@ def new_key(session: Session, as_json: bool, name: str, scopes: tuple[str, ...],
 
 @command("revoke")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-def revoke_key(session: Session, as_json: bool, ids: tuple[str, ...]) -> None:
+def revoke_key(session: Session, ids: tuple[str, ...]) -> None:
     """End keys: they open nothing any more."""
     client = session.client()
     for one in ids:
         client.revoke_key(one)
-    if as_json:
-        print_json(list(ids))
-    else:
-        session.err.print(f"Revoked: {', '.join(ids)}", style="dim")
+    session.tell(list(ids), f"Revoked: {', '.join(ids)}", style="dim")
 
 
 @command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(session: Session, as_json: bool, shell: str) -> None:
+def completion(session: Session, shell: str) -> None:
     """Print the completion for a shell.
 
     bash: eval "$(agentctl completion bash)"; the same for zsh; fish: agentctl completion fish | source
@@ -138,7 +135,7 @@ def completion(session: Session, as_json: bool, shell: str) -> None:
     if kind is None:
         raise Failed(2, f"click has no completion for {shell}")
     script = kind(agentctl, {}, "agentctl", "_AGENTCTL_COMPLETE").source()
-    if as_json:
+    if session.as_json:
         print_json({"shell": shell, "script": script})
     else:
         session.out.out(script, highlight=False)
