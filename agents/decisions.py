@@ -16,9 +16,9 @@ rejected at the next poll.
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from agents.commands import Commands
 from core.access import Principal
@@ -36,6 +36,8 @@ from store.sandboxes.sandboxes import SandboxId
 
 #: entries at the end of an audit among which the decision of an action is sought
 _MOST_SOUGHT = 1000
+
+Found = TypeVar("Found")
 
 _DECIDED = {
     "approve": "approved",
@@ -69,15 +71,15 @@ class ConversationGone(LinkRefused):
 class Shown(NamedTuple):
     """A pending action, or a destination that waits, as it is shown to a person."""
 
-    title: str | None
-    tool: str
     arguments: Any
-    summary: str
-    thought: str
-    risk: str
     since: str
     expires: Micros | None  #: the deadline of the action
     used_for: str  #: the decision that the link was used for, and that is not known to have been taken
+    title: str | None = None
+    tool: str = ""
+    summary: str = ""
+    thought: str = ""
+    risk: str = ""
     together: int = 0  #: actions that the agent takes one decision for; 0: it takes a decision of this one alone
     is_destination: bool = (
         False  #: what a sandbox asks to reach; `arguments` say what, and all that is an agent's is ""
@@ -94,8 +96,7 @@ def show_link(store: Store, link: Link) -> Shown:
     found = store.approvals.index.read_approvals(link.conversation_id)
     if found.gone:
         raise ConversationGone("The conversation was deleted, and none of its actions waits any more.")
-    if use.decision:
-        _require_untaken(store, link, use)
+    _require_untaken(store, link, use)
     record = next((one for one in found.pending if one["id"] == link.action_id), None)
     if record is None:
         raise ActionDecided(_told(store, link))
@@ -131,16 +132,7 @@ def decide_by_link(
     store.approvals.confirmations.encode_decisions(
         link.conversation_id, [decision]
     )  # a reason that is too long uses no link
-    outcome, use = store.approvals.link_uses.take(link.identity, link.ends, verb)
-    if outcome == "past":
-        raise LinkExpired("This link has expired. Nothing was decided by it.")
-    if outcome != "first":
-        _require_untaken(store, link, use)
-    if outcome == "other":
-        raise LinkUsed(
-            f"At {utc_time(use.at)} this link was used for another decision: the action should be "
-            f"{_DECIDED[use.decision]}. That decision has not taken effect yet: open the link again and repeat it."
-        )
+    _use(store, link, verb, "the action", lambda use: _require_untaken(store, link, use))
     try:
         commands.of(Actor("link", link.target, address)).decide_each(link.conversation_id, [decision])
     except ConversationNotFound:
@@ -154,6 +146,25 @@ def decide_by_link(
         else:
             words = _told(store, link)
         raise ActionDecided(f"{words} Nothing was decided by this link.") from None
+
+
+def _use(
+    store: Store, link: Link, verb: Literal["approve", "reject"], what: str, look: Callable[[Use], Found]
+) -> Found:
+    """Use a link, once, and return what look finds by an earlier use. Raises LinkExpired, LinkUsed and what look does.
+
+    what: the link decides about, as its sentence names it.
+    """
+    outcome, use = store.approvals.link_uses.take(link.identity, link.ends, verb)
+    if outcome == "past":
+        raise LinkExpired("This link has expired. Nothing was decided by it.")
+    found = look(use if outcome != "first" else Use("", Micros(0)))
+    if outcome == "other":
+        raise LinkUsed(
+            f"At {utc_time(use.at)} this link was used for another decision: {what} should be "
+            f"{_DECIDED[use.decision]}. That decision has not taken effect yet: open the link again and repeat it."
+        )
+    return found
 
 
 def _asked(store: Store, link: Link, use: Use) -> AskedDestination:
@@ -173,33 +184,14 @@ def _show_destination(asked: AskedDestination, use: Use) -> Shown:
     shown = asked.shown
     told = {name: shown[name] for name in ("name", "port", "program", "sandbox_id", "tries")} | (shown["budget"] or {})
     told = {name: value for name, value in told.items() if value is not None}
-    return Shown(
-        title=None,
-        tool="",
-        arguments=told,
-        summary="",
-        thought="",
-        risk="",
-        since=shown["since"],
-        expires=asked.expires_at,
-        used_for=use.decision,
-        is_destination=True,
-    )
+    return Shown(told, shown["since"], asked.expires_at, use.decision, is_destination=True)
 
 
 def _decide_destination(
     store: Store, link: Link, verb: Literal["approve", "reject"], reason: str, address: str
 ) -> None:
     """Take the decision of a destination's link, once: an approval is of one connection, a rejection of the sandbox."""
-    outcome, use = store.approvals.link_uses.take(link.identity, link.ends, verb)
-    if outcome == "past":
-        raise LinkExpired("This link has expired. Nothing was decided by it.")
-    asked = _asked(store, link, use if outcome != "first" else Use("", Micros(0)))
-    if outcome == "other":
-        raise LinkUsed(
-            f"At {utc_time(use.at)} this link was used for another decision: it should be "
-            f"{_DECIDED[use.decision]}. That decision has not taken effect yet: open the link again and repeat it."
-        )
+    asked = _use(store, link, verb, "it", lambda use: _asked(store, link, use))
     scope: Literal["once", "conversation"] = "once" if verb == "approve" else "conversation"
     try:
         store.destinations.decide(asked, verb, scope, Actor("link", link.target, address), reason)
@@ -209,6 +201,8 @@ def _decide_destination(
 
 def _require_untaken(store: Store, link: Link, use: Use) -> None:
     """Raises LinkUsed where the audit has the decision that a used link was used for."""
+    if not use.decision:
+        return
     for entry in _entries(store, link):
         if (entry["actor"]["kind"], entry["actor"]["name"]) == ("link", link.target):
             raise LinkUsed(f"This link was used at {utc_time(use.at)}: the action was {_DECIDED[use.decision]}.")
