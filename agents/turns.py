@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from core.cuts import beginning, head_and_tail
+from core.masking import HIDDEN
 from core.refused import Kind, Refused
 from core.visible import visible
 from core.wire import ConversationId, bare_kind
@@ -42,9 +43,6 @@ _MOST_ARGUMENTS, _MOST_REASON, _MOST_STEP = 4000, 1000, 500
 _RISKS = ("LOW", "MEDIUM", "HIGH")
 
 _TICKS = re.compile("`+")
-
-#: stands for a secret that a log does not show
-_MASKED = "**********"
 
 
 class AgentStopped(Refused):
@@ -162,7 +160,7 @@ class Turn(Reading):
 
     def _is_it(self, fields: Mapping[str, Any]) -> bool:
         """Whether a user's message is that of this turn; one in which a secret was masked counts as it."""
-        return says(fields, self._claim) or any(_MASKED in text for text in _texts_of(fields))
+        return says(fields, self._claim) or any(HIDDEN in text for text in _texts_of(fields))
 
     def _act(self, fields: Mapping[str, Any]) -> None:
         self._has_run = True

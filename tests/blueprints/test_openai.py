@@ -171,6 +171,15 @@ def test_a_chat_completion_is_what_the_agent_says_last(client, answering, conver
     assert users(client, conversation) == ["hello"]
 
 
+def test_a_message_with_the_value_of_a_secret_has_its_turn(client, store, answering, conversation):
+    store.conversations.put_secrets(conversation, {"TOKEN": "sesame-ghp_1"}, answering.sandbox.id)
+
+    response = client.post(CHAT, json=said("log in with sesame-ghp_1"), headers={CONVERSATION: conversation})
+
+    assert (response.status_code, response.get_json()["choices"][0]["message"]["content"]) == (200, "done")
+    assert users(client, conversation) == ["log in with <secret-hidden>"]
+
+
 def test_the_message_with_which_an_agent_finishes_is_its_answer(client, answering, conversation):
     answering.turn[1] = action(action={"kind": "FinishAction", "message": "It is 42."}, tool_name="finish")
 
