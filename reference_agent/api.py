@@ -242,7 +242,7 @@ def start() -> tuple[Response, int]:
 def search_conversations() -> Response:
     """A page of the conversations, the newest first; page_id is the id of the first one, in hex."""
     identity = request.args.get("page_id", "")
-    found, following = server.page(page_limit(), UUID(identity) if _IN_HEX.fullmatch(identity) else None)
+    found, following = server.page(asked_limit(), UUID(identity) if _IN_HEX.fullmatch(identity) else None)
     return jsonify(items=[one.log.info() for one in found], next_page_id=following and following.hex)
 
 
@@ -271,7 +271,7 @@ def search(identity: str) -> Response:
 
     A page of large events has fewer than limit. As on the agent-server wire, an unknown page_id begins the log again.
     """
-    limit, order = page_limit(), request.args.get("sort_order", "TIMESTAMP")
+    limit, order = asked_limit(), request.args.get("sort_order", "TIMESTAMP")
     if order not in ("TIMESTAMP", "TIMESTAMP_DESC"):
         abort(422, "sort_order should be TIMESTAMP or TIMESTAMP_DESC")
     events = found(identity).log.events[:: 1 if order == "TIMESTAMP" else -1]
@@ -352,10 +352,11 @@ def set_security_analyzer(identity: str) -> Response:
     return done()
 
 
-def page_limit() -> int:
-    limit = request.args.get("limit", str(MOST_ITEMS))
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_ITEMS):
-        abort(422, f"limit should be a number from 1 to {MOST_ITEMS}")
+def asked_limit(default: int = MOST_ITEMS, most: int = MOST_ITEMS) -> int:
+    """The limit that the query asks for."""
+    limit = request.args.get("limit", str(default))
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and 1 <= int(limit) <= most):
+        abort(422, f"limit should be a number from 1 to {most}")
     return int(limit)
 
 

@@ -17,12 +17,12 @@ from flask import Blueprint, Response, abort, jsonify, request, send_file
 
 from core.cuts import beginning
 from core.wire import as_unicode, micros
-from reference_agent.api import body, check_key, done, parsed, server, working_folder
+from reference_agent.api import asked_limit, body, check_key, done, parsed, server, working_folder
 from reference_agent.commands import Command, TooManyRun
 from reference_agent.tools import COMMAND_SECONDS, MOST_FILE, Files, Refused
 
-#: events of one page, and seconds that Git may take
-_MOST_ITEMS, _GIT_SECONDS = 100, 30
+#: seconds that Git may take
+_GIT_SECONDS = 30
 
 #: most characters that are shown of the name of a member of a query
 _LONGEST_NAME = 64
@@ -30,8 +30,8 @@ _LONGEST_NAME = 64
 #: most changed files of a repository that are listed
 MOST_CHANGES = 10_000
 
-#: most commits that are listed at once, and what is told of each: by `git log`'s names
-MOST_COMMITS = 200
+#: commits that are listed at once, and at most, and what is told of each: by `git log`'s names
+_COMMITS, MOST_COMMITS = 50, 200
 _OF_COMMIT = {"sha": "%H", "short_sha": "%h", "subject": "%s", "author": "%an", "timestamp": "%aI"}
 
 _SHA = re.compile(r"[0-9a-fA-F]{4,64}")
@@ -145,9 +145,7 @@ def stop_command(command_id: str, identity: str | None = None) -> Response:  # n
 @services.get("/bash/bash_events/search")
 def search_events(identity: str | None = None) -> Response:  # noqa: ARG001
     """A page of what was started and printed; page_id names the first event to read."""
-    limit, order = request.args.get("limit", str(_MOST_ITEMS)), request.args.get("order__gt", "-1")
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST_ITEMS):
-        abort(422, f"limit should be a number from 1 to {_MOST_ITEMS}")
+    limit, order = asked_limit(), request.args.get("order__gt", "-1")
     if not (order.isascii() and order.removeprefix("-").isdigit() and len(order) < 10):
         abort(422, "order__gt should be a whole number")
     since, until = moment("timestamp__gte"), moment("timestamp__lt")
@@ -163,7 +161,7 @@ def search_events(identity: str | None = None) -> Response:  # noqa: ARG001
     events = events[:: -1 if request.args.get("sort_order") == "TIMESTAMP_DESC" else 1]
     page_id = request.args.get("page_id")
     first = next((index for index, event in enumerate(events) if event["id"] == page_id), 0)
-    page, rest = events[first : first + int(limit)], events[first + int(limit) :]
+    page, rest = events[first : first + limit], events[first + limit :]
     return jsonify(items=page, next_page_id=rest[0]["id"] if rest else None)
 
 
@@ -206,11 +204,7 @@ def download(identity: str | None = None) -> Response:
 def changes(identity: str | None = None) -> Response:
     """The files of a repository that differ from a ref, and those that it does not know yet."""
     folder = placed(identity, asked_path())
-    options = ("--name-status", "-z", "--no-renames", "--no-ext-diff", "--relative")
-    differ = needed(folder, "diff", *options, ref_of(folder), "--").split("\0")
-    found = {
-        path: _STATUSES.get(status[:1], "UPDATED") for status, path in zip(differ[::2], differ[1::2], strict=False)
-    }
+    found = _differing(folder, ref_of(folder))
     for path in needed(folder, "ls-files", "-z", "--others", *_UNTOLD).split("\0"):
         if path:
             found.setdefault(path, "ADDED")
@@ -222,14 +216,12 @@ def changes(identity: str | None = None) -> Response:
 @services.get("/git/commits")
 def commits(identity: str | None = None) -> Response:
     """The newest commits of a repository; none of a folder that is in no repository."""
-    folder, limit = placed(identity, asked_path()), request.args.get("limit", "50")
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_COMMITS):
-        abort(422, f"limit should be a number from 1 to {MOST_COMMITS}")
+    folder, limit = placed(identity, asked_path()), asked_limit(_COMMITS, MOST_COMMITS)
     shape = "%n".join(_OF_COMMIT.values())
-    options = ("-z", "--no-show-signature", f"--max-count={int(limit) + 1}", f"--format={shape}")
+    options = ("-z", "--no-show-signature", f"--max-count={limit + 1}", f"--format={shape}")
     shown = git(folder, "log", *options) or ""
     found = [dict(zip(_OF_COMMIT, one.split("\n"), strict=False)) for one in shown.split("\0") if one]
-    return jsonify(commits=found[: int(limit)], has_more=len(found) > int(limit))
+    return jsonify(commits=found[:limit], has_more=len(found) > limit)
 
 
 @services.get("/git/commits/<sha>/changes")
@@ -237,10 +229,15 @@ def changes_of_commit(sha: str, identity: str | None = None) -> Response:
     """The files that a commit has changed, compared with its first parent."""
     folder = placed(identity, asked_path())
     commit = commit_of(folder, sha)
+    found = _differing(folder, parent_of(folder, commit), commit)
+    return jsonify([{"status": status, "path": path} for path, status in found.items()])
+
+
+def _differing(folder: Path, *commits: str) -> dict[str, str]:
+    """The paths of a folder that differ from a commit, or between two, each with its status."""
     options = ("--name-status", "-z", "--no-renames", "--no-ext-diff", "--relative")
-    differ = needed(folder, "diff", *options, parent_of(folder, commit), commit, "--").split("\0")
-    found = dict(zip(differ[1::2], differ[::2], strict=False))
-    return jsonify([{"status": _STATUSES.get(status[:1], "UPDATED"), "path": path} for path, status in found.items()])
+    told = needed(folder, "diff", *options, *commits, "--").split("\0")
+    return {path: _STATUSES.get(status[:1], "UPDATED") for status, path in zip(told[::2], told[1::2], strict=False)}
 
 
 @services.get("/git/diff")
@@ -268,8 +265,7 @@ def commit_of(folder: Path, sha: str) -> str:
     if not _SHA.fullmatch(sha):
         abort(422, "The commit should be 4 to 64 hexadecimal digits")
     needed(folder, "rev-parse", "--git-dir")
-    found = git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{sha}^{{commit}}")
-    return abort(400, "The repository has no commit of that hash") if found is None else found.strip()
+    return _resolved(folder, sha) or abort(400, "The repository has no commit of that hash")
 
 
 def parent_of(folder: Path, commit: str) -> str:
@@ -282,9 +278,15 @@ def ref_of(folder: Path) -> str:
     needed(folder, "rev-parse", "--git-dir")
     asked = request.args.get("ref")
     for ref in (asked,) if asked else ("@{upstream}", "HEAD"):
-        if found := git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"):
-            return found.strip()
+        if found := _resolved(folder, ref):
+            return found
     return abort(400, "ref names no commit of the repository") if asked else _EMPTY_TREE
+
+
+def _resolved(folder: Path, name: str) -> str | None:
+    """The whole hash of the commit that a name is of; None of none."""
+    found = git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    return found.strip() if found else None
 
 
 def needed(folder: Path, *words: str) -> str:

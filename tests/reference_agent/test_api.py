@@ -220,6 +220,11 @@ BAD = [
     ("GET", f"{SOME}/events/search?limit=0", None, 422),
     ("GET", f"{SOME}/events/search?limit=101", None, 422),
     ("GET", f"{SOME}/events/search?limit=x", None, 422),
+    ("GET", f"{SOME}/events/search?limit=000000001999", None, 422),
+    ("GET", f"{SOME}/events/search?limit=0000000001", None, 422),
+    ("GET", "/api/conversations/search?limit=000000001999", None, 422),
+    ("GET", "/api/bash/bash_events/search?limit=000000001999", None, 422),
+    ("GET", "/api/git/commits?path=.&limit=000000001999", None, 422),
     ("GET", f"{SOME}/events/search?sort_order=x", None, 422),
     ("GET", "/api/nope", None, 404),
 ]
