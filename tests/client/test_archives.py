@@ -52,6 +52,18 @@ def repository(tmp_path):
     return folder
 
 
+def test_an_archive_that_was_cut_short_or_damaged_is_one_error(archive, tmp_path):
+    whole = archive(("a.txt", "1" * 5000), ("b.txt", "2" * 5000)).read_bytes()
+    cut_tar = b"".join(compressed([b"\0" * 100]))
+    for broken in (whole[:-10], whole[:30], b"no archive", b"", cut_tar):
+        file = tmp_path / "broken.tar.zst"
+        file.write_bytes(broken)
+
+        with pytest.raises(AgentServerError, match="cut short or is damaged") as failed:
+            unpack(file, "", tmp_path / "to")
+        assert failed.value.status is None
+
+
 @pytest.mark.process("starts a program")
 def test_a_repository_goes_without_what_is_ignored_and_without_its_hooks(repository):
     names = names_of(repository)

@@ -288,3 +288,30 @@ def test_an_upload_names_an_absolute_path_also_where_the_agent_names_none(tmp_pa
 
     assert requests[-1].url.params["path"] == "/srv/work/in/a"
     assert b"filename" in requests[-1].content
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_download_whose_connection_is_lost_is_the_one_error(kind, tmp_path):
+    class Lost(httpx.SyncByteStream, httpx.AsyncByteStream):
+        def __iter__(self):
+            yield b"the beginning"
+            raise httpx.ReadError("the connection is lost")
+
+        async def __aiter__(self):
+            for piece in self:
+                yield piece
+
+    known = httpx.Response(200, json=[{"sandbox_id": "s"}])
+    client, requests = responding(known, httpx.Response(200, stream=Lost()), kind=kind)
+    files = client.conversation(str(uuid4())).files
+
+    async def fetch() -> None:
+        writing = files.download("", tmp_path)
+        if kind is AsyncClient:
+            await writing
+
+    with pytest.raises(AgentServerError, match="does not answer: the connection is lost"):
+        asyncio.run(fetch())
+
+    assert requests[-1].url.path == "/api/v1/sandboxes/s/archive"
+    assert list(tmp_path.iterdir()) == []

@@ -553,13 +553,16 @@ class AsyncFiles:
             raise AgentServerError(404, "There is no conversation of that id with a sandbox")
         with tempfile.TemporaryDirectory() as folder:
             archive = Path(folder) / "files.tar.zst"
-            async with self._client._http.stream("GET", f"/api/v1/sandboxes/{info['sandbox_id']}/archive") as response:
-                if response.is_error:
-                    await response.aread()
-                    raise AgentServerError.of(response)
-                with archive.open("wb") as file:
-                    async for piece in response.aiter_bytes():
-                        file.write(piece)
+            try:
+                async with self._client._http.stream("GET", f"/api/v1/sandboxes/{info['sandbox_id']}/archive") as sent:
+                    if sent.is_error:
+                        await sent.aread()
+                        raise AgentServerError.of(sent)
+                    with archive.open("wb") as file:
+                        async for piece in sent.aiter_bytes():
+                            file.write(piece)
+            except httpx.TransportError as error:
+                raise self._client._unreachable(error) from error
             return await asyncio.to_thread(unpack, archive, path, to)
 
     async def _folder(self) -> str:

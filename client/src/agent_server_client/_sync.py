@@ -550,13 +550,16 @@ class Files:
             raise AgentServerError(404, "There is no conversation of that id with a sandbox")
         with tempfile.TemporaryDirectory() as folder:
             archive = Path(folder) / "files.tar.zst"
-            with self._client._http.stream("GET", f"/api/v1/sandboxes/{info['sandbox_id']}/archive") as response:
-                if response.is_error:
-                    response.read()
-                    raise AgentServerError.of(response)
-                with archive.open("wb") as file:
-                    for piece in response.iter_bytes():
-                        file.write(piece)
+            try:
+                with self._client._http.stream("GET", f"/api/v1/sandboxes/{info['sandbox_id']}/archive") as sent:
+                    if sent.is_error:
+                        sent.read()
+                        raise AgentServerError.of(sent)
+                    with archive.open("wb") as file:
+                        for piece in sent.iter_bytes():
+                            file.write(piece)
+            except httpx.TransportError as error:
+                raise self._client._unreachable(error) from error
             return unpack(archive, path, to)
 
     def _folder(self) -> str:

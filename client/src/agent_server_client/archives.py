@@ -69,23 +69,26 @@ def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
     """Write the files at a path of a `.tar.zst` below a folder, or one file to a path, and return what was written.
 
     wanted: relative to the archive's root, "" for everything. Files that are there are replaced.
-    Raises Unsafe, AgentServerError (404) for a path that the archive has not, OSError, and zstd's errors.
+    Raises Unsafe, OSError, and AgentServerError for a path that the archive has not (404) and for a broken archive.
     """
     wanted = posixpath.normpath(wanted or ".").removeprefix("./").strip("/")
     written, size = list[Path](), 0
-    with zstd.open(archive) as content, tarfile.open(fileobj=content, mode="r|") as tar:
-        for member in tar:
-            inner = _inner(member.name, "" if wanted == "." else wanted)
-            if inner is None or _stays(member.name):
-                continue
-            size += member.size
-            if size > MOST_BYTES or len(written) > MOST_FILES:
-                raise Unsafe("The archive is larger than 64 GiB or 200,000 files")
-            target = to / inner if inner else to
-            if inner == "" and member.isreg() and to.is_dir():
-                target = to / posixpath.basename(wanted)
-            if _write(tar, member, target, to):
-                written.append(target)
+    try:
+        with zstd.open(archive) as content, tarfile.open(fileobj=content, mode="r|") as tar:
+            for member in tar:
+                inner = _inner(member.name, "" if wanted == "." else wanted)
+                if inner is None or _stays(member.name):
+                    continue
+                size += member.size
+                if size > MOST_BYTES or len(written) > MOST_FILES:
+                    raise Unsafe("The archive is larger than 64 GiB or 200,000 files")
+                target = to / inner if inner else to
+                if inner == "" and member.isreg() and to.is_dir():
+                    target = to / posixpath.basename(wanted)
+                if _write(tar, member, target, to):
+                    written.append(target)
+    except (zstd.ZstdError, EOFError, tarfile.TarError) as error:
+        raise AgentServerError(None, f"The archive of the sandbox was cut short or is damaged: {error}") from error
     if not written and wanted != ".":
         raise AgentServerError(404, f"The sandbox has no file {wanted}")
     return written
