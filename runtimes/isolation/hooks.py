@@ -81,9 +81,19 @@ def serve(
     room = threading.BoundedSemaphore(most)
 
     def carry_one(client: socket.socket) -> None:
-        with contextlib.suppress(OSError), client:
-            carry(client)
-        room.release()
+        try:
+            with contextlib.suppress(OSError), client:
+                carry(client)
+        finally:
+            room.release()
+
+    def begin() -> None:
+        client, _ = listener.accept()
+        try:
+            threading.Thread(target=carry_one, args=(client,), daemon=True).start()
+        except RuntimeError:
+            client.close()
+            raise
 
     def accept() -> None:
         while True:
@@ -91,12 +101,10 @@ def serve(
             if pace is not None:
                 pace.keep()
             try:
-                client, _ = listener.accept()
-            except OSError:  # a connection that ended meanwhile, or no file is free: the queue keeps the others
+                begin()
+            except (OSError, RuntimeError):  # one that ended meanwhile, or no file or thread is free: the queue waits
                 room.release()
                 time.sleep(_PAUSE)
-                continue
-            threading.Thread(target=carry_one, args=(client,), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
 

@@ -216,6 +216,33 @@ def test_a_flood_of_connections_is_accepted_at_a_bounded_pace():
         assert waits == pytest.approx([0.02, 0.04, 0.06, 0.08])
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_connection_that_gets_no_thread_is_closed_and_keeps_no_place(monkeypatch):
+    """Of its own, or for its other direction."""
+    start, refused, carried = threading.Thread.start, [], []
+
+    def refuse(thread: threading.Thread) -> None:
+        if len(refused) < 3:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def carry(client: socket.socket) -> None:
+        carried.append(threading.current_thread())
+        if len(carried) < 4:
+            raise RuntimeError("can't start new thread")
+        client.sendall(b"x")
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    hooks.serve(listener, carry, 2)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    received = [exchange(listener.getsockname()[1]) for _ in range(7)]
+    for thread in carried:
+        thread.join()
+
+    assert received == [b""] * 6 + [b"x"]
+
+
 def test_a_pace_gives_its_burst_again_after_a_rest():
     now, waited = [0.0], []
 
