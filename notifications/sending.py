@@ -292,7 +292,11 @@ class Services:
                 self._hanging.discard(target.id)
 
         thread = threading.Thread(target=notify, name=f"apprise {target.id}", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more threads
+            self._hanging.discard(target.id)
+            raise NotDelivered("this server has no thread for it") from None
         thread.join(self._seconds)
         if thread.is_alive():
             raise NotDelivered(f"it did not end within {self._seconds:g} seconds")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from agents.inquiries import folder_of
@@ -30,6 +31,7 @@ from store.errors import UNAVAILABLE, ConversationNotFound, StoreError
 from store.sandboxes.files import MOST_BYTES, MOST_NAMES, Found, Outcome, Sender
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 from supervisor.launches import files_of
+from supervisor.presence import in_thread
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -318,7 +320,7 @@ class Files:
                 waiting[conversation_id] = max(seq, waiting.get(conversation_id, 0))
                 return
             waiting = self._recording[sandbox_id] = {conversation_id: seq}
-        threading.Thread(target=self._record_all, args=(sandbox, waiting), name="record", daemon=True).start()
+        in_thread(self._record_all, sandbox, waiting, name="record", undo=partial(self._recording.pop, sandbox_id))
 
     def _record_all(self, sandbox: Sandbox, waiting: dict[str, int]) -> None:
         """Record what waits, until nothing does."""

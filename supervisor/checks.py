@@ -11,9 +11,9 @@ log in one of them.
 """
 
 import logging
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from uuid import uuid4
 
 import httpx
@@ -29,7 +29,7 @@ from store.sandboxes.sandboxes import Sandbox
 from supervisor.agent_log import Comparison
 from supervisor.deliveries import tell
 from supervisor.endings import Settlement
-from supervisor.presence import Silences
+from supervisor.presence import Silences, in_thread
 
 log = logging.getLogger("supervisor")
 
@@ -73,7 +73,7 @@ class Checker:
                 self._store.sandboxes.checks.close(check, again_in=_AGAIN)
             else:
                 self._busy[check.entry] = check.sandbox_id
-                threading.Thread(target=self._drive, args=(check,), name="check", daemon=True).start()
+                in_thread(self._drive, check, name="check", undo=partial(self._busy.pop, check.entry))
 
     def adopt(self) -> None:
         """Have every conversation on this host compared: its agents worked on while no supervisor was here."""

@@ -5,7 +5,7 @@ A delivery that is given up leaves an event in its conversation.
 """
 
 import logging
-import threading
+from functools import partial
 
 from agents.client import AgentRefused, AgentUnreachable
 from agents.commands import ACCEPTED_SECONDS, RETRY_SECONDS, Commands
@@ -15,6 +15,7 @@ from core.wire import ConversationId, own_event
 from store import Store
 from store.approvals.deliveries import Claim, Delivery
 from store.errors import UNAVAILABLE, UNREADABLE, ConversationNotFound, NotItsSandbox
+from supervisor.presence import in_thread
 from telemetry import traces
 
 log = logging.getLogger("supervisor")
@@ -50,7 +51,7 @@ class DeliveryDriver:
                 self._store.approvals.deliveries.close(claim, again_in=RETRY_SECONDS)
                 continue
             self._driven.add(claim.sandbox_id)
-            threading.Thread(target=self._drive, args=(claim,), name="delivery", daemon=True).start()
+            in_thread(self._drive, claim, name="delivery", undo=partial(self._driven.discard, claim.sandbox_id))
 
     def _drive(self, claim: Claim) -> None:
         try:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from core.wire import Micros
 from store.errors import UNAVAILABLE
@@ -95,6 +96,18 @@ class Presence:
         self._was_away = self._was_away or now - self._last > self._most_apart
         self._last = now
         return self._was_away
+
+
+def in_thread(act: Callable[..., None], *args: Any, name: str, undo: Callable[[], object]) -> None:
+    """Run a task in a thread that ends with the process.
+
+    Raises RuntimeError where the system has no more threads, after `undo`, which takes back what counts on the thread.
+    """
+    try:
+        threading.Thread(target=act, args=args, name=name, daemon=True).start()
+    except RuntimeError:
+        undo()
+        raise
 
 
 @contextmanager

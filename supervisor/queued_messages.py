@@ -11,8 +11,8 @@ agent server reads only after the next driver has asked for the log, sends the m
 """
 
 import logging
-import threading
 from contextlib import suppress
+from functools import partial
 from uuid import uuid4
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
@@ -27,7 +27,7 @@ from store.conversations.queued_messages import LEASE, QueuedMessage
 from store.errors import UNAVAILABLE, ConversationNotFound, NeedsApproval, TooManySandboxes
 from store.sandboxes.sandboxes import SandboxId
 from supervisor.deliveries import UNFORESEEN, tell
-from supervisor.presence import renewed
+from supervisor.presence import in_thread, renewed
 
 log = logging.getLogger("supervisor")
 
@@ -74,7 +74,7 @@ class MessageDriver:
                 self._store.conversations.queued_messages.postpone(queued, _WAKING_SECONDS, untried=True)
                 continue
             self._driven[queued.conversation_id] = sandbox_id
-            threading.Thread(target=self._drive, args=(queued,), name="queue", daemon=True).start()
+            in_thread(self._drive, queued, name="queue", undo=partial(self._driven.pop, queued.conversation_id))
 
     def _sandbox_of(self, queued: QueuedMessage) -> str:
         """The sandbox whose agent a message is for; empty where the conversation is gone."""

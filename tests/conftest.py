@@ -7,7 +7,9 @@ import contextlib
 import functools
 import gc
 import json
+import threading
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -74,6 +76,21 @@ def pytest_collection_finish():
 def pytest_generate_tests(metafunc):
     if "redis_url" in metafunc.fixturenames and runs_on_all(metafunc.definition.path):
         metafunc.parametrize("redis_url", EVERY_BACKEND, indirect=True, scope="session")
+
+
+@contextlib.contextmanager
+def no_threads() -> Iterator[None]:
+    """The system gives this thread no further one within the block."""
+    start, mine = threading.Thread.start, threading.get_ident()
+
+    def refuse(thread: threading.Thread) -> None:
+        if threading.get_ident() == mine:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        yield
 
 
 @pytest.fixture(scope="session")

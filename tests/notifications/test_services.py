@@ -7,6 +7,7 @@ import apprise
 import pytest
 
 from notifications.sending import NotDelivered, Services, Target
+from tests.conftest import no_threads
 from tests.notifications import receiver
 from tests.servers import free_port, wait_until
 
@@ -59,6 +60,14 @@ def test_a_service_that_hangs_fails_in_time_and_gets_no_second_try_meanwhile(hoo
     patient._hanging = services._hanging
     wait_until(lambda: not services._hanging, "the end of the try that hung")
     patient.send(target(hook), "title", "text")
+
+
+def test_a_try_that_gets_no_thread_has_failed_and_does_not_hang(services, hook):
+    with no_threads(), pytest.raises(NotDelivered, match="no thread"):
+        services.send(target(hook), "title", "text")
+    services.send(target(hook), "title", "text")
+
+    assert len(hook.taken) == 1
 
 
 def test_an_unknown_url_is_a_failure(services):

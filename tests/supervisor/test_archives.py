@@ -16,6 +16,7 @@ from settings.specs import Specs
 from store.sandboxes.files import Found
 from supervisor import archives
 from supervisor.archives import MOST_LISTED, Files, compressed, decompressed, zstd
+from tests.conftest import no_threads
 from tests.servers import TIMEOUT, wait_until
 
 
@@ -162,6 +163,14 @@ def test_a_record_that_fails_unforeseen_leaves_the_next_ones_to_be_made(one_stor
     files.record(running.id, one, 2)
 
     wait_until(lambda: folders.recorded == [(one, 2)], "the next record")
+
+
+def test_a_record_that_gets_no_thread_leaves_the_next_ones_to_be_made(one_store, running, recorder):
+    files, _, _ = recorder(0.0)
+    with no_threads(), pytest.raises(RuntimeError, match="new thread"):
+        files.record(running.id, "conversation", 1)
+
+    assert files._recording == {}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from store.sandboxes.checks import Check
 from supervisor.checks import MOST_CHECKS, MOST_FAILED, MOST_OF_ONE, SILENT, Checker
 from tests.agents import agent_client
-from tests.conftest import action, as_events, observation, status
+from tests.conftest import action, as_events, no_threads, observation, status
 from tests.conftest import message as say
 from tests.supervisor.conftest import Scripted
 from tests.supervisor.logs import all_of, codes, pending, state
@@ -404,3 +404,11 @@ def test_comparisons_with_an_agent_that_is_slow_leave_threads_to_those_of_other_
     # Then a few of the first are compared, and the one of the other; the rest is due again
     assert [*checker._busy] == [each.entry for each in (*slow[:MOST_OF_ONE], Check("one", "other", "1"))]
     assert put_off == [(each, True) for each in slow[MOST_OF_ONE:]]
+
+
+def test_a_comparison_that_gets_no_thread_keeps_no_place(store, checker, monkeypatch):
+    monkeypatch.setattr(store.sandboxes.checks, "claim", lambda *_: [Check("conversation", "box", "0")])
+    with no_threads(), pytest.raises(RuntimeError, match="new thread"):
+        checker.check_due()
+
+    assert checker._busy == {}

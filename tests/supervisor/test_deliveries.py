@@ -3,6 +3,7 @@
 import json
 import threading
 from contextlib import ExitStack
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,7 @@ from store.approvals.audit import SERVER
 from store.errors import LogTooLong
 from supervisor.deliveries import DeliveryDriver, deliver
 from tests.agents import DUE, SPECS, agent_client, claimed, end_leases, propose, running_sandbox, scripted_agent
+from tests.conftest import no_threads
 from tests.servers import wait_until
 
 
@@ -329,3 +331,11 @@ def test_an_entry_of_the_deliveries_that_cannot_be_read_holds_up_no_other(store,
     assert conversation in claims
     assert redis.zscore("{sandboxes}:deliveries", entry) is None
     assert "cannot be read, and is given up" in caplog.text
+
+
+def test_a_delivery_that_gets_no_thread_keeps_no_place(store, commands, monkeypatch):
+    driver, claim = DeliveryDriver(store, commands), SimpleNamespace(sandbox_id="box")
+    with no_threads(), pytest.raises(RuntimeError, match="new thread"):
+        drive_due(monkeypatch, driver, [None, claim])
+
+    assert driver._driven == set()

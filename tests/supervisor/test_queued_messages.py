@@ -2,6 +2,7 @@
 
 import json
 import threading
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -14,7 +15,7 @@ from store.errors import LogTooLong
 from supervisor import queued_messages
 from supervisor.queued_messages import GIVEN_UP, MessageDriver, deliver
 from tests.agents import SPECS, agent_client, propose, running_sandbox, scripted_agent
-from tests.conftest import as_events, event, message, status
+from tests.conftest import as_events, event, message, no_threads, status
 from tests.servers import wait_until
 
 
@@ -436,3 +437,11 @@ def test_a_message_whose_record_cannot_be_read_is_given_up_and_the_next_one_goes
     [raw], _ = store.events.search(conversation, kind="ConversationErrorEvent")
     assert json.loads(raw)["code"] == "MessageNotDelivered"
     assert "its record in the queue cannot be read" in json.loads(raw)["detail"]
+
+
+def test_a_queue_that_gets_no_thread_keeps_no_place(store, commands, monkeypatch):
+    driver, queued = MessageDriver(store, commands), SimpleNamespace(conversation_id=str(uuid4()))
+    with no_threads(), pytest.raises(RuntimeError, match="new thread"):
+        drive_due(monkeypatch, driver, [None, queued])
+
+    assert driver._driven == {}
