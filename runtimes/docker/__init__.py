@@ -433,13 +433,9 @@ class DockerRuntime(Files):
             try:
                 container = _container_of(engine, handle)
                 if container.status != status:
-                    getattr(container, verb)()
+                    _ask(container, verb, status)
             except docker.errors.NotFound:
                 raise RuntimeFailure(f"the sandbox {handle['sandbox_id']} ended: its container was removed") from None
-            except docker.errors.APIError as error:
-                container.reload()
-                if error.status_code != 409 or container.status != status:  # 409: another one was faster
-                    raise
 
     def _started(self, engine: "docker.DockerClient", launch: Launch) -> "Container | None":
         """The container of this start, if there is one. That of an earlier start is ended; a later one is refused."""
@@ -482,6 +478,16 @@ def _end(engine: "docker.DockerClient", sandbox_id: str) -> None:
         container = engine.containers.get(name_of(sandbox_id))
         container.stop(timeout=_GRACE)
         remove_container(container)
+
+
+def _ask(container: "Container", verb: str, status: str) -> None:
+    """Ask the engine for a change of a container to a status. Raises the engine's errors."""
+    try:
+        getattr(container, verb)()
+    except docker.errors.APIError as error:
+        container.reload()
+        if error.status_code != 409 or container.status != status:  # 409: another one was faster
+            raise
 
 
 def _container_of(engine: "docker.DockerClient", handle: Handle) -> "Container":

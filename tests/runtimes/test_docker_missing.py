@@ -1,9 +1,12 @@
-"""Container sandboxes where no engine runs, or its package is not installed."""
+"""Container sandboxes where no engine runs, or it fails, or its package is not installed."""
+
+from types import SimpleNamespace
 
 import pytest
 
 from runtimes import Launch, RuntimeFailure, Usage
 from runtimes.docker import DockerRuntime
+from runtimes.docker.engine import docker
 from tests.servers import free_port
 
 
@@ -24,3 +27,13 @@ def test_a_start_without_the_package_names_the_package_to_install(monkeypatch):
     monkeypatch.setattr("runtimes.docker.engine.docker", None)
     with pytest.raises(RuntimeFailure, match=r"requirements/docker\.txt"):
         DockerRuntime("host-a").start(Launch("box", ("true",), {}, ".", image="any"))
+
+
+def test_a_pause_whose_container_the_engine_cannot_look_up_reports_that():
+    def get(_):
+        raise docker.errors.APIError("it is overloaded")
+
+    runtime = DockerRuntime("host-a")
+    runtime._engine._own.client = SimpleNamespace(containers=SimpleNamespace(get=get))
+    with pytest.raises(RuntimeFailure, match="sandbox box: pause: it is overloaded"):
+        runtime.pause({"sandbox_id": "box", "container": "id"})
