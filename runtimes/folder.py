@@ -220,8 +220,11 @@ def locked(path: Path) -> Iterator[int]:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             lock(file, fcntl.LOCK_EX)
-            # Else the earlier holder of the lock has removed the file: a later caller locks a new one.
-            if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
+            try:
+                named = path.stat()
+            except FileNotFoundError:  # the earlier holder of the lock has removed it: a later caller locks a new one
+                continue
+            if os.path.samestat(os.fstat(file), named):
                 yield file
                 return
         finally:

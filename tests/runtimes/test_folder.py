@@ -212,6 +212,20 @@ def test_a_path_that_cannot_be_removed_is_named_in_the_error(folder):
     assert not folder.exists()
 
 
+def test_a_lock_file_that_goes_while_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    path, real, gone = tmp_path / ".box.lock", Path.stat, []
+
+    def stat(self, **options):
+        if self == path and not gone:
+            gone.append(path.unlink())
+            raise FileNotFoundError
+        return real(self, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with locked(path) as held:
+        assert os.path.samestat(os.fstat(held), real(path))
+
+
 def test_a_lock_that_a_sandbox_holds_is_a_failure_after_the_timeout(tmp_path):
     with locked(tmp_path / ".box.lock") as held:
         file = os.open(tmp_path / ".box.lock", os.O_RDWR)
