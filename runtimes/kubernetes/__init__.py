@@ -196,7 +196,9 @@ class Files:
     def _wait_for(self, name: str) -> None:
         """Wait until a carrier runs. Raises RuntimeFailure with the reason if it does not."""
         deadline = time.monotonic() + _CARRIER_TIMEOUT
-        while (pod := self._cluster.find(Kind.POD, name)) is not None and not _runs(pod):
+        while (pod := self._cluster.find(Kind.POD, name)) is None or not _runs(pod):
+            if pod is None:
+                raise RuntimeFailure("the pod that was to read its volume was deleted meanwhile")
             seen = observation(pod)
             if seen.state is State.GONE or time.monotonic() > deadline:
                 raise RuntimeFailure(f"no pod can read its volume: {seen.detail or f'{_CARRIER_TIMEOUT:g} s are over'}")
