@@ -35,37 +35,41 @@ _SHORTEST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 
 
 def keep_running(
-    process: subprocess.Popen[bytes],
+    process: subprocess.Popen[bytes] | None,
     start: Callable[[], subprocess.Popen[bytes]],
     *,
     name: str,
     steady: float,
     grace: float,
+    goes_on: Callable[[float], bool] = parent_is_there,
 ) -> None:
-    """Restart a process whenever it ends, until standard input does; then end it.
+    """Restart a process whenever it ends, as long as `goes_on` says so; then end it.
 
     One that has ended just then is started once more: what it left may be its own to end.
-    name: for the log. steady: seconds; a process that lived for so long is restarted after the shortest delay.
-    grace: seconds between SIGTERM and SIGKILL at the end.
+    process: None: it could not be started yet. name: for the log. steady: seconds; a process that lived for so long is
+    restarted after the shortest delay. grace: seconds between SIGTERM and SIGKILL at the end. goes_on: waits up to so
+    many seconds.
     """
-    backoff, began, goes_on = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), time.monotonic(), True
+    backoff, began, is_kept = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), time.monotonic(), True
     try:
-        while goes_on:
-            goes_on = parent_is_there(_POLL)
-            if process.poll() is None:
+        while is_kept:
+            is_kept = goes_on(_POLL)
+            if process is not None and process.poll() is None:
                 continue
             if time.monotonic() - began >= steady:
                 backoff.reset()
             delay = backoff.delay()
-            say(f"{name} ended with status {process.returncode}: restart in {delay:g} s")
-            goes_on = parent_is_there(delay)
+            if process is not None:
+                say(f"{name} ended with status {process.returncode}: restart in {delay:g} s")
+            is_kept = goes_on(delay)
             began = time.monotonic()
             try:
                 process = start()
             except OSError as error:  # as when the system has no more processes; the next round retries
                 say(f"{name} could not be started: {error}")
     finally:
-        end(process, grace)
+        if process is not None:
+            end(process, grace)
 
 
 def end(process: subprocess.Popen[bytes], grace: float) -> None:

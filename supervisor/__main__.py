@@ -17,15 +17,19 @@ import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agents.client import http_client
 from agents.commands import Commands
 from agents.decisions import ExpiryDriver
-from boot.keeper import parent_is_there
+from boot.keeper import keep_running, parent_is_there
 from core.approvals import Links
 from core.pauses import Backoff
 from notifications.messages import QuietRules
@@ -34,6 +38,7 @@ from runtimes import Runtime
 from runtimes.docker import DockerRuntime
 from runtimes.kubernetes import KubernetesRuntime
 from runtimes.process import ProcessRuntime
+from runtimes.starts import EGRESS_SOCKET
 from settings import ConfigError, read_users
 from settings.config import Config
 from settings.data_dir import make_private, make_secret_key
@@ -45,7 +50,6 @@ from store.link.health import DataVersion
 from supervisor.archives import Archives, Files
 from supervisor.checks import Checker
 from supervisor.deliveries import DeliveryDriver
-from supervisor.egress import WayOut
 from supervisor.endings import Endings, Host, Recovery
 from supervisor.keeping import ColdSweep, Retention
 from supervisor.launches import announce
@@ -70,6 +74,9 @@ _LAST_SPANS_SECONDS = 5.0
 
 #: seconds between two polls of the host's lease while another supervisor has it, and of the parent's pipe
 _LEASE_POLL, _PARENT_POLL = 0.5, 0.5
+
+#: seconds after which a proxy of the way out that ends is restarted after the shortest delay, and that its end may take
+_STEADY, _GRACE = 3.0, 2.0
 
 #: seconds before a retry while Redis does not answer: the first time, and at most
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.5, 5.0
@@ -247,10 +254,29 @@ def _wait_for(data_version: DataVersion, lease: HostLease, stop: threading.Event
             return False
 
 
-def _way_out(specs: Specs, folder: Path) -> AbstractContextManager[None]:
-    """The proxy of the sandboxes whose way out is by name, where a spec has such. That of pods is in their cluster."""
-    is_needed = any(spec.egress == NAMED and spec.runtime != "kubernetes" for spec in specs.all)
-    return WayOut(folder).running() if is_needed else nullcontext()
+@contextmanager
+def _way_out(specs: Specs, folder: Path) -> Iterator[None]:
+    """Keep the proxy of the sandboxes whose way out is by name, where a spec has such, while the block runs.
+
+    That of pods is in their cluster.
+    """
+    if not any(spec.egress == NAMED and spec.runtime != "kubernetes" for spec in specs.all):
+        yield
+        return
+    # Its standard input is a pipe that ends with this process, and then it ends too.
+    command = [sys.executable, "-m", "egress", str(folder.absolute() / EGRESS_SOCKET)]
+    start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, start_new_session=True)
+    stop, first = threading.Event(), None
+    with suppress(OSError):  # as when the system has no more processes: the keeper retries
+        first = start()
+    keep = partial(keep_running, name="the way out", steady=_STEADY, grace=_GRACE, goes_on=lambda s: not stop.wait(s))
+    keeper = threading.Thread(target=keep, args=(first, start), name="egress")
+    keeper.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        keeper.join()
 
 
 def _notifier(config: Config, store: Store) -> Notifier:

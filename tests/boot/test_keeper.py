@@ -1,5 +1,6 @@
 """A process that keeps ending is restarted with growing delays, and ends with its keeper."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from boot.keeper import keep_running
 from core.pauses import Backoff
 from tests.servers import PROJECT, wait_until
 
@@ -85,6 +87,28 @@ def test_a_process_that_lived_for_long_is_restarted_after_the_shortest_delay(tmp
         delays = {line.rpartition(b"status 3: ")[2] for line in keeper.stderr}
 
     assert delays == {b"restart in 0.1 s\n"}
+
+
+def test_a_process_that_could_not_be_started_yet_is_started_until_it_is_wanted_no_more(tmp_path, capsys):
+    waits, tries = [], []
+
+    def start():
+        tries.append(len(waits))
+        if len(tries) < 3:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        return subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+
+    def goes_on(seconds: float) -> bool:
+        waits.append(seconds)
+        return len(tries) < 3
+
+    keep_running(None, start, name="the child", steady=60, grace=5, goes_on=goes_on)
+
+    assert waits == [0.2, 0.1, 0.2, 0.2, 0.2, 0.4, 0.2]
+    assert len(tries) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert all("the child could not be started" in line for line in said)
 
 
 def test_a_process_that_had_ended_is_started_once_more_with_the_end_of_its_keeper(tmp_path):
