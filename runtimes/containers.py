@@ -8,14 +8,19 @@ sockets, FIFOs and devices. So it is for processes too.
 import contextlib
 import posixpath
 import signal
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
-from runtimes import RuntimeFailure
+from runtimes import Launch, RuntimeFailure, reading
+from runtimes.folder import failing
+from runtimes.shadow import beside, forget, held
 from runtimes.tar_stream import (
     END,
-    ArchiveTooLarge,
     ArchiveUnreadable,
     Kind,
     Member,
@@ -30,6 +35,12 @@ from runtimes.tar_stream import (
 #: A volume has the first two.
 SANDBOX, HOST, START = "agent-server.sandbox", "agent-server.host", "agent-server.start"
 
+#: label of a container or a pod that only reads or fills a volume: the identity of the runtime that made it
+CARRIER = "agent-server.carrier"
+
+#: last lines of the log of a container that ended while it was started
+LAST_LINES = 20
+
 #: the working folder of a sandbox where nothing names one
 WORK = "/workspace"
 
@@ -38,6 +49,60 @@ MEMORY_BYTES, CPUS = 2 << 30, 1.0
 
 #: how a container ended that the kernel ended for its memory
 OUT_OF_MEMORY = "it needed more memory than it may have"
+
+
+class Volumes(ABC):
+    """The calls of a runtime about files that lie in volumes, which it reads as tar streams."""
+
+    in_folder = False
+
+    def __init__(self, host: str, folder: Path) -> None:
+        """host: the name under which its objects are known. folder: of the host's sandboxes, for records of theirs."""
+        self._host, self._folder = host, folder.absolute()
+        self._identity = uuid4().hex
+
+    @abstractmethod
+    def _work_of(self, launch: Launch) -> str:
+        """The kept folder, as its path in a container is."""
+
+    @abstractmethod
+    def _packed(self, launch: Launch) -> Generator[bytes]:
+        """The files of a sandbox, as a tar stream. Raises RuntimeFailure where there are none."""
+
+    @abstractmethod
+    def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
+        """As `runtimes.Runtime` has it."""
+
+    def copy(self, launch: Launch, source_id: str) -> None:
+        """Fill the volume of a new sandbox with another one's files, as `unpack` does."""
+        with contextlib.closing(self._packed(replace(launch, sandbox_id=source_id))) as chunks:
+            self.unpack(launch, chunks)
+
+    def pack(self, launch: Launch) -> Iterator[bytes]:
+        """The files of a sandbox, as a tar stream. Raises RuntimeFailure where there are none."""
+        return self._packed(launch)
+
+    def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
+        """The path of every file in a folder of the agent, from there. Cost: reads the volume."""
+        work = self._work_of(launch)
+        return reading.names_in(partial(self._packed, launch), reading.below(work, work, folder), work, launch.seen_dir)
+
+    def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
+        """A file of a folder of the agent; None if there is none. Cost: reads the volume up to the file."""
+        work, packed = self._work_of(launch), partial(self._packed, launch)
+        start = reading.below(work, work, folder)
+        return reading.content_in(packed, reading.joined(start, path), most, work, launch.seen_dir)
+
+    def occupied_bytes(self, sandbox_id: str) -> int | None:  # noqa: ARG002
+        """Not known: the file system is another machine's, or the engine's."""
+        return None
+
+    def _forget(self, sandbox_id: str) -> None:
+        """Remove the records of a sandbox's folders. Raises RuntimeFailure."""
+        recorded = beside(self._folder / sandbox_id)
+        if recorded.exists():
+            with failing(f"the records of sandbox {sandbox_id} cannot be removed"), held(recorded):
+                forget(recorded)
 
 
 def exit_sentence(code: int) -> str:
@@ -88,14 +153,14 @@ def packed(chunks: Iterable[bytes], disk_bytes: int | None) -> Iterator[bytes]:
     yield END
 
 
-def placed(chunks: Iterable[bytes], folder: str, owner: Owner, most_bytes: int | None) -> Iterator[bytes]:
+def placed(chunks: Iterable[bytes], folder: str, owner: Owner) -> Iterator[bytes]:
     """The stream with each member below `folder`, a relative path, and the owner's; folders that it lacks are added.
 
-    Raises ArchiveUnreadable, ArchiveTooLarge beyond `most_bytes`, and MemberRefused on a member that lies elsewhere.
+    Raises ArchiveUnreadable, and MemberRefused on a member that lies elsewhere.
     """
     top = inside = folder.encode()
     yield _folder(top, owner)
-    reader = TarReader(chunks if most_bytes is None else _bounded(chunks, most_bytes))
+    reader = TarReader(chunks)
     for member in reader.members():
         name = _below(top, member.name)
         if name == top and member.kind is not Kind.DIRECTORY:
@@ -120,21 +185,12 @@ def readable(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def unrooted(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The stream without the folder itself, for one that is there and is another owner's. Raises as `placed`."""
     top = b"work"
-    reader = TarReader(placed(chunks, top.decode(), Owner(0, 0, 0o755), None))
+    reader = TarReader(placed(chunks, top.decode(), Owner(0, 0, 0o755)))
     for member in reader.members():
         if member.name != top:
             target = member.target.removeprefix(top + b"/") if member.kind is Kind.HARDLINK else member.target
             yield from _written(replace(member, name=member.name.removeprefix(top + b"/"), target=target), reader)
     yield END
-
-
-def _bounded(chunks: Iterable[bytes], most_bytes: int) -> Iterator[bytes]:
-    count = 0
-    for chunk in chunks:
-        count += len(chunk)
-        if count > most_bytes:
-            raise ArchiveTooLarge(f"The archive has more than {most_bytes} bytes")
-        yield chunk
 
 
 def _below(folder: bytes, name: bytes) -> bytes:

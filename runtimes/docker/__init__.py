@@ -49,19 +49,20 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from core.cuts import last_lines_of_more
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, folders_of, reading
 from runtimes.containers import (
+    CARRIER,
     HOST,
+    LAST_LINES,
     OUT_OF_MEMORY,
     SANDBOX,
     START,
     Owner,
+    Volumes,
     exit_sentence,
     owner_of_first,
     packed,
@@ -80,17 +81,16 @@ from runtimes.docker.engine import (
     volume,
     work_folder,
 )
-from runtimes.folder import failing
 from runtimes.isolation import NAMED
 from runtimes.isolation.container import Order, carry_for, told
-from runtimes.shadow import Shadow, beside, forget, held
+from runtimes.shadow import Shadow, beside
 from runtimes.starts import DEFAULT_RANGE, EGRESS_SOCKET
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
-#: labels of a carrier: the identity of the runtime that made it, and the sandbox whose volume it fills
-CARRIER, FILLS = "agent-server.carrier", "agent-server.fills"
+#: label of a carrier: the sandbox whose volume it fills
+FILLS = "agent-server.fills"
 
 #: the folder of a carrier's root at which the volume is mounted; no image has it
 _MOUNT = "agent-server-files"
@@ -101,183 +101,19 @@ _SIZES_SECONDS = 20.0
 #: bytes that are read from the engine at once
 _CHUNK = 1 << 20
 
-
-class Files:
-    """The part of a DockerRuntime that is about kept files."""
-
-    def __init__(self, host: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """host: the name under which its volumes are known. clock: seconds, for the age of measured sizes."""
-        self._engine = Engine()
-        self._host = host
-        self._clock = clock
-        self._identity = uuid4().hex
-        self._measuring = threading.Lock()
-        self._sizes: dict[str, int] = {}
-        self._sizes_until = float("-inf")
-
-    def disk_bytes(self, sandbox_id: str) -> int | None:
-        """The sizes of all files together, as of some seconds ago; None where the engine does not tell."""
-        with self._measuring:
-            if self._clock() >= self._sizes_until:
-                self._sizes = self._measured()
-                self._sizes_until = self._clock() + _SIZES_SECONDS
-            return self._sizes.get(name_of(sandbox_id))
-
-    def occupied_bytes(self, sandbox_id: str) -> int | None:  # noqa: ARG002
-        """Not known: the file system is another machine's, or the engine's."""
-        return None
-
-    def _measured(self) -> dict[str, int]:
-        with contextlib.suppress(RuntimeFailure), self._engine.client("volumes cannot be measured") as engine:
-            # The package's own call measures images and containers too.
-            url = f"{engine.api.base_url}/v{engine.api.api_version}/system/df"
-            response = engine.api.get(url, params={"type": "volume"}, timeout=engine.api.timeout)
-            response.raise_for_status()
-            volumes = response.json()["Volumes"] or []
-            return {one["Name"]: one["UsageData"]["Size"] for one in volumes if one["UsageData"]["Size"] >= 0}
-        return {}
-
-    def pack(self, launch: Launch) -> Iterator[bytes]:
-        """The files of a frozen sandbox, as a tar stream. Raises RuntimeFailure where there are none."""
-        return self._packed(launch, launch.sandbox_id)
-
-    def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
-        """The path of every file in a folder of the agent, from there. Cost: reads the volume."""
-        work = self._work_of(launch)
-        packed = partial(self._packed, launch, launch.sandbox_id)
-        return reading.names_in(packed, reading.below(work, work, folder), work, launch.seen_dir)
-
-    def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
-        """A file of a folder of the agent; None if there is none. Cost: reads the volume up to the file."""
-        work = self._work_of(launch)
-        packed = partial(self._packed, launch, launch.sandbox_id)
-        start = reading.below(work, work, folder)
-        return reading.content_in(packed, reading.joined(start, path), most, work, launch.seen_dir)
-
-    def _work_of(self, launch: Launch) -> str:
-        with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be read") as engine:
-            return work_folder(engine, launch)
-
-    def unpack(self, launch: Launch, chunks: Iterable[bytes], most_bytes: int | None = None) -> None:
-        """Fill the volume of a new sandbox; one that is filled stays. most_bytes: of the stream, which is read whole.
-
-        Raises RuntimeFailure, and what tar_stream.py defines for a stream that is refused. Then there is no volume.
-        """
-        with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be written") as engine:
-            self.discard_leftovers(engine, f"{FILLS}={launch.sandbox_id}")
-            if _exists(engine, name_of(launch.sandbox_id)):
-                return
-            try:
-                with self._carrier(engine, launch, launch.sandbox_id, {FILLS: launch.sandbox_id}) as carrier:
-                    owner = _owner_in_image(engine, launch, carrier)
-                    carrier.put_archive("/", placed(readable(chunks), _MOUNT, owner, most_bytes))
-            except BaseException:
-                _remove_volume(engine, launch.sandbox_id)
-                raise
-
-    def copy(self, launch: Launch, source_id: str) -> None:
-        """Fill the volume of a new sandbox with another one's files, likewise."""
-        with contextlib.closing(self._packed(launch, source_id)) as chunks:
-            self.unpack(launch, chunks)
-
-    def discard_leftovers(self, engine: "docker.DockerClient", label: str) -> None:
-        """Remove the carriers with a label that another supervisor left, and the volumes that they had half filled."""
-        for carrier in engine.containers.list(all=True, filters={"label": [label, CARRIER]}, sparse=True):
-            labels = carrier.attrs["Labels"]
-            if labels[CARRIER] != self._identity:
-                remove_container(carrier)
-                if FILLS in labels:
-                    _remove_volume(engine, labels[FILLS])
-
-    def _packed(self, launch: Launch, sandbox_id: str) -> Generator[bytes]:
-        with self._engine.client(f"the files of sandbox {sandbox_id} cannot be read") as engine:
-            engine.volumes.get(name_of(sandbox_id))
-            with (
-                self._carrier(engine, launch, sandbox_id, {}) as carrier,
-                _archived(carrier, f"/{_MOUNT}/.") as chunks,
-            ):
-                yield from packed(chunks, launch.disk_bytes)
-
-    @contextlib.contextmanager
-    def _carrier(
-        self, engine: "docker.DockerClient", launch: Launch, sandbox_id: str, labels: dict[str, str]
-    ) -> Iterator["Container"]:
-        carrier = engine.containers.create(
-            launch.image or "",
-            ["never started"],
-            labels={**labels, CARRIER: self._identity, HOST: self._host},
-            mounts=[volume(sandbox_id, self._host, f"/{_MOUNT}", copies=False)],
-            network_mode="none",
-        )
-        try:
-            yield carrier
-        finally:
-            remove_container(carrier)
-
-
-@contextlib.contextmanager
-def _archived(carrier: "Container", path: str) -> Iterator[Iterator[bytes]]:
-    """The engine's tar stream of a path, which it follows if it is a link itself. Raises the engine's errors."""
-    chunks, _ = carrier.get_archive(path, chunk_size=_CHUNK)
-    with contextlib.closing(chunks):  # type: ignore[type-var]  # a generator. The engine locks the carrier until then
-        yield chunks
-
-
-def _owner_in_image(engine: "docker.DockerClient", launch: Launch, carrier: "Container") -> Owner:
-    """The owner that docker gives to a new volume; root, if the image lacks the folder."""
-    try:
-        with _archived(carrier, f"{work_folder(engine, launch)}/.") as chunks:
-            return owner_of_first(chunks)
-    except docker.errors.NotFound:
-        return Owner(0, 0, 0o755)
-
-
-def _remove_volume(engine: "docker.DockerClient", sandbox_id: str) -> None:
-    with contextlib.suppress(docker.errors.NotFound):
-        engine.volumes.get(name_of(sandbox_id)).remove()
-
-
-def _exists(engine: "docker.DockerClient", name: str) -> bool:
-    try:
-        engine.volumes.get(name)
-    except docker.errors.NotFound:
-        return False
-    return True
-
-
-def remove_container(container: "Container") -> None:
-    """Kill and remove a container with the volumes that its image asks for. One that is gone stays gone."""
-    try:
-        container.remove(force=True, v=True)
-    except docker.errors.NotFound:
-        return
-    except docker.errors.APIError as error:
-        if error.status_code != 409:
-            raise
-        with contextlib.suppress(docker.errors.NotFound):  # another call removes it at this moment
-            container.wait(condition="removed")
-
-
-if TYPE_CHECKING:
-    from docker.models.containers import Container
-
 #: times that a health check may fail in a row unless the image says otherwise: the engine's own default
 _RETRIES = 3
 
 #: seconds between SIGTERM and SIGKILL
 _GRACE = 5
 
-#: last lines of the log of a container that ended while it was started
-_LINES = 20
-
 #: seconds in which a container whose name is taken must show itself, and a volume must be free; and between two polls
 _CONFLICT_TIMEOUT, _CONFLICT_POLL = 10.0, 0.05
 
 
-class DockerRuntime(Files):
+class DockerRuntime(Volumes):
     """`runtimes.Runtime` for the containers and volumes of one host. Any number of threads may use it."""
 
-    in_folder = False
     freezes = True
 
     def __init__(
@@ -288,9 +124,13 @@ class DockerRuntime(Files):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """folder: of the host's sandboxes, where the proxy of the way out listens. ports: of the host, for sandboxes
-        whose connections are carried. host, clock: as Files has them."""
-        super().__init__(host, clock)
-        self._folder, self._range = folder.absolute(), ports
+        whose connections are carried. host: the name under which its volumes are known. clock: seconds, for the age of
+        measured sizes."""
+        super().__init__(host, folder)
+        self._engine, self._range, self._clock = Engine(), ports, clock
+        self._measuring = threading.Lock()
+        self._sizes: dict[str, int] = {}
+        self._sizes_until = float("-inf")
 
     def shadow(self, launch: Launch, folder: str) -> Shadow | None:
         """That of the volume; None where this process does not see the engine's volumes, as on another machine."""
@@ -409,10 +249,7 @@ class DockerRuntime(Files):
                     if error.status_code != 409 or time.monotonic() > deadline:  # 409: a new container has it
                         raise
                 time.sleep(_CONFLICT_POLL)
-        recorded = beside(self._folder / sandbox_id)
-        if recorded.exists():
-            with failing(f"the records of sandbox {sandbox_id} cannot be removed"), held(recorded):
-                forget(recorded)
+        self._forget(sandbox_id)
 
     def usage(self, sandbox_id: str) -> Usage:
         """What the engine measures of the container now; memory is without the files that the kernel can drop."""
@@ -427,6 +264,77 @@ class DockerRuntime(Files):
         with contextlib.suppress(RuntimeFailure), self._engine.client("the engine cannot be asked") as engine:
             return _last_lines(_container_of(engine, handle), tail)
         return ""
+
+    def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
+        """Fill the volume of a new sandbox; one that is filled stays.
+
+        Raises RuntimeFailure, and what tar_stream.py defines for a stream that is refused. Then there is no volume.
+        """
+        with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be written") as engine:
+            self.discard_leftovers(engine, f"{FILLS}={launch.sandbox_id}")
+            if _exists(engine, name_of(launch.sandbox_id)):
+                return
+            try:
+                with self._carrier(engine, launch, {FILLS: launch.sandbox_id}) as carrier:
+                    owner = _owner_in_image(engine, launch, carrier)
+                    carrier.put_archive("/", placed(readable(chunks), _MOUNT, owner))
+            except BaseException:
+                _remove_volume(engine, launch.sandbox_id)
+                raise
+
+    def disk_bytes(self, sandbox_id: str) -> int | None:
+        """The sizes of all files together, as of some seconds ago; None where the engine does not tell."""
+        with self._measuring:
+            if self._clock() >= self._sizes_until:
+                self._sizes = self._measured()
+                self._sizes_until = self._clock() + _SIZES_SECONDS
+            return self._sizes.get(name_of(sandbox_id))
+
+    def _measured(self) -> dict[str, int]:
+        with contextlib.suppress(RuntimeFailure), self._engine.client("volumes cannot be measured") as engine:
+            # The package's own call measures images and containers too.
+            url = f"{engine.api.base_url}/v{engine.api.api_version}/system/df"
+            response = engine.api.get(url, params={"type": "volume"}, timeout=engine.api.timeout)
+            response.raise_for_status()
+            volumes = response.json()["Volumes"] or []
+            return {one["Name"]: one["UsageData"]["Size"] for one in volumes if one["UsageData"]["Size"] >= 0}
+        return {}
+
+    def discard_leftovers(self, engine: "docker.DockerClient", label: str) -> None:
+        """Remove the carriers with a label that another supervisor left, and the volumes that they had half filled."""
+        for carrier in engine.containers.list(all=True, filters={"label": [label, CARRIER]}, sparse=True):
+            labels = carrier.attrs["Labels"]
+            if labels[CARRIER] != self._identity:
+                remove_container(carrier)
+                if FILLS in labels:
+                    _remove_volume(engine, labels[FILLS])
+
+    def _work_of(self, launch: Launch) -> str:
+        with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be read") as engine:
+            return work_folder(engine, launch)
+
+    def _packed(self, launch: Launch) -> Generator[bytes]:
+        with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be read") as engine:
+            engine.volumes.get(name_of(launch.sandbox_id))
+            with (
+                self._carrier(engine, launch, {}) as carrier,
+                _archived(carrier, f"/{_MOUNT}/.") as chunks,
+            ):
+                yield from packed(chunks, launch.disk_bytes)
+
+    @contextlib.contextmanager
+    def _carrier(self, engine: "docker.DockerClient", launch: Launch, labels: dict[str, str]) -> Iterator["Container"]:
+        carrier = engine.containers.create(
+            launch.image or "",
+            ["never started"],
+            labels={**labels, CARRIER: self._identity, HOST: self._host},
+            mounts=[volume(launch.sandbox_id, self._host, f"/{_MOUNT}", copies=False)],
+            network_mode="none",
+        )
+        try:
+            yield carrier
+        finally:
+            remove_container(carrier)
 
     def _move(self, handle: Handle, verb: str, status: str) -> None:
         with self._engine.client(f"sandbox {handle['sandbox_id']}: {verb}") as engine:
@@ -473,6 +381,49 @@ class DockerRuntime(Files):
             time.sleep(_CONFLICT_POLL)
 
 
+@contextlib.contextmanager
+def _archived(carrier: "Container", path: str) -> Iterator[Iterator[bytes]]:
+    """The engine's tar stream of a path, which it follows if it is a link itself. Raises the engine's errors."""
+    chunks, _ = carrier.get_archive(path, chunk_size=_CHUNK)
+    with contextlib.closing(chunks):  # type: ignore[type-var]  # a generator. The engine locks the carrier until then
+        yield chunks
+
+
+def _owner_in_image(engine: "docker.DockerClient", launch: Launch, carrier: "Container") -> Owner:
+    """The owner that docker gives to a new volume; root, if the image lacks the folder."""
+    try:
+        with _archived(carrier, f"{work_folder(engine, launch)}/.") as chunks:
+            return owner_of_first(chunks)
+    except docker.errors.NotFound:
+        return Owner(0, 0, 0o755)
+
+
+def _remove_volume(engine: "docker.DockerClient", sandbox_id: str) -> None:
+    with contextlib.suppress(docker.errors.NotFound):
+        engine.volumes.get(name_of(sandbox_id)).remove()
+
+
+def _exists(engine: "docker.DockerClient", name: str) -> bool:
+    try:
+        engine.volumes.get(name)
+    except docker.errors.NotFound:
+        return False
+    return True
+
+
+def remove_container(container: "Container") -> None:
+    """Kill and remove a container with the volumes that its image asks for. One that is gone stays gone."""
+    try:
+        container.remove(force=True, v=True)
+    except docker.errors.NotFound:
+        return
+    except docker.errors.APIError as error:
+        if error.status_code != 409:
+            raise
+        with contextlib.suppress(docker.errors.NotFound):  # another call removes it at this moment
+            container.wait(condition="removed")
+
+
 def _end(engine: "docker.DockerClient", sandbox_id: str) -> None:
     with contextlib.suppress(docker.errors.NotFound):
         container = engine.containers.get(name_of(sandbox_id))
@@ -508,7 +459,7 @@ def _ports(container: "Container", launch: Launch, what: str) -> dict[str, int]:
 
 def _ended(container: "Container", what: str) -> RuntimeFailure:
     """A start that failed because its container has ended: how, and its last lines."""
-    last = _last_lines(container, _LINES)
+    last = _last_lines(container, LAST_LINES)
     return RuntimeFailure(f"{what}: {_ending(container.attrs['State'])}\n{last}".strip())
 
 

@@ -9,6 +9,13 @@ What is kept: the working folder, in the volume, which is empty at first: an ima
 A pause ends the pod, for a cluster cannot freeze one: the sandbox is PAUSED on disk, and a resume starts another pod.
 The service's address is the same for all of them; the sandbox is reached by those who reach the cluster's services.
 
+The volume is read and filled by `tar` in a pod that has it. That is the sandbox's own while it runs, else a carrier: a
+pod of the same image that only waits. A supervisor that is killed leaves its carrier, which the next one removes, and
+the cluster ends it in any case. A volume bears the label FILLING until it is filled: so one that is half filled is
+recognised, filled again, and never started in. Memory is bounded, whatever a file's or an archive's size. Links are
+kept as links. An archive is unpacked inside the carrier, so that a link in it leads nowhere else. A volume is filled as
+a whole or not at all.
+
 Guarantees, unless the launch says otherwise:
 - no capabilities, no program in the pod gets privileges that its caller lacks, seccomp's default profile
 - a read-only root. Writable are /tmp and /run (memory) and the working folder
@@ -23,6 +30,8 @@ Limitations:
 - a cluster whose network plugin enforces no policies lets a sandbox reach everything
 - processes are limited by the kubelet's podPidsLimit alone, and a volume's size by what provides the volumes
 - an image without `pwd` whose working folder is behind a symlink is known by the path of its spec alone
+- an archive of a sandbox that runs may break off, because a file grew while it was read. A carrier takes the time that
+  a pod takes to start. The use of a volume is not measured: its size is its limit
 - archives, copies and single files need `tar` and `sleep` in the image, and Kubernetes 1.30
 - a node that is lost holds its pods: a stop fails and is retried until the node is back, or the pod is deleted by force
 """
@@ -32,20 +41,16 @@ import posixpath
 import socket
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 from core.cuts import last_lines_of_more
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, folders_of, reading
-from runtimes.containers import HOST, START, packed, readable, unrooted
-from runtimes.folder import failing
+from runtimes.containers import CARRIER, HOST, LAST_LINES, START, Volumes, packed, readable, unrooted
 from runtimes.isolation import NAMED
 from runtimes.kubernetes.cluster import POLL, Cluster, Kind, Object, Snapshot, naming, output_of
 from runtimes.kubernetes.manifests import (
-    CARRIER,
     EGRESS_SERVICE,
     EGRESS_URL,
     FILLING,
@@ -71,149 +76,14 @@ from runtimes.kubernetes.manifests import (
     work_folder,
 )
 from runtimes.mirror import Mirror
-from runtimes.shadow import Shadow, beside, forget, held
+from runtimes.shadow import Shadow, beside
 
 #: seconds in which a carrier must run
 _CARRIER_TIMEOUT = 120.0
 
 
-class Files:
-    """The part of a KubernetesRuntime that is about kept files: read and filled by `tar` in a pod that has the volume.
-
-    That is the sandbox's own pod while it runs, else a carrier: a pod of the same image that only waits. A supervisor
-    that is killed leaves its carrier, which the next one removes, and the cluster ends it in any case. A volume bears
-    the label FILLING until it is filled: so a half-filled one is recognised, filled again, and never started in.
-
-    Guarantees: memory is bounded, whatever a file's or an archive's size. Links are kept as links. An archive is
-    unpacked inside the carrier, so that a link in it leads nowhere else. A volume is filled as a whole or not at all.
-
-    Limitations: an archive of a sandbox that runs may break off, because a file grew while it was read. A carrier takes
-    the time that a pod takes to start. The use of a volume is not measured: its size is its limit.
-    """
-
-    def __init__(self, host: str) -> None:
-        """host: the name under which its objects are known."""
-        self._cluster = Cluster()
-        self._host = host
-        self._identity = uuid4().hex
-
-    def disk_bytes(self, sandbox_id: str) -> int | None:
-        """Not known: no part of the API tells it."""
-
-    def occupied_bytes(self, sandbox_id: str) -> int | None:  # noqa: ARG002
-        """Not known: the file system is another machine's, or the engine's."""
-        return None
-
-    def pack(self, launch: Launch) -> Iterator[bytes]:
-        """The files of a sandbox, as a tar stream. Raises RuntimeFailure where there are none."""
-        return self._packed(launch)
-
-    def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
-        """The path of every file in a folder of the agent, from there. Cost: reads the volume."""
-        work = work_folder(launch)
-        return reading.names_in(partial(self._packed, launch), reading.below(work, work, folder), work, launch.seen_dir)
-
-    def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
-        """A file of a folder of the agent; None if there is none. Cost: reads the volume up to the file."""
-        work = work_folder(launch)
-        start = reading.below(work, work, folder)
-        return reading.content_in(
-            partial(self._packed, launch), reading.joined(start, path), most, work, launch.seen_dir
-        )
-
-    def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
-        """Fill the volume of a new sandbox; one that is filled stays.
-
-        Raises RuntimeFailure, and what tar_stream.py defines for a stream that is refused. Then there is no volume.
-        """
-        name = name_of(launch.sandbox_id)
-        with naming(f"the files of sandbox {launch.sandbox_id} cannot be written"):
-            found = self._cluster.find(Kind.CLAIM, name)
-            if found is not None and FILLING not in found["metadata"]["labels"]:
-                return
-            if found is not None:
-                self._remove_claim(name)
-            body = claim(launch, self._host)
-            body["metadata"]["labels"][FILLING] = "true"
-            if self._cluster.create(Kind.CLAIM, body) is None:
-                raise RuntimeFailure("another supervisor fills them")
-            try:
-                with self._carrier(launch) as pod:
-                    command = ("tar", "-x", "-p", "-f", "-", "-C", work_folder(launch))
-                    for _ in output_of(self._cluster.connection(), pod, command, unrooted(readable(chunks))):
-                        pass
-                self._cluster.unlabel(Kind.CLAIM, name, FILLING)
-            except BaseException:
-                self._cluster.delete(Kind.CLAIM, name)
-                raise
-
-    def copy(self, launch: Launch, source_id: str) -> None:
-        """Fill the volume of a new sandbox with another one's files, likewise."""
-        with contextlib.closing(self._packed(replace(launch, sandbox_id=source_id))) as chunks:
-            self.unpack(launch, chunks)
-
-    def discard_leftovers(self, pods: Iterable[Object]) -> None:
-        """Remove the carriers among these pods that another supervisor left."""
-        for one in pods:
-            if one["metadata"]["labels"].get(CARRIER, self._identity) != self._identity:
-                self._cluster.delete(Kind.POD, one["metadata"]["name"], grace_seconds=NO_GRACE)
-
-    def _remove_claim(self, name: str) -> None:
-        self._cluster.delete(Kind.CLAIM, name)
-        if not self._cluster.ended(Kind.CLAIM, name):
-            raise RuntimeFailure("a half-filled volume of an earlier supervisor is still in use")
-
-    def _packed(self, launch: Launch) -> Generator[bytes]:
-        with naming(f"the files of sandbox {launch.sandbox_id} cannot be read"), self._reader(launch) as pod:
-            command = ("tar", "-c", "-f", "-", "-C", work_folder(launch), ".")
-            with contextlib.closing(output_of(self._cluster.connection(), pod, command)) as chunks:
-                yield from packed(chunks, launch.disk_bytes)
-
-    @contextlib.contextmanager
-    def _reader(self, launch: Launch) -> Iterator[str]:
-        """The name of a pod that has the sandbox's volume."""
-        name = name_of(launch.sandbox_id)
-        own = self._cluster.find(Kind.POD, name)
-        if own is not None and _runs(own):
-            yield name
-        elif self._cluster.find(Kind.CLAIM, name) is None:
-            raise RuntimeFailure("it has no volume")
-        else:
-            with self._carrier(launch) as pod:
-                yield pod
-
-    @contextlib.contextmanager
-    def _carrier(self, launch: Launch) -> Iterator[str]:
-        body = carrier(launch, self._host, self._identity)
-        name = body["metadata"]["name"]
-        self._cluster.create(Kind.POD, body)
-        try:
-            self._wait_for(name)
-            yield name
-        finally:
-            self._cluster.delete(Kind.POD, name, grace_seconds=NO_GRACE)
-
-    def _wait_for(self, name: str) -> None:
-        """Wait until a carrier runs. Raises RuntimeFailure with the reason if it does not."""
-        deadline = time.monotonic() + _CARRIER_TIMEOUT
-        while (pod := self._cluster.find(Kind.POD, name)) is None or not _runs(pod):
-            if pod is None:
-                raise RuntimeFailure("the pod that was to read its volume was deleted meanwhile")
-            seen = observation(pod)
-            if seen.state is State.GONE or time.monotonic() > deadline:
-                raise RuntimeFailure(f"no pod can read its volume: {seen.detail or f'{_CARRIER_TIMEOUT:g} s are over'}")
-            time.sleep(POLL)
-
-
-def _runs(pod: Object) -> bool:
-    return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
-
-
 #: seconds for which the state of all pods, and their use of memory, is not asked for again: one call tells all of them
 _SEEN, _MEASURED = 1.0, 5.0
-
-#: last lines of the log of a pod that ended while it was started
-_LINES = 20
 
 #: bytes of a path that a pod prints; the kernel has no longer one. The program that prints it is the image's
 _LONGEST_PATH = 4096
@@ -222,10 +92,9 @@ _LONGEST_PATH = 4096
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
-class KubernetesRuntime(Files):
+class KubernetesRuntime(Volumes):
     """`runtimes.Runtime` for the pods and volumes of one host. Any number of threads may use it."""
 
-    in_folder = False
     freezes = False
 
     def __init__(
@@ -244,8 +113,8 @@ class KubernetesRuntime(Files):
 
         sandboxes, egress_image: the settings KUBERNETES_SANDBOXES, KUBERNETES_EGRESS_IMAGE. clock: seconds.
         """
-        super().__init__(host)
-        self._folder = folder.absolute()
+        super().__init__(host, folder)
+        self._cluster = Cluster()
         self._sandboxes = AgentSandboxes(self._cluster, sandboxes, clock)
         self._in_use = in_use
         self._egress_image = egress_image
@@ -345,10 +214,7 @@ class KubernetesRuntime(Files):
             self._cluster.delete(Kind.CLAIM, name)
             if not self._cluster.ended(Kind.CLAIM, name):
                 raise RuntimeFailure("its volume is still there: a pod may use it")
-            recorded = beside(self._folder / sandbox_id)
-            if recorded.exists():
-                with failing("its records cannot be removed"), held(recorded):
-                    forget(recorded)
+        self._forget(sandbox_id)
 
     def usage(self, sandbox_id: str) -> Usage:
         """The memory that the cluster's metrics server has measured; None without such a server."""
@@ -366,6 +232,90 @@ class KubernetesRuntime(Files):
             text = self._cluster.log(name_of(handle["sandbox_id"]), tail + 1)
             return last_lines_of_more(text.decode(errors="replace"), tail)
         return ""
+
+    def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
+        """Fill the volume of a new sandbox; one that is filled stays.
+
+        Raises RuntimeFailure, and what tar_stream.py defines for a stream that is refused. Then there is no volume.
+        """
+        name = name_of(launch.sandbox_id)
+        with naming(f"the files of sandbox {launch.sandbox_id} cannot be written"):
+            found = self._cluster.find(Kind.CLAIM, name)
+            if found is not None and FILLING not in found["metadata"]["labels"]:
+                return
+            if found is not None:
+                self._remove_claim(name)
+            body = claim(launch, self._host)
+            body["metadata"]["labels"][FILLING] = "true"
+            if self._cluster.create(Kind.CLAIM, body) is None:
+                raise RuntimeFailure("another supervisor fills them")
+            try:
+                with self._carrier(launch) as pod:
+                    command = ("tar", "-x", "-p", "-f", "-", "-C", work_folder(launch))
+                    for _ in output_of(self._cluster.connection(), pod, command, unrooted(readable(chunks))):
+                        pass
+                self._cluster.unlabel(Kind.CLAIM, name, FILLING)
+            except BaseException:
+                self._cluster.delete(Kind.CLAIM, name)
+                raise
+
+    def disk_bytes(self, sandbox_id: str) -> int | None:
+        """Not known: no part of the API tells it."""
+
+    def discard_leftovers(self, pods: Iterable[Object]) -> None:
+        """Remove the carriers among these pods that another supervisor left."""
+        for one in pods:
+            if one["metadata"]["labels"].get(CARRIER, self._identity) != self._identity:
+                self._cluster.delete(Kind.POD, one["metadata"]["name"], grace_seconds=NO_GRACE)
+
+    def _work_of(self, launch: Launch) -> str:
+        return work_folder(launch)
+
+    def _remove_claim(self, name: str) -> None:
+        self._cluster.delete(Kind.CLAIM, name)
+        if not self._cluster.ended(Kind.CLAIM, name):
+            raise RuntimeFailure("a half-filled volume of an earlier supervisor is still in use")
+
+    def _packed(self, launch: Launch) -> Generator[bytes]:
+        with naming(f"the files of sandbox {launch.sandbox_id} cannot be read"), self._reader(launch) as pod:
+            command = ("tar", "-c", "-f", "-", "-C", work_folder(launch), ".")
+            with contextlib.closing(output_of(self._cluster.connection(), pod, command)) as chunks:
+                yield from packed(chunks, launch.disk_bytes)
+
+    @contextlib.contextmanager
+    def _reader(self, launch: Launch) -> Iterator[str]:
+        """The name of a pod that has the sandbox's volume."""
+        name = name_of(launch.sandbox_id)
+        own = self._cluster.find(Kind.POD, name)
+        if own is not None and _runs(own):
+            yield name
+        elif self._cluster.find(Kind.CLAIM, name) is None:
+            raise RuntimeFailure("it has no volume")
+        else:
+            with self._carrier(launch) as pod:
+                yield pod
+
+    @contextlib.contextmanager
+    def _carrier(self, launch: Launch) -> Iterator[str]:
+        body = carrier(launch, self._host, self._identity)
+        name = body["metadata"]["name"]
+        self._cluster.create(Kind.POD, body)
+        try:
+            self._wait_for(name)
+            yield name
+        finally:
+            self._cluster.delete(Kind.POD, name, grace_seconds=NO_GRACE)
+
+    def _wait_for(self, name: str) -> None:
+        """Wait until a carrier runs. Raises RuntimeFailure with the reason if it does not."""
+        deadline = time.monotonic() + _CARRIER_TIMEOUT
+        while (pod := self._cluster.find(Kind.POD, name)) is None or not _runs(pod):
+            if pod is None:
+                raise RuntimeFailure("the pod that was to read its volume was deleted meanwhile")
+            seen = observation(pod)
+            if seen.state is State.GONE or time.monotonic() > deadline:
+                raise RuntimeFailure(f"no pod can read its volume: {seen.detail or f'{_CARRIER_TIMEOUT:g} s are over'}")
+            time.sleep(POLL)
 
     def _listed_pods(self) -> dict[str, Object]:
         return {one["metadata"]["name"]: one for one in self._cluster.listed(Kind.POD, self._mine)}
@@ -422,7 +372,7 @@ class KubernetesRuntime(Files):
             return None
         seen = observation(found)
         if seen.state is State.GONE:
-            text = self.logs(_handle(launch.sandbox_id), _LINES)
+            text = self.logs(_handle(launch.sandbox_id), LAST_LINES)
             self._end(name, NO_GRACE)
             raise RuntimeFailure(f"{seen.detail}\n{text}".strip())
         return found
@@ -457,6 +407,10 @@ class KubernetesRuntime(Files):
         self._cluster.delete(Kind.SECRET, name)
         if not self._cluster.ended(Kind.POD, name):
             raise RuntimeFailure(left)
+
+
+def _runs(pod: Object) -> bool:
+    return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
 def _leaves_out_held(policy: Object) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 from uuid import uuid4
 
 from runtimes import Launch, Observation, RuntimeFailure, State, filled
-from runtimes.containers import CPUS, HOST, MEMORY_BYTES, OUT_OF_MEMORY, SANDBOX, START, WORK, exit_sentence
+from runtimes.containers import CARRIER, CPUS, HOST, MEMORY_BYTES, OUT_OF_MEMORY, SANDBOX, START, WORK, exit_sentence
 from runtimes.isolation import NAMED
 from runtimes.kubernetes.cluster import (
     MORE_ROOM,
@@ -39,9 +39,8 @@ from runtimes.kubernetes.cluster import (
 #: annotations with the exact ids of a sandbox and of its host, of which labels have no more than fits one
 SANDBOX_ID, HOST_ID = "agent-server.sandbox-id", "agent-server.host-id"
 
-#: label of a pod that only reads or fills a volume: the identity of the runtime that made it; and of a volume that is
-#: only half filled
-CARRIER, FILLING = "agent-server.carrier", "agent-server.filling"
+#: label of a volume that is only half filled
+FILLING = "agent-server.filling"
 
 #: the NetworkPolicy that must be in the namespace before a pod starts there
 POLICY = "agent-server-sandboxes"

@@ -7,7 +7,8 @@ import pytest
 from docker.types import Mount
 
 from runtimes import FolderNotKept, Launch, RuntimeFailure, State
-from runtimes.docker import CARRIER, DockerRuntime
+from runtimes.containers import CARRIER
+from runtimes.docker import DockerRuntime
 from tests.engine import ran
 from tests.servers import wait_until
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from app import create_app
-from runtimes.containers import SANDBOX
-from runtimes.kubernetes.manifests import CARRIER, EGRESS_PORT, EGRESS_SERVICE, HELD, POLICY
+from runtimes.containers import CARRIER, SANDBOX
+from runtimes.kubernetes.manifests import EGRESS_PORT, EGRESS_SERVICE, HELD, POLICY
 from settings.config import Config
 from settings.specs import Specs
 from tests.conftest import SECRET_KEY

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from runtimes import FileTooLong, FolderNotKept, RuntimeFailure
+from runtimes.containers import CARRIER
 from runtimes.kubernetes import KubernetesRuntime
-from runtimes.kubernetes.manifests import CARRIER, FILLING, name_of
+from runtimes.kubernetes.manifests import FILLING, name_of
 from runtimes.tar_stream import ArchiveUnreadable, MemberRefused
 from tests.runtimes.kubernetes.conftest import resources
 from tests.runtimes.kubernetes.test_pods import until_running
