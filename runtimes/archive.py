@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from runtimes import RuntimeFailure
-from runtimes.folder import Directories, Entry, Stack, entries, lock_of, locked, remove, unreadable
+from runtimes.folder import Directories, Entry, Stack, entries, lock_of, locked, opened_file, remove, unreadable
 from runtimes.tar_stream import (
     END,
     PIECE,
@@ -183,8 +183,6 @@ _CLONE = 0x40049409
 #: errors of a file system, or of two, that cannot share or copy blocks by themselves
 _CANNOT = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM)
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
 
 def pack(folder: Path, most_holes: int | None = None) -> Iterator[bytes]:
     """The folder as a tar stream: its members are "./" and what lies below it. No symlink is followed.
@@ -292,7 +290,7 @@ class _Holes:
 
 def _packed(entry: Entry, name: bytes, links: _Links, holes: _Holes) -> Iterator[bytes]:
     """The header and the content of a file, of the size that it has when it is opened."""
-    with unreadable(entry.path), _opened(entry) as (file, seen):
+    with unreadable(entry.path), opened_file(entry.name, entry.directory) as (file, seen):
         holes.take(entry, seen)
         links.note(entry)
         size = seen.st_size
@@ -305,24 +303,11 @@ def _packed(entry: Entry, name: bytes, links: _Links, holes: _Holes) -> Iterator
         yield padding(size)
 
 
-@contextlib.contextmanager
-def _opened(entry: Entry) -> Iterator[tuple[int, os.stat_result]]:
-    """A file, open, and what it is. Raises OSError, FileNotFoundError if it is no longer a file."""
-    file = os.open(entry.name, _READ, dir_fd=entry.directory)
-    try:
-        seen = os.fstat(file)
-        if not stat.S_ISREG(seen.st_mode):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        yield file, seen
-    finally:
-        os.close(file)
-
-
 def _copy_file(entry: Entry, target: Target, links: _Links) -> None:
     with contextlib.ExitStack() as opened:
         file, size = -1, 0
         with unreadable(entry.path):
-            file, seen = opened.enter_context(_opened(entry))
+            file, seen = opened.enter_context(opened_file(entry.name, entry.directory))
             size = seen.st_size
         if file >= 0:
             with target.file(_member(entry, Kind.FILE, entry.path)) as copied:

@@ -178,6 +178,23 @@ def unreadable(path: bytes) -> Iterator[None]:
             raise RuntimeFailure(f"{shown(path) or '.'} cannot be read: {error.strerror}") from error
 
 
+#: how a file is opened: not through a symlink, and without waiting at a FIFO
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def opened_file(name: bytes, directory: int) -> Iterator[tuple[int, os.stat_result]]:
+    """A file of an open directory, open, and what it is. Raises OSError, FileNotFoundError if it is no file."""
+    file = os.open(name, _FILE, dir_fd=directory)
+    try:
+        seen = os.fstat(file)
+        if not stat.S_ISREG(seen.st_mode):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        yield file, seen
+    finally:
+        os.close(file)
+
+
 #: errors of a name that was to be opened as a directory and is a symlink or a file
 _NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
 

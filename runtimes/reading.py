@@ -6,14 +6,13 @@ parent by one name, so nothing that changes meanwhile leads out of it. Lists lea
 
 import os
 import posixpath
-import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
 from runtimes import FileTooLong, FolderNotKept, RuntimeFailure
-from runtimes.folder import Directories, entries, unreadable
+from runtimes.folder import Directories, entries, opened_file, unreadable
 from runtimes.tar_stream import PIECE, Kind, Member, TarReader
 
 #: directories that are made by tools and would hide what people wrote. Source: the app-server wire
@@ -21,8 +20,6 @@ HEAVY = frozenset(
     {b".git", b"node_modules", b".venv", b"venv", b"__pycache__", b".mypy_cache", b".pytest_cache", b".ruff_cache"}
     | {b"dist", b"build", b".next", b"target", b".agent-server"}
 )
-
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 #: entries of a folder that are passed for a list of its files, and bytes of their paths: each costs the host's time
 MOST_PASSED, MOST_PATHS = 100_000, 64 << 20
@@ -77,14 +74,8 @@ def content(folder: Path, path: bytes, most: int) -> bytes | None:
         if not real:
             return None
         parent, _, name = real.rpartition(b"/")
-        file = os.open(name, _READ, dir_fd=directories.opened(parent))
-        try:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                return None
-            pieces = iter(lambda: os.read(file, PIECE), b"")
-            return _bounded(pieces, most)
-        finally:
-            os.close(file)
+        with opened_file(name, directories.opened(parent)) as (file, _):
+            return _bounded(iter(lambda: os.read(file, PIECE), b""), most)
     return None
 
 

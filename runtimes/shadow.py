@@ -34,7 +34,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, NamedTuple
 
 from runtimes import FileTooLong, FolderNotKept, RuntimeFailure, reading
-from runtimes.folder import Directories, entries, failing, locked, remove, unreadable, used
+from runtimes.folder import Directories, entries, failing, locked, opened_file, remove, unreadable, used
 
 #: bytes of a file whose content is recorded, files of a folder, entries that are looked at, and bytes of all contents
 MOST_FILE, MOST_FILES, MOST_SEEN, MOST_CONTENT = 1 << 20, 20_000, 200_000, 256 << 20
@@ -65,8 +65,6 @@ _COPIES = "copies-"
 
 #: modes of Git's trees
 _FILE, _PROGRAM, _LINK, _UNREAD = "100644", "100755", "120000", "160000"
-
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _OPTIONS = (
     *("core.hooksPath=/dev/null", "core.attributesFile=/dev/null", "core.excludesFile=/dev/null"),
@@ -479,15 +477,10 @@ class _Ignored:
     def enter(self, path: bytes, directory: int) -> None:
         """Take the `.gitignore` of an open directory, if it has one, before its entries are asked about."""
         try:
-            file = os.open(b".gitignore", _READ, dir_fd=directory)
+            with opened_file(b".gitignore", directory) as (file, _):
+                content = os.read(file, _MOST_IGNORE)
         except OSError:
             return
-        try:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                return
-            content = os.read(file, _MOST_IGNORE)
-        finally:
-            os.close(file)
         if self._copies is None:
             self._copies = Path(self._ends.enter_context(TemporaryDirectory(prefix=_COPIES, dir=self._folder)))
         copy = self._copies / os.fsdecode(path) / ".gitignore"
@@ -565,17 +558,11 @@ def _content_of(directories: Directories, path: bytes) -> tuple[Seen, bytes | No
         if not stat.S_ISREG(status.st_mode):
             return None
         try:
-            file = os.open(name, _READ, dir_fd=directory)
+            with opened_file(name, directory) as (file, now):
+                seen = _seen(now)
+                return seen, None if seen[0] == _UNREAD else os.read(file, MOST_FILE)
         except PermissionError:
             return (_UNREAD, *_seen(status)[1:]), None
-        try:
-            status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode):
-                return None
-            seen = _seen(status)
-            return seen, None if seen[0] == _UNREAD else os.read(file, MOST_FILE)
-        finally:
-            os.close(file)
     return None
 
 
