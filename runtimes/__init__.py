@@ -11,10 +11,14 @@ the handle of what runs already instead of starting it twice.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NewType, Protocol
 
 if TYPE_CHECKING:
     from runtimes.shadow import Shadow
+
+#: the server's folder
+PROJECT = Path(__file__).parent.parent
 
 #: the key by which a runtime finds a sandbox; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}; that of a
 #: start has also `working_dir`, the agent's folder as its own `pwd` prints it, an absolute path, `linked_dir`, another

@@ -18,14 +18,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from runtimes import Handle, Launch, RuntimeFailure, cgroup, filled, tree
+from runtimes import PROJECT, Handle, Launch, RuntimeFailure, cgroup, filled
 from runtimes.cgroup import PAUSED
 from runtimes.ends import END_TIMEOUT
 from runtimes.folder import make_below, remove
@@ -34,7 +34,7 @@ from runtimes.isolation.abilities import abilities
 from runtimes.isolation.entrance import Confinement
 from runtimes.isolation.network import EGRESS_PORT, HOOK_PORT
 from runtimes.isolation.users import hand_over, held_user
-from runtimes.isolation.view import PROJECT, is_seen, link_agent, readable
+from runtimes.isolation.view import is_seen, link_agent, readable
 from runtimes.launch import ENDING, HANDLE, Order
 from runtimes.tree import MARK
 
@@ -150,8 +150,6 @@ _EGRESS = "egress"
 #: the proxy's socket in the folder of the host's sandboxes
 EGRESS_SOCKET = "egress.sock"
 
-_PROJECT = Path(__file__).parent.parent
-
 
 @dataclass(frozen=True, kw_only=True)
 class Starts:
@@ -195,7 +193,7 @@ class Starts:
             elif isolation.kind != BUBBLEWRAP:
                 isolation = decided(launch.isolation, network, can, shared)
             _give(launch, folder, working_dir, confinement)
-            process = _launcher(folder, lock, files)
+            process = child("runtimes.launch", lock, files, {"PATH": PATH, MARK: str(folder)})
             limited = _limited(launch)
             group, limits = self.cgroups.confine(limited, folder, process.pid)
             if confinement.processes is not None and limits.get("processes") != "cgroup":
@@ -317,15 +315,18 @@ def _check_program(program: str, confinement: Confinement) -> None:
             )
 
 
-def _launcher(folder: Path, lock: int, files: list[int]) -> subprocess.Popen[bytes]:
-    """A launcher, which waits for its order. files: those that it keeps open."""
+def child(module: str, argument: int, files: Sequence[int], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A program of this server's that outlives it, and waits for its order. files: that it keeps open.
+
+    Raises OSError.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", "runtimes.launch", str(lock)],
+        [sys.executable, "-m", module, str(argument)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        cwd=_PROJECT,
-        env={"PATH": PATH, tree.MARK: str(folder)},
+        cwd=PROJECT,
+        env=env,
         start_new_session=True,
         pass_fds=files,
     )

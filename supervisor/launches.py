@@ -7,10 +7,9 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from core.wire import API_VERSION
-from runtimes import Launch, RuntimeFailure, filled
+from runtimes import PROJECT, Launch, RuntimeFailure, filled
 from runtimes.isolation import BUBBLEWRAP, Isolation, decided, why_shared
 from runtimes.isolation.abilities import abilities
 from settings.egress import NAMED, NO_WAY
@@ -47,8 +46,6 @@ def _noted(store: Store, host: str, isolation: Isolation) -> bool:
         return False
     return True
 
-
-_PROJECT = Path(__file__).parent.parent
 
 #: what programs are told of the way out by name; `NODE_USE_ENV_PROXY` has Node.js read the others
 _WAY_OUT = {
@@ -122,7 +119,7 @@ def _order(sandbox: Sandbox, spec: Spec, env: dict[str, str], webhook_base_url: 
         disk_bytes=spec.disk_bytes,
         webhooks=webhook_base_url,
         isolation=spec.isolation,
-        readable=tuple(filled(path, {"PROJECT": _PROJECT}) for path in spec.readable),
+        readable=tuple(filled(path, {"PROJECT": PROJECT}) for path in spec.readable),
         network={NAMED: NAMED, NO_WAY: "none"}.get(spec.egress, spec.network),
         capabilities=spec.capabilities,
         new_privileges=spec.new_privileges,

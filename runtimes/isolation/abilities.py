@@ -17,13 +17,11 @@ from pathlib import Path
 
 import psutil
 
-from runtimes import RuntimeFailure
+from runtimes import PROJECT, RuntimeFailure
 from runtimes.isolation import BUBBLEWRAP, Abilities, kernel, view
 from runtimes.isolation.entrance import Confinement, entrance
 from runtimes.isolation.users import USERS, held_user
 from runtimes.isolation.view import readable
-
-_PROJECT = Path(__file__).parent.parent.parent
 
 #: seconds that a probe may take
 _TIMEOUT = 20.0
@@ -41,7 +39,7 @@ def abilities() -> Abilities:
     command = [sys.executable, "-m", "runtimes.isolation.abilities"]
     try:
         printed = subprocess.run(
-            command, cwd=_PROJECT, env=environment, capture_output=True, timeout=4 * _TIMEOUT, check=True
+            command, cwd=PROJECT, env=environment, capture_output=True, timeout=4 * _TIMEOUT, check=True
         ).stdout
         return Abilities(**json.loads(printed))
     except (OSError, ValueError, TypeError, subprocess.SubprocessError) as error:

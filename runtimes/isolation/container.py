@@ -19,7 +19,6 @@ import json
 import os
 import select
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -30,17 +29,14 @@ from pathlib import Path
 
 from runtimes import RuntimeFailure
 from runtimes.isolation import kernel
-from runtimes.isolation.entrance import Confinement, Entrance
-from runtimes.isolation.hooks import into, listening, serve
+from runtimes.isolation.hooks import Hooks, WayOut, into, listening, serve
 from runtimes.isolation.network import EGRESS_PORT, HOOK_PORT
-from runtimes.starts import held_ports
+from runtimes.starts import child, held_ports
 
 #: seconds in which such a process must carry, and between two polls; seconds in which one that carries must tell so
 _START_TIMEOUT, _POLL, _TELL_TIMEOUT = 20.0, 0.05, 5.0
 
 _MOST_TOLD = 64 * 1024
-
-_PROJECT = Path(__file__).parent.parent.parent
 
 
 @dataclass(frozen=True)
@@ -93,19 +89,9 @@ def carry_for(order: Order, among: range) -> dict[str, int]:
 def _start(order: Order, held: socket.socket, files: tuple[int, ...]) -> None:
     """Start the process; returns when it carries. files: what holds the host's ports. Raises RuntimeFailure."""
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(held.fileno())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=_PROJECT,
-            env={"PATH": os.defpath},
-            start_new_session=True,
-            pass_fds=[held.fileno(), *files],
-        )
+        process = child(__name__, held.fileno(), [held.fileno(), *files], {"PATH": os.defpath})
     except OSError as error:  # as when the system has no more processes
         raise RuntimeFailure(f"its connections cannot be carried: {error.strerror}") from error
-    threading.Thread(target=process.wait, daemon=True).start()  # so that it does not stay a zombie
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdout as said:
@@ -172,11 +158,10 @@ def _carry(order: Order) -> int:
     except PermissionError:
         raise OSError(0, "only root enters the network of a container") from None
     os.close(network)
-    out = Entrance(Confinement("", webhooks=order.webhooks, hook_key=order.hook_key, egress=order.egress), [], {}, "/")
     if order.webhooks:
-        out.carry_hooks(inside.submit(listening, HOOK_PORT, "127.0.0.1").result())
+        Hooks(order.webhooks, order.hook_key).serve(inside.submit(listening, HOOK_PORT, "127.0.0.1").result())
     if order.egress:
-        out.carry_out(inside.submit(listening, EGRESS_PORT, "127.0.0.1").result())
+        WayOut(order.egress, order.hook_key).serve(inside.submit(listening, EGRESS_PORT, "127.0.0.1").result())
     for name, port in order.ports.items():
         serve(listening(port, "127.0.0.1"), into(inside, order.inside[name]))
     return ended

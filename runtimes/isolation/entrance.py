@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,20 +11,7 @@ from pathlib import Path
 
 from runtimes.folder import opened_below
 from runtimes.isolation import BUBBLEWRAP, INTERNET_PORTS, LANDLOCK, kernel, view
-from runtimes.isolation.hooks import (
-    HOOKS_A_SECOND,
-    HOOKS_BURST,
-    MOST_HOOKS,
-    MOST_OUT,
-    OUT_A_SECOND,
-    OUT_BURST,
-    Hooks,
-    Pace,
-    WayOut,
-    into,
-    listening,
-    serve,
-)
+from runtimes.isolation.hooks import Hooks, WayOut, into, listening, serve
 from runtimes.isolation.network import Network
 from runtimes.isolation.view import resolvers
 from runtimes.tree import ids_below
@@ -105,17 +91,13 @@ class Entrance:
     def serve(self) -> None:
         """Carry what passes between the sandbox and the host, in threads that live as long as the process."""
         if self._egress is not None:
-            self.carry_out(self._egress)
+            self._way_out().serve(self._egress)
 
-    def carry_hooks(self, listener: socket.socket) -> None:
-        """Carry the webhooks that come to a listener out to the server."""
-        hooks = Hooks(self.confinement.webhooks, self.confinement.hook_key)
-        serve(listener, hooks.carry, MOST_HOOKS, Pace(HOOKS_A_SECOND, HOOKS_BURST))
+    def _hooks(self) -> Hooks:
+        return Hooks(self.confinement.webhooks, self.confinement.hook_key)
 
-    def carry_out(self, listener: socket.socket) -> None:
-        """Carry the connections that come to a listener to the proxy."""
-        way_out = WayOut(self.confinement.egress, self.confinement.hook_key)
-        serve(listener, way_out.carry, MOST_OUT, Pace(OUT_A_SECOND, OUT_BURST))
+    def _way_out(self) -> WayOut:
+        return WayOut(self.confinement.egress, self.confinement.hook_key)
 
     def close(self) -> None:
         """Close the files that the sandbox's process has by now."""
@@ -167,9 +149,9 @@ class _Wrapped(Entrance):
         for port, listener in self._listeners.items():
             serve(listener, into(network, port))
         if self.confinement.webhooks:
-            self.carry_hooks(self._network.hooks)
+            self._hooks().serve(self._network.hooks)
         if self.confinement.egress:
-            self.carry_out(self._network.egress)
+            self._way_out().serve(self._network.egress)
         else:
             self._network.egress.close()  # so that a program is refused there, and does not wait
 
@@ -203,7 +185,7 @@ class _Locked(Entrance):
     def serve(self) -> None:
         super().serve()
         if self._listener is not None:
-            self.carry_hooks(self._listener)
+            self._hooks().serve(self._listener)
 
 
 def _resolved() -> list[str]:

@@ -137,6 +137,10 @@ class WayOut:
     path: str  #: of the proxy's Unix socket, or its HOST:PORT in a cluster
     key: str = field(repr=False)
 
+    def serve(self, listener: socket.socket) -> None:
+        """Carry every connection that comes to a listener, as `serve` does."""
+        serve(listener, self.carry, MOST_OUT, Pace(_OUT_A_SECOND, _OUT_BURST))
+
     def carry(self, client: socket.socket) -> None:
         """Carry one connection of the sandbox. Raises OSError."""
         try:
@@ -168,10 +172,10 @@ class WayOut:
         return proxy
 
 
-def _say(client: socket.socket, line: str) -> None:
-    """Respond with a status and its sentence, and end the connection. Raises OSError."""
-    body = f'{{"detail": "{line.partition(" ")[2]}"}}'
-    head = f"HTTP/1.1 {line}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+def _say(client: socket.socket, status: str, detail: str = "") -> None:
+    """Respond with a status and a sentence, by default the status' own, and end the connection. Raises OSError."""
+    body = f'{{"detail": "{detail or status.partition(" ")[2]}"}}'
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
     client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
     client.shutdown(socket.SHUT_WR)
     _drain(client)
@@ -231,7 +235,7 @@ class _Exchange:
 
 
 #: connections of a sandbox on its way out at once, and what is accepted of them in a second, after so many at once
-MOST_OUT, OUT_A_SECOND, OUT_BURST = 64, 100.0, 200
+MOST_OUT, _OUT_A_SECOND, _OUT_BURST = 64, 100.0, 200
 
 
 def join(one: socket.socket, other: socket.socket) -> None:
@@ -267,7 +271,7 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
 MOST_HOOKS, _MOST_HEAD, _MOST_BODY = 32, 64 * 1024, 1 << 30
 
 #: connections of a sandbox that are accepted in a second, after so many at once: each costs the launcher a thread
-HOOKS_A_SECOND, HOOKS_BURST = 100.0, 200
+_HOOKS_A_SECOND, _HOOKS_BURST = 100.0, 200
 
 #: seconds in which the whole head must come, and for which neither side may be silent after that
 _HEAD_TIMEOUT, _TIMEOUT = 20.0, 120.0
@@ -307,6 +311,10 @@ class Hooks:
     key: str = field(repr=False)
     head_seconds: float = _HEAD_TIMEOUT
 
+    def serve(self, listener: socket.socket) -> None:
+        """Carry every webhook that comes to a listener, as `serve` does."""
+        serve(listener, self.carry, MOST_HOOKS, Pace(_HOOKS_A_SECOND, _HOOKS_BURST))
+
     def carry(self, client: socket.socket) -> None:
         """Pass one webhook on, with its response; refuse anything else. Raises OSError."""
         try:
@@ -314,11 +322,7 @@ class Hooks:
             client.settimeout(_TIMEOUT)
             server = self._connected()
         except _Refused as refusal:
-            body = f'{{"detail": "{refusal}"}}'
-            head = f"HTTP/1.1 {refusal.status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
-            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-            client.shutdown(socket.SHUT_WR)
-            _drain(client)
+            _say(client, refusal.status, str(refusal))
             return
         with server:
             server.sendall(_written(lines, self._host, self.key.encode(), length))
@@ -431,8 +435,7 @@ def _drain(client: socket.socket) -> None:
 def main() -> None:
     """Carry what comes to a port of the pod's loopback to the proxy of the cluster, until a signal."""
     port, proxy = sys.argv[1:]
-    way_out = WayOut(proxy, os.environ["HOOK_KEY"])
-    serve(listening(int(port), "127.0.0.1"), way_out.carry, MOST_OUT, Pace(OUT_A_SECOND, OUT_BURST))
+    WayOut(proxy, os.environ["HOOK_KEY"]).serve(listening(int(port), "127.0.0.1"))
     signal.pause()
 
 

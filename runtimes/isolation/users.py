@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from runtimes import RuntimeFailure, tree
+from runtimes import PROJECT, RuntimeFailure, tree
 from runtimes.folder import entries
 
 #: the users of sandboxes, unless a setting says otherwise: above the ranges of people, of subordinate ids and of
@@ -23,8 +23,6 @@ _KILLER = USERS.stop
 
 #: users that are tried at random before a start gives up
 _TRIES = 64
-
-_PROJECT = Path(__file__).parent.parent.parent
 
 
 def held_user(work: Path, among: range = USERS) -> tuple[int, socket.socket]:
@@ -89,7 +87,7 @@ def end_processes_of(user: int) -> None:
     The list of processes shows nothing before that: one that forks and ends is never in it.
     """
     timeout, killer = tree.Timeout(tree.SIGNAL_TIMEOUT), [sys.executable, "-m", __name__, str(user)]
-    while subprocess.run(killer, cwd=_PROJECT, check=False).returncode:  # that of another sandbox may kill it first
+    while subprocess.run(killer, cwd=PROJECT, check=False).returncode:  # that of another sandbox may kill it first
         if timeout.is_over():
             raise RuntimeFailure(f"the processes of its user {user} cannot be killed")
     while left := processes_of(user):

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from runtimes import RuntimeFailure
+from runtimes import PROJECT, RuntimeFailure
 from runtimes.isolation import kernel
 
 #: folders of programs and libraries; on most systems all but the first are links into it
@@ -25,8 +25,6 @@ alternatives os-release debian_version mime.types inputrc bash.bashrc profile pr
 ssl/certs ssl/openssl.cnf pki/tls/certs pki/tls/openssl.cnf pki/ca-trust/extracted ca-certificates crypto-policies
 python3 java-11-openjdk java-17-openjdk java-21-openjdk perl magic magic.mime
 """
-
-PROJECT = Path(__file__).parent.parent.parent
 
 #: what the reference agent needs of the server's folder
 _AGENT = ("reference_agent", "core")
