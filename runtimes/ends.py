@@ -20,15 +20,12 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from runtimes import RuntimeFailure, tree
 from runtimes.cgroup import Cgroup
 from runtimes.folder import lock
-from runtimes.isolation import NONE
 from runtimes.isolation.users import end_processes_of, freed
 
 #: the file in a folder of sandboxes that each supervisor of the folder holds
@@ -108,7 +105,7 @@ class Mark:
 
     pid: int
     started: str | None
-    era: str | None  #: as `_era` has it; None in a mark of an older release, where hidepid hid process 1
+    era: str  #: as `_era` has it
     cgroup: str | None = None  #: that the sandbox cannot leave
     user: int | None = None  #: of the sandbox alone
     init: int = 0  #: bubblewrap's process that ends last
@@ -129,7 +126,7 @@ class Mark:
 
         Raises RuntimeFailure.
         """
-        if _is_over(self.era or (self.started or "").partition("+")[0]):
+        if _is_over(self.era):
             return True
         if tree.found(self.pid, self.started or ""):
             return False
@@ -147,12 +144,6 @@ class Mark:
 def own_mark(cgroup: str | None, user: int | None) -> Mark:
     """The mark of this process."""
     return Mark(os.getpid(), tree.started(os.getpid()), _era(), cgroup, user)
-
-
-def mark_for(handle: Mapping[str, Any]) -> Mark:
-    """The mark of a launcher of an older release, which made none, from its handle."""
-    is_held = (handle.get("isolation") or {}).get("kind", NONE) != NONE
-    return Mark(handle["pid"], handle["started"], _era(), handle["cgroup"] if is_held else None)
 
 
 def _era() -> str:

@@ -105,7 +105,7 @@ def main(lock: int) -> int:
         return 1
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     folder, mark = order.folder, own_mark(order.holding_cgroup, order.confinement.user)
-    handle = {**order.handle, "pid": mark.pid, "started": mark.started, "marked": True}
+    handle = {**order.handle, "pid": mark.pid, "started": mark.started}
     is_scoped = order.confinement.kind == LANDLOCK and kernel.scope_signals()
     output, end_of_output = os.pipe()
     try:

@@ -59,10 +59,10 @@ from runtimes import (
 )
 from runtimes.archive import fill
 from runtimes.cgroup import Cgroup, Freezer, printed
-from runtimes.ends import END_TIMEOUT, UNSHOWN, mark_for, settle, supervise
+from runtimes.ends import END_TIMEOUT, UNSHOWN, settle, supervise
 from runtimes.folder import failing, lock_of, locked, remove, used
 from runtimes.isolation.users import USERS
-from runtimes.launch import ENDING, HANDLE, read, write
+from runtimes.launch import ENDING, HANDLE, read
 from runtimes.shadow import Shadow, beside, forget, held
 from runtimes.starts import DEFAULT_RANGE, Starts, described
 from runtimes.tree import ids_below
@@ -77,17 +77,11 @@ def fault(work: Path) -> str:
     return ""
 
 
-def ended_itself(handle: Handle) -> bool:
-    """Whether the launcher of a handle wrote how its command ended, as it does after the end of all processes."""
-    known = read(Path(handle["folder"]) / ENDING)
-    return (known.get("pid"), known.get("started")) == (handle["pid"], handle["started"])
-
-
 def ending(handle: Handle) -> tuple[str, bool]:
     """How a sandbox ended, as far as that is known, and whether the runtime ended it."""
-    if not ended_itself(handle):
-        return "it was killed from outside", False
     known = read(Path(handle["folder"]) / ENDING)
+    if (known.get("pid"), known.get("started")) != (handle["pid"], handle["started"]):
+        return "it was killed from outside", False
     if known.get("orphan_seconds"):
         return f"its supervisor was gone for {known['orphan_seconds']:g} s (ORPHAN_SECONDS)", True
     if known.get("out_of_memory"):
@@ -406,15 +400,4 @@ def _clear(folder: Path, *groups: str | Path | None) -> bool:
         if group is not None:
             cgroup.Cgroup(Path(group)).end()
     tree.end(lambda: tree.marked(folder))
-    _mark_older(folder)
     return settle(folder)
-
-
-def _mark_older(folder: Path) -> None:
-    """Make the mark of a launcher of an older release, which made none and has gone without an ending."""
-    handle = Handle(read(folder / HANDLE))
-    if handle.get("marked") or not handle.get("pid") or ended_itself(handle):
-        return
-    if (handle["started"] or "").partition("+")[0] == tree.boot():
-        mark_for(handle).write(folder)
-    write(folder / HANDLE, {**handle, "marked": True})

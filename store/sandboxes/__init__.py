@@ -82,5 +82,5 @@ class Hosts:
 
 
 def _host(name: str, at: float, sandboxes: int, said: dict[str, Any] | None) -> Host:
-    version = said.pop("version", None) if said else None  # an older supervisor does not say it
+    version = said.pop("version") if said else None
     return Host(name, Micros(int(at)), sandboxes, said, version)

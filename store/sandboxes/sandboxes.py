@@ -81,7 +81,7 @@ class Sandbox:
     host: str
     agent_key: str = field(repr=False)  #: sealed; empty before its first start
     sealed_files_key: str = field(repr=False)
-    sealed_hidden: str = field(repr=False)  #: see `hidden`; empty of a start by an older release
+    sealed_hidden: str = field(repr=False)  #: see `hidden`; empty before its first start
     hook_hash: str  #: SHA-256 of its hook key; empty before its first start
     start: int  #: number of its last start of processes, 0 before the first
     created_at: Micros
@@ -89,7 +89,7 @@ class Sandbox:
     changed_at: Micros  #: its last change of status
     active_at: Micros
     runtime: str  #: name of the runtime that has its files; empty before its first start
-    folder: str  #: id of the host's folder that has them; empty: they are in none, or an older release started it
+    folder: str  #: id of the host's folder that has them; empty: they are in none
     working_dir: str  #: the folder of its agent, absolute, as its `pwd` printed it last; empty before its first start
     linked_dir: str  #: another path of that folder, where a symlink is in the way; empty: there is none
     handle: dict[str, Any] | None

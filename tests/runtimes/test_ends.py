@@ -197,37 +197,6 @@ def test_a_sandbox_that_may_still_live_is_not_said_to_be_stopped_and_none_is_sta
     runtime.stop(handle)
 
 
-def unmarked(handle: dict) -> dict:
-    """A handle as an older release wrote it, whose launchers made no marks."""
-    return {name: value for name, value in handle.items() if name != "marked"}
-
-
-def test_a_launcher_of_an_older_release_that_made_no_mark_and_was_killed_shows_nothing(tmp_path):
-    runtime = ProcessRuntime(tmp_path / "sandboxes", grace=0.1, parent_cgroup=None)
-    with orphaned(runtime, a_sandbox(HIDDEN)) as handle:
-        folder = Path(handle["folder"])
-        [mark] = folder.glob("unended.*")
-        mark.unlink()
-        (folder / "handle.json").write_text(json.dumps(unmarked(handle)))
-        for _ in range(2):
-            with pytest.raises(RuntimeFailure, match=r"nothing shows.*unended"):
-                runtime.remove("box")
-
-    runtime.remove("box")  # after a person deleted the mark
-    assert not folder.exists()
-
-
-def test_a_launcher_of_an_older_release_that_ended_by_itself_keeps_no_folder(tmp_path):
-    runtime = ProcessRuntime(tmp_path / "sandboxes", grace=0.1, parent_cgroup=None)
-    handle = runtime.start(Launch("box", ("/bin/true",), {}, "."))
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
-    (Path(handle["folder"]) / "handle.json").write_text(json.dumps(unmarked(handle)))
-
-    runtime.remove("box")
-
-    assert not Path(handle["folder"]).exists()
-
-
 def test_a_launcher_that_does_not_reply_in_time_ends_its_sandbox_before_itself(tmp_path, monkeypatch):
     runtime = ProcessRuntime(tmp_path / "sandboxes", grace=0.1, parent_cgroup=None)
     opened = []
@@ -259,14 +228,11 @@ def test_a_launcher_that_cannot_end_its_sandbox_is_killed_last(tmp_path, monkeyp
     assert [child for child in psutil.Process().children() if "runtimes.launch" in child.cmdline()] == []
 
 
-@pytest.mark.parametrize("era", ["the boot", "none"])
-def test_a_user_who_may_not_see_process_1_knows_a_restart_by_the_boot(tmp_path, monkeypatch, era):
+def test_a_user_who_may_not_see_process_1_knows_a_restart_by_the_boot(monkeypatch):
     real = tree.started
     monkeypatch.setattr(tree, "started", lambda pid: None if pid == 1 else real(pid))
     mark = own_mark(None, None)
     assert not replace(mark, pid=0).is_shown()
-    if era == "none":  # as an older release wrote it
-        mark = replace(mark, era=None)
     assert not mark.is_shown()
 
     monkeypatch.setattr(tree, "boot", lambda: "a later one")
