@@ -151,11 +151,8 @@ class Archives:
         self._fills: dict[SandboxId, _Fill] = {}
         self._ended = threading.Event()
 
-    def send(self, sandbox_id: SandboxId, transfer: str) -> None:
-        """Begin to send the archive of a sandbox to the worker that asked for it, if the sandbox is this host's."""
-        [sandbox] = self._store.sandboxes.get_many([sandbox_id])
-        if sandbox is None or sandbox.host != self._host:
-            return
+    def send(self, sandbox: Sandbox, transfer: str) -> None:
+        """Begin to send the archive of a sandbox to the worker that asked for it."""
         sender = self._store.sandboxes.archives.sender(transfer)
         if self._begin(self._send, sandbox, sender) is None:
             sender.fail(Outcome.BUSY, _BUSY)
@@ -293,34 +290,31 @@ class Files:
         self._lock = threading.Lock()  #: of the next
         self._recording: dict[SandboxId, dict[str, int]] = {}  #: of those at work: conversation → seq that comes next
 
-    def send_names(self, sandbox_id: SandboxId, folder: str, reply: str) -> None:
-        """Reply with the names of the files in a folder of an agent, if the sandbox is this host's."""
+    def send_names(self, sandbox: Sandbox, folder: str, reply: str) -> None:
+        """Reply with the names of the files in a folder of an agent."""
 
         def listed(runtime: Runtime, order: Launch) -> bytes:
             with closing(runtime.names(order, folder)) as names:  # type: ignore[type-var]  # a generator
                 return json.dumps(list(_first(names))).encode()
 
-        self._send(sandbox_id, reply, listed)
+        self._send(sandbox, reply, listed)
 
-    def send_content(self, sandbox_id: SandboxId, folder: str, path: str, reply: str) -> None:
-        """Reply with a file in a folder of an agent, likewise."""
-        self._send(sandbox_id, reply, lambda runtime, order: runtime.content(order, folder, path, MOST_BYTES))
+    def send_content(self, sandbox: Sandbox, folder: str, path: str, reply: str) -> None:
+        """Reply with a file in a folder of an agent."""
+        self._send(sandbox, reply, lambda runtime, order: runtime.content(order, folder, path, MOST_BYTES))
 
-    def record(self, sandbox_id: SandboxId, conversation_id: str, seq: int) -> None:
-        """Have the folder of a conversation recorded beside an event, if the sandbox is this host's. Returns at once.
+    def record(self, sandbox: Sandbox, conversation_id: str, seq: int) -> None:
+        """Have the folder of a conversation recorded beside an event. Returns at once.
 
         One thread records a sandbox at a time, and rests after a long record; what it is asked meanwhile is done once,
         beside the last event. It ends with the process: what it leaves is as a signal that was lost.
         """
-        [sandbox] = self._store.sandboxes.get_many([sandbox_id])
-        if sandbox is None or sandbox.host != self._host:
-            return
         with self._lock:
-            if (waiting := self._recording.get(sandbox_id)) is not None:
+            if (waiting := self._recording.get(sandbox.id)) is not None:
                 waiting[conversation_id] = max(seq, waiting.get(conversation_id, 0))
                 return
-            waiting = self._recording[sandbox_id] = {conversation_id: seq}
-        in_thread(self._record_all, sandbox, waiting, name="record", undo=partial(self._recording.pop, sandbox_id))
+            waiting = self._recording[sandbox.id] = {conversation_id: seq}
+        in_thread(self._record_all, sandbox, waiting, name="record", undo=partial(self._recording.pop, sandbox.id))
 
     def _record_all(self, sandbox: Sandbox, waiting: dict[str, int]) -> None:
         """Record what waits, until nothing does."""
@@ -356,7 +350,7 @@ class Files:
             log.info("the folder of conversation %s: %s", conversation_id, error)
 
     def send_changes(
-        self, sandbox_id: SandboxId, folder: str, reply: str, conversation_id: str, since: int, until: int | None
+        self, sandbox: Sandbox, folder: str, reply: str, conversation_id: str, since: int, until: int | None
     ) -> None:
         """Reply with the files that differ between two moments of a conversation, as `Shadow.changes` has it."""
 
@@ -364,11 +358,11 @@ class Files:
             found = _shadow(runtime, order, folder).changes(conversation_id, since, until)
             return json.dumps([one._asdict() for one in found]).encode()
 
-        self._send(sandbox_id, reply, changed)
+        self._send(sandbox, reply, changed)
 
     def send_difference(
         self,
-        sandbox_id: SandboxId,
+        sandbox: Sandbox,
         folder: str,
         path: str,
         reply: str,
@@ -383,12 +377,9 @@ class Files:
             original, modified = (None if one is None else one.decode(errors="replace") for one in both)
             return json.dumps({"modified": modified, "original": original}).encode()
 
-        self._send(sandbox_id, reply, differ)
+        self._send(sandbox, reply, differ)
 
-    def _send(self, sandbox_id: SandboxId, reply: str, read: Callable[[Runtime, Launch], bytes | None]) -> None:
-        [sandbox] = self._store.sandboxes.get_many([sandbox_id])
-        if sandbox is None or sandbox.host != self._host:
-            return
+    def _send(self, sandbox: Sandbox, reply: str, read: Callable[[Runtime, Launch], bytes | None]) -> None:
         files = self._store.sandboxes.files
         spec = self._specs.find(sandbox.spec_id)
         if spec is None:
@@ -403,7 +394,7 @@ class Files:
         except FileTooLong as error:
             files.answer(reply, Found.TOO_LONG, str(error).encode())
         except RuntimeFailure as error:
-            log.warning("the files of sandbox %s: %s", sandbox_id, error)
+            log.warning("the files of sandbox %s: %s", sandbox.id, error)
             files.answer(reply, Found.FAILED, f"The files of the sandbox cannot be read: {error}".encode())
         else:
             if found is not None and len(found) > MOST_REPLY:

@@ -425,7 +425,7 @@ class Endings:
             log.warning("sandbox %s: %s", sandbox.id, reason)
             start_after = str(sandbox.seen_at + round(delay * 1e6))
             fields = {"crashes": [*crashes, sandbox.seen_at], "start_after": start_after, "starting_at": start_after}
-            self._report(sandbox, "STARTING", detail=detail, log=text, handle=None, **fields)
+            self.report(sandbox, "STARTING", detail=detail, log=text, handle=None, **fields)
 
     def stop(self, sandbox: Sandbox, detail: str, *, resumes: bool = False) -> None:
         """End the processes of a sandbox and keep its files; it is PAUSED until it is used. Raises RuntimeFailure."""
@@ -469,7 +469,7 @@ class Endings:
 
     def _failed(self, sandbox: Sandbox, reason: str, text: str, **cleared: None) -> None:
         detail = f"{plain(reason)}\n{_tail(text)}".strip()
-        self._report(sandbox, "ERROR", detail=detail, log=text, **cleared, **ended_start_fields(sandbox, "ERROR"))
+        self.report(sandbox, "ERROR", detail=detail, log=text, **cleared, **ended_start_fields(sandbox, "ERROR"))
         self._recovery.interrupted(sandbox, ENDED, detail)
 
     def discarded(self, sandbox: Sandbox, failure: str = "") -> bool:
@@ -484,7 +484,7 @@ class Endings:
         """Delete a sandbox: first its processes and files, then its record. Raises RuntimeFailure."""
         if sandbox.runtime:
             self._runtimes[sandbox.runtime].remove(sandbox.id)
-        self._report(sandbox, "GONE")
+        self.report(sandbox, "GONE")
 
     def end_all(self) -> None:
         """End the processes of every sandbox of this host, all at once: each is PAUSED after that, a warm one gone."""
@@ -504,15 +504,11 @@ class Endings:
             trace = not isinstance(error, RuntimeFailure)
             log.warning("sandbox %s: %s", sandbox.id, error, exc_info=error if trace else None)
 
-    def _report(self, sandbox: Sandbox, status: str, **fields: Any) -> bool:
-        return report(self._store, self._host, sandbox, status, **fields)
-
-
-def report(store: Store, host: Host, sandbox: Sandbox, status: str, **fields: Any) -> bool:
-    """Report the observed state of a sandbox, as `Sandboxes.report`; its detail shows no secrets."""
-    if detail := fields.get("detail"):
-        fields["detail"] = store.masks.in_sandbox(sandbox.id).text(detail)
-    return store.sandboxes.report(sandbox.id, host.id, host.supervisor, status, **fields)
+    def report(self, sandbox: Sandbox, status: str, **fields: Any) -> bool:
+        """Report the observed state of a sandbox, as `Sandboxes.report`; its detail shows no secrets."""
+        if detail := fields.get("detail"):
+            fields["detail"] = self._store.masks.in_sandbox(sandbox.id).text(detail)
+        return self._store.sandboxes.report(sandbox.id, self._host.id, self._host.supervisor, status, **fields)
 
 
 def ended_start_fields(sandbox: Sandbox, error: str = "") -> dict[str, str]:

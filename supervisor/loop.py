@@ -20,7 +20,7 @@ from store import Store
 from store.errors import UNAVAILABLE, NewerData
 from store.link.signals import Request
 from store.sandboxes.files import FILE_TIMEOUT, Found
-from store.sandboxes.sandboxes import SandboxId
+from store.sandboxes.sandboxes import Sandbox, SandboxId
 from store.sandboxes.start_tasks import StartTask
 from supervisor.archives import Archives, Files
 from supervisor.checks import Checker
@@ -293,9 +293,13 @@ class Loop:
             self._due[name] = now + seconds
             act()
 
-    def _reconcile(self, sandbox_id: SandboxId) -> None:
+    def _own(self, sandbox_id: SandboxId) -> Sandbox | None:
+        """A sandbox, if it is this host's."""
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
-        if sandbox is not None and sandbox.host == self._host:
+        return sandbox if sandbox is not None and sandbox.host == self._host else None
+
+    def _reconcile(self, sandbox_id: SandboxId) -> None:
+        if sandbox := self._own(sandbox_id):
             self._tasks.sandboxes.reconcile(sandbox)
 
     def _drive(self, start: StartTask, lease: str) -> None:
@@ -314,7 +318,11 @@ class Loop:
             "changes": self._tasks.files.send_changes,
             "difference": self._tasks.files.send_difference,
         }
-        _logged(served[asked.verb], SandboxId(asked.sandbox_id), **asked.details)
+        try:
+            if sandbox := self._own(SandboxId(asked.sandbox_id)):
+                served[asked.verb](sandbox, **asked.details)
+        except Exception as error:
+            _log_failure(f"a request for the {asked.verb} of a sandbox", error)
 
     def _refuse(self, asked: Request) -> None:
         """Reply that too many requests wait. The reader of a log is told nothing, as its reply has no errors."""
@@ -322,10 +330,10 @@ class Loop:
             self._store.sandboxes.files.answer(asked.details["reply"], Found.BUSY, _FULL.encode())
 
 
-def _logged(act: Callable[..., None], *args: Any, **options: Any) -> None:
+def _logged(act: Callable[..., None], *args: Any) -> None:
     """Run a thread's task; a failure ends only this task."""
     try:
-        act(*args, **options)
+        act(*args)
     except Exception as error:
         _log_failure(getattr(act, "__qualname__", str(act)), error)
 

@@ -98,6 +98,10 @@ class Presence:
         return self._was_away
 
 
+class LeaseLost(Exception):
+    """Another driver has what was leased by now, or it is finished or gone."""
+
+
 def in_thread(act: Callable[..., None], *args: Any, name: str, undo: Callable[[], object]) -> None:
     """Run a task in a thread that ends with the process.
 

@@ -27,7 +27,7 @@ from store.conversations.queued_messages import LEASE, QueuedMessage
 from store.errors import UNAVAILABLE, ConversationNotFound, NeedsApproval, TooManySandboxes
 from store.sandboxes.sandboxes import SandboxId
 from supervisor.deliveries import UNFORESEEN, tell
-from supervisor.presence import in_thread, renewed
+from supervisor.presence import LeaseLost, in_thread, renewed
 
 log = logging.getLogger("supervisor")
 
@@ -46,10 +46,6 @@ _PAGE, _MOST_PAGES = 100, 100
 
 #: most characters of a message that the event about its failure repeats
 _SHOWN = 1000
-
-
-class LeaseLost(Exception):
-    """Another driver has the queue by now, or it is gone."""
 
 
 class MessageDriver:

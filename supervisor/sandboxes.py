@@ -24,7 +24,7 @@ from store import Store
 from store.errors import UNAVAILABLE, KeyUnreadable
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 from supervisor.archives import Archives
-from supervisor.endings import KEPT, RESUMABLE, Endings, Host, Recovery, ended_start_fields, report
+from supervisor.endings import KEPT, RESUMABLE, Endings, Host, Recovery, ended_start_fields
 from supervisor.launches import files_of, launch
 from supervisor.presence import Gaps, Silences
 
@@ -119,9 +119,9 @@ class Reconciler:
     def _report_failure(self, sandbox: Sandbox, reason: str) -> None:
         """Report ERROR for a deletion that fails, and for a start that left nothing; other statuses are still true."""
         if sandbox.wanted == "deleted":
-            self._report(sandbox, "ERROR", detail=f"Its deletion fails and is retried: {reason}")
+            self._endings.report(sandbox, "ERROR", detail=f"Its deletion fails and is retried: {reason}")
         elif sandbox.status == "STARTING" and sandbox.handle is None and not self._endings.discarded(sandbox, reason):
-            self._report(
+            self._endings.report(
                 sandbox, "ERROR", detail=f"{reason}. A resume tries again", **ended_start_fields(sandbox, "ERROR")
             )
 
@@ -136,11 +136,11 @@ class Reconciler:
         if sandbox.status == "ERROR":
             if sandbox.handle is not None:  # it could not be cleared away when it failed
                 self._endings.clear(sandbox)
-                self._report(sandbox, "", handle=None)
+                self._endings.report(sandbox, "", handle=None)
             return
         if sandbox.handle is None and sandbox.wanted == "paused":
             if sandbox.status == "MISSING":
-                self._report(sandbox, "PAUSED", detail=f"Its host is back: {KEPT}")
+                self._endings.report(sandbox, "PAUSED", detail=f"Its host is back: {KEPT}")
             return
         if sandbox.handle is None and sandbox.is_delayed:
             return
@@ -170,7 +170,7 @@ class Reconciler:
             if seen.state is not State.PAUSED:
                 runtime.pause(handle)
             if sandbox.status != "PAUSED":
-                self._report(sandbox, "PAUSED")
+                self._endings.report(sandbox, "PAUSED")
             elif self._is_over(sandbox, sandbox.changed_at, spec.idle_stop_seconds):
                 self._endings.stop(sandbox, f"It was paused for {spec.idle_stop_seconds:g} s: {KEPT}")
         else:
@@ -183,7 +183,7 @@ class Reconciler:
         detail = f"Another folder has its files than that of the supervisor which has the name {self._host.id} now. "
         detail += "It comes back with the supervisor of its folder. HOST_ID gives each folder a name of its own"
         if sandbox.status != "ERROR" and (sandbox.status, sandbox.detail) != ("MISSING", detail):
-            self._report(sandbox, "MISSING", detail=detail)
+            self._endings.report(sandbox, "MISSING", detail=detail)
 
     def _care_for(self, sandbox: Sandbox, spec: Spec, runtime: Runtime, waits_for: str) -> None:
         """Check a sandbox that should run: whether its agent server responds, and whether it keeps its limits."""
@@ -195,10 +195,10 @@ class Reconciler:
                     self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs, services=spec.services)
                 self._recovery.tell_labels(sandbox, agent)
                 seen = runtime.folders(_handle(sandbox))
-                self._report(sandbox, "RUNNING", detail="", **seen, **ended_start_fields(sandbox))
+                self._endings.report(sandbox, "RUNNING", detail="", **seen, **ended_start_fields(sandbox))
             elif sandbox.status == "MISSING":  # its processes live, and may answer yet
                 if not sandbox.detail.startswith(_UNANSWERED):
-                    self._report(sandbox, "", detail=_UNANSWERED)
+                    self._endings.report(sandbox, "", detail=_UNANSWERED)
                 self._limit(sandbox, spec, runtime)
             elif self._silences.found(start, sandbox.seen_at) > self._host.start_seconds:
                 self._silences.ended(start)
@@ -216,7 +216,7 @@ class Reconciler:
             return
         idle_pause = 0.0 if sandbox.warm else _idle_pause(sandbox, spec)
         if changed := self._usage.measure(sandbox, runtime, idle_pause):
-            self._report(sandbox, "", **changed)
+            self._endings.report(sandbox, "", **changed)
         if sandbox.warm or not self._is_within_quota(sandbox, spec, runtime) or "active_at" in changed:
             return
         if self._is_over(sandbox, sandbox.active_at, idle_pause) and self._usage.is_known(sandbox):
@@ -227,12 +227,12 @@ class Reconciler:
         if not self._disk.is_due(sandbox, runtime, spec.disk_bytes):
             return True
         used = self._disk.measure(sandbox, runtime)
-        self._report(sandbox, "", disk_bytes=used)
+        self._endings.report(sandbox, "", disk_bytes=used)
         if used is None or not spec.disk_bytes or used <= spec.disk_bytes:
             return True
         detail = f"Its files take {used} bytes and may take {spec.disk_bytes} (disk_mb): it is paused. "
         detail += f"After a resume it has {MEASURE_DISK:g} s to remove some"
-        self._report(sandbox, "", detail=detail)
+        self._endings.report(sandbox, "", detail=detail)
         self._store.sandboxes.ask(sandbox.id, "rest")
         return False
 
@@ -243,7 +243,7 @@ class Reconciler:
         except (AgentUnreachable, AgentRefused):
             idle = None
         if self._store.conversations.in_sandboxes.runs_in(sandbox.id) or (idle is not None and idle < seconds):
-            self._report(sandbox, "", active_at=str(sandbox.seen_at - round((idle or 0) * 1e6)))
+            self._endings.report(sandbox, "", active_at=str(sandbox.seen_at - round((idle or 0) * 1e6)))
         else:
             self._store.sandboxes.ask(sandbox.id, "rest")
 
@@ -258,7 +258,7 @@ class Reconciler:
         """Whether the files of a new sandbox have come from its source, whole. Raises RuntimeFailure if they cannot."""
         if not sandbox.runtime:
             # So that a deletion removes what was filled, and no supervisor of another folder looks for it
-            self._report(sandbox, "", runtime=spec.runtime, folder=self._folder(runtime))
+            self._endings.report(sandbox, "", runtime=spec.runtime, folder=self._folder(runtime))
         return self._archives.fill(sandbox, files_of(sandbox, spec), runtime)
 
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
@@ -275,7 +275,7 @@ class Reconciler:
             for name, port in handle["ports"].items()
         ]
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
-        if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, **folders_of(handle)):
+        if not self._endings.report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, **folders_of(handle)):
             runtime.stop(handle)
             raise RuntimeFailure("It was started here and is another supervisor's by now, or nobody's: it is ended")
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)
@@ -283,16 +283,10 @@ class Reconciler:
     def _folder(self, runtime: Runtime) -> str:
         return self._host.folder if runtime.in_folder else ""
 
-    def _report(self, sandbox: Sandbox, status: str, **fields: Any) -> bool:
-        return report(self._store, self._host, sandbox, status, **fields)
-
-    def send_log(self, sandbox_id: SandboxId, tail: int, reply: str) -> None:
-        """Reply to a worker's request for the log of a sandbox, if the sandbox is this host's."""
-        [sandbox] = self._store.sandboxes.get_many([sandbox_id])
-        if sandbox is None or sandbox.host != self._host.id:
-            return
+    def send_log(self, sandbox: Sandbox, tail: int, reply: str) -> None:
+        """Reply to a worker's request for the log of a sandbox."""
         text = self._runtimes[sandbox.handle["runtime"]].logs(_handle(sandbox), tail) if sandbox.handle else ""
-        self._store.sandboxes.send_log(reply, self._store.masks.in_sandbox(sandbox_id).text(text, is_output=True))
+        self._store.sandboxes.send_log(reply, self._store.masks.in_sandbox(sandbox.id).text(text, is_output=True))
 
 
 def _idle_pause(sandbox: Sandbox, spec: Spec) -> float:

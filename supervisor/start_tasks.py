@@ -50,7 +50,7 @@ from store.errors import (
 from store.sandboxes.sandboxes import Sandbox, SandboxId, random_text
 from store.sandboxes.start_tasks import LEASE, MOST_ATTEMPTS, Failure, StartTask
 from supervisor.endings import RESUMABLE
-from supervisor.presence import Silences, renewed
+from supervisor.presence import LeaseLost, Silences, renewed
 from supervisor.upkeep import pool_of
 from telemetry import traces
 
@@ -204,10 +204,6 @@ _MOST_APART = 5.0
 
 class SandboxBusy(Exception):
     """As many conversations as may begin in a sandbox at once do."""
-
-
-class LeaseLost(Exception):
-    """Another driver has the start task by now, or it is finished or gone."""
 
 
 class StartDriver:

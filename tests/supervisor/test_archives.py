@@ -121,10 +121,10 @@ def test_a_record_holds_up_nobody_and_what_comes_meanwhile_is_recorded_once(one_
     files, folders, rests = recorder(0.5)
     [first, second] = conversations_of(one_store, running.id, 2)
 
-    files.record(running.id, first, 1)  # returns, though the record goes on
+    files.record(running, first, 1)  # returns, though the record goes on
     wait_until(lambda: folders.at_once == 1, "the first record")
     for seq in (2, 3, 4):
-        files.record(running.id, second, seq)
+        files.record(running, second, seq)
     folders.may_end.set()
 
     wait_until(lambda: not files._recording, "the end of the records")
@@ -140,11 +140,11 @@ def test_a_sandbox_whose_record_took_long_rests_nine_times_as_long_before_the_ne
     def rest(seconds: float) -> None:
         told.append((seconds, list(folders.recorded)))
         if len(told) == 1:
-            files.record(running.id, one, 2)
+            files.record(running, one, 2)
 
     files, folders, _ = recorder(10.0, rest)
     folders.may_end.set()
-    files.record(running.id, one, 1)
+    files.record(running, one, 1)
 
     wait_until(lambda: not files._recording, "the end of the records")
     assert told == [(90.0, [(one, 1)]), (90.0, [(one, 1), (one, 2)])]
@@ -158,9 +158,9 @@ def test_a_record_that_fails_unforeseen_leaves_the_next_ones_to_be_made(one_stor
 
     with monkeypatch.context() as patched:
         patched.setattr(folders, "record", lambda *_: 1 / 0)
-        files.record(running.id, one, 1)
+        files.record(running, one, 1)
         wait_until(lambda: not files._recording, "the end of the records")
-    files.record(running.id, one, 2)
+    files.record(running, one, 2)
 
     wait_until(lambda: folders.recorded == [(one, 2)], "the next record")
 
@@ -168,7 +168,7 @@ def test_a_record_that_fails_unforeseen_leaves_the_next_ones_to_be_made(one_stor
 def test_a_record_that_gets_no_thread_leaves_the_next_ones_to_be_made(one_store, running, recorder):
     files, _, _ = recorder(0.0)
     with no_threads(), pytest.raises(RuntimeError, match="new thread"):
-        files.record(running.id, "conversation", 1)
+        files.record(running, "conversation", 1)
 
     assert files._recording == {}
 
@@ -187,7 +187,7 @@ def test_a_list_of_files_has_few_bytes_however_long_their_paths_are(
     paths = [b"\xff" * 60_000] * 1000
     monkeypatch.setattr(runtime, "names", lambda *_: (path for path in paths), raising=False)
 
-    Files(one_store, Specs([spec]), {"scripted": runtime}, "h").send_names(running.id, "/work", "reply")
+    Files(one_store, Specs([spec]), {"scripted": runtime}, "h").send_names(running, "/work", "reply")
 
     [(found, data)] = replies
     assert found is Found.CONTENT
@@ -198,6 +198,6 @@ def test_a_reply_about_files_that_has_too_many_bytes_says_so(one_store, spec, ru
     monkeypatch.setattr(archives, "MOST_REPLY", 10)
     monkeypatch.setattr(runtime, "content", lambda *_: b"x" * 11, raising=False)
 
-    Files(one_store, Specs([spec]), {"scripted": runtime}, "h").send_content(running.id, "/work", "a", "reply")
+    Files(one_store, Specs([spec]), {"scripted": runtime}, "h").send_content(running, "/work", "a", "reply")
 
     assert replies == [(Found.TOO_LONG, b"The answer has more than 10 bytes")]

@@ -113,7 +113,7 @@ def test_no_text_that_a_failed_sandbox_leaves_shows_a_secret_of_its_conversation
     sent = []
     one_store.sandboxes.send_log = lambda _, text: sent.append(text)
 
-    reconciler.send_log(running.id, 100, "reply")
+    reconciler.send_log(running, 100, "reply")
     for _ in range(SPEC.restarts):
         crash(sandboxes, reconciler, runtime, running)
         restarted(sandboxes, reconciler, running)

@@ -19,8 +19,8 @@ from store.errors import StoreError, StoreFull
 from store.sandboxes import start_tasks
 from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import ENDED, MOST_ATTEMPTS, Failure
-from supervisor.presence import Presence
-from supervisor.start_tasks import MOST_OF_ONE, MOST_WAITS, CannotStart, LeaseLost, StartDriver
+from supervisor.presence import LeaseLost, Presence
+from supervisor.start_tasks import MOST_OF_ONE, MOST_WAITS, CannotStart, StartDriver
 from tests.agents import agent_client
 from tests.conftest import store_of
 from tests.servers import wait_until
