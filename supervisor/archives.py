@@ -198,17 +198,22 @@ class Archives:
         wait(set(self._jobs), _END_TIMEOUT)
 
     def _begin(self, act: Callable[..., None], *args: Any) -> "Future[None] | None":
-        """Run a job in a thread, None if there are as many as there may be."""
+        """Run a job in a thread, None if there are as many as there may be.
+
+        Raises RuntimeError where the system has no more threads: a later job's thread runs this one too.
+        """
         if self._ended.is_set() or not self._free.acquire(blocking=False):
             return None
-        job = self._pool.submit(act, *args)
+
+        def do() -> None:
+            try:
+                act(*args)
+            finally:
+                self._free.release()
+
+        job = self._pool.submit(do)
         self._jobs.add(job)
-
-        def end(job: "Future[None]") -> None:
-            self._jobs.discard(job)
-            self._free.release()
-
-        job.add_done_callback(end)
+        job.add_done_callback(self._jobs.discard)
         return job
 
     def _send(self, sandbox: Sandbox, sender: Sender) -> None:

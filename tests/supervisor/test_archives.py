@@ -15,7 +15,7 @@ from runtimes.tar_stream import PIECE, ArchiveUnreadable
 from settings.specs import Specs
 from store.sandboxes.files import Found
 from supervisor import archives
-from supervisor.archives import MOST_LISTED, Files, compressed, decompressed, zstd
+from supervisor.archives import MOST_AT_ONCE, MOST_LISTED, Archives, Files, compressed, decompressed, zstd
 from tests.conftest import no_threads
 from tests.servers import TIMEOUT, wait_until
 
@@ -171,6 +171,19 @@ def test_a_record_that_gets_no_thread_leaves_the_next_ones_to_be_made(one_store,
         files.record(running, "conversation", 1)
 
     assert files._recording == {}
+
+
+def test_an_archive_that_gets_no_thread_keeps_no_place(one_store, spec):
+    packing = Archives(one_store, Specs([spec]), {}, "h", most_bytes=1)
+    with no_threads(), pytest.raises(RuntimeError, match="new thread"):
+        packing._begin(int)
+
+    packing._begin(int).result(TIMEOUT)
+    may_end = threading.Event()
+    assert None not in [packing._begin(may_end.wait) for _ in range(MOST_AT_ONCE)]
+    assert packing._begin(int) is None
+    may_end.set()
+    packing._pool.shutdown()
 
 
 @pytest.fixture
