@@ -44,7 +44,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Message, Ping
 from wsproto.utilities import ProtocolError
 
-from agents.client import AgentRefused, AgentUnreachable
+from agents.client import AgentRefused
 from agents.commands import Commands
 from agents.waking import NotReachable
 from blueprints import current_actor, current_commands
@@ -54,6 +54,7 @@ from blueprints.rates import count_failure
 from blueprints.request_log import note, request_id
 from core.access import NOBODY, REVOKED, Principal
 from core.pauses import take_turns
+from core.refused import Refused
 from core.wire import ConversationId, InvalidJson, Micros, Seq, event_time, micros, now, parse_json
 from schemas.conversations import ConversationInfo, with_skills
 from schemas.errors import validation_errors
@@ -66,17 +67,12 @@ from store.errors import (
     FULL,
     REDIS_FULL,
     UNAVAILABLE,
-    ActionsWait,
     ConversationNotFound,
     FellBehind,
-    LogTooLong,
-    NeedsApproval,
-    NewerData,
     Stopping,
     StoreError,
     StoreFull,
     TooManyFollowers,
-    TooManySandboxes,
 )
 from store.link.connection import NotKept
 from store.log.feed import Entry, Follower
@@ -341,6 +337,11 @@ def served(*refusals: type[Exception], message_bytes: int = 0) -> Iterator[WebSo
         if not socket.is_accepted:
             raise
         socket.close(TRY_AGAIN, "The store does not answer: connect again")
+    except Exception:  # a bug of ours, of which no response can tell once the connection is no longer HTTP's
+        if not socket.is_accepted:
+            raise
+        _log.exception("socket %s", request.url_rule)
+        socket.close(INTERNAL_ERROR, "Internal error")
 
 
 def first_frame(socket: WebSocket, guard: Guard) -> Principal:
@@ -513,24 +514,14 @@ class Session:
             self._send_error("ValidationError", json.dumps(faults))
         except REDIS_FULL:
             self._send_error(StoreFull.__name__, FULL)
-        except (
-            ActionsWait,
-            NeedsApproval,
-            LogTooLong,
-            StoreFull,
-            NewerData,
-            NotReachable,
-            TooManySandboxes,
-            AgentUnreachable,
-            AgentRefused,
-        ) as fault:
+        except ConversationNotFound as gone:
+            self._socket.close(CLOSE_CODES[ConversationNotFound], str(gone))
+        except (Refused, NotReachable, AgentRefused) as fault:
             self._send_error(type(fault).__name__, str(fault))
         except NotKept as fault:
             self._send_error("StoreUnavailable", str(fault))
         except UNAVAILABLE:
             self._send_error("StoreUnavailable", "The message was not taken: the store does not answer. Send it again.")
-        except ConversationNotFound as gone:
-            self._socket.close(CLOSE_CODES[ConversationNotFound], str(gone))
         finally:
             if outcome:
                 note(outcome, began=began, method="SOCKET")

@@ -28,6 +28,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
+from urllib.parse import quote
 from uuid import uuid4
 
 from flask import Blueprint, Response, current_app, g, request
@@ -56,10 +57,10 @@ from blueprints.sockets import (
 )
 from core.access import NOBODY, REVOKED, Scope
 from core.refused import Refused
-from core.wire import ConversationId, InvalidJson, event_time, now, parse_json
+from core.wire import ConversationId, InvalidJson, event_time, now
 from schemas.conversations import BashCommand
 from schemas.errors import validation_errors
-from schemas.fields import read_said
+from schemas.fields import read_said, read_told
 from schemas.forwarding import TerminalMessage, TerminalSize
 from store import Store
 from store.approvals.audit import Actor
@@ -333,8 +334,9 @@ class Commands:
             folder = Folder.in_sandbox(self._store, sandbox_id, self._owner)
             body = folder.mapped_json(json.dumps(command).encode(), is_command=True)
             started = self._ask(sandbox_id, "POST", "start_bash_command", content=body)
+            command_id = _member(started, "id", str)
             self._send(started)
-            self._follow(sandbox_id, started["id"], command["timeout"])
+            self._follow(sandbox_id, command_id, command["timeout"])
         except (SocketClosed, ClientGone):
             pass
         except _REFUSALS_OF_COMMANDS as fault:
@@ -345,14 +347,14 @@ class Commands:
     def _follow(self, sandbox_id: SandboxId, command_id: str, seconds: int) -> None:
         deadline, pause, order = time.monotonic() + seconds + _GRACE, _FIRST_POLL, -1
         while time.monotonic() < deadline:
-            query = f"kind__eq=BashOutput&command_id__eq={command_id}&order__gt={order}&sort_order=TIMESTAMP"
-            page = self._ask(sandbox_id, "GET", "bash_events/search", query)
-            for output in page["items"]:
+            query = f"kind__eq=BashOutput&command_id__eq={quote(command_id)}&order__gt={order}&sort_order=TIMESTAMP"
+            outputs = _events_of(self._ask(sandbox_id, "GET", "bash_events/search", query))
+            for output in outputs:
+                order = max(order, _member(output, "order", int))
                 self._send(output)
-                order = max(order, output["order"])
                 if output.get("exit_code") is not None:
                     return
-            pause = _FIRST_POLL if page["items"] else min(2 * pause, _SLOWEST_POLL)
+            pause = _FIRST_POLL if outputs else min(2 * pause, _SLOWEST_POLL)
             if self._has_ended.wait(pause):
                 return
 
@@ -361,17 +363,19 @@ class Commands:
             sandbox_id, page_id = self._forwarding.own_sandbox(self._owner, lambda: ()), ""
             while True:
                 page = self._ask(sandbox_id, "GET", "bash_events/search", f"limit=100{page_id}")
-                for event in page["items"]:
+                for event in _events_of(page):
                     self._send(event)
-                if page["next_page_id"] is None:
+                if page.get("next_page_id") is None:
                     return
-                page_id = f"&page_id={page['next_page_id']}"
+                page_id = f"&page_id={quote(_member(page, 'next_page_id', str))}"
         except SandboxNotNamed:
             return  # none has run a command, or it is not said which
         except _REFUSALS_OF_COMMANDS as fault:
             self._send_error(type(fault).__name__, str(fault))
 
-    def _ask(self, sandbox_id: SandboxId, method: str, path: str, query: str = "", content: bytes | None = None) -> Any:
+    def _ask(
+        self, sandbox_id: SandboxId, method: str, path: str, query: str = "", content: bytes | None = None
+    ) -> dict[str, Any]:
         """The JSON of an agent server's response. Raises AgentUnreachable and what `Forwarding.open` raises."""
         headers = {} if content is None else {"Content-Type": "application/json"}
         sent = content, None, str, self._require_client
@@ -386,7 +390,7 @@ class Commands:
         finally:
             answer.close()
         try:
-            body = parse_json(raw)
+            body = read_told(raw)
         except InvalidJson:
             body = None
         if answer.status >= 300:
@@ -415,3 +419,19 @@ class Commands:
             self._send(event)
         except SocketClosed:
             self._has_ended.set()
+
+
+def _events_of(page: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of a page. Raises AgentUnreachable: what runs in a sandbox can answer in its agent server's place."""
+    events: list[dict[str, Any]] = _member(page, "items", list)
+    if not all(isinstance(event, dict) for event in events):
+        raise AgentUnreachable("The agent server's response is not a page of events")
+    return events
+
+
+def _member(told: dict[str, Any], name: str, kind: type) -> Any:
+    """A member of what an agent server tells. Raises AgentUnreachable where it is missing or of another kind."""
+    value = told.get(name)
+    if type(value) is not kind:
+        raise AgentUnreachable(f"The agent server's response has no {name} that can be read")
+    return value

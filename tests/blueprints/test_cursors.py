@@ -1,7 +1,4 @@
-"""Cursors over HTTP: a `next_page_id` belongs to one search and to one order. Source: docs/wire.md, 9.
-
-Which text is a cursor: tests/schemas/test_cursors.py.
-"""
+"""Cursors over HTTP: a `next_page_id` belongs to one search and to one order. Source: docs/wire.md, 9."""
 
 from uuid import uuid4
 

@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidStatus
 from blueprints.sockets import Session
 from core.access import ANYONE
 from store.approvals.audit import SERVER
-from store.errors import FULL, NewerData, StoreFull
+from store.errors import FULL, NewerData, StoreFull, TooManyKinds
 from tests.blueprints.test_websocket import open_socket
 from tests.conftest import action, event, status
 from tests.servers import agent_server, wait_until
@@ -455,6 +455,7 @@ def refusal(session) -> tuple[str, str]:
         (OutOfMemoryError("OOM command not allowed"), "StoreFull", FULL),
         (StoreFull(99, 100), "StoreFull", "Redis is nearly full: 99 of 100 bytes are in use"),
         (NewerData(8, 7), "NewerData", "run a newer release"),
+        (TooManyKinds(9), "TooManyKinds", "at most 9 pairs"),  # a refusal that a message rarely meets
         (Away("refused"), "StoreUnavailable", "the store does not answer"),
     ],
 )
