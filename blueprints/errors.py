@@ -8,7 +8,7 @@ handler serves them all, and docs/errors.md lists them. Beside these:
 | cause                                             | status                              |
 |---------------------------------------------------|-------------------------------------|
 | a refusal of path, query or body; invalid JSON      | 422                               |
-| RateLimitExceeded                                 | 429 with `Retry-After`              |
+| TooManyRequests: a rate limit is reached          | 429 with `Retry-After`              |
 | StaleDecision                                     | 409 with `problems`                 |
 | AgentRefused about the client's own request       | as the agent server says            |
 | any other AgentRefused                            | 502; a 409 of the agent is one      |
@@ -30,7 +30,6 @@ from typing import Any
 from uuid import uuid4
 
 from flask import Flask, Response, current_app, jsonify, request
-from flask_limiter import RateLimitExceeded
 from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthorized
 
@@ -39,7 +38,6 @@ from agents.forwarding import ClientGone
 from agents.starts import StartFailed
 from agents.waking import WAKING, NotReachable
 from blueprints.api import InvalidInput
-from blueprints.rates import as_too_many
 from blueprints.request_log import request_id
 from boot.http import BodyTooSlow
 from core.refused import Kind, Refused
@@ -72,7 +70,6 @@ def register_errors(app: Flask) -> None:
     )
     app.register_error_handler(Refused, _respond)
     app.register_error_handler(StaleDecision, lambda error: _detail(str(error), 409, problems=error.problems))
-    app.register_error_handler(RateLimitExceeded, lambda error: _http(as_too_many(error)))
     app.register_error_handler(ClientGone, lambda error: _detail(str(error), 499))
     app.register_error_handler(NotReachable, _not_reachable)
     app.register_error_handler(StartFailed, _start_failed)

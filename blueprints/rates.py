@@ -1,4 +1,4 @@
-"""Rate limits by Flask-Limiter: a window begins with its first request, and a request beyond its limit gets 429.
+"""Rate limits: a window begins with its first request, and a request beyond its limit gets 429.
 
 | setting               | counts                                       | of one                                  |
 |-----------------------|----------------------------------------------|-----------------------------------------|
@@ -12,95 +12,73 @@ answer, a limited request gets 503 at once: otherwise it would fail when it need
 """
 
 import math
-import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from flask import Flask, current_app, g, request
-from flask.typing import ResponseReturnValue
-from flask_limiter import ApplicationLimit, Limiter, RateLimitExceeded
-from limits import RateLimitItem, parse
-from limits.storage import Storage
 from werkzeug.exceptions import TooManyRequests
 
+from blueprints import current_store
 from core.access import NOBODY, Principal
-from store.access import Counters
 from store.errors import UNAVAILABLE
 
 #: the value of a setting without a limit
 NO_LIMIT = "none"
 
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+
 _READING = ("GET", "HEAD", "OPTIONS")
 
+#: of a path that nothing serves, and of the assets of the page /docs
+_UNLIMITED = (None, "static")
 
-class CounterStorage(Storage):
-    """The store as Flask-Limiter wants it: on the store's own connections, whatever the topology of Redis."""
 
-    STORAGE_SCHEME = ["counters"]
+class Limit(NamedTuple):
+    """At most so many requests of one client in a window of so many seconds."""
 
-    def __init__(self, uri: str | None = None, *, counters: Counters) -> None:
-        super().__init__(uri)
-        self._counters = counters
-
-    @property
-    def base_exceptions(self) -> tuple[type[Exception], ...]:
-        return UNAVAILABLE
-
-    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Count hits in a window of `expiry` seconds. Raises one of UNAVAILABLE, which fails the request with 503."""
-        return self._counters.hit(key, expiry, amount)
-
-    def get(self, key: str) -> int:
-        return self._counters.hits(key)
-
-    def get_expiry(self, key: str) -> float:
-        """The end of the window, in seconds since 1970; now, while the store does not answer."""
-        try:
-            return time.time() + self._counters.seconds_left(key)
-        except UNAVAILABLE:
-            return time.time()
-
-    def check(self) -> bool:
-        return True
-
-    def reset(self) -> None:
-        """Nothing: windows end by themselves."""
-
-    def clear(self, key: str) -> None:
-        self._counters.forget(key)
+    name: str  #: the setting with its value: a changed one begins new windows
+    words: str
+    most: int
+    seconds: int
+    applies: Callable[[], bool]  #: whether it counts the present request
 
 
 def register_rates(app: Flask) -> None:
     """Limit the app's requests; the guard must have been registered before."""
-    writes = _limit(app, "RATE_LIMIT_WRITES", "writing requests with one key", lambda: _reads() or _has_no_key())
-    reads = _limit(app, "RATE_LIMIT_READS", "reading requests with one key", lambda: not _reads() or _has_no_key())
-    starts = _limit(app, "RATE_LIMIT_STARTS", "starts of one client", _starts_nothing)
-    limiter = Limiter(
-        _client,
-        storage_uri="counters://",
-        storage_options={"counters": app.extensions["store"].access.counters},
-        strategy="fixed-window",
-        application_limits=[limit for limit in (writes, reads, starts) if limit],
-    )
-    # Flask-Limiter adds its hooks to its app: 50 µs a read, even if no limit applies to it. So its app here is one that
-    # serves nothing, and its check is called only for requests that a limit may apply to.
-    hooks = Flask("rates", static_folder=None)
-    limiter.init_app(hooks)
-    [check] = hooks.before_request_funcs[None]
-    app.extensions["rates"] = limiter
+    writes = _limit(app, "RATE_LIMIT_WRITES", "writing requests with one key", lambda: not _reads() and _has_key())
+    reads = _limit(app, "RATE_LIMIT_READS", "reading requests with one key", lambda: _reads() and _has_key())
+    starts = _limit(app, "RATE_LIMIT_STARTS", "starts of one client", _starts)
+    limits = sorted(filter(None, (writes, reads, starts)), key=lambda limit: limit.seconds)
 
     @app.before_request
-    def check_rates() -> ResponseReturnValue | None:
-        if (reads is None and _reads()) or request.blueprint == "Webhooks":
-            return None
-        return check()  # type: ignore[return-value]
+    def check_rates() -> None:
+        if (reads is None and _reads()) or request.blueprint == "Webhooks" or request.endpoint in _UNLIMITED:
+            return
+        for limit in limits:
+            if limit.applies():
+                _count(limit, _client())
 
 
-def _limit(app: Flask, setting: str, what: str, exempt_when: Callable[[], bool]) -> ApplicationLimit | None:
+def _limit(app: Flask, setting: str, what: str, applies: Callable[[], bool]) -> Limit | None:
     value = app.config[setting]
     if value == NO_LIMIT:
         return None
+    most, _, unit = value.partition("/")
     words = f"At most {value} {what} ({setting})"
-    return ApplicationLimit(value, scope=setting, error_message=words, exempt_when=exempt_when)
+    return Limit(f"{setting} {value}", words, int(most), _SECONDS[unit], applies)
+
+
+def _count(limit: Limit, client: str) -> None:
+    """Count one more request of a client. Raises TooManyRequests beyond the limit, and one of UNAVAILABLE."""
+    name = f"{client} {limit.name}"
+    counters = current_store.access.counters
+    if counters.hit(name, limit.seconds, 1) <= limit.most:
+        return
+    try:
+        left = counters.seconds_left(name)
+    except UNAVAILABLE:
+        left = 0
+    raise TooManyRequests(limit.words, retry_after=max(1, math.ceil(left)))
 
 
 def _principal() -> Principal:
@@ -120,23 +98,15 @@ def _reads() -> bool:
     return request.method in _READING
 
 
-def _has_no_key() -> bool:
-    return not _principal().key_id or _principal().sandbox_id is not None
+def _has_key() -> bool:
+    return bool(_principal().key_id) and _principal().sandbox_id is None
 
 
-def _starts_nothing() -> bool:
+def _starts() -> bool:
     is_start: Callable[[], bool] | None = getattr(
         current_app.view_functions.get(request.endpoint or ""), "is_start", None
     )
-    return is_start is None or not is_start()
-
-
-def as_too_many(exceeded: RateLimitExceeded) -> TooManyRequests:
-    """The error of a limit, with the time of its window's end. Cost: one round trip, for refused requests alone."""
-    limiter: Limiter = current_app.extensions["rates"]
-    counted = limiter.current_limit
-    end = limiter.storage.get_expiry(counted.key) if counted else 0
-    return TooManyRequests(exceeded.description, retry_after=_seconds(end))
+    return is_start is not None and is_start()
 
 
 def count_failure() -> None:
@@ -145,14 +115,6 @@ def count_failure() -> None:
 
     The guard calls it before it refuses with 401. A right key is never refused for the failures of others.
     """
-    setting, limiter = "RATE_LIMIT_FAILURES", current_app.extensions["rates"]
-    value = current_app.config[setting]
-    limit: RateLimitItem | None = None if value == NO_LIMIT else parse(value)
-    if limit and not limiter.limiter.hit(limit, _address(), setting):
-        words = f"At most {value} requests of one address with a wrong key or without one ({setting})"
-        end = limiter.storage.get_expiry(limit.key_for(_address(), setting))
-        raise TooManyRequests(words, retry_after=_seconds(end))
-
-
-def _seconds(end: float) -> int:
-    return max(1, math.ceil(end - time.time()))
+    what = "requests of one address with a wrong key or without one"
+    if limit := _limit(current_app, "RATE_LIMIT_FAILURES", what, lambda: True):
+        _count(limit, _address())

@@ -568,7 +568,7 @@ class ClientKeys:
 
 
 def rate_key(name: str) -> str:
-    """The counter of a window, which Flask-Limiter names by limit and client."""
+    """The counter of a window, by its client and its limit."""
     return f"rate:{{{name}}}"
 
 
