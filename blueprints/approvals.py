@@ -15,6 +15,7 @@ from blueprints.following import ended_stream, event_lines, last_event_id, strea
 from core.approvals import Rule
 from core.wire import ConversationId
 from schemas.approvals import (
+    CHANGE_ID,
     ApprovalRule,
     ApprovalRuleRequest,
     ChangeId,
@@ -75,7 +76,7 @@ _EVENTS = (
         {
             "in": "header",
             "name": "Last-Event-ID",
-            "schema": {"type": "string", "pattern": ChangeId.pattern},
+            "schema": {"type": "string", "pattern": CHANGE_ID},
             "description": "Sent by a browser that connects again; last_event_id does not count then.",
         }
     ]

@@ -3,14 +3,12 @@
 Sources: docs/access.md; the app-server wire.
 """
 
-import re
 from typing import Any
 
 from marshmallow import fields, validate
 
 from core.access import SCOPES
-from core.wire import utc_time
-from schemas.fields import BaseSchema, Choice, Id, Instant, Text, refusal
+from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, ShownTime, Text
 
 #: most characters of a key's name
 MOST_NAME = 100
@@ -30,32 +28,18 @@ _UNSEEN = (
 _NAME = f"^[^ {_UNSEEN}]([^{_UNSEEN}]*[^ {_UNSEEN}])?$"
 
 
-class Name(Text):
-    """A name of one line, for lists and for the audit."""
-
-    def __init__(self) -> None:
-        super().__init__(required=True, least=1, most=MOST_NAME, metadata={"pattern": _NAME})
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
-        name = super()._deserialize(value, *args, **kwargs)
-        if not re.fullmatch(_NAME, name):
-            raise refusal("String should be printable, without blanks around it", "string_pattern_mismatch")
-        return name
-
-
 class KeyRequest(BaseSchema):
     """A key to make."""
 
-    name = Name()
+    name = Text(
+        required=True,
+        least=1,
+        most=MOST_NAME,
+        pattern=_NAME,
+        refused=Fault("String should be printable, without blanks around it", "string_pattern_mismatch"),
+    )
     scopes = fields.List(Choice(*SCOPES), required=True, **_SCOPES)
     expires_at = Instant(load_default=None, allow_none=True, metadata={"type": "string"})
-
-
-def _instant(name: str, what: str) -> fields.Function:
-    return fields.Function(
-        lambda key: None if getattr(key, name) is None else utc_time(getattr(key, name)),
-        metadata={"type": ["string", "null"], "format": "date-time", "description": what},
-    )
 
 
 class KeyInfo(BaseSchema):
@@ -64,11 +48,9 @@ class KeyInfo(BaseSchema):
     id = fields.String(required=True)
     name = fields.String(required=True)
     scopes = fields.List(fields.String(metadata={"enum": list(SCOPES)}), required=True)
-    created_at = fields.Function(
-        lambda key: utc_time(key.created_at), metadata={"type": "string", "format": "date-time"}
-    )
-    expires_at = _instant("expires_at", "Null: never.")
-    used_at = _instant("used_at", "Its last use, to the minute; null: none yet.")
+    created_at = ShownTime()
+    expires_at = ShownTime("Null: never.", optional=True)
+    used_at = ShownTime("Its last use, to the minute; null: none yet.", optional=True)
 
 
 class NewKey(KeyInfo):

@@ -6,10 +6,10 @@ from uuid import UUID
 from marshmallow import ValidationError, fields, post_load, validate, validates_schema
 
 from core.cuts import beginning
-from core.wire import MOST_REPOSITORY, MOST_TITLE, utc_time
+from core.wire import MOST_REPOSITORY, MOST_TITLE
 from schemas.approvals import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
-from schemas.events import PAGE_ID, ContentPart, EventFilter, SendMessageRequest, SentMessage, SortOrder, text_filter
+from schemas.events import PAGE_ID, ContentPart, EventFilter, SendMessageRequest, SentMessage, text_filter
 from schemas.fields import (
     BaseSchema,
     Choice,
@@ -20,6 +20,8 @@ from schemas.fields import (
     ListingOrder,
     OrderedSearch,
     PlaceId,
+    ShownTime,
+    SortOrder,
     StrictBoolean,
     Text,
     Title,
@@ -129,8 +131,8 @@ class AppConversationStartTask(BaseSchema):
     sandbox_id = fields.Function(lambda task: task.sandbox_id or None, metadata=_NULLABLE)
     agent_server_url = fields.Function(lambda task: task.agent_server_url or None, metadata=_NULLABLE)
     request = fields.Dict(required=True)
-    created_at = fields.Function(lambda task: utc_time(task.created_at), metadata={"type": "string"})
-    updated_at = fields.Function(lambda task: utc_time(task.updated_at), metadata={"type": "string"})
+    created_at = ShownTime(format=None)
+    updated_at = ShownTime(format=None)
 
 
 class AppConversationStartTaskPage(BaseSchema):
@@ -280,7 +282,7 @@ class AppEventSearch(AppEventFilter):
     text = text_filter()
     page_id = fields.String(metadata=PAGE_ID)
     limit = Limit(100)
-    descending = SortOrder(data_key="sort_order", load_default=False)
+    descending = SortOrder("TIMESTAMP")
 
 
 #: most characters of a path

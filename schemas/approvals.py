@@ -5,24 +5,27 @@ Source: docs/approvals.md.
 
 import json
 import re
+from functools import partial
 from typing import Any, ClassVar
 
 from marshmallow import RAISE, ValidationError, fields, post_load, validate, validates_schema
 
 from core.approvals import MOST_MATCHED, MOST_STARS, RISKS, pattern_fault
 from core.masking import HIDDEN
-from core.wire import MOST_CALL_BYTES, MOST_CONFIRMATION_SECONDS, MOST_NAME, MOST_TAG, MOST_TAG_KEY, utc_time
-from schemas.events import SortOrder
+from core.wire import MOST_CALL_BYTES, MOST_CONFIRMATION_SECONDS, MOST_NAME, MOST_TAG, MOST_TAG_KEY
 from schemas.fields import (
     FOREIGN_CURSOR,
     HEX_OF_TEXT,
     BaseSchema,
     Choice,
     Digest,
+    Fault,
     Id,
     Instant,
     Limit,
     PageId,
+    ShownTime,
+    SortOrder,
     StrictBoolean,
     StrictInteger,
     Text,
@@ -241,14 +244,6 @@ class Always(fields.Field[Any]):
         raise refusal("Input should be true or an object with members of an approval rule", "value_error")
 
 
-def _instant(name: str, what: str) -> fields.Function:
-    def shown(used: Any) -> str | None:
-        at = used.last_used_at if name == "last_used_at" else getattr(used.rule, name)
-        return None if at is None else utc_time(at)
-
-    return fields.Function(shown, metadata={"type": ["string", "null"], "format": "date-time", "description": what})
-
-
 _NULLABLE_OBJECT = {"type": ["object", "null"]}
 
 
@@ -264,17 +259,15 @@ class ApprovalRule(BaseSchema):
         attribute="rule.conversation_ids", metadata={"type": ["array", "null"], "items": {"type": "string"}}
     )
     tags = fields.Raw(attribute="rule.tags", metadata=_NULLABLE_OBJECT)
-    expires_at = _instant("expires_at", "From then on it decides nothing; null: never.")
+    expires_at = ShownTime("From then on it decides nothing; null: never.", attribute="rule.expires_at", optional=True)
     max_uses = fields.Integer(attribute="rule.max_uses", metadata={"type": ["integer", "null"]})
     reason = fields.String(attribute="rule.reason", required=True)
-    created_at = fields.Function(
-        lambda used: utc_time(used.rule.created_at), metadata={"type": "string", "format": "date-time"}
-    )
+    created_at = ShownTime(attribute="rule.created_at")
     created_by = fields.String(
         attribute="rule.created_by", required=True, metadata={"description": "Name of the key that made it."}
     )
     uses = fields.Integer(required=True, metadata={"description": "Actions that it has decided."})
-    last_used_at = _instant("last_used_at", "Null: not used yet.")
+    last_used_at = ShownTime("Null: not used yet.", optional=True)
 
 
 #: most characters of a filter
@@ -315,7 +308,7 @@ class PendingActionFilter(BaseSchema):
 class PendingActionSearch(PendingActionFilter):
     """The filters, an order and a page; the order is by when the actions began to wait."""
 
-    descending = SortOrder(data_key="sort_order", load_default=False)
+    descending = SortOrder("TIMESTAMP")
     limit = Limit(100)
     start = PageId(rf"since\.(asc|desc)\.[0-9]{{1,16}}-[0-9a-f]{{32}}-[0-9]{{1,15}}-{HEX_OF_TEXT}")
 
@@ -388,18 +381,13 @@ def _cursor(text: str, descending: bool) -> tuple[int, str, int]:
     raise ValidationError([FOREIGN_CURSOR], "page_id")
 
 
-class ChangeId(fields.String):
-    """The id of a change of the inbox, as the stream's events bear it."""
-
-    pattern = "^[0-9]{1,20}-[0-9]{1,20}$"
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(metadata={"pattern": self.pattern, **kwargs.pop("metadata", {})}, **kwargs)
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
-        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
-            raise refusal("Input should be the id of an event of this stream, such as 1764000000000-0", "value_error")
-        return value
+#: what the id of a change of the inbox matches, and the id itself, as the stream's events bear it
+CHANGE_ID = "^[0-9]{1,20}-[0-9]{1,20}$"
+ChangeId = partial(
+    Text,
+    pattern=CHANGE_ID,
+    refused=Fault("Input should be the id of an event of this stream, such as 1764000000000-0", "value_error"),
+)
 
 
 class InboxStreamQuery(PendingActionFilter):

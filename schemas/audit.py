@@ -5,7 +5,19 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, validates_schema
 
-from schemas.fields import FOREIGN_CURSOR, BaseSchema, Choice, Fault, Id, Instant, Limit, PageId, Text, refusal
+from schemas.fields import (
+    FOREIGN_CURSOR,
+    BaseSchema,
+    Choice,
+    Fault,
+    Id,
+    Instant,
+    Limit,
+    PageId,
+    SortOrder,
+    Text,
+    refusal,
+)
 
 #: kinds of actors, and decisions, that an entry can have; `store/approvals/audit.py` has what they mean
 ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server")
@@ -55,29 +67,6 @@ class PlaceCursor(PageId):
         return match[1] == "desc", (int(match[2]), match[3], int(match[4]))
 
 
-class ChainName(Text):
-    """The name of the chain of the destinations of a day."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(metadata={"pattern": f"^{_CHAIN}$", **kwargs.pop("metadata", {})}, **kwargs)
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
-        name = super()._deserialize(value, *args, **kwargs)
-        if not re.fullmatch(_CHAIN, name):
-            raise ValidationError("Should be destinations- and a day, such as 2026-11-25.")
-        return name
-
-
-class AuditOrder(Choice):
-    """By time, or its reverse; loaded as whether the order descends."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__("TIME", "TIME_DESC", metadata={"default": "TIME"}, **kwargs)
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return super()._deserialize(value, *args, **kwargs) == "TIME_DESC"
-
-
 class _Pages(BaseSchema):
     """A page, or a stream of all entries."""
 
@@ -109,10 +98,12 @@ class AuditSearch(_Pages):
     actor_kind = Choice(*ACTOR_KINDS)
     decision = Choice(*DECISIONS)
     conversation_id = Id(metadata={"description": "The entries about its actions, which are a chain."})
-    chain = ChainName(
-        metadata={"description": "The entries about the destinations of a day: `destinations-2026-11-25`."}
+    chain = Text(
+        pattern=f"^{_CHAIN}$",
+        refused=Fault("Should be destinations- and a day, such as 2026-11-25.", "value_error"),
+        metadata={"description": "The entries about the destinations of a day: `destinations-2026-11-25`."},
     )
-    descending = AuditOrder(data_key="sort_order", load_default=False)
+    descending = SortOrder("TIME")
     start = PlaceCursor()
 
     @post_load

@@ -7,7 +7,6 @@ from marshmallow import RAISE, ValidationError, fields, validates_schema
 
 from core.egress import MOST_NAME, is_destination_name
 from core.prices import BUDGET_SETTINGS
-from core.wire import utc_time
 from schemas.fields import (
     FOREIGN_CURSOR,
     BaseSchema,
@@ -16,6 +15,7 @@ from schemas.fields import (
     Fault,
     Limit,
     PageId,
+    ShownTime,
     StrictInteger,
     Text,
     refusal,
@@ -45,15 +45,6 @@ class DestinationName(Text):
                 f"Input should be a lower-case DNS name, such as pypi.org{self._also}; never an address", "value_error"
             )
         return name
-
-
-def _time(name: str, *, optional: bool = False) -> fields.Function:
-    def shown(one: Any) -> str | None:
-        at = getattr(one, name)
-        return None if at is None else utc_time(at)
-
-    kinds = ["string", "null"] if optional else "string"
-    return fields.Function(shown, metadata={"type": kinds, "format": "date-time"})
 
 
 #: hexadecimal digits of characters of an id and of a name: a letter, a digit and `_ . -`
@@ -117,9 +108,9 @@ class AskedDestinationInfo(BaseSchema):
     port = fields.Integer(required=True, allow_none=True)
     program = fields.String(required=True, allow_none=True)
     tries = fields.Integer(required=True, metadata={"description": "How often the sandbox has tried."})
-    since = _time("since")
-    tried_at = _time("tried_at")
-    expires_at = _time("expires_at", optional=True)
+    since = ShownTime()
+    tried_at = ShownTime()
+    expires_at = ShownTime(optional=True)
     digest = fields.String(required=True, metadata={"description": "Binds a decision to what was shown."})
     budget = fields.Nested(
         AskedBudgetInfo, required=True, allow_none=True, metadata={"description": "Null: it is a destination."}
@@ -200,7 +191,7 @@ class DestinationRuleInfo(BaseSchema):
     port = fields.Integer(required=True)
     decision = fields.String(required=True, metadata={"enum": ["approve", "reject"]})
     created_by = fields.String(required=True, metadata={"description": "Name of the key that made it."})
-    created_at = _time("created_at")
+    created_at = ShownTime()
     uses = fields.Integer(required=True, metadata={"description": "Connections that it has decided."})
 
 
@@ -213,5 +204,5 @@ class ReachedDestinationInfo(BaseSchema):
     refused = fields.Integer(required=True)
     sent = fields.Integer(required=True, metadata={"description": "In bytes."})
     received = fields.Integer(required=True, metadata={"description": "In bytes."})
-    first_at = _time("first_at")
-    last_at = _time("last_at")
+    first_at = ShownTime()
+    last_at = ShownTime()

@@ -5,7 +5,7 @@ from typing import Any
 
 from marshmallow import RAISE, ValidationError, fields, post_load, pre_load, validates, validates_schema
 
-from core.wire import MOST_CALL_BYTES, MOST_EVENT_BYTES, MOST_NAME, bare_kind, json_elements, micros, utc_time
+from core.wire import MOST_CALL_BYTES, MOST_EVENT_BYTES, MOST_NAME, bare_kind, json_elements, micros
 from core.wire import Event as WireEvent
 from schemas.fields import (
     DAY,
@@ -17,6 +17,8 @@ from schemas.fields import (
     Limit,
     Place,
     Seconds,
+    ShownTime,
+    SortOrder,
     StrictBoolean,
     WholeNumber,
     checked_text,
@@ -50,16 +52,6 @@ class EventFilter(BaseSchema):
     )
 
 
-class SortOrder(Choice):
-    """The order by time, or its reverse; loaded as whether the order descends."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__("TIMESTAMP", "TIMESTAMP_DESC", metadata={"default": "TIMESTAMP"}, **kwargs)
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return super()._deserialize(value, *args, **kwargs) == "TIMESTAMP_DESC"
-
-
 def text_filter() -> fields.String:
     """The filter by what is in messages, actions, observations and errors."""
     return fields.String(
@@ -80,7 +72,7 @@ class EventSearch(EventFilter):
     text = text_filter()
     page_id = fields.String(metadata=PAGE_ID)
     limit = Limit(100)
-    descending = SortOrder(data_key="sort_order", load_default=False)
+    descending = SortOrder("TIMESTAMP")
     after_seq = Place(
         metadata={
             "description": "Read in the order of appending, after this seq; `X-Last-Seq` is the seq to read after next."
@@ -349,20 +341,11 @@ class HistogramQuery(BaseSchema):
     )
 
 
-def _time(attribute: str, name: str, description: str) -> fields.Function:
-    """A time that is kept in µs, null where there is none."""
-    return fields.Function(
-        lambda found: None if getattr(found, attribute) is None else utc_time(getattr(found, attribute)),
-        data_key=name,
-        metadata={"type": ["string", "null"], "format": "date-time", "description": description},
-    )
-
-
 class Histogram(BaseSchema):
     """The events of a window, each in one bucket of one series."""
 
-    start = _time("start", "from", "Start of the window.")
-    end = _time("end", "to", "End of the window, exclusive.")
+    start = ShownTime("Start of the window.", data_key="from", optional=True)
+    end = ShownTime("End of the window, exclusive.", data_key="to", optional=True)
     bucket_seconds = fields.Float(
         required=True, metadata={"description": "Bucket number i, from 0, begins so many seconds times i after `from`."}
     )

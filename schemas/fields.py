@@ -6,12 +6,13 @@ The cursor of a listing is a place and its order, as the `page_id` of a search. 
 """
 
 import re
+from functools import partial
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, post_load
 
-from core.wire import MOST_TITLE, Micros, as_unicode, bare_kind, lone_surrogate, micros, parse_json
+from core.wire import MOST_TITLE, Micros, as_unicode, bare_kind, lone_surrogate, micros, parse_json, utc_time
 
 
 class Fault(str):
@@ -75,6 +76,21 @@ class Instant(fields.Field[Micros]):
                 "Input should be a date-time such as 2026-11-20T20:37:22.528416Z; without a zone it is UTC",
                 "datetime_parsing",
             ) from None
+
+
+class ShownTime(fields.Field[Micros]):
+    """A time that is kept in µs, as it is shown."""
+
+    def __init__(
+        self, description: str = "", *, optional: bool = False, format: str | None = "date-time", **kwargs: Any
+    ) -> None:
+        """optional: whether it is null where there is none. format: of the OpenAPI document."""
+        told = {"format": format, "description": description}
+        metadata = {"type": ["string", "null"] if optional else "string", **{k: v for k, v in told.items() if v}}
+        super().__init__(dump_only=True, metadata=metadata, **kwargs)
+
+    def _serialize(self, value: Micros | None, *args: Any, **kwargs: Any) -> str | None:
+        return None if value is None else utc_time(value)
 
 
 class Kind(fields.String):
@@ -174,33 +190,51 @@ class Choice(fields.String):
         return str(value)
 
 
-class Text(fields.String):
-    """Text that can be written as UTF-8, of bounded length in characters."""
+class SortOrder(Choice):
+    """By time, or its reverse; loaded as whether the order descends."""
 
-    def __init__(self, *, most: int | None = None, least: int = 0, **kwargs: Any) -> None:
-        bounds = {"minLength": least} if least else {}
+    def __init__(self, by: str) -> None:
+        metadata = {"default": by}
+        super().__init__(by, f"{by}_DESC", data_key="sort_order", load_default=False, metadata=metadata)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return super()._deserialize(value, *args, **kwargs).endswith("_DESC")
+
+
+class Text(fields.String):
+    """Text that can be written as UTF-8, of bounded length in characters.
+
+    pattern: what all of it matches. refused: the fault of text that does not.
+    """
+
+    def __init__(
+        self,
+        *,
+        most: int | None = None,
+        least: int = 0,
+        pattern: str = "",
+        refused: Fault | None = None,
+        **kwargs: Any,
+    ) -> None:
+        bounds: dict[str, Any] = {"minLength": least} if least else {}
         if most is not None:
             bounds["maxLength"] = most
+        if pattern:
+            bounds["pattern"] = pattern
         super().__init__(metadata={**bounds, **kwargs.pop("metadata", {})}, **kwargs)
-        self._least, self._most = least, most
+        self._least, self._most, self._pattern, self._refused = least, most, pattern, refused
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
         if not isinstance(value, str):
             raise refusal("Input should be a valid string", "string_type")
-        return checked_text(value, least=self._least, most=self._most)
+        text = checked_text(value, least=self._least, most=self._most)
+        if self._refused and not re.fullmatch(self._pattern, text):
+            raise ValidationError([self._refused])
+        return text
 
 
-class Digest(Text):
-    """The digest of an action or a destination, by which a decision is bound to what was shown."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(metadata={"pattern": "^[0-9a-f]{64}$", **kwargs.pop("metadata", {})}, **kwargs)
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
-        digest = super()._deserialize(value, *args, **kwargs)
-        if not re.fullmatch("[0-9a-f]{64}", digest):
-            raise ValidationError("Must be 64 hexadecimal digits.")
-        return digest
+#: the digest of an action or a destination, by which a decision is bound to what was shown
+Digest = partial(Text, pattern="^[0-9a-f]{64}$", refused=Fault("Must be 64 hexadecimal digits.", "value_error"))
 
 
 class Title(Text):

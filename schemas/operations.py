@@ -7,8 +7,7 @@ from typing import Any
 
 from marshmallow import fields
 
-from core.wire import utc_time
-from schemas.fields import BaseSchema, Text
+from schemas.fields import BaseSchema, ShownTime, Text
 from schemas.sandboxes import Isolation
 
 
@@ -50,10 +49,7 @@ class Host(BaseSchema):
     """A host whose supervisor has a heartbeat, or had one a moment ago."""
 
     id = fields.String(required=True)
-    seen_at = fields.Function(
-        lambda host: utc_time(host.seen_at),
-        metadata={"type": "string", "format": "date-time", "description": "Its supervisor's last heartbeat."},
-    )
+    seen_at = ShownTime("Its supervisor's last heartbeat.")
     sandboxes = fields.Integer(required=True, metadata={"description": "Those that it has, whatever their status."})
     version = fields.String(required=True, allow_none=True, metadata={"description": "Of its supervisor."})
 
@@ -125,13 +121,8 @@ def _count(name: str, what: str) -> fields.Function:
     return fields.Function(_of(name), required=True, metadata={"type": "integer", "description": what})
 
 
-def _instant(name: str, what: str) -> fields.Function:
-    read = _of(name)
-    return fields.Function(
-        lambda item: None if read(item) is None else utc_time(read(item)),
-        required=True,
-        metadata={"type": ["string", "null"], "format": "date-time", "description": what},
-    )
+def _instant(name: str, what: str) -> ShownTime:
+    return ShownTime(what, attribute=f"state.{name}", optional=True, required=True)
 
 
 class NotificationTarget(BaseSchema):

@@ -4,16 +4,29 @@ import re
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from marshmallow import ValidationError, fields, post_dump
 from marshmallow.utils import get_value
 
 from core.bounds import LEAST_PREVIEW_PORT
+from core.masking import REDACTED
 from core.prices import SPENT_DAYS
-from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES, utc_time
+from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES
 from schemas.events import MOST_IDS
-from schemas.fields import BaseSchema, Choice, Limit, PageId, StrictInteger, Text, WholeNumber, refusal
+from schemas.fields import (
+    BaseSchema,
+    Choice,
+    Fault,
+    Limit,
+    PageId,
+    ShownTime,
+    StrictInteger,
+    Text,
+    WholeNumber,
+    refusal,
+)
 
 #: whether the response to the present request may show session keys, which open an agent server. No argument, for
 #: marshmallow hands none to nested schemas: a dump that nobody has allowed to shows none
@@ -35,9 +48,8 @@ LEAVING = "It is being deleted"
 MOST_LINES = 10_000
 
 
-#: a variable whose value is shown to nobody, and what stands for it; a URL with a password in it
+#: a variable whose value is shown to nobody; a URL with a password in it
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|CREDENTIAL|AUTH|PRIVATE|COOKIE|SIGNATURE|CERT|DSN", re.IGNORECASE)
-_MASK = "**********"
 _SECRET_URL = re.compile(r"://[^/@\s:]*+:[^/@\s]++@")
 
 
@@ -67,7 +79,8 @@ class SandboxSpecInfo(BaseSchema):
         metadata={
             "type": "object",
             "additionalProperties": {"type": "string"},
-            "description": f"Its environment; `{_MASK}` stands for each value that is secret, or may be by its name.",
+            "description": f"Its environment; `{REDACTED}` stands for each value that is secret, or may be by its "
+            "name.",
         },
     )
     working_dir = fields.String(required=True)
@@ -75,11 +88,11 @@ class SandboxSpecInfo(BaseSchema):
 
 def _shown(name: str, text: str) -> str:
     """The value of a variable, masked where its name or its form says that it is secret."""
-    return _MASK if _SECRET_NAME.search(name) or _SECRET_URL.search(text) else text
+    return REDACTED if _SECRET_NAME.search(name) or _SECRET_URL.search(text) else text
 
 
 def _masked(variables: Mapping[str, str]) -> dict[str, str]:
-    return dict.fromkeys(variables, _MASK)
+    return dict.fromkeys(variables, REDACTED)
 
 
 class SandboxSpecPage(BaseSchema):
@@ -186,15 +199,12 @@ class SandboxInfo(BaseSchema):
     status = fields.String(required=True, metadata={"enum": list(STATUSES)})
     session_api_key = fields.String(allow_none=True, attribute="shown_key")
     exposed_urls = fields.List(fields.Nested(ExposedUrl), attribute="urls", allow_none=True)
-    created_at = fields.Function(lambda sandbox: utc_time(sandbox.created_at), metadata={"type": "string"})
+    created_at = ShownTime(format=None)
     status_detail = fields.Function(
         lambda sandbox: sandbox.detail or (LEAVING if sandbox.leaving else WARM if sandbox.warm else None),
         metadata={"type": ["string", "null"], "description": "What happened to it, and what one can do."},
     )
-    status_since = fields.Function(
-        lambda sandbox: utc_time(sandbox.changed_at),
-        metadata={"type": "string", "description": "When it got its present status."},
-    )
+    status_since = ShownTime("When it got its present status.", attribute="changed_at", format=None)
     host = fields.Function(
         lambda sandbox: sandbox.host or None,
         metadata={"type": ["string", "null"], "description": "Id of the host that has it; null: none has taken it."},
@@ -278,17 +288,8 @@ def read_names(names: list[str]) -> list[str]:
     return names
 
 
-class SandboxName(Text):
-    """The id of a sandbox."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(metadata={"pattern": SANDBOX_ID, **kwargs.pop("metadata", {})}, **kwargs)
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
-        name = super()._deserialize(value, *args, **kwargs)
-        if not is_sandbox_id(name):
-            raise refusal("Input should be the id of a sandbox", "value_error")
-        return name
+#: the id of a sandbox that a client names
+SandboxName = partial(Text, pattern=SANDBOX_ID, refused=Fault("Input should be the id of a sandbox", "value_error"))
 
 
 class _Day(fields.String):
