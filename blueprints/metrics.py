@@ -4,7 +4,7 @@ Whichever worker is asked answers for all of them. No label is text that a clien
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -26,6 +26,9 @@ from store.notifications import TargetState
 from telemetry.meter import Meter, ProcessCounts, RouteCounts, Seconds, template
 
 metrics = Blueprint("Metrics", __name__)
+
+#: the kind of those that only grow
+_COUNTER = CounterMetricFamily
 
 
 @metrics.get("/metrics")
@@ -70,9 +73,8 @@ class _Scrape(Collector):
 
     def collect(self) -> Iterator[Metric]:
         routes, processes = current_app.extensions["meter"].read()
-        info = GaugeMetricFamily("agent_server_info", "1, with the release of the server", labels=["version", "python"])
-        info.add_metric([current_app.config["API_VERSION"], sys.version.partition(" ")[0]], 1)
-        yield info
+        releases = current_app.config["API_VERSION"], sys.version.partition(" ")[0]
+        yield _by("info", "1, with the release of the server", "version python", {releases: 1})
         yield from _requests(routes)
         yield from _processes(*processes)
         yield _gauge("workers_configured", "Worker processes that the settings ask for", current_app.config["WORKERS"])
@@ -87,56 +89,37 @@ class _Scrape(Collector):
 
 
 def _requests(routes: list[RouteCounts]) -> Iterator[Metric]:
-    labels = ["method", "route"]
-    responses = CounterMetricFamily(
-        "agent_server_requests", "Responses by route and class of status", labels=[*labels, "status_class"]
+    responses = {
+        (one.method, one.route, status_class): number
+        for one in routes
+        for status_class, number in one.by_class.items()
+        if number
+    }
+    seconds = {(one.method, one.route): one.seconds for one in routes}
+    trips = {(one.method, one.route): one.trips for one in routes}
+    yield _by("requests", "Responses by route and class of status", "method route status_class", responses, _COUNTER)
+    yield _histograms(
+        "request_seconds", "Until the response was ready; of a stream until it began", "method route", seconds
     )
-    seconds = HistogramMetricFamily(
-        "agent_server_request_seconds", "Until the response was ready; of a stream until it began", labels=labels
-    )
-    trips = CounterMetricFamily(
-        "agent_server_request_redis_round_trips", "Round trips to Redis until the response was ready", labels=labels
-    )
-    for one in routes:
-        for status_class, number in one.by_class.items():
-            if number:
-                responses.add_metric([one.method, one.route, status_class], number)
-        seconds.add_metric([one.method, one.route], **_histogram(one.seconds))
-        trips.add_metric([one.method, one.route], one.trips)
-    yield from (responses, seconds, trips)
+    told = "Round trips to Redis until the response was ready"
+    yield _by("request_redis_round_trips", told, "method route", trips, _COUNTER)
 
 
 def _processes(*kinds: ProcessCounts) -> Iterator[Metric]:
-    seconds = HistogramMetricFamily(
-        "agent_server_redis_seconds", "Round trips to Redis, with the wait for a connection", labels=["process"]
-    )
-    failed = CounterMetricFamily(
-        "agent_server_redis_failures", "Round trips that Redis did not answer", labels=["process"]
-    )
-    started = CounterMetricFamily(
-        "agent_server_processes_started", "Processes of this host that began", labels=["process"]
-    )
-    for one in kinds:
-        seconds.add_metric([one.kind], **_histogram(one.trips))
-        failed.add_metric([one.kind], one.failed_trips)
-        started.add_metric([one.kind], one.started)
-    yield from (seconds, failed, started)
+    seconds = {one.kind: one.trips for one in kinds}
+    failed, started = {one.kind: one.failed_trips for one in kinds}, {one.kind: one.started for one in kinds}
+    yield _histograms("redis_seconds", "Round trips to Redis, with the wait for a connection", "process", seconds)
+    yield _by("redis_failures", "Round trips that Redis did not answer", "process", failed, _COUNTER)
+    yield _by("processes_started", "Processes of this host that began", "process", started, _COUNTER)
     workers, _ = kinds
     yield _gauge("workers", "Worker processes of this host now", workers.processes)
     yield _gauge("followers", "Sockets, streams and long polls of this host now", sum(one.followers for one in kinds))
     yield _counter("followers_dropped", "Followers that were too slow for the ring", sum(one.dropped for one in kinds))
-    ended = CounterMetricFamily(
-        "agent_server_start_tasks_ended", "Start tasks that processes of this host brought to an end", labels=["status"]
-    )
-    for status in workers.starts:
-        ended.add_metric([status], sum(one.starts[status] for one in kinds))
-    yield ended
-    calls = CounterMetricFamily(
-        "agent_server_cold_calls", "Calls of cold storage by processes of this host", labels=["verb", "outcome"]
-    )
-    for call in workers.objects:
-        calls.add_metric(list(call), sum(one.objects[call] for one in kinds))
-    yield calls
+    ended = {status: sum(one.starts[status] for one in kinds) for status in workers.starts}
+    told = "Start tasks that processes of this host brought to an end"
+    yield _by("start_tasks_ended", told, "status", ended, _COUNTER)
+    calls = {call: sum(one.objects[call] for one in kinds) for call in workers.objects}
+    yield _by("cold_calls", "Calls of cold storage by processes of this host", "verb outcome", calls, _COUNTER)
 
 
 def _store(reading: Reading) -> Iterator[Metric]:
@@ -150,13 +133,13 @@ def _store(reading: Reading) -> Iterator[Metric]:
     yield _gauge("deliveries", "Decisions that an agent may not have received", reading.deliveries)
     yield _gauge("delivery_overdue_seconds", "For how long the oldest has been due", reading.overdue_delivery)
     yield _by("outbox_entries", "Entries that no supervisor has queued as notifications", "outbox", reading.outboxes)
-    yield _by("outbox_dropped", "Entries that a full outbox dropped", "outbox", reading.dropped, CounterMetricFamily)
+    yield _by("outbox_dropped", "Entries that a full outbox dropped", "outbox", reading.dropped, _COUNTER)
     tried = dict(reading.destinations)
     yield _gauge("destinations_waiting", "Destinations and budgets that wait for a person's decision", reading.asking)
     yield _counter("destinations_asked", "Destinations that a person was asked about", tried.pop("asked"))
     octets = {name: tried.pop(name) for name in ("sent", "received")}
-    yield _by("destination_connections", "Connections that sandboxes tried", "outcome", tried, CounterMetricFamily)
-    yield _by("destination_bytes", "Bytes of sandboxes' connections", "direction", octets, CounterMetricFamily)
+    yield _by("destination_connections", "Connections that sandboxes tried", "outcome", tried, _COUNTER)
+    yield _by("destination_bytes", "Bytes of sandboxes' connections", "direction", octets, _COUNTER)
     yield from _spending(reading)
     yield _by("supervisor_heartbeat_age_seconds", "Age of a supervisor's last heartbeat", "host", reading.hosts)
     yield _gauge("hosts", "Hosts whose supervisor has a heartbeat within HOST_SECONDS", reading.living_hosts)
@@ -167,28 +150,16 @@ def _store(reading: Reading) -> Iterator[Metric]:
 
 def _spending(reading: Reading) -> Iterator[Metric]:
     """By model: those that have a price, and "other"."""
-    tokens = CounterMetricFamily(
-        "agent_server_model_tokens", "Tokens that sandboxes used, as responses say it", labels=["model", "kind"]
-    )
-    for model, spent in reading.models.items():
-        for kind in ("input", "output", "cached", "written"):
-            tokens.add_metric([model, kind], getattr(spent, kind))
-    yield tokens
-    spendings = reading.models.items()
-    for name, help, of in (
-        ("model_calls", "Calls of models by sandboxes", {model: one.calls for model, one in spendings}),
-        (
-            "model_calls_estimated",
-            "Calls that did not say what they used",
-            {name: one.estimated for name, one in spendings},
-        ),
-        (
-            "model_dollars",
-            "What the calls cost by the prices of models",
-            {model: one.nanos / 1e9 for model, one in spendings},
-        ),
-    ):
-        yield _by(name, help, "model", of, CounterMetricFamily)
+    models = reading.models
+    kinds = ("input", "output", "cached", "written")
+    tokens = {(model, kind): getattr(spent, kind) for model, spent in models.items() for kind in kinds}
+    calls = {model: spent.calls for model, spent in models.items()}
+    estimated = {model: spent.estimated for model, spent in models.items()}
+    dollars = {model: spent.nanos / 1e9 for model, spent in models.items()}
+    yield _by("model_tokens", "Tokens that sandboxes used, as responses say it", "model kind", tokens, _COUNTER)
+    yield _by("model_calls", "Calls of models by sandboxes", "model", calls, _COUNTER)
+    yield _by("model_calls_estimated", "Calls that did not say what they used", "model", estimated, _COUNTER)
+    yield _by("model_dollars", "What the calls cost by the prices of models", "model", dollars, _COUNTER)
     yield _counter("model_calls_refused", "Calls of models that a budget refused", reading.refused_calls)
 
 
@@ -204,7 +175,7 @@ def _notifications(targets: list[TargetState], now: Micros) -> Iterator[Metric]:
     yield _by("notification_targets", "Targets of notifications by state", "state", states)
     yield _gauge("notifications_queued", "Messages that wait for their target", sum(one.queued for one in targets))
     yield _gauge("notification_oldest_seconds", "How long the oldest has waited", _age(oldest, now))
-    yield _by("notifications", "Messages that ended, by outcome", "outcome", ends, CounterMetricFamily)
+    yield _by("notifications", "Messages that ended, by outcome", "outcome", ends, _COUNTER)
 
 
 def _age(since: Micros | None, now: Micros) -> float:
@@ -222,17 +193,22 @@ def _counter(name: str, help: str, value: float) -> Metric:
 def _by(
     name: str,
     help: str,
-    label: str,
-    values: dict[str, Any],
+    labels: str,
+    values: Mapping[Any, float],
     kind: type[GaugeMetricFamily] | type[CounterMetricFamily] = GaugeMetricFamily,
 ) -> Metric:
-    family = kind(f"agent_server_{name}", help, labels=[label])
-    for value, number in values.items():
-        family.add_metric([value], number)
+    """labels: their names with blanks between. values: by the label, or by a tuple of several."""
+    family = kind(f"agent_server_{name}", help, labels=labels.split())
+    for labelled, value in values.items():
+        family.add_metric([labelled] if isinstance(labelled, str) else labelled, value)
     return family
 
 
-def _histogram(seconds: Seconds) -> dict[str, Any]:
-    """The buckets as Prometheus counts them: each with those below it."""
-    bounds: Iterable[str] = [*map(repr, seconds.bounds), "+Inf"]
-    return {"buckets": list(zip(bounds, accumulate(seconds.counts), strict=True)), "sum_value": seconds.sum}
+def _histograms(name: str, help: str, labels: str, values: Mapping[Any, Seconds]) -> Metric:
+    """As `_by`. Prometheus counts a bucket with those below it."""
+    family = HistogramMetricFamily(f"agent_server_{name}", help, labels=labels.split())
+    for labelled, seconds in values.items():
+        bounds: Iterable[str] = [*map(repr, seconds.bounds), "+Inf"]
+        buckets = list(zip(bounds, accumulate(seconds.counts), strict=True))
+        family.add_metric([labelled] if isinstance(labelled, str) else labelled, buckets, seconds.sum)
+    return family
