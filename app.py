@@ -34,7 +34,7 @@ from blueprints.metrics import MeteredApp, metrics
 from blueprints.once import register_once
 from blueprints.openai import openai
 from blueprints.operations import notifications, operations
-from blueprints.posture import Posture, TrustedProxies, admit, register_headers
+from blueprints.posture import Posture, TrustedProxies, admit, with_headers
 from blueprints.previews import PreviewHosts, previews
 from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
@@ -157,7 +157,7 @@ def create_app(config: Config | None = None) -> Flask:
         api.register_blueprint(blueprint)
     for pages in (sockets, bash_socket, terminals, docs_page, console, approval_links):
         app.register_blueprint(pages)
-    lead_browsers(app)
+    app.before_request(_to_console)
     app.count_rules()
     # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
     asks_store = not settled and config.auth == "auto" and config.is_open
@@ -167,8 +167,8 @@ def create_app(config: Config | None = None) -> Flask:
     register_once(app)
     app.before_request(_ensure_data_version)
     register_errors(app)
-    register_headers(app)
-    lead_from_slashes(app)
+    app.after_request(with_headers)
+    app.after_request(_without_slashes)
     return app
 
 
@@ -221,21 +221,9 @@ def _ensure_data_version() -> None:
             version.ensure()
 
 
-def lead_browsers(app: Flask) -> None:
+def _to_console() -> Response | None:
     """Lead to the console, which is open to all: browsers from `/`, everyone from its path without a slash, to which
     the page's own addresses are not relative. Goes before the guard, which would ask for a key."""
-    app.before_request(_to_console)
-
-
-def lead_from_slashes(app: Flask) -> None:
-    """Lead clients to the path without trailing slashes, with the method and the body. Source: docs/wire.md, 2.
-
-    Goes after the guard: a refused request is not redirected.
-    """
-    app.after_request(_without_slashes)
-
-
-def _to_console() -> Response | None:
     is_led = request.path == "/console" or (request.path == "/" and _is_browser())
     if not is_led or request.method not in ("GET", "HEAD"):
         return None
@@ -252,6 +240,7 @@ def _is_browser() -> bool:
 def _without_slashes(response: Response) -> Response:
     """The response, or where nothing is served there, 307 to the path without its last slashes, if that is served.
 
+    The method and the body stay. Goes after the guard: a refused request is not redirected. Source: docs/wire.md, 2.
     Only the id of an event may end in a slash: one that exists is served. A path that was meant as another may seem to
     be one, and then its query is refused.
     """

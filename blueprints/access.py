@@ -88,7 +88,6 @@ def _only_now(made: dict[str, Any]) -> Response:
     """The response that shows what nothing shows again."""
     response = jsonify(made)
     response.status_code = 201
-    response.headers["Cache-Control"] = "no-store"
     return response
 
 

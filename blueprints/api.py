@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, cached_property, wraps
 from http import HTTPStatus
 from itertools import chain
@@ -173,20 +174,26 @@ def _strict(view: View, known: frozenset[str]) -> View:
     return checked  # type: ignore[return-value]
 
 
+@contextmanager
+def refused(place: str, member: str = "") -> Iterator[None]:
+    """Let what the block refuses be refused of a place of the request: of one member there, or of those that the
+    refusal names. Raises InvalidInput."""
+    try:
+        yield
+    except ValidationError as fault:
+        raise InvalidInput(place, {member: fault.messages} if member else fault.normalized_messages()) from None
+
+
 def said(raw: bytes) -> Any:
     """The JSON of a client's body: see `read_said`. Raises InvalidJson, InvalidInput."""
-    try:
+    with refused("body"):
         return read_said(raw)
-    except ValidationError as fault:
-        raise InvalidInput("body", fault.normalized_messages()) from None
 
 
 def repeated(name: str, read: Callable[[list[str]], list[str]]) -> list[str]:
     """The values of a parameter that the query may repeat, as `read` returns them. Raises InvalidInput."""
-    try:
+    with refused("query", name):
         return read(request.args.getlist(name))
-    except ValidationError as fault:
-        raise InvalidInput("query", {name: fault.normalized_messages().get("_schema", fault.messages)}) from None
 
 
 def repeated_parameter(name: str, what: str, **item: str) -> dict[str, Any]:
@@ -218,9 +225,9 @@ def begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
     return chain([next(pieces)], pieces)
 
 
-def json_response(body: bytes, status: int = 200) -> Response:
+def json_response(body: bytes) -> Response:
     """A response whose JSON is bytes already."""
-    return Response(body, status, mimetype="application/json")
+    return Response(body, mimetype="application/json")
 
 
 def json_page(items: Sequence[bytes], following: str | None) -> bytes:

@@ -13,7 +13,6 @@ from typing import Any
 from uuid import UUID
 
 from flask import Response, current_app, g, jsonify, request
-from marshmallow import ValidationError
 
 from agents import inquiries
 from agents.client import AgentServer
@@ -30,6 +29,7 @@ from blueprints.api import (
     array_with_holes,
     json_response,
     needs,
+    refused,
     repeated,
     repeated_parameter,
 )
@@ -157,10 +157,8 @@ def batch_get_start_tasks() -> Response:
 @app_conversations.response(200, AppConversationStartTask)
 def end_start_task(start_task_id: str) -> StartTask:
     """End a start that is under way: it is ERROR, and nothing comes of it. A repeat changes nothing."""
-    try:
+    with refused("path", "start_task_id"):
         return current_store.start_tasks.end(UUID(canonical_id(start_task_id)).hex)
-    except ValidationError as fault:
-        raise InvalidInput("path", {"start_task_id": fault.messages}) from None
 
 
 @app_conversations.get("/search")

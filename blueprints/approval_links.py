@@ -176,7 +176,6 @@ def _page(
     response = Response(text, status, mimetype="text/html")
     response.headers["Content-Security-Policy"] = _POLICY
     response.headers["X-Robots-Tag"] = "noindex, nofollow"
-    response.headers["Cache-Control"] = "no-store"
     # Under no-referrer a browser would send the form with `Origin: null`, which is what a page elsewhere may send.
     response.headers["Referrer-Policy"] = "same-origin" if shown else "no-referrer"
     return response

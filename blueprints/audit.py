@@ -1,6 +1,5 @@
 """The audit: who decided what about pending actions, as pages or as JSON lines. Source: docs/approvals.md."""
 
-import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
@@ -8,7 +7,7 @@ from typing import Any, TypeVar
 from flask import Response, current_app, g, request
 
 from blueprints import current_store
-from blueprints.api import Blueprint, json_response, needs
+from blueprints.api import Blueprint, json_page, json_response, needs
 from core.wire import ConversationId
 from schemas.audit import AuditPage, AuditSearch, ConversationAuditSearch, place_id
 from store.approvals.audit import AuditFilter, Place
@@ -71,9 +70,7 @@ def search_audit(search: dict[str, Any]) -> Response:
 
 def _page(entries: list[bytes], following: str | None) -> Response:
     """A page with the bytes of each entry as they are stored, which its hash is of."""
-    response = json_response(b'{"items":[%b],"next_page_id":%b}' % (b",".join(entries), json.dumps(following).encode()))
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    return json_response(json_page(entries, following))
 
 
 def _lines(read: Callable[[Cursor, int], tuple[list[bytes], Cursor | None]], start: Cursor, name: str) -> Response:
@@ -83,7 +80,6 @@ def _lines(read: Callable[[Cursor, int], tuple[list[bytes], Cursor | None]], sta
     lines = _streamed(read, first, may_go_on) if request.method == "GET" else ()
     response = Response(lines, mimetype=JSON_LINES)
     response.headers.set("Content-Disposition", "attachment", filename=f"{name}.jsonl")
-    response.headers["Cache-Control"] = "no-store"
     return response
 
 

@@ -8,12 +8,11 @@ No response has a secret in plain text. A client that carries one back to this s
 from typing import Any
 
 from flask import g, request
-from marshmallow import ValidationError
 from werkzeug.exceptions import Conflict, Forbidden, NotFound
 
 from agents.client_settings import OwnSettings, Show, Template
 from blueprints import current_specs, current_store
-from blueprints.api import Blueprint, InvalidInput, needs
+from blueprints.api import Blueprint, InvalidInput, needs, refused
 from schemas.client_settings import (
     AGENT_FORM,
     AgentProfile,
@@ -162,10 +161,8 @@ def _existing(settings_key: str) -> OwnSettings:
 
 
 def _of_server(settings_key: str, server: dict[str, Any] | None) -> dict[str, Any]:
-    try:
+    with refused("path", "settings_key"):
         name = checked_text(settings_key, least=1, most=128)
-    except ValidationError as fault:
-        raise InvalidInput("path", {"settings_key": fault.messages}) from None
     return {"agent_settings_diff": {"mcp_config": {name: server}}}
 
 
@@ -195,10 +192,8 @@ def put_secret(given: dict[str, Any]) -> dict[str, Any]:
 @client_settings.response(200, SecretDeleted)
 def delete_secret(name: str) -> dict[str, bool]:
     """Forget a secret. Conversations that have it keep it."""
-    try:
+    with refused("path", "name"):
         own_settings().delete_secret(secret_name(name))
-    except ValidationError as fault:
-        raise InvalidInput("path", {"name": fault.messages}) from None
     return {"deleted": True}
 
 
@@ -207,10 +202,8 @@ agent_profiles = Blueprint("Agent Profiles", __name__, url_prefix="/api/agent-pr
 
 
 def _checked(name: str) -> str:
-    try:
+    with refused("path", "name"):
         return profile_name(name)
-    except ValidationError as fault:
-        raise InvalidInput("path", {"name": fault.messages}) from None
 
 
 def _done(name: str, what: str) -> dict[str, str]:

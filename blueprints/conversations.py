@@ -6,16 +6,15 @@ conversations, and those of the list of sandboxes. Sources: the agent-server wir
 
 from typing import Any
 
-from flask import Response, current_app, g, jsonify, request
+from flask import Response, g, jsonify, request
 
 from agents.commands import relabel
 from agents.decisions import with_deadline
 from agents.deletions import delete
-from agents.forwarding import Forwarding
 from agents.starts import started
 from agents.verbs import Verbs, fork
 from agents.waking import NotReachable
-from blueprints import current_commands, current_specs, current_store
+from blueprints import current_commands, current_forwarding, current_specs, current_store
 from blueprints.api import (
     Blueprint,
     array_with_holes,
@@ -310,8 +309,7 @@ _RUNTIMES = {
 
 def current_verbs() -> Verbs:
     """The verbs of the one who asks; valid while a request is handled."""
-    forwarding: Forwarding = current_app.extensions["forwarding"]
-    return Verbs(current_store, forwarding, client_required())
+    return Verbs(current_store, current_forwarding, client_required())
 
 
 @agent_verbs.post("/ask_agent")

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from flask import Response, current_app, g, request
-from marshmallow import ValidationError
 
 from blueprints import current_commands, current_store
 from blueprints.api import (
@@ -19,6 +18,7 @@ from blueprints.api import (
     json_page,
     json_response,
     needs,
+    refused,
     repeated,
     repeated_parameter,
     said,
@@ -139,7 +139,8 @@ def batch_get_conversation_events(conversation_id: ConversationId) -> Response:
     try:
         return _batch(conversation_id, ids)
     except EventsTooLong as error:
-        raise _refused_ids(place, [Fault(str(error), "too_long")]) from None
+        faults = [Fault(str(error), "too_long")]
+        raise InvalidInput(place, faults if place == "body" else {"event_ids": faults}) from None
 
 
 def _batch(conversation_id: ConversationId, ids: list[str]) -> Response:
@@ -154,14 +155,8 @@ def _ids() -> tuple[str, list[str]]:
     place, ids = ("body", said(raw)) if raw else ("query", request.args.getlist("event_ids"))
     if not raw and not ids:
         raise InvalidInput("body", ["Missing data for required field."])
-    try:
+    with refused(place, "" if place == "body" else "event_ids"):
         return place, read_ids(ids)
-    except ValidationError as fault:
-        raise _refused_ids(place, fault.messages) from None
-
-
-def _refused_ids(place: str, messages: Any) -> InvalidInput:
-    return InvalidInput(place, messages if place == "body" else {"event_ids": messages})
 
 
 @events.post("/events")

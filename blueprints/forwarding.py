@@ -23,14 +23,13 @@ from typing import Any
 from urllib.parse import quote
 
 from flask import Response, current_app, g, jsonify, request
-from marshmallow import ValidationError
 from webargs import core
 from werkzeug.exceptions import Forbidden, NotFound
 
-from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, Forwarding, pairs_of
+from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, pairs_of
 from agents.waking import retry_after_making_room, wake
-from blueprints import current_specs, current_store
-from blueprints.api import Blueprint, InvalidInput, View, needs, refuse_unknown
+from blueprints import current_forwarding, current_specs, current_store
+from blueprints.api import Blueprint, InvalidInput, View, needs, refuse_unknown, refused
 from blueprints.following import client_required
 from boot.http import body_of
 from core.access import Scope
@@ -84,7 +83,7 @@ def _serve(service: str, method: str, what: str, *, alone: bool, named: Named | 
     def under_conversation(conversation_id: ConversationId, **parts: str) -> Response:
         rest = rest_of(parts)
         _require_acceptable(rest)
-        sandbox_id = _forwarding().sandbox_of(conversation_id)
+        sandbox_id = current_forwarding.sandbox_of(conversation_id)
         folder = partial(_folder_of, conversation_id)
         return _forward(sandbox_id, service, f"/api/conversations/{conversation_id}/{service}/{rest}", folder)
 
@@ -224,7 +223,7 @@ def get_workspace_file(conversation_id: ConversationId, file_path: str) -> Respo
 
 
 def _shown(conversation_id: ConversationId, path: str) -> Response:
-    sandbox_id = _forwarding().sandbox_of(conversation_id)
+    sandbox_id = current_forwarding.sandbox_of(conversation_id)
     folder = _folder_of(conversation_id)
     place = posixpath.normpath(posixpath.join(folder.real or "/", path))
     if not folder.has(place):
@@ -232,7 +231,7 @@ def _shown(conversation_id: ConversationId, path: str) -> Response:
     query = f"path={quote(place, safe='')}".encode()
     path = f"/api/conversations/{conversation_id}/file/download"
     call = Call("GET", path, query, request.headers.get, require_client=client_required())
-    answer = _forwarding().open(sandbox_id, call)
+    answer = current_forwarding.open(sandbox_id, call)
     response = Response(answer, answer.status)
     del response.headers["Content-Type"]
     response.headers.extend((name, value) for name, value in answer.headers if name in _OF_AGENT)
@@ -241,7 +240,6 @@ def _shown(conversation_id: ConversationId, path: str) -> Response:
     response.headers["Content-Security-Policy"] = _framed_policy()
     response.headers["Cross-Origin-Resource-Policy"] = "cross-origin" if _allowed_origins() else "same-origin"
     response.headers["X-Frame-Options"] = "SAMEORIGIN"  # of old browsers; the policy's frame-ancestors comes first
-    response.headers["Cache-Control"] = "no-store"
     return response
 
 
@@ -252,11 +250,6 @@ def _allowed_origins() -> list[str]:
 def _framed_policy() -> str:
     """The policy, by which this server's own pages and those of ALLOWED_ORIGINS may show the page in a frame."""
     return " ".join([_POLICY, *_allowed_origins()])
-
-
-def _forwarding() -> Forwarding:
-    found: Forwarding = current_app.extensions["forwarding"]
-    return found
 
 
 def _require_acceptable(rest: str) -> None:
@@ -280,13 +273,11 @@ def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
         if own is not None:
             return SandboxId(own), lambda: Folder.in_sandbox(current_store, SandboxId(own))
         owner: str = g.principal.owner
-        sandbox_id = _forwarding().own_sandbox(owner, _paths, partial(_workspace, owner))
+        sandbox_id = current_forwarding.own_sandbox(owner, _paths, partial(_workspace, owner))
         return sandbox_id, lambda: Folder.in_sandbox(current_store, sandbox_id, owner)
-    try:
+    with refused("query", "cid"):
         conversation_id = ConversationId(canonical_id(named))
-    except ValidationError as fault:
-        raise InvalidInput("query", {"cid": fault.messages}) from None
-    return _forwarding().sandbox_of(conversation_id), partial(_folder_of, conversation_id)
+    return current_forwarding.sandbox_of(conversation_id), partial(_folder_of, conversation_id)
 
 
 def _workspace(owner: str) -> SandboxId | None:
@@ -339,7 +330,7 @@ def _forward(sandbox_id: SandboxId, service: str, path: str, read_folder: Callab
         lambda path: folder().mapped(path),
         client_required(),
     )
-    answer = _forwarding().open(sandbox_id, call)
+    answer = current_forwarding.open(sandbox_id, call)
     answer.require_route(path)
     if service in _TOLD:
         answer.mask(current_store.masks.in_sandbox(sandbox_id))
@@ -370,7 +361,6 @@ def _response(answer: Answer) -> Response:
     response = Response(answer, answer.status)
     del response.headers["Content-Type"]
     response.headers.extend(answer.headers)
-    response.headers["Cache-Control"] = "no-store"
     return response
 
 

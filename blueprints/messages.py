@@ -7,10 +7,9 @@ import json
 from typing import Any
 
 from flask import Response
-from marshmallow import ValidationError
 
 from blueprints import current_actor, current_store
-from blueprints.api import Blueprint, InvalidInput, json_response, needs
+from blueprints.api import Blueprint, json_page, json_response, needs, refused
 from core.wire import ConversationId
 from schemas.fields import UUID_TEXT
 from schemas.messages import (
@@ -37,8 +36,7 @@ def search_messages(search: dict[str, Any]) -> Response:
     items, following = current_store.conversations.message_search.page(
         Query(**search), limit=limit, start=Cursor(*start) if start else None
     )
-    page = b",".join(map(_written, items)), json.dumps(page_id(following)).encode()
-    return json_response(b'{"items":[%b],"next_page_id":%b}' % page)
+    return json_response(json_page([*map(_written, items)], page_id(following)))
 
 
 def _written(found: FoundMessage) -> bytes:
@@ -66,10 +64,8 @@ _ID = {
 @pending_messages.response(201, QueuedPendingMessage)
 def queue_pending_message(message: dict[str, Any], receiver_id: str) -> dict[str, Any]:
     """Queue a message, which a supervisor delivers as soon as the conversation can receive it."""
-    try:
+    with refused("path", "receiver_id"):
         conversation_id, start_id = read_receiver(receiver_id)
-    except ValidationError as fault:
-        raise InvalidInput("path", {"receiver_id": fault.messages}) from None
     queue, words = current_store.conversations.queued_messages, {"content": message["content"]}
     actor = current_actor()
     if not message["rejects"]:

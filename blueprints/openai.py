@@ -19,13 +19,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from flask import Response, current_app, g, request
-from marshmallow import ValidationError
 from werkzeug.exceptions import Unauthorized
 
 from agents.starts import started
 from agents.turns import Piece, Turn, TurnNotDone, says
 from blueprints import current_commands, current_specs, current_store
-from blueprints.api import Blueprint, InvalidInput, needs
+from blueprints.api import Blueprint, InvalidInput, needs, refused
 from blueprints.errors import code_of
 from blueprints.following import client_required, event_lines, streamed
 from core.access import REVOKED
@@ -183,10 +182,8 @@ def _tell_conversation(response: Response) -> Response:
 def _named() -> ConversationId | None:
     """The conversation that the header names. Raises InvalidInput."""
     text = request.headers.get(CONVERSATION)
-    try:
+    with refused("header", CONVERSATION):
         return ConversationId(canonical_id(text)) if text else None
-    except ValidationError as fault:
-        raise InvalidInput("header", {CONVERSATION: fault.messages}) from None
 
 
 def _of_chat(words: Words) -> ConversationId | None:

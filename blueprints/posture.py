@@ -13,7 +13,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
-from flask import Flask, Response, current_app, request
+from flask import Response, current_app, request
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import BadRequest, Forbidden, MisdirectedRequest
 from werkzeug.middleware.proxy_fix import ProxyFix
@@ -111,7 +111,7 @@ def admit() -> Response | None:
 
 
 #: headers of responses that a page of an allowed origin may read, and what for; browsers show `Cache-Control`,
-#: `Content-Length`, `Content-Type` and `Last-Modified` to every page that may read the body
+#: `Content-Length`, `Content-Type` and `Last-Modified` to every page that may read the body. A test lists the others
 EXPOSED = {
     "Accept-Ranges": "whether a file can be read in parts",
     "Allow": "what a path takes instead of the method that was refused",
@@ -133,27 +133,6 @@ EXPOSED = {
     "X-Should-Retry": "that a call is not to be repeated",
 }
 
-#: headers of responses that no page reads, and who does. A test finds each header that the code names in one of the two
-WITHHELD = {
-    "Access-Control-Allow-Credentials": "the browser",
-    "Access-Control-Allow-Headers": "the browser",
-    "Access-Control-Allow-Methods": "the browser",
-    "Access-Control-Allow-Origin": "the browser",
-    "Access-Control-Allow-Private-Network": "the browser",
-    "Access-Control-Expose-Headers": "the browser",
-    "Access-Control-Max-Age": "the browser",
-    "Content-Security-Policy": "the browser",
-    "Cross-Origin-Opener-Policy": "the browser",
-    "Cross-Origin-Resource-Policy": "the browser",
-    "Referrer-Policy": "the browser",
-    "Set-Cookie": "the browser",
-    "Vary": "caches",
-    "X-Accel-Buffering": "proxies",
-    "X-Content-Type-Options": "the browser",
-    "X-Frame-Options": "the browser",
-    "X-Robots-Tag": "search engines",
-}
-
 _EXPOSED = ", ".join(EXPOSED)
 
 #: of every response. Conversations, keys and secrets: no cache on the way keeps any of it
@@ -166,12 +145,8 @@ _MAX_AGE = 600
 _PRIVATE = "Access-Control-Request-Private-Network"
 
 
-def register_headers(app: Flask) -> None:
-    """Add them to every response of the app. A view's own header stands."""
-    app.after_request(_with_headers)
-
-
-def _with_headers(response: Response) -> Response:
+def with_headers(response: Response) -> Response:
+    """The response with the headers that every one has. A view's own header stands."""
     # One pass over the names: `setdefault` would read all headers for each of these.
     given = {name.lower() for name, _ in response.headers}
     for name, value in _HEADERS.items():

@@ -45,7 +45,7 @@ from agents.previews import (
 )
 from agents.tunnels import PIECE, Tunnel, open_tunnel
 from agents.waking import NotReachable
-from blueprints import current_store
+from blueprints import current_forwarding, current_store
 from blueprints.api import Blueprint, needs
 from blueprints.following import client_of, client_required
 from blueprints.guard import Guard
@@ -98,7 +98,7 @@ class TooManyExchanges(QuotaExceeded):
 @previews.response(200, ListeningPorts)
 def list_ports(sandbox_id: str) -> dict[str, list[int]]:
     """List the ports at which programs of a sandbox listen, where its agent server can tell."""
-    return {"ports": listening_ports(_forwarding(), _allowed(sandbox_id), client_required())}
+    return {"ports": listening_ports(current_forwarding, _allowed(sandbox_id), client_required())}
 
 
 @previews.post("/<sandbox_id>/previews")
@@ -114,7 +114,7 @@ def open_preview(wanted: dict[str, int], sandbox_id: str) -> dict[str, Any]:
     host = current_app.config["PREVIEW_HOST"] or LOOPBACK_HOST
     if place is None or (host == LOOPBACK_HOST and not is_loopback(place.host)):
         raise NoPreview(NO_HOST)
-    _tunnel(_forwarding(), preview).close()  # whether something listens there is told here, not in a new tab
+    _tunnel(current_forwarding, preview).close()  # whether something listens there is told here, not in a new tab
     ticket = current_store.access.tickets.make(g.principal, _about(label), g.principal.scopes)
     own = origin_at(request.scheme, Authority(f"{label}.{host}", place.port))
     expires_at = Micros(current_store.link.health.recent_clock() + TICKET_SECONDS * 1_000_000)
@@ -128,11 +128,6 @@ def _allowed(sandbox_id: str) -> SandboxId:
     if not is_sandbox_id(sandbox_id):
         raise SandboxNotFound
     return current_store.sandboxes.get(SandboxId(sandbox_id)).id
-
-
-def _forwarding() -> Forwarding:
-    found: Forwarding = current_app.extensions["forwarding"]
-    return found
 
 
 def _about(label: str) -> str:
@@ -356,11 +351,7 @@ class _Visit:
             raise _Refusal("403 Forbidden", "A preview has no service workers: they would stay in the browser")
         upgrade = self._upgrade()
         self._exchanges.take(preview.sandbox_id)
-        try:
-            served = _Served(lambda: self._exchanges.give_back(preview.sandbox_id))
-        except BaseException:
-            self._exchanges.give_back(preview.sandbox_id)
-            raise
+        served = _Served(lambda: self._exchanges.give_back(preview.sandbox_id))
         try:
             # What a page asks for by itself wakes no sandbox: a tab that polls would keep a paused one awake.
             tunnel = _tunnel(self._forwarding, preview, wakes=self._opens_page())

@@ -197,7 +197,6 @@ def get_sandbox_archive(sandbox_id: str) -> Response:
         body.close()
     response = Response(body, mimetype="application/zstd")
     response.headers.set("Content-Disposition", "attachment", filename=f"{sandbox.id}.tar.zst")
-    response.headers.set("Cache-Control", "no-store")
     return response
 
 

@@ -48,7 +48,7 @@ from agents.client import AgentRefused
 from agents.commands import Commands
 from agents.waking import NotReachable
 from blueprints import current_actor, current_commands
-from blueprints.api import InvalidInput, needs, refuse_unknown
+from blueprints.api import StrictParser, needs, refuse_unknown
 from blueprints.guard import Guard
 from blueprints.rates import count_failure
 from blueprints.request_log import note, request_id
@@ -303,7 +303,8 @@ _EVENT_TIMEOUT = 60.0
 @needs("read", ticket=True)
 def follow_events(conversation_id: ConversationId) -> Response:
     """Serve the socket until either side ends it."""
-    cursor, guard = _cursor(), current_app.extensions["guard"]
+    refuse_unknown(_QUERY)
+    cursor, guard = StrictParser().parse(Follow(), location="query"), current_app.extensions["guard"]
     with served() as socket:
         if g.principal is NOBODY:
             g.principal = first_frame(socket, guard)
@@ -375,15 +376,6 @@ def refuse(socket: WebSocket, code: int, reason: str) -> None:
         with contextlib.suppress(SocketClosed):
             socket.accept()
     socket.close(code, reason)
-
-
-def _cursor() -> dict[str, Any]:
-    refuse_unknown(_QUERY)
-    try:
-        cursor: dict[str, Any] = Follow().load(request.args.to_dict())
-    except ValidationError as fault:
-        raise InvalidInput("query", fault.normalized_messages()) from None
-    return cursor
 
 
 class Session:

@@ -39,7 +39,7 @@ from agents.forwarding import Call, ClientGone, Folder, Forwarding, SandboxNotNa
 from agents.tunnels import Tunnel, open_tunnel
 from agents.waking import NotReachable
 from blueprints import current_actor, current_store
-from blueprints.api import InvalidInput, needs, refuse_unknown
+from blueprints.api import StrictParser, needs, refuse_unknown
 from blueprints.request_log import note
 from blueprints.sockets import (
     CLOSE_CODES,
@@ -99,7 +99,8 @@ _log = logging.getLogger(__name__)
 @needs("write", ticket=True)
 def open_terminal(conversation_id: ConversationId) -> Response:
     """Serve the terminal until either side ends it."""
-    size, guard = _size(), current_app.extensions["guard"]
+    refuse_unknown(_QUERY)
+    size, guard = StrictParser().parse(TerminalSize(), location="query"), current_app.extensions["guard"]
     store: Store = current_store._get_current_object()  # type: ignore[attr-defined]
     with served(*_REFUSALS, message_bytes=_MOST_MESSAGE) as socket:
         if not _admitted(socket, ("write", "approve"), NEEDS_BOTH):
@@ -120,16 +121,6 @@ def _admitted(socket: WebSocket, needed: tuple[Scope, ...], refusal: str) -> boo
         return True
     socket.close(REFUSED, refusal)
     return False
-
-
-def _size() -> dict[str, int]:
-    refuse_unknown(_QUERY)
-    sent = {name: text for name, text in request.args.to_dict().items() if name in ("cols", "rows")}
-    try:
-        size: dict[str, int] = TerminalSize().load(sent)
-    except ValidationError as fault:
-        raise InvalidInput("query", fault.normalized_messages()) from None
-    return size
 
 
 class Session:

@@ -10,7 +10,7 @@ from flask import current_app, g, request
 from marshmallow import ValidationError
 
 from blueprints import current_actor, current_store
-from blueprints.api import Blueprint, InvalidInput, json_body, needs
+from blueprints.api import Blueprint, json_body, needs, refused
 from core.wire import EXECUTION_STATUSES, ConversationId, Event
 from schemas.conversations import ConversationReport
 from schemas.events import MOST_EVENTS, AppendResult, read_batch
@@ -99,11 +99,8 @@ def _keep(sandbox_id: SandboxId, conversation_id: ConversationId, told: dict[str
 
 def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
     raw = json_body(request)
-    try:
-        with _reading:
-            batch = read_batch(raw)
-    except ValidationError as fault:
-        raise InvalidInput("body", fault.normalized_messages()) from None
+    with refused("body"), _reading:
+        batch = read_batch(raw)
     sender = g.principal
     appended, seq = current_store.events.append(
         conversation_id, batch, sandbox_id=sender.sandbox_id, hook_hash=sender.hook_hash, actor=current_actor()

@@ -37,7 +37,6 @@ from schemas.fields import (
     Text,
     Title,
     WholeNumber,
-    canonical_id,
     checked_text,
     refusal,
 )
@@ -336,20 +335,18 @@ class ConversationPage(BaseSchema):
     next_page_id = fields.String(required=True, allow_none=True)
 
 
+#: the values of parameters that the query may repeat
+_IDS = fields.List(Id())
+_STATUSES = fields.List(Choice(*EXECUTION_STATUSES))
+
+
 def read_conversation_ids(ids: list[str]) -> list[str]:
     """The ids of a batch get, dashed. Raises ValidationError, with the index of each that is not an id."""
     if not ids:
         raise ValidationError(["Missing data for required field."])
     if len(ids) > MOST_IDS:
         raise refusal(f"At most {MOST_IDS} conversation ids", "too_long")
-    faults, found = {}, []
-    for index, one in enumerate(ids):
-        try:
-            found.append(canonical_id(one))
-        except ValidationError as fault:
-            faults[index] = fault.messages
-    if faults:
-        raise ValidationError(faults)
+    found: list[Any] = _IDS.deserialize(ids)
     return found
 
 
@@ -396,15 +393,8 @@ class ListedConversationPage(BaseSchema):
 
 def read_statuses(statuses: list[str]) -> list[str]:
     """The statuses of a search, each once. Raises ValidationError, with the index of each that is none."""
-    choice, faults = Choice(*EXECUTION_STATUSES), {}
-    for index, one in enumerate(statuses):
-        try:
-            choice.deserialize(one)
-        except ValidationError as fault:
-            faults[index] = fault.messages
-    if faults:
-        raise ValidationError(faults)
-    return list(dict.fromkeys(statuses))
+    found: list[Any] = _STATUSES.deserialize(statuses)
+    return list(dict.fromkeys(found))
 
 
 class ChangeNumber(WholeNumber):

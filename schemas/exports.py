@@ -6,10 +6,10 @@ which may stand between its members, is a JSON string of its bytes. The last lin
 it.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import sha256
-from typing import Any, Protocol
+from typing import IO, Any
 
 from marshmallow import ValidationError, fields
 
@@ -53,20 +53,6 @@ class BadLine(ValueError):
         self.messages = messages
 
 
-class Hash(Protocol):
-    """A digest that grows."""
-
-    def update(self, data: bytes, /) -> None: ...
-
-    def hexdigest(self) -> str: ...
-
-
-class Readable(Protocol):
-    """What an import is read from."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-
 class ExportHead(ConversationReport):
     """The first line, as an import takes it; other members are ignored."""
 
@@ -89,7 +75,7 @@ class ExportHead(ConversationReport):
 
 def export(state: Mapping[str, Any], pages: Iterable[list[bytes]]) -> Iterator[bytes]:
     """The lines of an export, a page of events at a time, the first page with the head. state: of the conversation."""
-    pages, digest = iter(pages), sha256()
+    pages, digest = iter(pages), hashlib.sha256()
     lines = _head_line(state) + b"".join(map(event_line, next(pages, [])))
     digest.update(lines)
     yield lines
@@ -117,7 +103,7 @@ def event_line(raw: bytes) -> bytes:
     return (raw if is_line else json.dumps(raw.decode(), ensure_ascii=False).encode()) + b"\n"
 
 
-def read_export(source: Readable) -> tuple[dict[str, Any], Iterator[Event]]:
+def read_export(source: IO[bytes]) -> tuple[dict[str, Any], Iterator[Event]]:
     """The head of an import, whose members beside those of the hash are in `info`; and its events as they are read.
 
     One line is in memory at a time, at most MOST_LINE_BYTES. Raises BadLine, also while the events are read.
@@ -125,10 +111,10 @@ def read_export(source: Readable) -> tuple[dict[str, Any], Iterator[Event]]:
     lines = _lines(source)
     first = next(lines, b"")
     head = _read_head(first)
-    return head, _events(lines, head["events"], sha256(first + b"\n"))
+    return head, _events(lines, head["events"], hashlib.sha256(first + b"\n"))
 
 
-def _lines(source: Readable) -> Iterator[bytes]:
+def _lines(source: IO[bytes]) -> Iterator[bytes]:
     """The lines without their line feeds; the last one needs none."""
     held, number = bytearray(), 1
     while piece := source.read(_PIECE):
@@ -163,7 +149,7 @@ def _read_head(line: bytes) -> dict[str, Any]:
     return {"confirmation_seconds": None, **head, "info": info}
 
 
-def _events(lines: Iterator[bytes], announced: int, digest: Hash) -> Iterator[Event]:
+def _events(lines: Iterator[bytes], announced: int, digest: "hashlib._Hash") -> Iterator[Event]:
     """The events that the first line announces. digest: of that line."""
     number, end = 1, None
     for number, line in enumerate(lines, 2):
