@@ -25,11 +25,10 @@ from blueprints.console import Files, console, docs_page
 from blueprints.conversations import agent_verbs, conversation_list, conversations, list_stream
 from blueprints.destinations import destinations
 from blueprints.errors import register_errors
-from blueprints.events import app_events, events, stream
+from blueprints.events import app_events, events, messages, pending_messages, stream
 from blueprints.exports import downloads, exports, trajectories
 from blueprints.forwarding import forwarding, workspace_files
 from blueprints.guard import register_guard
-from blueprints.messages import messages, pending_messages
 from blueprints.metrics import MeteredApp, metrics
 from blueprints.once import register_once
 from blueprints.openai import openai

@@ -1,15 +1,17 @@
 """The events of a conversation: count, search, get, follow; messages to it, and decisions about its pending actions.
 
+Also a search in the messages of all conversations, and the queue of those to a conversation that may still start.
 Clients of the agent-server wire and of the app-server wire read them by two paths. A stream of server-sent events is
-resumed by `Last-Event-ID`. Source: docs/wire.md, 7.
+resumed by `Last-Event-ID`. Sources: docs/wire.md, 7 and 8; the app-server wire.
 """
 
+import json
 from functools import partial
 from typing import Any
 
 from flask import Response, current_app, g, request
 
-from blueprints import current_commands, current_store
+from blueprints import current_actor, current_commands, current_store
 from blueprints.api import (
     Blueprint,
     InvalidInput,
@@ -32,15 +34,22 @@ from schemas.events import (
     EventFilter,
     EventPage,
     EventSearch,
+    FoundMessagePage,
     Histogram,
     HistogramQuery,
+    MessageQuery,
+    PendingMessage,
+    QueuedPendingMessage,
     SentMessage,
     Stream,
+    message_page_id,
     read_ids,
+    read_receiver,
     read_some_ids,
 )
-from schemas.fields import Fault, Place, Success
+from schemas.fields import UUID_TEXT, Fault, Place, Success
 from store.conversations.events import Histogram as EventHistogram
+from store.conversations.message_search import Cursor, FoundMessage, Query
 from store.errors import EventsTooLong, Stopping
 from store.log.feed import Entry
 from store.log.text import passes
@@ -260,3 +269,58 @@ def _lines(entry: Entry, filters: dict[str, Any]) -> bytes:
     if not entry.raw or not passes(entry.fields, **filters):
         return b""
     return event_lines(entry.raw, str(entry.seq or ""))
+
+
+messages = Blueprint("Messages", __name__, url_prefix="/api/v1/messages")
+
+
+@messages.get("/search")
+@needs("read")
+@messages.fails(414)
+@messages.arguments(MessageQuery(), location="query")
+@messages.response(200, FoundMessagePage)
+def search_messages(search: dict[str, Any]) -> Response:
+    """Search the messages of all conversations, the newest conversation first. Only a null next_page_id is the end."""
+    limit, start = search.pop("limit"), search.pop("start")
+    items, following = current_store.conversations.message_search.page(
+        Query(**search), limit=limit, start=Cursor(*start) if start else None
+    )
+    return json_response(json_page([*map(_written, items)], message_page_id(following)))
+
+
+def _written(found: FoundMessage) -> bytes:
+    """A message as JSON, with the event byte for byte as it was appended."""
+    head = json.dumps(found.conversation_id).encode(), json.dumps(found.title).encode()
+    return b'{"conversation_id":%b,"title":%b,"event":%b}' % (*head, found.event)
+
+
+pending_messages = Blueprint("Pending Messages", __name__, url_prefix="/api/v1/conversations")
+
+_RECEIVER = {
+    "in": "path",
+    "name": "receiver_id",
+    "required": True,
+    "schema": {"type": "string", "pattern": f"^(task-)?{UUID_TEXT}$"},
+    "description": "A conversation's id, or `task-` and the id of its start task.",
+}
+
+
+@pending_messages.post("/<receiver_id>/pending-messages")
+@needs("write")
+@pending_messages.fails(404, 409, 413, 415, 429)
+@pending_messages.doc(parameters=[_RECEIVER])
+@pending_messages.arguments(PendingMessage())
+@pending_messages.response(201, QueuedPendingMessage)
+def queue_pending_message(message: dict[str, Any], receiver_id: str) -> dict[str, Any]:
+    """Queue a message, which a supervisor delivers as soon as the conversation can receive it."""
+    with refused("path", "receiver_id"):
+        conversation_id, start_id = read_receiver(receiver_id)
+    queue, words = current_store.conversations.queued_messages, {"content": message["content"]}
+    actor = current_actor()
+    if not message["rejects"]:
+        actor = actor._replace(may_decide=False)  # the message waits where an action does
+    if start_id:
+        identity, position = queue.put_for_start(start_id, actor=actor, **words)
+    else:
+        identity, position = queue.put(ConversationId(conversation_id or ""), actor=actor, **words)
+    return {"id": identity, "queued": True, "position": position}

@@ -25,9 +25,8 @@ from schemas.approvals import (
 )
 from schemas.audit import AuditSearch, ConversationAuditSearch
 from schemas.conversations import ChangeNumber, ListStreamQuery, StartConversationRequest, UpdateConversationRequest
-from schemas.events import Stream
+from schemas.events import PendingMessage, Stream
 from schemas.fields import BaseSchema, Place
-from schemas.messages import PendingMessage
 from schemas.sandboxes import SandboxSearch
 from tests.schemas import faults_of
 
