@@ -34,28 +34,7 @@ from blueprints.api import (
     repeated_parameter,
 )
 from core.wire import ConversationId, Micros, Seq
-from schemas.app_conversations import (
-    AppConversation,
-    AppConversationFilter,
-    AppConversationPage,
-    AppConversationSearch,
-    AppConversationStartRequest,
-    AppConversationStartTask,
-    AppConversationStartTaskPage,
-    FileQuery,
-    FolderQuery,
-    GitChange,
-    GitDiff,
-    GitQuery,
-    Hooks,
-    SendAppMessageRequest,
-    SendAppMessageResult,
-    Skills,
-    StartTaskFilter,
-    StartTaskSearch,
-    UpdateAppConversationRequest,
-    echo,
-)
+from schemas import app_conversations as schemas
 from schemas.conversations import read_conversation_ids
 from schemas.fields import Fault, Success, canonical_id, page_id
 from store import Store
@@ -80,11 +59,11 @@ _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversat
 @app_conversations.starts
 @app_conversations.replay(remade=True)
 @app_conversations.fails(413, 415)
-@app_conversations.arguments(AppConversationStartRequest(), required=False)
-@app_conversations.response(200, AppConversationStartTask)
+@app_conversations.arguments(schemas.AppConversationStartRequest(), required=False)
+@app_conversations.response(200, schemas.AppConversationStartTask)
 def start_app_conversation(wanted: dict[str, Any]) -> StartTask:
     """Start an app conversation. The response is a start task, which goes on by itself until it is READY or ERROR."""
-    return current_store.start_tasks.create(wanted, echo=echo(wanted), owner=g.principal.owner)
+    return current_store.start_tasks.create(wanted, echo=schemas.echo(wanted), owner=g.principal.owner)
 
 
 @app_conversations.post("/stream-start")
@@ -92,11 +71,11 @@ def start_app_conversation(wanted: dict[str, Any]) -> StartTask:
 @app_conversations.starts
 @app_conversations.replay(remade=True, has_key=True)
 @app_conversations.fails(413, 415)
-@app_conversations.arguments(AppConversationStartRequest(), required=False)
+@app_conversations.arguments(schemas.AppConversationStartRequest(), required=False)
 @app_conversations.response(200, _STARTS, description="One array; each change of the start task adds it once more")
 def stream_app_conversation_start(wanted: dict[str, Any]) -> Response:
     """Start an app conversation and stream every state of its start task; the stream ends at READY or ERROR."""
-    start = current_store.start_tasks.create(wanted, echo=echo(wanted), owner=g.principal.owner)
+    start = current_store.start_tasks.create(wanted, echo=schemas.echo(wanted), owner=g.principal.owner)
     store = current_store._get_current_object()  # type: ignore[attr-defined]
     guard, principal = current_app.extensions["guard"], g.principal
     states = _states(store, start, partial(guard.following.are_live, principal))
@@ -104,7 +83,7 @@ def stream_app_conversation_start(wanted: dict[str, Any]) -> Response:
 
 
 def _states(store: Store, start: StartTask, may_go_on: Callable[[], bool]) -> Iterator[str]:
-    yield "[\n" + json.dumps(AppConversationStartTask().dump(start))
+    yield "[\n" + json.dumps(schemas.AppConversationStartTask().dump(start))
     poll = _FIRST_TASK_POLL
     while start.status not in FINISHED and may_go_on():
         time.sleep(poll)
@@ -114,15 +93,15 @@ def _states(store: Store, start: StartTask, may_go_on: Callable[[], bool]) -> It
             now = start._replace(status="ERROR", detail=DELETED, updated_at=Micros(start.updated_at + 1))
         if now.updated_at != start.updated_at:
             start = now
-            yield ",\n" + json.dumps(AppConversationStartTask().dump(start))
+            yield ",\n" + json.dumps(schemas.AppConversationStartTask().dump(start))
     yield "]"
 
 
 @app_conversations.get("/start-tasks/search")
 @needs("read")
 @app_conversations.fails()
-@app_conversations.arguments(StartTaskSearch(), location="query")
-@app_conversations.response(200, AppConversationStartTaskPage)
+@app_conversations.arguments(schemas.StartTaskSearch(), location="query")
+@app_conversations.response(200, schemas.AppConversationStartTaskPage)
 def search_start_tasks(search: dict[str, Any]) -> dict[str, Any]:
     """List start tasks, a page at a time."""
     items, following = current_store.start_tasks.search(**search)
@@ -132,7 +111,7 @@ def search_start_tasks(search: dict[str, Any]) -> dict[str, Any]:
 @app_conversations.get("/start-tasks/count")
 @needs("read")
 @app_conversations.fails()
-@app_conversations.arguments(StartTaskFilter(), location="query")
+@app_conversations.arguments(schemas.StartTaskFilter(), location="query")
 @app_conversations.response(200, _NUMBER, description="The number of start tasks")
 def count_start_tasks(filters: dict[str, Any]) -> Response:
     """Count start tasks."""
@@ -148,13 +127,13 @@ def batch_get_start_tasks() -> Response:
     """Get start tasks by id, in that order, null for an unknown one."""
     ids = [UUID(one).hex for one in repeated("ids", read_conversation_ids)]
     found = current_store.start_tasks.get_many(ids)
-    return jsonify([start and AppConversationStartTask().dump(start) for start in found])
+    return jsonify([start and schemas.AppConversationStartTask().dump(start) for start in found])
 
 
 @app_conversations.delete("/start-tasks/<start_task_id>")
 @needs("write")
 @app_conversations.fails(404, 409)
-@app_conversations.response(200, AppConversationStartTask)
+@app_conversations.response(200, schemas.AppConversationStartTask)
 def end_start_task(start_task_id: str) -> StartTask:
     """End a start that is under way: it is ERROR, and nothing comes of it. A repeat changes nothing."""
     with refused("path", "start_task_id"):
@@ -164,8 +143,8 @@ def end_start_task(start_task_id: str) -> StartTask:
 @app_conversations.get("/search")
 @needs("read")
 @app_conversations.fails()
-@app_conversations.arguments(AppConversationSearch(), location="query")
-@app_conversations.response(200, AppConversationPage)
+@app_conversations.arguments(schemas.AppConversationSearch(), location="query")
+@app_conversations.response(200, schemas.AppConversationPage)
 def search_app_conversations(search: dict[str, Any]) -> dict[str, Any]:
     """List app conversations, a page at a time; a page with filters may be shorter than its limit and not the last."""
     return _page(search)
@@ -180,7 +159,7 @@ def _page(search: dict[str, Any]) -> dict[str, Any]:
 @app_conversations.get("/count")
 @needs("read")
 @app_conversations.fails()
-@app_conversations.arguments(AppConversationFilter(), location="query")
+@app_conversations.arguments(schemas.AppConversationFilter(), location="query")
 @app_conversations.response(200, _NUMBER, description="The number of app conversations")
 def count_app_conversations(filters: dict[str, Any]) -> Response:
     """Count app conversations, with the filters of search."""
@@ -193,7 +172,7 @@ def count_app_conversations(filters: dict[str, Any]) -> Response:
 @app_conversations.doc(
     parameters=[{**repeated_parameter("ids", "the conversations", format="uuid"), "required": False}]
 )
-@app_conversations.arguments(AppConversationSearch(), location="query")
+@app_conversations.arguments(schemas.AppConversationSearch(), location="query")
 @app_conversations.response(
     200,
     {
@@ -207,17 +186,17 @@ def count_app_conversations(filters: dict[str, Any]) -> Response:
 def list_app_conversations(search: dict[str, Any]) -> Response:
     """List app conversations, or get those of the given ids."""
     if "ids" not in request.args:
-        return jsonify(AppConversationPage().dump(_page(search)))
+        return jsonify(schemas.AppConversationPage().dump(_page(search)))
     ids = [ConversationId(one) for one in repeated("ids", read_conversation_ids)]
     found = current_store.conversations.in_sandboxes.get_many(ids)
-    return jsonify([state and AppConversation().dump(state) for state in found])
+    return jsonify([state and schemas.AppConversation().dump(state) for state in found])
 
 
 @app_conversations.patch("/<conversation_id:conversation_id>")
 @needs("write")
 @app_conversations.fails(404, 413, 415)
-@app_conversations.arguments(UpdateAppConversationRequest())
-@app_conversations.response(200, AppConversation)
+@app_conversations.arguments(schemas.UpdateAppConversationRequest())
+@app_conversations.response(200, schemas.AppConversation)
 def update_app_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
     """Change an app conversation."""
     changes = with_deadline(current_store, current_specs, g.principal, conversation_id, changes)
@@ -243,8 +222,8 @@ def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @app_conversations.post("/<conversation_id:conversation_id>/send-message")
 @needs("write")
 @app_conversations.fails(404, 409, 410, 413, 415, 429, 502)
-@app_conversations.arguments(SendAppMessageRequest())
-@app_conversations.response(200, SendAppMessageResult)
+@app_conversations.arguments(schemas.SendAppMessageRequest())
+@app_conversations.response(200, schemas.SendAppMessageResult)
 def send_app_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
     """Send a user's message to the agent of an app conversation."""
     words = {name: message[name] for name in ("content", "run", "rejects")}
@@ -260,7 +239,7 @@ app_folders = Blueprint(
 @app_folders.get("/file")
 @needs("approve")
 @app_folders.fails(404, 409, 410, 413, 414, 502)
-@app_folders.arguments(FileQuery(), location="query")
+@app_folders.arguments(schemas.FileQuery(), location="query")
 @app_folders.response(200, {"type": "string"}, description="The text of the file")
 def get_app_conversation_file(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """Read a file as text: invalid UTF-8 is replaced, and secrets of the sandbox's conversations are masked."""
@@ -273,7 +252,7 @@ def get_app_conversation_file(query: dict[str, str], conversation_id: Conversati
 @app_folders.get("/files")
 @needs("approve")
 @app_folders.fails(404, 409, 410, 414, 502)
-@app_folders.arguments(FolderQuery(), location="query")
+@app_folders.arguments(schemas.FolderQuery(), location="query")
 @app_folders.response(200, {"type": "array", "items": {"type": "string"}, "maxItems": 2000})
 def list_app_conversation_files(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """List files by their paths, at most 2000; symlinks and what tools make, such as `node_modules`, are left out."""
@@ -285,8 +264,8 @@ def list_app_conversation_files(query: dict[str, str], conversation_id: Conversa
 @app_folders.get("/git/changes")
 @needs("read")
 @app_folders.fails(404, 409, 410, 414, 429, 502)
-@app_folders.arguments(GitQuery(), location="query")
-@app_folders.response(200, GitChange(many=True))
+@app_folders.arguments(schemas.GitQuery(), location="query")
+@app_folders.response(200, schemas.GitChange(many=True))
 def get_app_conversation_changes(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """List the changed files of a repository, for which a paused sandbox is woken, or since a moment.
 
@@ -305,8 +284,8 @@ def get_app_conversation_changes(query: dict[str, str], conversation_id: Convers
 @app_folders.get("/git/diff")
 @needs("read")
 @app_folders.fails(404, 409, 410, 413, 414, 429, 502)
-@app_folders.arguments(GitQuery(), location="query")
-@app_folders.response(200, GitDiff)
+@app_folders.arguments(schemas.GitQuery(), location="query")
+@app_folders.response(200, schemas.GitDiff)
 def get_app_conversation_diff(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """Read a changed file as it is and was: of a repository, for which a paused sandbox is woken, or since a moment.
 
@@ -327,7 +306,7 @@ def get_app_conversation_diff(query: dict[str, str], conversation_id: Conversati
 @app_folders.get("/skills")
 @needs("read")
 @app_folders.fails(404, 409, 410, 429, 502)
-@app_folders.response(200, Skills)
+@app_folders.response(200, schemas.Skills)
 def list_app_conversation_skills(conversation_id: ConversationId) -> dict[str, Any]:
     """List the skills of the agent; none while the sandbox is paused, which is not woken for it."""
     state = current_store.conversations.in_sandboxes.get(conversation_id)
@@ -339,7 +318,7 @@ def list_app_conversation_skills(conversation_id: ConversationId) -> dict[str, A
 @app_folders.get("/hooks")
 @needs("read")
 @app_folders.fails(404, 409, 410, 429, 502)
-@app_folders.response(200, Hooks)
+@app_folders.response(200, schemas.Hooks)
 def list_app_conversation_hooks(conversation_id: ConversationId) -> dict[str, Any]:
     """List the hooks of the agent; none while the sandbox is paused, which is not woken for it."""
     state = current_store.conversations.in_sandboxes.get(conversation_id)

@@ -13,34 +13,7 @@ from werkzeug.exceptions import Conflict, Forbidden, NotFound
 from agents.client_settings import OwnSettings, Show, Template
 from blueprints import current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs, refused
-from schemas.client_settings import (
-    AGENT_FORM,
-    AgentProfile,
-    AgentProfileActivated,
-    AgentProfileDetail,
-    AgentProfileDraft,
-    AgentProfileList,
-    AgentProfileReport,
-    McpServer,
-    ProfileActivated,
-    ProfileDetail,
-    ProfileDone,
-    ProfileDraft,
-    ProfileList,
-    ProfileRename,
-    ProfileSave,
-    ProfileVerdict,
-    SecretDeleted,
-    SecretItem,
-    SecretList,
-    SecretPut,
-    SettingsForm,
-    SettingsInfo,
-    SettingsUpdate,
-    conversation_form,
-    profile_name,
-    secret_name,
-)
+from schemas import client_settings as schemas
 from schemas.fields import Fault, checked_text
 
 client_settings = Blueprint("Settings", __name__, url_prefix="/api/settings")
@@ -83,7 +56,7 @@ def asked_show(own: OwnSettings) -> Show | None:
 @needs("read")
 @client_settings.fails()
 @client_settings.doc(parameters=[EXPOSE])
-@client_settings.response(200, SettingsInfo)
+@client_settings.response(200, schemas.SettingsInfo)
 def get_settings() -> dict[str, Any]:
     """Get the settings of the key that asks; those of the sandbox spec where it has none of its own."""
     own = own_settings()
@@ -93,8 +66,8 @@ def get_settings() -> dict[str, Any]:
 @client_settings.patch("")
 @needs("write")
 @client_settings.fails(404, 409, 413, 415)
-@client_settings.arguments(SettingsUpdate())
-@client_settings.response(200, SettingsInfo)
+@client_settings.arguments(schemas.SettingsUpdate())
+@client_settings.response(200, schemas.SettingsInfo)
 def update_settings(given: dict[str, Any]) -> dict[str, Any]:
     """Change settings: each diff is merged into what is kept, null removes, and a mask leaves a secret as it is."""
     return own_settings().update(given)
@@ -102,25 +75,25 @@ def update_settings(given: dict[str, Any]) -> dict[str, Any]:
 
 @client_settings.get("/agent-schema")
 @needs("read")
-@client_settings.response(200, SettingsForm)
+@client_settings.response(200, schemas.SettingsForm)
 def get_agent_schema() -> dict[str, Any]:
     """Describe the settings of agents, for forms."""
-    return AGENT_FORM
+    return schemas.AGENT_FORM
 
 
 @client_settings.get("/conversation-schema")
 @needs("read")
-@client_settings.response(200, SettingsForm)
+@client_settings.response(200, schemas.SettingsForm)
 def get_conversation_schema() -> dict[str, Any]:
     """Describe the settings of conversations, for forms."""
-    return conversation_form(Template.of(current_specs.of_own_agents).waits)
+    return schemas.conversation_form(Template.of(current_specs.of_own_agents).waits)
 
 
 @client_settings.post("/mcp/<settings_key>")
 @needs("write")
 @client_settings.fails(409, 413, 415)
-@client_settings.arguments(McpServer())
-@client_settings.response(201, SettingsInfo)
+@client_settings.arguments(schemas.McpServer())
+@client_settings.response(201, schemas.SettingsInfo)
 def create_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, Any]:
     """Add an MCP server to those of agents."""
     own = own_settings()
@@ -132,8 +105,8 @@ def create_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, An
 @client_settings.patch("/mcp/<settings_key>")
 @needs("write")
 @client_settings.fails(404, 409, 413, 415)
-@client_settings.arguments(McpServer())
-@client_settings.response(200, SettingsInfo)
+@client_settings.arguments(schemas.McpServer())
+@client_settings.response(200, schemas.SettingsInfo)
 def update_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, Any]:
     """Change an MCP server; null removes a member."""
     return _existing(settings_key).update(_of_server(settings_key, server))
@@ -142,7 +115,7 @@ def update_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, An
 @client_settings.delete("/mcp/<settings_key>")
 @needs("write")
 @client_settings.fails(404, 409)
-@client_settings.response(200, SettingsInfo)
+@client_settings.response(200, schemas.SettingsInfo)
 def delete_mcp_server(settings_key: str) -> dict[str, Any]:
     """Remove an MCP server."""
     return _existing(settings_key).update(_of_server(settings_key, None))
@@ -169,7 +142,7 @@ def _of_server(settings_key: str, server: dict[str, Any] | None) -> dict[str, An
 @client_settings.get("/secrets")
 @needs("read")
 @client_settings.fails()
-@client_settings.response(200, SecretList)
+@client_settings.response(200, schemas.SecretList)
 def list_secrets() -> dict[str, Any]:
     """List the names of the secrets that the key keeps; a start names those that its agent gets."""
     return {"secrets": own_settings().secrets()}
@@ -178,8 +151,8 @@ def list_secrets() -> dict[str, Any]:
 @client_settings.put("/secrets")
 @needs("write")
 @client_settings.fails(409, 413, 415)
-@client_settings.arguments(SecretPut())
-@client_settings.response(200, SecretItem)
+@client_settings.arguments(schemas.SecretPut())
+@client_settings.response(200, schemas.SecretItem)
 def put_secret(given: dict[str, Any]) -> dict[str, Any]:
     """Keep a secret, sealed; one of that name is overwritten. Nothing shows its value again."""
     own_settings().put_secret(given["name"], given["value"], given["description"])
@@ -189,11 +162,11 @@ def put_secret(given: dict[str, Any]) -> dict[str, Any]:
 @client_settings.delete("/secrets/<name>")
 @needs("write")
 @client_settings.fails(404, 409)
-@client_settings.response(200, SecretDeleted)
+@client_settings.response(200, schemas.SecretDeleted)
 def delete_secret(name: str) -> dict[str, bool]:
     """Forget a secret. Conversations that have it keep it."""
     with refused("path", "name"):
-        own_settings().delete_secret(secret_name(name))
+        own_settings().delete_secret(schemas.secret_name(name))
     return {"deleted": True}
 
 
@@ -203,7 +176,7 @@ agent_profiles = Blueprint("Agent Profiles", __name__, url_prefix="/api/agent-pr
 
 def _checked(name: str) -> str:
     with refused("path", "name"):
-        return profile_name(name)
+        return schemas.profile_name(name)
 
 
 def _done(name: str, what: str) -> dict[str, str]:
@@ -213,7 +186,7 @@ def _done(name: str, what: str) -> dict[str, str]:
 @profiles.get("")
 @needs("read")
 @profiles.fails()
-@profiles.response(200, ProfileList)
+@profiles.response(200, schemas.ProfileList)
 def list_profiles() -> dict[str, Any]:
     """List the profiles of models, and which is active."""
     return own_settings().profiles()
@@ -223,7 +196,7 @@ def list_profiles() -> dict[str, Any]:
 @needs("read")
 @profiles.fails(404)
 @profiles.doc(parameters=[EXPOSE])
-@profiles.response(200, ProfileDetail)
+@profiles.response(200, schemas.ProfileDetail)
 def get_profile(name: str) -> dict[str, Any]:
     """Get a model's profile; its key is null unless it is asked for sealed."""
     own = own_settings()
@@ -235,8 +208,8 @@ def get_profile(name: str) -> dict[str, Any]:
 @profiles.post("/<name>")
 @needs("write")
 @profiles.fails(409, 413, 415)
-@profiles.arguments(ProfileSave())
-@profiles.response(201, ProfileDone)
+@profiles.arguments(schemas.ProfileSave())
+@profiles.response(201, schemas.ProfileDone)
 def save_profile(given: dict[str, Any], name: str) -> dict[str, str]:
     """Keep a model under a name; one of that name is overwritten."""
     own_settings().save_profile(_checked(name), given["llm"], include_secrets=given["include_secrets"])
@@ -246,8 +219,8 @@ def save_profile(given: dict[str, Any], name: str) -> dict[str, str]:
 @profiles.post("/<name>/validate")
 @needs("write")
 @profiles.fails(413, 415)
-@profiles.arguments(ProfileDraft())
-@profiles.response(200, ProfileVerdict)
+@profiles.arguments(schemas.ProfileDraft())
+@profiles.response(200, schemas.ProfileVerdict)
 def validate_profile(given: dict[str, Any], name: str) -> dict[str, Any]:
     """Check what can be checked of a model without a call of it: this server calls no models, its agents do."""
     _checked(name)
@@ -260,8 +233,8 @@ def validate_profile(given: dict[str, Any], name: str) -> dict[str, Any]:
 @profiles.post("/<name>/rename")
 @needs("write")
 @profiles.fails(404, 409, 413, 415)
-@profiles.arguments(ProfileRename())
-@profiles.response(200, ProfileDone)
+@profiles.arguments(schemas.ProfileRename())
+@profiles.response(200, schemas.ProfileDone)
 def rename_profile(given: dict[str, str], name: str) -> dict[str, str]:
     """Rename a model's profile, also where agents' profiles and the settings name it."""
     own_settings().rename_profile(_checked(name), given["new_name"])
@@ -271,7 +244,7 @@ def rename_profile(given: dict[str, str], name: str) -> dict[str, str]:
 @profiles.post("/<name>/activate")
 @needs("write")
 @profiles.fails(404, 409)
-@profiles.response(200, ProfileActivated)
+@profiles.response(200, schemas.ProfileActivated)
 def activate_profile(name: str) -> dict[str, Any]:
     """Make a model that of the settings, with which new conversations start."""
     own_settings().activate_profile(_checked(name))
@@ -281,7 +254,7 @@ def activate_profile(name: str) -> dict[str, Any]:
 @profiles.delete("/<name>")
 @needs("write")
 @profiles.fails(409)
-@profiles.response(200, ProfileDone)
+@profiles.response(200, schemas.ProfileDone)
 def delete_profile(name: str) -> dict[str, str]:
     """Forget a model's profile, if there is one; 409 while agents' profiles name it."""
     own_settings().delete_profile(_checked(name))
@@ -291,7 +264,7 @@ def delete_profile(name: str) -> dict[str, str]:
 @agent_profiles.get("")
 @needs("read")
 @agent_profiles.fails()
-@agent_profiles.response(200, AgentProfileList)
+@agent_profiles.response(200, schemas.AgentProfileList)
 def list_agent_profiles() -> dict[str, Any]:
     """List the profiles of agents, and which is active; `default` follows the settings until it is saved."""
     return own_settings().agents()
@@ -300,7 +273,7 @@ def list_agent_profiles() -> dict[str, Any]:
 @agent_profiles.get("/<name>")
 @needs("read")
 @agent_profiles.fails(404)
-@agent_profiles.response(200, AgentProfileDetail)
+@agent_profiles.response(200, schemas.AgentProfileDetail)
 def get_agent_profile(name: str) -> dict[str, Any]:
     """Get an agent's profile, which has no secrets."""
     return {"name": name, "profile": own_settings().agent(_checked(name))}
@@ -309,8 +282,8 @@ def get_agent_profile(name: str) -> dict[str, Any]:
 @agent_profiles.post("/<name>")
 @needs("write")
 @agent_profiles.fails(409, 413, 415)
-@agent_profiles.arguments(AgentProfile())
-@agent_profiles.response(201, ProfileDone)
+@agent_profiles.arguments(schemas.AgentProfile())
+@agent_profiles.response(201, schemas.ProfileDone)
 def save_agent_profile(given: dict[str, Any], name: str) -> dict[str, str]:
     """Keep an agent under a name; one of that name is overwritten, and keeps its id."""
     own_settings().save_agent(_checked(name), given)
@@ -320,8 +293,8 @@ def save_agent_profile(given: dict[str, Any], name: str) -> dict[str, str]:
 @agent_profiles.post("/<name>/materialize")
 @needs("read")
 @agent_profiles.fails(404, 413, 415)
-@agent_profiles.arguments(AgentProfileDraft(), required=False)
-@agent_profiles.response(200, AgentProfileReport)
+@agent_profiles.arguments(schemas.AgentProfileDraft(), required=False)
+@agent_profiles.response(200, schemas.AgentProfileReport)
 def materialize_agent_profile(given: dict[str, Any], name: str) -> dict[str, Any]:
     """Describe what a start with a profile, or with a draft of it, would find; nothing changes."""
     return own_settings().report_agent(_checked(name), given["profile"])
@@ -330,8 +303,8 @@ def materialize_agent_profile(given: dict[str, Any], name: str) -> dict[str, Any
 @agent_profiles.post("/<name>/rename")
 @needs("write")
 @agent_profiles.fails(404, 409, 413, 415)
-@agent_profiles.arguments(ProfileRename())
-@agent_profiles.response(200, ProfileDone)
+@agent_profiles.arguments(schemas.ProfileRename())
+@agent_profiles.response(200, schemas.ProfileDone)
 def rename_agent_profile(given: dict[str, str], name: str) -> dict[str, str]:
     """Rename an agent's profile, which keeps its id."""
     own_settings().rename_agent(_checked(name), given["new_name"])
@@ -341,7 +314,7 @@ def rename_agent_profile(given: dict[str, str], name: str) -> dict[str, str]:
 @agent_profiles.post("/<profile_id>/activate")
 @needs("write")
 @agent_profiles.fails(404, 409)
-@agent_profiles.response(200, AgentProfileActivated)
+@agent_profiles.response(200, schemas.AgentProfileActivated)
 def activate_agent_profile(profile_id: str) -> dict[str, str]:
     """Choose the profile that clients start conversations with, by its id."""
     own_settings().activate_agent(profile_id)
@@ -351,7 +324,7 @@ def activate_agent_profile(profile_id: str) -> dict[str, str]:
 @agent_profiles.delete("/<name>")
 @needs("write")
 @agent_profiles.fails(409)
-@agent_profiles.response(200, ProfileDone)
+@agent_profiles.response(200, schemas.ProfileDone)
 def delete_agent_profile(name: str) -> dict[str, str]:
     """Forget an agent's profile, if there is one."""
     own_settings().delete_agent(_checked(name))

@@ -30,39 +30,9 @@ from blueprints.client_settings import own_settings
 from blueprints.following import client_required, ended_stream, event_lines, last_event_id, streamed
 from blueprints.webhooks import keep_report
 from core.wire import EXECUTION_STATUSES, ConversationId, parse_json
+from schemas import conversations as schemas
 from schemas.app_conversations import echo
 from schemas.approvals import SetConfirmationPolicy
-from schemas.conversations import (
-    AgentAnswer,
-    AskAgent,
-    ChangeNumber,
-    ConversationFilter,
-    ConversationInfo,
-    ConversationListSearch,
-    ConversationPage,
-    ConversationSearch,
-    FinalResponse,
-    ForkRequest,
-    ListedConversation,
-    ListedConversationPage,
-    ListStreamQuery,
-    LoadPlugin,
-    Navigate,
-    RuntimeCredentials,
-    RuntimeInfo,
-    SetSecurityAnalyzer,
-    SkillsChoice,
-    StartConversationRequest,
-    StartGoal,
-    SwitchAcpModel,
-    SwitchLlm,
-    SwitchProfile,
-    UpdateConversationRequest,
-    UpdateSecrets,
-    read_conversation_ids,
-    read_statuses,
-    with_skills,
-)
 from schemas.fields import Success, page_id
 from schemas.sandboxes import SandboxInfo
 from store.conversations.lists import ListStream, Show
@@ -76,9 +46,9 @@ conversations = Blueprint("Conversations", __name__, url_prefix="/api/conversati
 
 _DONE = {"success": True}
 
-_INFO = ConversationInfo()
+_INFO = schemas.ConversationInfo()
 _WITH_SKILLS = form_of("with skills", _INFO.dump)
-_WITHOUT_SKILLS = form_of("without skills", lambda state: _INFO.dump(with_skills(state, include_skills=False)))
+_WITHOUT_SKILLS = form_of("without skills", lambda state: _INFO.dump(schemas.with_skills(state, include_skills=False)))
 
 #: members of a body of which one brings an agent. Source: the agent-server wire
 AGENT_SOURCES = ("agent", "agent_settings", "agent_profile_id")
@@ -100,20 +70,22 @@ def _brings_an_agent() -> bool:
 @conversations.starts_if(_brings_an_agent)
 @conversations.replay(remade=True)
 @conversations.fails(404, 413, 415, 429, 502)
-@conversations.arguments(SkillsChoice(), location="query")
-@conversations.arguments(StartConversationRequest(), required=False)
-@conversations.alt_response(200, schema=ConversationInfo, description="A conversation of that id exists: that one")
-@conversations.response(201, ConversationInfo)
+@conversations.arguments(schemas.SkillsChoice(), location="query")
+@conversations.arguments(schemas.StartConversationRequest(), required=False)
+@conversations.alt_response(
+    200, schema=schemas.ConversationInfo, description="A conversation of that id exists: that one"
+)
+@conversations.response(201, schemas.ConversationInfo)
 def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Start a conversation, once per id. One that brings an agent gets a sandbox, and the response waits for it."""
     conversation_id = ConversationId(wanted.pop("conversation_id", None) or str(minted("conversation")))
     if _brings_an_agent():
         state, created = started(current_store, conversation_id, lambda: _start_task(conversation_id, wanted))
-        return with_skills(state, **query), 201 if created else 200
+        return schemas.with_skills(state, **query), 201 if created else 200
     for source in AGENT_SOURCES[1:]:
         wanted.pop(source, None)
     created = current_store.conversations.create(conversation_id, **wanted)
-    return with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200
+    return schemas.with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200
 
 
 def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tuple[StartTask, bool]:
@@ -137,8 +109,8 @@ def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tupl
 @conversations.get("/search")
 @needs("read")
 @conversations.fails()
-@conversations.arguments(ConversationSearch(), location="query")
-@conversations.response(200, ConversationPage)
+@conversations.arguments(schemas.ConversationSearch(), location="query")
+@conversations.response(200, schemas.ConversationPage)
 def search_conversations(search: dict[str, Any]) -> Response:
     """List conversations, a page at a time."""
     form = _WITH_SKILLS if search.pop("include_skills") else _WITHOUT_SKILLS
@@ -151,7 +123,7 @@ def search_conversations(search: dict[str, Any]) -> Response:
 @conversations.get("/count")
 @needs("read")
 @conversations.fails()
-@conversations.arguments(ConversationFilter(), location="query")
+@conversations.arguments(schemas.ConversationFilter(), location="query")
 @conversations.response(200, {"type": "integer", "minimum": 0}, description="The number of conversations")
 def count_conversations(filters: dict[str, Any]) -> Response:
     """Count conversations."""
@@ -162,23 +134,23 @@ def count_conversations(filters: dict[str, Any]) -> Response:
 @needs("read")
 @conversations.fails(414)
 @conversations.doc(parameters=[repeated_parameter("ids", "the conversations", format="uuid")])
-@conversations.arguments(SkillsChoice(), location="query")
+@conversations.arguments(schemas.SkillsChoice(), location="query")
 @conversations.response(200, array_with_holes("ConversationInfo"))
 def batch_get_conversations(query: dict[str, bool]) -> Response:
     """Get conversations by id, in that order, null for an unknown one."""
-    ids = repeated("ids", read_conversation_ids)
+    ids = repeated("ids", schemas.read_conversation_ids)
     states = current_store.conversations.get_many([ConversationId(one) for one in ids])
-    return jsonify([state and _INFO.dump(with_skills(state, **query)) for state in states])
+    return jsonify([state and _INFO.dump(schemas.with_skills(state, **query)) for state in states])
 
 
 @conversations.get("/<conversation_id:conversation_id>")
 @needs("read")
 @conversations.fails(404)
-@conversations.arguments(SkillsChoice(), location="query")
-@conversations.response(200, ConversationInfo)
+@conversations.arguments(schemas.SkillsChoice(), location="query")
+@conversations.response(200, schemas.ConversationInfo)
 def get_conversation(query: dict[str, bool], conversation_id: ConversationId) -> dict[str, Any]:
     """Get a conversation's state, with that of its sandbox as `runtime_info`, which no list has."""
-    state = with_skills(current_store.conversations.get(conversation_id), **query)
+    state = schemas.with_skills(current_store.conversations.get(conversation_id), **query)
     sandbox_id = state.get("sandbox_id")
     return {**state, "runtime_info": runtime_of(SandboxId(sandbox_id))} if sandbox_id else state
 
@@ -186,7 +158,7 @@ def get_conversation(query: dict[str, bool], conversation_id: ConversationId) ->
 @conversations.patch("/<conversation_id:conversation_id>")
 @needs("write")
 @conversations.fails(404, 413, 415)
-@conversations.arguments(UpdateConversationRequest())
+@conversations.arguments(schemas.UpdateConversationRequest())
 @conversations.response(200, Success)
 def update_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Change a conversation's title, tags or deadline of decisions."""
@@ -249,7 +221,7 @@ def set_conversation_confirmation_policy(wanted: dict[str, Any], conversation_id
 @conversations.post("/<conversation_id:conversation_id>/security_analyzer")
 @needs("approve")
 @conversations.fails(404, 409, 410, 413, 415, 429, 502)
-@conversations.arguments(SetSecurityAnalyzer())
+@conversations.arguments(schemas.SetSecurityAnalyzer())
 @conversations.response(200, Success)
 def set_conversation_security_analyzer(wanted: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Set the analyzer that rates the risk of the agent's actions; null for none."""
@@ -260,7 +232,7 @@ def set_conversation_security_analyzer(wanted: dict[str, Any], conversation_id: 
 @conversations.post("/<conversation_id:conversation_id>/secrets")
 @needs("admin")
 @conversations.fails(404, 409, 410, 413, 415, 429, 502)
-@conversations.arguments(UpdateSecrets())
+@conversations.arguments(schemas.UpdateSecrets())
 @conversations.response(200, Success)
 def update_conversation_secrets(wanted: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Keep secrets for the agent, sealed; no response contains them."""
@@ -272,21 +244,21 @@ def update_conversation_secrets(wanted: dict[str, Any], conversation_id: Convers
 @needs("write")
 @conversations.replay(remade=True)
 @conversations.fails(400, 404, 409, 410, 413, 415, 429, 502, 504)
-@conversations.arguments(SkillsChoice(), location="query")
-@conversations.arguments(ForkRequest(), required=False)
-@conversations.response(201, ConversationInfo)
+@conversations.arguments(schemas.SkillsChoice(), location="query")
+@conversations.arguments(schemas.ForkRequest(), required=False)
+@conversations.response(201, schemas.ConversationInfo)
 def fork_conversation(
     query: dict[str, bool], wanted: dict[str, Any], conversation_id: ConversationId
 ) -> dict[str, Any]:
     """Copy a conversation, up to an event when one is named; in a sandbox its agent copies it too, and can run it."""
     copy = fork(current_verbs(), conversation_id, wanted)
-    return with_skills(current_store.conversations.get(copy), **query)
+    return schemas.with_skills(current_store.conversations.get(copy), **query)
 
 
 @conversations.get("/<conversation_id:conversation_id>/agent_final_response")
 @needs("read")
 @conversations.fails(404)
-@conversations.response(200, FinalResponse)
+@conversations.response(200, schemas.FinalResponse)
 def get_conversation_agent_final_response(conversation_id: ConversationId) -> dict[str, str]:
     """Get the final response of the agent: the message that it finished with, or its last message."""
     return {"response": current_store.events.final_response(conversation_id)}
@@ -315,8 +287,8 @@ def current_verbs() -> Verbs:
 @agent_verbs.post("/ask_agent")
 @needs("write")
 @agent_verbs.fails(*_REFUSALS)
-@agent_verbs.arguments(AskAgent())
-@agent_verbs.response(200, AgentAnswer)
+@agent_verbs.arguments(schemas.AskAgent())
+@agent_verbs.response(200, schemas.AgentAnswer)
 def ask_agent(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
     """Ask the agent a question beside the conversation, which stays as it is."""
     return current_verbs().ask(conversation_id, "ask_agent", request)
@@ -334,9 +306,9 @@ def condense_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @agent_verbs.post("/navigate")
 @needs("write")
 @agent_verbs.fails(*_REFUSALS)
-@agent_verbs.arguments(SkillsChoice(), location="query")
-@agent_verbs.arguments(Navigate())
-@agent_verbs.response(200, ConversationInfo)
+@agent_verbs.arguments(schemas.SkillsChoice(), location="query")
+@agent_verbs.arguments(schemas.Navigate())
+@agent_verbs.response(200, schemas.ConversationInfo)
 def navigate_conversation(
     query: dict[str, bool], request: dict[str, Any], conversation_id: ConversationId
 ) -> dict[str, Any]:
@@ -345,14 +317,14 @@ def navigate_conversation(
     info = verbs.navigate(conversation_id, request["event_id"])
     keep_report(verbs.forwarding.sandbox_of(conversation_id), conversation_id, info)
     leaf = info.get("leaf_event_id")
-    state = with_skills(current_store.conversations.get(conversation_id), **query)
+    state = schemas.with_skills(current_store.conversations.get(conversation_id), **query)
     return {**state, "leaf_event_id": leaf if isinstance(leaf, str) else None}
 
 
 @agent_verbs.post("/load_plugin")
 @needs("write")
 @agent_verbs.fails(*_REFUSALS)
-@agent_verbs.arguments(LoadPlugin())
+@agent_verbs.arguments(schemas.LoadPlugin())
 @agent_verbs.response(200, Success)
 def load_conversation_plugin(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Load a plugin of the marketplaces that the agent knows."""
@@ -362,7 +334,7 @@ def load_conversation_plugin(request: dict[str, Any], conversation_id: Conversat
 @agent_verbs.post("/goal")
 @needs("write")
 @agent_verbs.fails(*_REFUSALS)
-@agent_verbs.arguments(StartGoal())
+@agent_verbs.arguments(schemas.StartGoal())
 @agent_verbs.response(200, Success)
 def start_goal_in_conversation(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Have the agent run until it judges that a goal is reached; 409 while it runs or an action waits."""
@@ -390,7 +362,7 @@ def resume_goal_in_conversation(conversation_id: ConversationId) -> dict[str, bo
 @agent_verbs.post("/switch_llm")
 @needs("write")
 @agent_verbs.fails(*_REFUSALS)
-@agent_verbs.arguments(SwitchLlm())
+@agent_verbs.arguments(schemas.SwitchLlm())
 @agent_verbs.response(200, Success)
 def switch_conversation_llm(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Give the agent another model, with its key, which may be sealed for the key that asks."""
@@ -400,7 +372,7 @@ def switch_conversation_llm(request: dict[str, Any], conversation_id: Conversati
 @agent_verbs.post("/switch_acp_model")
 @needs("write")
 @agent_verbs.fails(*_REFUSALS)
-@agent_verbs.arguments(SwitchAcpModel())
+@agent_verbs.arguments(schemas.SwitchAcpModel())
 @agent_verbs.response(200, Success)
 def switch_conversation_acp_model(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Give an agent that is a program of its own another of its models."""
@@ -410,7 +382,7 @@ def switch_conversation_acp_model(request: dict[str, Any], conversation_id: Conv
 @agent_verbs.post("/switch_profile")
 @needs("write")
 @agent_verbs.fails(*_REFUSALS)
-@agent_verbs.arguments(SwitchProfile())
+@agent_verbs.arguments(schemas.SwitchProfile())
 @agent_verbs.response(200, Success)
 def switch_conversation_profile(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Give the agent the model of a profile, of those that the key that asks keeps or else its agent server has."""
@@ -422,7 +394,7 @@ def switch_conversation_profile(request: dict[str, Any], conversation_id: Conver
 @agent_verbs.get("/runtime")
 @needs("read")
 @agent_verbs.fails(404, 409)
-@agent_verbs.response(200, RuntimeInfo)
+@agent_verbs.response(200, schemas.RuntimeInfo)
 def get_conversation_runtime(conversation_id: ConversationId) -> dict[str, Any]:
     """Say whether the conversation's sandbox runs; this wakes nothing."""
     return runtime_of(current_verbs().forwarding.sandbox_of(conversation_id))
@@ -442,7 +414,7 @@ def runtime_of(sandbox_id: SandboxId) -> dict[str, Any]:
 @needs("approve")
 @agent_verbs.replay(remade=True, has_key=True)
 @agent_verbs.fails(404, 409, 410, 429, 502)
-@agent_verbs.response(200, RuntimeCredentials)
+@agent_verbs.response(200, schemas.RuntimeCredentials)
 def get_conversation_runtime_credentials(conversation_id: ConversationId) -> dict[str, str]:
     """Show the session key of the conversation's sandbox, which is woken for that."""
     forwarding = current_verbs().forwarding
@@ -456,7 +428,7 @@ def _ask(conversation_id: ConversationId, verb: str, request: dict[str, Any]) ->
 
 conversation_list = Blueprint("Conversation List", __name__, url_prefix="/api/v1/conversations")
 
-_LISTED = form_of("listed", ListedConversation().dump)
+_LISTED = form_of("listed", schemas.ListedConversation().dump)
 
 _STATUSES = {
     "in": "query",
@@ -470,14 +442,14 @@ _STATUSES = {
 @needs("read")
 @conversation_list.fails()
 @conversation_list.doc(parameters=[_STATUSES])
-@conversation_list.arguments(ConversationListSearch(), location="query")
-@conversation_list.response(200, ListedConversationPage)
+@conversation_list.arguments(schemas.ConversationListSearch(), location="query")
+@conversation_list.response(200, schemas.ListedConversationPage)
 def search_all_conversations(search: dict[str, Any]) -> Response:
     """List all conversations, those that changed last first. A page may be shorter than its limit and not the last."""
     page = {name: search.pop(name) for name in ("by", "descending", "limit", "start")}
     sandbox_id = search.pop("sandbox_id", None)
     group = None if sandbox_id is None else f"in-{sandbox_id}"
-    filters = Filter(group=group, statuses=tuple(repeated("status", read_statuses)), **search)
+    filters = Filter(group=group, statuses=tuple(repeated("status", schemas.read_statuses)), **search)
     items, following = current_store.conversations.summaries.page(filters, _LISTED, **page)
     return json_response(json_page(items, page_id(page["by"], page["descending"], following)) + b"\n")
 
@@ -495,14 +467,14 @@ _HEADER = {
     "description": "Sent by a browser that connects again; last_event_id does not count then.",
 }
 
-_CONVERSATION, _SANDBOX = ListedConversation(), SandboxInfo(exclude=("session_api_key",))
+_CONVERSATION, _SANDBOX = schemas.ListedConversation(), SandboxInfo(exclude=("session_api_key",))
 
 
 @list_stream.get("/conversations/stream")
 @needs("read", ticket=True)
 @list_stream.fails(429)
 @list_stream.doc(parameters=[_HEADER])
-@list_stream.arguments(ListStreamQuery(), location="query")
+@list_stream.arguments(schemas.ListStreamQuery(), location="query")
 @list_stream.response(200, {"type": "string"}, content_type="text/event-stream", description=_EVENTS)
 def stream_conversations(query: dict[str, int]) -> Response:
     """Follow the list of all conversations; read its pages after `ready`, and nothing is missed between."""
@@ -513,7 +485,7 @@ def stream_conversations(query: dict[str, int]) -> Response:
 @needs("read", ticket=True)
 @list_stream.fails(429)
 @list_stream.doc(parameters=[_HEADER])
-@list_stream.arguments(ListStreamQuery(), location="query")
+@list_stream.arguments(schemas.ListStreamQuery(), location="query")
 @list_stream.response(200, {"type": "string"}, content_type="text/event-stream", description=_EVENTS)
 def stream_sandboxes(query: dict[str, int]) -> Response:
     """Follow the list of sandboxes, which are shown without their keys; read its pages after `ready`."""
@@ -521,7 +493,7 @@ def stream_sandboxes(query: dict[str, int]) -> Response:
 
 
 def _stream(stream: ListStream, show: Show, after: int | None = None) -> Response:
-    after = last_event_id(ChangeNumber(), after)
+    after = last_event_id(schemas.ChangeNumber(), after)
     try:
         return streamed(stream.follow(after, show), lambda sent: event_lines(sent.raw, sent.id, sent.name))
     except Stopping:
