@@ -11,7 +11,7 @@ before the sandbox is asked. Source: docs/wire.md, 6; docs/console.md, "Terminal
 | 1001       | the client answers no pings; nothing was typed for too long               |
 | 1008       | the key has not both scopes; the sandbox has no terminal, or does not run |
 | 1009       | a message has too many bytes or too many fragments                        |
-| 1012, 1013 | as of the socket of events                                                |
+| 1011-1013  | as of the socket of events                                                |
 | 4001       | no or a wrong key in the first frame; a key that was revoked or expired   |
 | 4004       | the conversation does not exist                                           |
 
