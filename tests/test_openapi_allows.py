@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from jsonschema import Draft202012Validator
 from schemathesis import GenerationMode
 
-from schemas import approvals, audit, destinations, fields, messages
+from schemas import approvals, audit, destinations, events, fields
 from schemas.access import KeyRequest
 from schemas.client_settings import SecretPut
 from schemas.conversations import StartConversationRequest
@@ -124,7 +124,7 @@ CURSORS = {
     "/api/v1/conversations/search": fields.page_id("title", False, ("Grüße \U0001f600", ONE)),
     "/api/v1/app-conversations/search": fields.page_id("title", True, ("", ONE)),
     "/api/v1/app-conversations/start-tasks/search": fields.page_id("created", True, (1, ONE)),
-    "/api/v1/messages/search": messages.page_id((1, ONE, 2, 3)),
+    "/api/v1/messages/search": events.message_page_id((1, ONE, 2, 3)),
     "/api/v1/pending-actions": approvals.page_id(True, (1, f"{ONE} an é action", 3)),
     "/api/v1/destinations": destinations.page_id((1, "a-sandbox.1 pypi.org:443")),
     "/api/v1/audit": audit.place_id(True, (1, "destinations-2026-11-25", 3)),
