@@ -16,7 +16,15 @@ from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.effects import encodable, held_risks, message_claim
 from store.conversations.lists import Damaged, readable
-from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere, TooManySecrets
+from store.errors import (
+    ConversationNotFound,
+    IllegalMove,
+    NeedsApproval,
+    NotItsSandbox,
+    NotStartedHere,
+    StoreFull,
+    TooManySecrets,
+)
 from store.keys import APP_FIELD, REPORTED_FIELD, ConversationKeys, SandboxKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
 from store.link.secrets import Sealer
@@ -162,7 +170,7 @@ class Conversations:
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True, start_id=start_id)
         try:
             [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
-        except ConversationNotFound:
+        except (ConversationNotFound, StoreFull):
             if took and sandbox_id:
                 self._places.leave(sandbox_id, conversation_id, made=True)
             raise

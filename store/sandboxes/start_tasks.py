@@ -36,6 +36,7 @@ from store.errors import (
     SecretsRefused,
     StartIsReady,
     StartTaskNotFound,
+    StoreFull,
     TooManyStarts,
 )
 from store.keys import ConversationKeys, SandboxKeys, StartKeys, claimed_key
@@ -150,8 +151,8 @@ class StartTasks:
 
         owner: id of the key that asks.
 
-        Raises NoSupervisor, SecretsRefused, TooManyStarts, TooManyConversations, and ConversationNotFound of a repeat
-        whose conversation was deleted since. Two round trips, in a sandbox three.
+        Raises NoSupervisor, SecretsRefused, TooManyStarts, TooManyConversations, StoreFull, and ConversationNotFound of
+        a repeat whose conversation was deleted since. Two round trips, in a sandbox three.
         """
         identity = minted("start").hex
         conversation_id = ConversationId(request.get("conversation_id") or str(minted("conversation")))
@@ -162,7 +163,7 @@ class StartTasks:
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=False)
         try:
             return self._create(identity, conversation_id, request, echo, owner)
-        except (TooManyStarts, SecretsRefused, ConversationNotFound):
+        except (TooManyStarts, SecretsRefused, ConversationNotFound, StoreFull):
             if took and sandbox_id:
                 self._places.leave(sandbox_id, conversation_id)
             raise

@@ -7,7 +7,7 @@ import pytest
 
 from core.bounds import Limits
 from store.access import Quota, TooManyFollowersOfKey
-from store.errors import TooManyConversations, TooManyStarts
+from store.errors import StoreFull, TooManyConversations, TooManyStarts
 from tests.conftest import store_of
 from tests.store.conftest import forget
 
@@ -149,6 +149,21 @@ def test_a_start_that_is_refused_for_all_starts_takes_no_place(store, sandbox):
             started(store, sandbox)
 
     made(store, sandbox), made(store, sandbox)
+
+
+def test_what_a_nearly_full_store_refuses_keeps_no_place(store, sandbox, monkeypatch):
+    def full():
+        raise StoreFull(99, 100)
+
+    scripts = store.conversations._scripts
+    with monkeypatch.context() as patched:  # Redis fills up once the place is taken
+        for script in (scripts.create_conversation, scripts.create_start_task):
+            patched.setattr(script._script, "_require_room", full)
+        for make in (made, started) * 2:
+            with pytest.raises(StoreFull):
+                make(store, sandbox)
+
+    made(store, sandbox), started(store, sandbox)
 
 
 def test_a_quota_counts_each_holder_apart_and_what_is_given_back_is_free():
