@@ -228,6 +228,7 @@ class Sandboxes:
         self._spans = limits.spans
         self._room = [limits.most, "pause" if limits.pause_idlest else "refuse"]
         self._keep = round(limits.keep_failed_days * 86_400e6)
+        self._looked_at = 0  #: how many of those in ERROR, the oldest first, `expire_failed` has looked at
 
     # the desired state: workers
 
@@ -495,9 +496,12 @@ class Sandboxes:
         return self._scripts.stop_sandbox([SandboxKeys.root], args) == ("noted",)
 
     def expire_failed(self) -> None:
-        """Delete sandboxes that have been ERROR for longer than `Limits.keep_failed_days`, at most 100 per call."""
+        """Delete sandboxes that have been ERROR for longer than `Limits.keep_failed_days`.
+
+        Each call looks at 100 of those in ERROR, and goes on where the last one of this process ended.
+        """
         if self._keep:
-            self._scripts.expire_sandboxes([SandboxKeys.root], [self._keep])
+            self._looked_at = self._scripts.expire_sandboxes([SandboxKeys.root], [self._keep, self._looked_at])
 
     def removals(self, host: str) -> list[tuple[str, SandboxId]]:
         """Sandboxes that were deleted while their host was lost, each after the name of its runtime."""

@@ -1,23 +1,29 @@
 -- expire_sandboxes: ask for the deletion of sandboxes that failed long ago; those without a host are removed at once.
+-- One that was made long ago may have failed just now: so each call looks at 100, and the next one goes on behind them.
 -- KEYS  1 root of the sandboxes
--- ARGV  1 µs for which a failed sandbox is kept
--- Returns  number of those that expired
+-- ARGV  1 µs for which a failed sandbox is kept   2 how many of those in ERROR, the oldest first, it passes over
+-- Returns  how many the next call is to pass over; 0: it begins again
 -- Cost  O(100 log s): s sandboxes
 -- Idempotent  a repeat finds them removed, or asks for the same
 -- Log  none
 -- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
-local before, expired = now - ARGV[1], 0
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':created:ERROR', '-inf', before, 'LIMIT', 0, 100)) do
+local MOST = 100
+local before, at = now - ARGV[1], tonumber(ARGV[2])
+local found = redis.call('ZRANGE', root .. ':created:ERROR', at, at + MOST - 1, 'WITHSCORES')
+for i = 1, #found, 2 do
+  local id = found[i]
+  if tonumber(found[i + 1]) > before then return 0 end
+  at = at + 1
   if tonumber(field(id, 'changed_at')) <= before then
-    expired = expired + 1
     if field(id, 'host') == '' then
       remove(id)
+      at = at - 1
     else
       leave(id)
       signal(id)
     end
   end
 end
-return expired
+return #found == 2 * MOST and at or 0

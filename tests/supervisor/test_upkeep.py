@@ -132,6 +132,26 @@ def test_a_failed_sandbox_is_deleted_after_the_days_that_it_is_kept(redis_url, s
     assert sandboxes.get(running.id).wanted == "deleted"
 
 
+def test_sandboxes_that_failed_just_now_hide_none_that_failed_long_ago(redis_url, sandboxes, running):
+    kept = store_of(redis_url, replace(LIMITS, keep_failed_days=1))
+    sandboxes.report(running.id, "h", "supervisor", "ERROR", handle=None)
+    sandboxes._redis.hset(f"{{sandboxes}}:box:{running.id}", "changed_at", 0)
+    older = {f"older-{number}": 1 for number in range(100)}
+    sandboxes._redis.zadd("{sandboxes}:created:ERROR", {**older, running.id: 2})
+    for one in older:
+        sandboxes._redis.hset(f"{{sandboxes}}:box:{one}", "changed_at", running.seen_at)
+
+    kept.sandboxes.expire_failed()
+    assert sandboxes.get(running.id).wanted == "running"
+    kept.sandboxes.expire_failed()
+    assert sandboxes.get(running.id).wanted == "deleted"
+
+    sandboxes._redis.hset(f"{{sandboxes}}:box:{running.id}", "wanted", "running")
+    for _ in range(2):  # from the oldest again
+        kept.sandboxes.expire_failed()
+    assert sandboxes.get(running.id).wanted == "deleted"
+
+
 def test_a_failed_sandbox_that_no_host_ever_took_is_removed_at_once(redis_url, sandboxes):
     kept = store_of(redis_url, replace(LIMITS, keep_failed_days=1))
     waiting = sandboxes.start("spec")
