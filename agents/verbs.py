@@ -46,7 +46,7 @@ _RE_ROOTED = "This action was not executed on this branch of the conversation: i
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
-class ActionsWait(Refused):
+class WouldExecute(Refused):
     """A verb would execute actions that wait for a decision, or that a decision is on its way to."""
 
     kind = Kind.CONFLICT
@@ -79,7 +79,7 @@ class Verbs:
     def ask(self, conversation_id: ConversationId, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         """Have the agent server of a conversation do something; its response.
 
-        Raises ActionsWait, HoldsBack, IllegalMove, OutcomeUnknown.
+        Raises WouldExecute, HoldsBack, IllegalMove, OutcomeUnknown.
         """
         attempts.refuse_later()
         sandbox_id = self.forwarding.sandbox_of(conversation_id)
@@ -127,15 +127,15 @@ class Verbs:
             raise AgentRefused(refusal.status, shown=without_secrets_of(body, refusal.shown)) from None
 
     def _require_idle(self, sandbox_id: SandboxId, conversation_id: ConversationId, verb: str) -> None:
-        """Raises ActionsWait, and IllegalMove while the agent runs: it could wait when its run has ended."""
+        """Raises WouldExecute, and IllegalMove while the agent runs: it could wait when its run has ended."""
         if self.store.approvals.deliveries.get(conversation_id) or self.store.approvals.confirmations.pending(
             conversation_id
         ):
-            raise ActionsWait(verb)
+            raise WouldExecute(verb)
         state = self.call(sandbox_id, "GET", conversation_id)
         status = state.get("execution_status")
         if status == "waiting_for_confirmation":
-            raise ActionsWait(verb)
+            raise WouldExecute(verb)
         if status == "running":
             raise IllegalMove(verb, "running")
         if verb in _LOOPING and not _lets_all_pass(state.get("confirmation_policy")):

@@ -3,11 +3,13 @@ below `/v1/`."""
 
 import json
 import re
+from collections import Counter
 from uuid import uuid4
 
 import pytest
 
 from app import create_app
+from core.refused import Refused
 from docs import make
 from schemas.forwarding import NAMED
 from settings.config import Config
@@ -306,3 +308,9 @@ def test_an_unexpected_error_is_500_with_an_id_that_the_log_has_too(client, monk
 
 def test_the_page_of_errors_is_made_from_the_code():
     assert make.ERRORS.read_text() == make.errors(), "run `make docs`"
+
+
+def test_no_two_refusals_have_one_name():
+    names = Counter(one.__name__ for one in {*make.refusals(Refused)})
+
+    assert [name for name, number in names.items() if number > 1] == []
