@@ -17,7 +17,7 @@ from redis import Redis
 from redis.client import PubSub
 from redis.exceptions import ConnectionError
 
-from store.errors import UNAVAILABLE
+from store.errors import UNAVAILABLE, NoSupervisor
 from store.keys import SandboxKeys, StartKeys, followers_channel
 
 #: takes a signal, or `MAYBE_MISSED`; called in the subscriber's thread
@@ -34,6 +34,9 @@ _SILENCE_TIMEOUT = 3 * POLL_SECONDS
 
 #: seconds before the connection is retried, and in which Redis must confirm a subscription
 _RETRY_DELAY, _SUBSCRIBE_TIMEOUT = 0.2, 1.0
+
+#: seconds between two looks for a reply, and for which a reply is kept
+_POLL, _REPLY_KEPT = 0.02, 10
 
 _log = logging.getLogger(__name__)
 
@@ -163,6 +166,28 @@ class Woken(NamedTuple):
 def ask_supervisors(redis: "Redis", verb: str, sandbox_id: str, **details: Any) -> None:
     """Send a request to every supervisor; the one that has the sandbox serves it. A lost one is not sent again."""
     redis.publish(SandboxKeys.signal, json.dumps(Request(verb, sandbox_id, details)))
+
+
+def answered(redis: "Redis", seconds: float, verb: str, sandbox_id: str, **details: Any) -> bytes:
+    """What the supervisor that has a sandbox replies to a request. Raises NoSupervisor after so many seconds."""
+    reply = SandboxKeys.reply(str(uuid4()))
+    ask_supervisors(redis, verb, sandbox_id, reply=reply, **details)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found: Any = redis.lpop(reply)
+        if found is not None:
+            return bytes(found)
+        time.sleep(_POLL)
+    raise NoSupervisor
+
+
+def answer(redis: "Redis", reply: str, data: bytes) -> None:
+    """Reply to a worker that waits in `answered`."""
+    transaction = redis.pipeline()
+    transaction.delete(reply)  # a repeat adds nothing
+    transaction.rpush(reply, data)
+    transaction.expire(reply, _REPLY_KEPT)
+    transaction.execute()
 
 
 class Wakeups:

@@ -28,7 +28,7 @@ from store.errors import (
 )
 from store.keys import SandboxKeys
 from store.link.health import Health
-from store.link.signals import ask_supervisors
+from store.link.signals import answer, answered, ask_supervisors
 from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
 
@@ -233,8 +233,8 @@ def _raise(ending: str) -> None:
 #: bytes of a file in one response, and names of a list of files. Source of the latter: the app-server wire
 MOST_BYTES, MOST_NAMES = 8 << 20, 2000
 
-#: seconds in which a supervisor replies, and for which its reply is kept
-FILE_TIMEOUT, _REPLY_KEPT = 20.0, 10
+#: seconds in which a supervisor replies
+FILE_TIMEOUT = 20.0
 
 
 class Found(StrEnum):
@@ -343,24 +343,12 @@ class SandboxFiles:
 
     def answer(self, reply: str, found: Found, data: bytes = b"") -> None:
         """Reply to a worker: with the content, or with the sentence of an error."""
-        transaction = self._redis.pipeline()
-        transaction.delete(reply)  # a repeat adds nothing
-        transaction.rpush(reply, found.encode() + b" " + data)
-        transaction.expire(reply, _REPLY_KEPT)
-        transaction.execute()
+        answer(self._redis, reply, found.encode() + b" " + data)
 
     def _ask(self, verb: str, sandbox_id: SandboxId, **details: Any) -> bytes | None:
         self._health.require_room()  # for the reply, which lies in Redis until it is read
-        reply = SandboxKeys.reply(str(uuid4()))
-        ask_supervisors(self._redis, verb, sandbox_id, reply=reply, **details)
-        deadline = time.monotonic() + FILE_TIMEOUT
-        while time.monotonic() < deadline:
-            answered: Any = self._redis.lpop(reply)
-            if answered is not None:
-                word, _, data = answered.partition(b" ")
-                found = Found(word.decode())
-                if found in _FILE_ERRORS:
-                    raise _FILE_ERRORS[found](data.decode())
-                return None if found is Found.NOTHING else data
-            time.sleep(_POLL)
-        raise NoSupervisor
+        word, _, data = answered(self._redis, FILE_TIMEOUT, verb, sandbox_id, **details).partition(b" ")
+        found = Found(word.decode())
+        if found in _FILE_ERRORS:
+            raise _FILE_ERRORS[found](data.decode())
+        return None if found is Found.NOTHING else data

@@ -27,7 +27,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NewType
-from uuid import uuid4
 
 from redis import Redis
 
@@ -50,7 +49,7 @@ from store.errors import (
 from store.keys import SandboxKeys
 from store.link.attempts import is_finished, minted_text
 from store.link.secrets import Sealer
-from store.link.signals import ask_supervisors
+from store.link.signals import answer, answered
 from store.scripts import Scripts
 from telemetry import traces
 
@@ -403,15 +402,7 @@ class Sandboxes:
         if sandbox.status == "ERROR" or sandbox.handle is None:
             kept: Any = self._redis.get(SandboxKeys.log(sandbox_id))
             return last_lines((kept or b"").decode(), tail)
-        reply = SandboxKeys.reply(str(uuid4()))
-        ask_supervisors(self._redis, "log", sandbox_id, tail=tail, reply=reply)
-        deadline = time.monotonic() + _LOG_TIMEOUT
-        while time.monotonic() < deadline:
-            text: Any = self._redis.lpop(reply)
-            if text is not None:
-                return str(text.decode())
-            time.sleep(_POLL)
-        raise NoSupervisor
+        return answered(self._redis, _LOG_TIMEOUT, "log", sandbox_id, tail=tail).decode()
 
     # the observed state: supervisors
 
@@ -516,10 +507,7 @@ class Sandboxes:
 
     def send_log(self, reply: str, text: str) -> None:
         """Send a log to the worker that asked for it."""
-        with self._redis.pipeline() as pipe:
-            pipe.rpush(reply, text)
-            pipe.expire(reply, 10)
-            pipe.execute()
+        answer(self._redis, reply, text.encode())
 
 
 def _wait_for_a_host(deadline: float) -> None:

@@ -14,6 +14,7 @@ from store.errors import (
     ArchiveUnreadable,
     NoSupervisor,
 )
+from store.link import signals
 from store.sandboxes import files
 from store.sandboxes.files import CHUNK, MOST_WAITING, FilesBusy, Found, Outcome
 from store.sandboxes.sandboxes import SandboxId
@@ -257,6 +258,6 @@ def test_a_request_for_files_that_is_one_too_many_says_so(store, monkeypatch):
     def ask(_redis, _verb, _sandbox_id, *, reply, **_details) -> None:
         store.sandboxes.files.answer(reply, Found.BUSY, b"64 requests wait")
 
-    monkeypatch.setattr(files, "ask_supervisors", ask)
+    monkeypatch.setattr(signals, "ask_supervisors", ask)
     with pytest.raises(FilesBusy, match="64 requests wait"):
         store.sandboxes.files.names(SandboxId("some"), "/work")

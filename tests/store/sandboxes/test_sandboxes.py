@@ -309,6 +309,14 @@ def test_the_log_of_a_failed_sandbox_is_kept_and_logs_of_others_are_requested_fr
     assert sandboxes.log(sandbox.id, 2) == "… 1 earlier line is not shown\ntwo\nthree"
 
 
+def test_a_log_that_is_sent_again_is_one_reply(sandboxes):
+    for _ in range(2):  # redis-py repeats what may not have arrived
+        sandboxes.send_log("{sandboxes}:reply:one", "printed")
+
+    assert sandboxes._redis.lrange("{sandboxes}:reply:one", 0, -1) == [b"printed"]
+    assert 0 < sandboxes._redis.ttl("{sandboxes}:reply:one") <= 10
+
+
 def test_the_log_of_a_failed_sandbox_is_bounded_and_no_list_reads_it(sandboxes):
     sandbox = running_sandbox(sandboxes)
     lines = "\n".join(f"line {number} é" for number in range(100_000))
