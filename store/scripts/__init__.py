@@ -7,11 +7,11 @@ then these lines, in this order.
 * `KEYS`, `ARGV`, `Returns`: what it is given, and its reply.
 * `Cost`: `O(…)`.
 * `Idempotent`: what a repeat does; `reads only` where the script writes nothing.
-* `Log`: `needed`: while the log of its conversation lies in an object, a guard has it write nothing and reply with the
-  error COLD (`store/conversations/cold.py`). `guarded here`: it looks at the field `cold` itself. `not guarded: ` and
-  why: it names keys of a log, and needs no guard. `none`: it names none.
-* `Kept`, of each script that writes: `proven`, as a response acknowledges its writes. `not proven: ` and why: no
-  response does, so that reads go on while no write is kept.
+* `Log`, of each script that names keys of a log: `needed`: while the log of its conversation lies in an object, a
+  guard has it write nothing and reply with the error COLD (`store/conversations/cold.py`). `guarded here`: it looks at
+  the field `cold` itself. `not guarded: ` and why: it needs no guard.
+* `Kept`: `not proven: ` and why, of a script that writes what no response acknowledges, so that reads go on while no
+  write is kept. What any other one writes is proven.
 * `Brings`: `bytes`, where it brings what clients, agents and supervisors wish to keep: refused while Redis is nearly
   full. All others free something, decide something, or write a few bytes of which there is a bounded number.
 
@@ -40,13 +40,13 @@ from store.link.connection import LazyCluster
 #: what the line Idempotent says of a script that writes nothing
 _READING = "reads only"
 
-#: what each line of a head may say, in the order of the lines; what reads only has neither of the last two
+#: what each line of a head may say, in the order of the lines; the last three may be absent
 _LINES = {
     **dict.fromkeys(("KEYS", "ARGV", "Returns"), ".+"),
     "Cost": r"O\(.+",
     "Idempotent": ".+",
-    "Log": "needed|guarded here|not guarded: .+|none",
-    "Kept": "proven|not proven: .+",
+    "Log": "needed|guarded here|not guarded: .+",
+    "Kept": "not proven: .+",
     "Brings": "bytes",
 }
 
@@ -101,12 +101,12 @@ class Source:
     @property
     def needs_log(self) -> bool:
         """Whether it must find the log of its conversation in Redis."""
-        return self.head["Log"] == "needed"
+        return self.head.get("Log") == "needed"
 
     @property
     def is_acknowledged(self) -> bool:
         """Whether a response says that what it writes has happened."""
-        return self.head.get("Kept") == "proven"
+        return self.writes and "Kept" not in self.head
 
     @property
     def brings_bytes(self) -> bool:
@@ -152,7 +152,8 @@ def read_head(name: str, text: str) -> dict[str, str]:
         elif found:
             raise ValueError(f"{name}: its head has the line {line!r}, which is none of {', '.join(_LINES)}")
     head = dict(found)
-    absent = {"Kept", "Brings"} if head.get("Idempotent") == _READING else {"Brings"} - head.keys()
+    forbidden = {"Kept", "Brings"} if head.get("Idempotent") == _READING else set[str]()
+    absent = forbidden | ({"Log", "Kept", "Brings"} - head.keys())
     lines, wanted = [line for line, _ in found], [line for line in _LINES if line not in absent]
     if lines != wanted:
         raise ValueError(f"{name}: its head has the lines {', '.join(lines)}, and should have {', '.join(wanted)}")

@@ -8,7 +8,6 @@
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside six
 -- Idempotent  by fork id: a repeat finds the copy renamed
 -- Log  not guarded: it writes only where no conversation is
--- Kept  proven
 -- include: _log.lua
 -- include: _echoes.lua
 if redis.call('EXISTS', root .. ':ended:' .. ARGV[1]) == 1 then return false end

@@ -22,7 +22,6 @@
 --       A dozen calls and one per pair of the batch; reads p records once, writes each event once
 -- Idempotent  by event id: the event of a known id is skipped with its effect
 -- Log  needed
--- Kept  proven
 -- Brings  bytes
 -- include: _clock.lua
 -- include: _log.lua

@@ -11,8 +11,6 @@
 --          | {"ended"}: no such sandbox
 -- Cost  O(l + k): l labels of the name; k destinations remembered of the sandbox, where this one is new
 -- Idempotent  a repeat counts one more try, and an approval for one connection is used up by the first
--- Log  none
--- Kept  proven
 -- Brings  bytes
 -- include: _clock.lua
 -- include: _sha256.lua

@@ -7,7 +7,6 @@
 -- Cost  O(1)
 -- Idempotent  a repeat finds its entry among the last ones
 -- Log  not guarded: the audit is no part of the log
--- Kept  proven
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _sha256.lua

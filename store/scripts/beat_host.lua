@@ -5,7 +5,6 @@
 -- Returns  "alive" | "taken": another supervisor holds the lease of this host
 -- Cost  O(h + s): h hosts that were lost since the last look, s sandboxes of them
 -- Idempotent  a repeat writes the same
--- Log  none
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 -- include: _sandbox.lua

@@ -4,8 +4,6 @@
 -- Returns  1 | 0: a deletion has ended it
 -- Cost  O(c): c copies into this id that are made at present
 -- Idempotent  by fork id: a repeat finds it begun
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 local root = KEYS[1]
 local fork, stamp, seconds, sandbox = unpack(ARGV)

@@ -5,7 +5,6 @@
 -- Returns  nothing
 -- Cost  O(f): f fields
 -- Idempotent  a repeat counts twice
--- Log  none
 -- Kept  not proven: it counts what has happened
 -- include: _clock.lua
 -- include: _spending.lua

@@ -5,8 +5,6 @@
 -- Returns  "buried" | false: no such sandbox, so nothing can post
 -- Cost  O(log t): t tombstones
 -- Idempotent  a repeat finds the tombstone
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 local root = KEYS[1]
 local key = root .. ':gone:' .. ARGV[1]

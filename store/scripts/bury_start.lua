@@ -5,8 +5,6 @@
 -- Returns  1
 -- Cost  O(1)
 -- Idempotent  a repeat writes the same
--- Log  none
--- Kept  proven
 local root = KEYS[1]
 redis.call('SET', root .. ':ended:' .. ARGV[1], '', 'EX', ARGV[2])
 return 1

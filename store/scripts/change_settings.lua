@@ -5,8 +5,6 @@
 -- Returns  {"changed"} | {"stale"} | {"many"} | {"long"}
 -- Cost  O(e): e entries of the key
 -- Idempotent  by id of the request, until the next change
--- Log  none
--- Kept  proven
 -- Brings  bytes
 local root = KEYS[1]
 local revision, request = unpack(redis.call('HMGET', root, 'revision', 'request'))

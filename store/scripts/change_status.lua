@@ -10,7 +10,6 @@
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its own event
 -- Log  needed
--- Kept  proven
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _status.lua

@@ -4,7 +4,6 @@
 -- Returns  1
 -- Cost  O(p log c): p places of the sandbox, c conversations that are or will be due
 -- Idempotent  a repeat finds them due
--- Log  none
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 local root = KEYS[1]

@@ -6,7 +6,6 @@
 -- Returns  {end of the lease in µs, entry …} | false: none of the first 256 that are due is this host's
 -- Cost  O(log c): c conversations that are or will be due, and what a host that was just lost costs (beat_host)
 -- Idempotent  a repeat takes others; those that nobody checks are due again when the lease ends
--- Log  none
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 -- include: _sandbox.lua

@@ -8,7 +8,6 @@
 --          {"full", number of records}
 -- Cost  O(log r + e): r records of the client, e expired ones
 -- Idempotent  by token: a repeat of the claim that got the record returns the same
--- Log  none
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 -- include: _idempotency.lua

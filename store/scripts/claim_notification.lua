@@ -6,8 +6,6 @@
 --          | false: none is due, another supervisor has the lease, or the target rejects further messages
 -- Cost  O(1)
 -- Idempotent  by the token
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 local root = KEYS[1]
 local target, token, span = unpack(ARGV)

@@ -6,7 +6,6 @@
 --          were compared longest ago} | false: it is not time yet
 -- Cost  O(m log c): c conversations in the index, m those taken
 -- Idempotent  a repeat takes nothing: what was taken and not compared is compared in the next rotation
--- Log  none
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 local root = KEYS[1]

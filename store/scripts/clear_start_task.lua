@@ -5,7 +5,6 @@
 -- Returns  1 | 0: it is to be cleared again
 -- Cost  O(log s): s failed start tasks
 -- Idempotent  a repeat finds it cleared
--- Log  none
 -- Kept  not proven: what is in the queue is cleared again
 -- include: _clock.lua
 -- include: _start_task.lua

@@ -5,7 +5,6 @@
 -- Returns  1 | 0: it has become due meanwhile, or another supervisor has it
 -- Cost  O(log c): c conversations that are or will be due
 -- Idempotent  by the end of the lease: a repeat finds another one
--- Log  none
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 local root = KEYS[1]

@@ -4,7 +4,6 @@
 -- Returns  1: a deletion has ended it | 0
 -- Cost  O(1)
 -- Idempotent  a repeat finds it closed
--- Log  none
 -- Kept  not proven: it ends by itself
 local root = KEYS[1]
 redis.call('HDEL', root .. ':copies', ARGV[1])

@@ -5,7 +5,6 @@
 -- Returns  {number that were closed, number of entries of the audit that are not noted}
 -- Cost  O(m log w), after a rule was made O(w): m closed of w that wait
 -- Idempotent  a repeat finds them closed
--- Log  none
 -- Kept  not proven: no response says so, and a repeat closes what was lost
 -- include: _clock.lua
 -- include: _sha256.lua

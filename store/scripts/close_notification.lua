@@ -7,8 +7,6 @@
 -- Returns  "sent" | "failed" | "given up" | "gone" | "late": the lease is another supervisor's, or was closed
 -- Cost  O(1)
 -- Idempotent  by the token: the first call ends the lease
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 local root = KEYS[1]
 local target, token, place, outcome, reason, again, kept = unpack(ARGV)

@@ -4,7 +4,6 @@
 -- Returns  {how the sender ended it | false, how the receiver did | false} | false: there is no such stream
 -- Cost  O(c): c chunks that are left
 -- Idempotent  the first call of a side counts
--- Log  none
 -- Kept  not proven: neither the file of Redis nor its replicas get a chunk
 -- include: _transfer.lua
 if not keep(ARGV[2]) then return false end

@@ -6,7 +6,6 @@
 -- Cost  O(e log n + k): e events, n of the copy, k keys of it
 -- Idempotent  by event id: a known event is not copied again
 -- Log  not guarded: a copy is never cold
--- Kept  proven
 -- Brings  bytes
 -- include: _log.lua
 local FIRST, STEP = 3, 6

@@ -4,7 +4,6 @@
 -- Returns  number of hits in the window
 -- Cost  O(1)
 -- Idempotent  no: a repeat after a timeout counts twice, which errs on the side of the bound
--- Log  none
 -- Kept  not proven: a hit is counted in passing
 local root = KEYS[1]
 -- Redis ends a key by the time of day: more than a window is left of one where the clock stepped back.

@@ -4,7 +4,6 @@
 -- Returns  their number
 -- Cost  O(log h): h hosts
 -- Idempotent  reads only
--- Log  none
 -- include: _clock.lua
 local root = KEYS[1]
 return redis.call('ZCOUNT', root .. ':hosts', now - ARGV[1], '+inf')

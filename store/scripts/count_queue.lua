@@ -4,6 +4,5 @@
 -- Returns  number
 -- Cost  O(1)
 -- Idempotent  reads only
--- Log  none
 local root = KEYS[1]
 return redis.call('LLEN', root .. ':queue:' .. ARGV[1])

@@ -10,7 +10,6 @@
 -- Cost  O(1)
 -- Idempotent  by incarnation: a repeat of the call that created returns "created" and writes nothing
 -- Log  not guarded: it writes only where no conversation is
--- Kept  proven
 -- Brings  bytes
 -- include: _clock.lua
 -- include: _log.lua

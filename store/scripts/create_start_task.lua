@@ -8,8 +8,6 @@
 --          | {"gone"}: it was removed with its conversation
 -- Cost  O(log s): s start tasks
 -- Idempotent  by id
--- Log  none
--- Kept  proven
 -- Brings  bytes
 -- include: _clock.lua
 -- include: _start_task.lua

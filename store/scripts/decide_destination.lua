@@ -10,8 +10,6 @@
 --          | {"changed"}: it was decided, or asked again, since | {"expired"}
 -- Cost  O(1)
 -- Idempotent  a repeat finds it decided; of `always` by the id of the rule
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 -- include: _spending.lua
 -- include: _sha256.lua

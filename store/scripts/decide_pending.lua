@@ -23,7 +23,6 @@
 -- Cost  O(p log n + d): p pending actions, n events of the conversation, d bytes of the entries of the audit
 -- Idempotent  by id prefix: a repeat of the last decision that won returns "won" and writes nothing
 -- Log  needed
--- Kept  proven
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _sha256.lua

@@ -5,7 +5,6 @@
 -- Cost  O(a): a actions
 -- Idempotent  a repeat finds none open
 -- Log  not guarded: open actions stay in Redis
--- Kept  proven
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _audit.lua

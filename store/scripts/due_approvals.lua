@@ -4,7 +4,6 @@
 -- Returns  {conversation id, …}
 -- Cost  O(log c + m): c conversations that have a deadline, m those returned
 -- Idempotent  reads only
--- Log  none
 -- include: _clock.lua
 local root = KEYS[1]
 local most = tonumber(ARGV[1])

@@ -4,7 +4,6 @@
 -- Returns  {name, number of its pieces, …}, the one that is due for longest first
 -- Cost  O(log m + n): m objects, n names
 -- Idempotent  reads only
--- Log  none
 -- include: _clock.lua
 local root = KEYS[1]
 local reply = {}

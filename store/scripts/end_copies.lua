@@ -4,8 +4,6 @@
 -- Returns  {fork id, id of the sandbox whose agent server makes the same copy, empty for none, …}
 -- Cost  O(c): c copies
 -- Idempotent  a repeat finds them ended
--- Log  none
--- Kept  proven
 local root = KEYS[1]
 -- include: _copies.lua
 return end_copies()

@@ -6,7 +6,6 @@
 -- Returns  "ended" | "late": another attempt has claimed the record since, or it has expired
 -- Cost  O(log r): r records of the client
 -- Idempotent  by token: a repeat finds the record without it, and is late
--- Log  none
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 -- include: _idempotency.lua

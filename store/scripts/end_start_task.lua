@@ -6,8 +6,6 @@
 -- Returns  {ids of those that this call has ended}
 -- Cost  O(n log s): n of the conversation that are unfinished, s start tasks
 -- Idempotent  a repeat finds them ended
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 -- include: _start_task.lua
 -- include: _queue.lua

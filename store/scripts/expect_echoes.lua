@@ -4,8 +4,6 @@
 -- Returns  number of claims given | false: no such conversation
 -- Cost  O(c log e): c claims, e expected ones, at most 1,000
 -- Idempotent  by token, until the claim is made
--- Log  none
--- Kept  proven
 local root = KEYS[1]
 -- include: _echoes.lua
 if redis.call('EXISTS', root) == 0 then return false end

@@ -4,8 +4,6 @@
 -- Returns  number of those that expired
 -- Cost  O(w): w keys that have one
 -- Idempotent  a repeat finds them gone
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
 local expired, words = 0, redis.call('HGETALL', root .. ':workspaces')

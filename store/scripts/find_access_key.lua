@@ -4,7 +4,6 @@
 -- Returns  {id, name, scopes, µs until it expires (empty: never)} | false
 -- Cost  O(1)
 -- Idempotent  a repeat notes the same use
--- Log  none
 -- Kept  not proven: a use is noted in passing
 -- include: _clock.lua
 -- include: _access.lua

@@ -4,7 +4,5 @@
 -- Returns  1 | 0: it was not expected
 -- Cost  O(log e): e expected claims
 -- Idempotent  a repeat finds it forgotten
--- Log  none
--- Kept  proven
 local root = KEYS[1]
 return redis.call('ZREM', root .. ':echoes', ARGV[1])

@@ -4,7 +4,6 @@
 -- Returns  the number of those that were in it
 -- Cost  O(n log m): n names, m objects
 -- Idempotent  a repeat finds none
--- Log  none
 -- Kept  not proven: no client sees where a log lies, and what is lost is done again
 local root = KEYS[1]
 redis.call('HDEL', root .. ':pieces', unpack(ARGV))

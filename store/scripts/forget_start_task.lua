@@ -4,8 +4,6 @@
 -- Returns  1
 -- Cost  O(log s): s start tasks
 -- Idempotent  a repeat finds nothing
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 -- include: _start_task.lua
 forget(ARGV[1])

@@ -9,7 +9,6 @@
 -- Cost  O(log n): n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its event, and the conversation paused
 -- Log  guarded here
--- Kept  proven
 -- include: _log.lua
 if not open_log(ARGV[1]) then return false end
 local sandbox, cold = unpack(redis.call('HMGET', root, 'sandbox_id', 'cold'))

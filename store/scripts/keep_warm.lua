@@ -4,7 +4,6 @@
 -- Returns  1 | false: no such conversation
 -- Cost  O(1)
 -- Idempotent  a repeat begins the time again
--- Log  none
 -- Kept  not proven: no client sees where a log lies, and what is lost is done again
 -- include: _clock.lua
 local root = KEYS[1]

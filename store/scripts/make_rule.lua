@@ -5,8 +5,6 @@
 -- Returns  {"made", rule as JSON} | {"full"} | {"past"}: it would have expired already | {"revoked"}: one of that id was
 -- Cost  O(1), and where there is no room O(r): r rules
 -- Idempotent  by id, also for a day after the rule was revoked
--- Log  none
--- Kept  proven
 -- Brings  bytes
 -- include: _clock.lua
 -- include: _rules.lua

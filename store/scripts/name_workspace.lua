@@ -5,8 +5,6 @@
 -- Returns  id of the sandbox | false: no host lives
 -- Cost  O(log h): h hosts
 -- Idempotent  by key: a repeat gets the same id
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
 local owner, fresh, host_span = unpack(ARGV)

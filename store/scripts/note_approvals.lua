@@ -10,8 +10,6 @@
 -- Returns  "noted" | "late"
 -- Cost  O((p + e) log a): p pending actions of the conversation, e audit entries given, a pending actions in all
 -- Idempotent  a repeat finds the entries indexed and the same actions pending, and writes nothing new
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 local root = KEYS[1]
 local conversation, revision, part, entries, kept, most, pending = unpack(ARGV, 1, 7)

@@ -8,8 +8,6 @@
 -- Returns  "noted" | "late"
 -- Cost  O(g log c): c conversations, g groups
 -- Idempotent  a repeat writes the same, and is told once more
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 -- include: _outbox.lua
 local root = KEYS[1]

@@ -8,8 +8,6 @@
 -- Returns  1
 -- Cost  O(e log a): e entries given, a entries in the index
 -- Idempotent  by the places
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 -- include: _outbox.lua
 local root = KEYS[1]

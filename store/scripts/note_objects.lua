@@ -5,7 +5,6 @@
 -- Returns  1
 -- Cost  O(n log m): n names, m objects
 -- Idempotent  a repeat finds them there
--- Log  none
 -- Kept  not proven: no client sees where a log lies, and what is lost is done again
 -- include: _clock.lua
 local root, due = KEYS[1], string.format('%.0f', now + ARGV[1])

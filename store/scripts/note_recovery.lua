@@ -5,8 +5,6 @@
 -- Returns  1 | false: no such conversation
 -- Cost  O(1)
 -- Idempotent  a repeat finds the fields set
--- Log  none
--- Kept  proven
 local root = KEYS[1]
 if redis.call('EXISTS', root) == 0 then return false end
 redis.call('HSET', root, 'agent_log', ARGV[1], 'interrupted', ARGV[2])

@@ -4,8 +4,6 @@
 -- Returns  1 | false: no such sandbox
 -- Cost  O(1)
 -- Idempotent  a repeat finds the field set
--- Log  none
--- Kept  proven
 local root = KEYS[1]
 if redis.call('EXISTS', root .. ':box:' .. ARGV[1]) == 0 then return false end
 redis.call('HSET', root .. ':box:' .. ARGV[1], 'settled', ARGV[2])

@@ -7,7 +7,6 @@
 --          | false
 -- Cost  O(log c): c conversations that are or will be due to be compared
 -- Idempotent  a repeat notes the same use, and counts its bytes again
--- Log  none
 -- Kept  not proven: a use is noted in passing
 -- include: _clock.lua
 -- include: _sandbox.lua

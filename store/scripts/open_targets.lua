@@ -6,8 +6,6 @@
 -- Returns  {name of a target that was forgotten, number of its messages, …}
 -- Cost  O(t + m): t targets, m messages of those that are forgotten
 -- Idempotent  a repeat writes the same
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 local root = KEYS[1]
 local kept, again = tonumber(ARGV[1]), ARGV[2] == '1'

@@ -4,7 +4,6 @@
 -- Returns  1
 -- Cost  O(1)
 -- Idempotent  by id
--- Log  none
 -- Kept  not proven: neither the file of Redis nor its replicas get a chunk
 -- Brings  bytes
 -- include: _transfer.lua

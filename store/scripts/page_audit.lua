@@ -5,7 +5,6 @@
 -- Returns  {member (CONVERSATION SEQ), time in µs, …}
 -- Cost  O(log² e + n): e entries, n of the page
 -- Idempotent  reads only
--- Log  none
 -- include: _rank.lua
 local root = KEYS[1]
 local order, most, since, before, at, member = unpack(ARGV)

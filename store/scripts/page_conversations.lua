@@ -9,7 +9,6 @@
 --          {id, time in µs or folded title, revision, …}}
 -- Cost  O(log² c + l): c conversations, l entries scanned
 -- Idempotent  reads only
--- Log  none
 -- include: _rank.lua
 local root = KEYS[1]
 local by, among, order, most, scan, cursor, cursor_id, statuses, part, top = unpack(ARGV, 1, 10)

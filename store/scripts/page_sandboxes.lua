@@ -7,7 +7,6 @@
 -- Returns  {now, µs, fields and values of each}
 -- Cost  O(log² s + n): s sandboxes, n of the page and those left out in it, and what a host that was just lost costs (beat_host)
 -- Idempotent  a repeat finds the lost ones marked
--- Log  none
 -- Kept  not proven: what a read finds lost, the next one finds again
 -- include: _clock.lua
 -- include: _rank.lua

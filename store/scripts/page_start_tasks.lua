@@ -6,7 +6,6 @@
 -- Returns  {fields and values of each}
 -- Cost  O(log² s + n log s): s start tasks, n of the page and those that were under way at the time of ARGV 6
 -- Idempotent  a repeat finds them failed
--- Log  none
 -- Kept  not proven: what a read finds lost, the next one finds again
 -- include: _clock.lua
 -- include: _rank.lua

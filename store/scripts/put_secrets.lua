@@ -6,7 +6,6 @@
 -- Cost  O(s): s secrets of the conversation
 -- Idempotent  a repeat writes the same
 -- Log  needed
--- Kept  proven
 -- Brings  bytes
 -- include: _log.lua
 if not open_log('') then return false end

@@ -5,8 +5,6 @@
 -- Returns  {"queued", position} | {"full", number of messages}
 -- Cost  O(log q): q queues
 -- Idempotent  by message id: a repeat returns the same position, also after the delivery
--- Log  none
--- Kept  proven
 -- Brings  bytes
 -- include: _clock.lua
 -- include: _start_task.lua

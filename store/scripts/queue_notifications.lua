@@ -5,8 +5,6 @@
 -- Returns  {number of messages that were dropped from the queue of each target, …}
 -- Cost  O(m t + m log k): m messages, t targets, k marks
 -- Idempotent  by the ids of the messages: each leaves a mark
--- Log  none
--- Kept  proven
 -- Brings  bytes
 -- include: _clock.lua
 local root = KEYS[1]

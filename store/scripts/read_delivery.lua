@@ -6,7 +6,6 @@
 --          | false: there is none, or no such conversation
 -- Cost  O(1)
 -- Idempotent  reads only
--- Log  none
 local root = KEYS[1]
 -- include: _outstanding.lua
 local delivery = outstanding()

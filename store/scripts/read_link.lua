@@ -4,7 +4,6 @@
 -- Returns  {now, µs as digits, the decision that it was used for, µs as digits when; both empty if it was not used}
 -- Cost  O(1)
 -- Idempotent  reads only
--- Log  none
 -- include: _clock.lua
 local root = KEYS[1]
 local use = redis.call('HMGET', root .. ':link:' .. ARGV[1], 'decision', 'at')

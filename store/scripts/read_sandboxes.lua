@@ -5,7 +5,6 @@
 -- Returns  {now, µs, fields and values of each; none of an unknown one}
 -- Cost  O(n): n sandboxes, and what a host that was just lost costs (beat_host)
 -- Idempotent  a repeat finds the lost ones marked
--- Log  none
 -- Kept  not proven: what a read finds lost, the next one finds again
 -- include: _clock.lua
 -- include: _sandbox.lua

@@ -4,7 +4,6 @@
 -- Returns  {fields and values of each; none of an unknown one}
 -- Cost  O(n): n ids, and the forgotten ones
 -- Idempotent  a repeat finds them failed
--- Log  none
 -- Kept  not proven: what a read finds lost, the next one finds again
 -- include: _clock.lua
 -- include: _start_task.lua

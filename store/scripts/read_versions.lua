@@ -4,7 +4,6 @@
 -- Returns  {their values joined by blanks, none for an absent one, …} in the order of the roots
 -- Cost  O(c): c conversations
 -- Idempotent  reads only
--- Log  none
 local versions = {}
 for i, root in ipairs(KEYS) do
   local values = redis.call('HMGET', root, unpack(ARGV))

@@ -5,7 +5,6 @@
 -- Returns  1 | 0: no such sandbox
 -- Cost  O(1)
 -- Idempotent  a repeat counts twice
--- Log  none
 -- Kept  not proven: it counts what has happened
 -- include: _clock.lua
 local root = KEYS[1]

@@ -12,7 +12,6 @@
 --          | "untold": nobody can be asked
 -- Cost  O(1)
 -- Idempotent  a repeat counts twice, is not audited again and asks nobody again
--- Log  none
 -- Kept  not proven: nothing rests on its count, and what is asked for and lost is asked for by the next refusal
 -- include: _clock.lua
 -- include: _spending.lua

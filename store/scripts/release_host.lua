@@ -4,7 +4,6 @@
 -- Returns  "released" | "taken": another supervisor holds the lease of this host
 -- Cost  O(1)
 -- Idempotent  a repeat finds no supervisor or another one, and writes nothing
--- Log  none
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 local root = KEYS[1]
 local host, supervisor = unpack(ARGV)

@@ -4,7 +4,6 @@
 -- Returns  1
 -- Cost  O(1)
 -- Idempotent  by chat: the newest conversation that gave this answer counts
--- Log  none
 -- Kept  not proven: a chat that is forgotten begins another conversation, and is told to its agent
 -- Brings  bytes
 local root = KEYS[1]

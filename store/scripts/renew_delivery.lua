@@ -5,7 +5,6 @@
 -- Returns  1 | 0: the lease is lost, or the delivery is no longer due
 -- Cost  O(log d): d deliveries that are due or will be
 -- Idempotent  by token: a repeat prolongs the same lease
--- Log  none
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 local root = KEYS[1]

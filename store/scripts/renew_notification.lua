@@ -4,7 +4,6 @@
 -- Returns  1 | 0: the lease is another supervisor's, or was closed
 -- Cost  O(1)
 -- Idempotent  by the token
--- Log  none
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 local root = KEYS[1]

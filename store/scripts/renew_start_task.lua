@@ -4,7 +4,6 @@
 -- Returns  1 | 0: the lease is another driver's, or the start task is finished or gone
 -- Cost  O(log s): s unfinished start tasks
 -- Idempotent  a repeat prolongs it a little more, and counts once more
--- Log  none
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 -- include: _start_task.lua

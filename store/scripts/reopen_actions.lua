@@ -9,7 +9,6 @@
 -- Idempotent  a repeat makes the same actions open; one that was open and undecided keeps its record, and so do the
 --             decided ones where all are the same
 -- Log  needed
--- Kept  proven
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _audit.lua

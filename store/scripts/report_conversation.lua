@@ -10,7 +10,6 @@
 -- Cost  O(t): t tags
 -- Idempotent  a repeat finds the fields set
 -- Log  needed
--- Kept  proven
 -- Brings  bytes
 -- include: _log.lua
 -- include: _title.lua

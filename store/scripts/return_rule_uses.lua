@@ -4,8 +4,6 @@
 -- Returns  the number of uses that were given back
 -- Cost  O(a): a actions
 -- Idempotent  by claim
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 -- include: _rules.lua
 local returned = 0

@@ -5,8 +5,6 @@
 --          start of its key has it, or has given it back: it is not the start task's to delete
 -- Cost  O(1)
 -- Idempotent  a repeat finds it given back
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
 local id, start = unpack(ARGV)

@@ -5,8 +5,6 @@
 -- Returns  1 | 0: no such rule
 -- Cost  O(1)
 -- Idempotent  by id of the request, for a day
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 -- include: _sha256.lua
 -- include: _destinations.lua

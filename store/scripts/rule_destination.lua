@@ -6,8 +6,6 @@
 --          | {"revoked"}: one of that id was
 -- Cost  O(1)
 -- Idempotent  by id, also for a day after the rule was revoked
--- Log  none
--- Kept  proven
 -- Brings  bytes
 -- include: _clock.lua
 -- include: _sha256.lua

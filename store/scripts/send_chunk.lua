@@ -5,7 +5,6 @@
 -- Returns  "sent" | "full" | {"closed", how the receiver ended it} | false: there is no such stream
 -- Cost  O(1)
 -- Idempotent  by number: a chunk that was sent is not sent again
--- Log  none
 -- Kept  not proven: neither the file of Redis nor its replicas get a chunk
 -- include: _transfer.lua
 if not keep(ARGV[2]) then return false end

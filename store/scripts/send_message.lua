@@ -13,7 +13,6 @@
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by message id
 -- Log  needed
--- Kept  proven
 -- Brings  bytes
 -- include: _clock.lua
 -- include: _log.lua

@@ -8,7 +8,6 @@
 -- Cost  O(f log n): f fields, n events of the conversation
 -- Idempotent  a repeat finds the fields set
 -- Log  needed
--- Kept  proven
 -- Brings  bytes
 -- include: _log.lua
 -- include: _title.lua

@@ -8,8 +8,6 @@
 --          | {"no host"} | {"gone"}: it was removed, or that start task has ended
 -- Cost  O(log s): s sandboxes; where as many run or start as may, O(r): r of them
 -- Idempotent  by id
--- Log  none
--- Kept  proven
 -- Brings  bytes
 -- include: _clock.lua
 -- include: _sandbox.lua

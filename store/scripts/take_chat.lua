@@ -5,7 +5,6 @@
 -- Returns  conversation id | false: nobody remembers it, or other words have taken it
 -- Cost  O(1)
 -- Idempotent  by words
--- Log  none
 -- Kept  not proven: where it is lost, the words begin another conversation, or follow the other branch
 local root = KEYS[1]
 local conversation = redis.call('HGET', root, 'conversation')

@@ -5,7 +5,6 @@
 --          | false: there is no such stream, or the chunk was removed
 -- Cost  O(r): r chunks that are removed
 -- Idempotent  by number: the chunk stays until a later one is read
--- Log  none
 -- Kept  not proven: neither the file of Redis nor its replicas get a chunk
 -- include: _transfer.lua
 if not keep(ARGV[2]) then return false end

@@ -5,8 +5,6 @@
 --          it was not used}
 -- Cost  O(1)
 -- Idempotent  by decision: a repeat returns "again" and writes nothing
--- Log  none
--- Kept  proven
 -- include: _clock.lua
 local root = KEYS[1]
 local key = root .. ':link:' .. ARGV[1]

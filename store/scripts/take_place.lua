@@ -8,8 +8,6 @@
 --          task has ended
 -- Cost  O(log p + y): p places of the sandbox, y strays that it names
 -- Idempotent  by conversation: a repeat finds the place, and replies "had"
--- Log  none
--- Kept  proven
 -- Brings  bytes
 -- include: _clock.lua
 local root = KEYS[1]

@@ -4,7 +4,6 @@
 -- Returns  {now, µs, its fields and values} | false: no such sandbox
 -- Cost  O(1), and what a host that was just lost costs (beat_host)
 -- Idempotent  a repeat notes the same use
--- Log  none
 -- Kept  not proven: a use is noted in passing
 -- include: _clock.lua
 -- include: _sandbox.lua
