@@ -1,8 +1,8 @@
 """Loads the Lua scripts beside this file: one verb per file, the stem is its name.
 
-A file whose name begins with an underscore is shared code. A script names it in a line
-`-- include: _log.lua`, which is replaced by that file's text. Every other script opens with its head: what it is for,
-then these lines, in this order.
+A file whose name begins with an underscore is shared code. Who needs it, a script or other shared code, names it in a
+line `-- include: _log.lua`; the first one that a script meets is replaced by that file's text, any other by nothing.
+Every other file opens with its head: what it is for, then these lines, in this order. The last three may be absent.
 
 * `KEYS`, `ARGV`, `Returns`: what it is given, and its reply.
 * `Cost`: `O(…)`.
@@ -40,7 +40,7 @@ from store.link.connection import LazyCluster
 #: what the line Idempotent says of a script that writes nothing
 _READING = "reads only"
 
-#: what each line of a head may say, in the order of the lines; the last three may be absent
+#: what each line of a head may say, in the order of the lines
 _LINES = {
     **dict.fromkeys(("KEYS", "ARGV", "Returns"), ".+"),
     "Cost": r"O\(.+",
@@ -133,7 +133,7 @@ def sources() -> Mapping[str, Source]:
     folder = files(__package__)
     texts = {entry.name: entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")}
     return {
-        name.removesuffix(".lua"): Source(_included(text, texts), read_head(name, text))
+        name.removesuffix(".lua"): Source(_included(text, texts, set()), read_head(name, text))
         for name, text in texts.items()
         if not name.startswith("_")
     }
@@ -163,9 +163,20 @@ def read_head(name: str, text: str) -> dict[str, str]:
     return head
 
 
-def _included(text: str, texts: dict[str, str]) -> str:
-    """A text with the texts that it names in their places, and with those that they name."""
-    return _INCLUDE.sub(lambda match: _included(texts[match[1]], texts), text)
+def _included(text: str, texts: dict[str, str], seen: set[str]) -> str:
+    """A text with the texts that it names in their places, and with those that they name, each once.
+
+    seen: the names of those that are in their places already; it grows.
+    """
+
+    def put(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in seen:
+            return ""
+        seen.add(name)
+        return _included(texts[name], texts, seen)
+
+    return _INCLUDE.sub(put, text)
 
 
 #: thaws of one call: a conversation that became cold again each time would be a fault of the sweep

@@ -1,4 +1,4 @@
--- _actions: the open actions of a conversation, and the decisions about them. Needs _log, _audit.
+-- _actions: the open actions of a conversation, and the decisions about them.
 -- A record is {id, seq, at = µs as text, time = naive UTC text, since = when it came in, UTC text with Z,
 -- group = its response's id as JSON ("" none), call = its tool call's id as JSON ("" none),
 -- subject = the members by which an observation names it, as JSON without braces, name = its id as canonical JSON,
@@ -6,6 +6,7 @@
 -- trace = W3C traceparent of the batch that opened it (nil: none)},
 -- and after a decision {decided = "approve" | "reject" | "edit", reason = as JSON, arguments = edited ones as JSON,
 -- released = true: the conversation has gone on with it}. A rejected one is kept only until a sandbox's agent is told.
+-- include: _audit.lua
 
 -- In log order.
 local function open_actions()

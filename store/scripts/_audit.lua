@@ -1,4 +1,7 @@
--- _audit: the audit of a conversation, and the revision of its approvals. Needs _clock, _log; for an entry _sha256.
+-- _audit: the audit of a conversation, and the revision of its approvals.
+-- include: _clock.lua
+-- include: _log.lua
+-- include: _sha256.lua
 
 -- Writes one entry about some actions, chained to the entry before, in canonical JSON (RFC 8785); see `store/approvals/audit.py`.
 -- actor, reason: canonical JSON. time: UTC text with Z; an entry is never before the one that it follows, though their

@@ -1,6 +1,6 @@
--- _checks: when conversations are compared with their agents next. Included, after _clock.lua, where `root` is that of the
--- sandboxes. An entry of the due index is "CONVERSATION SANDBOX". Only a conversation with a place in its sandbox has one.
-
+-- _checks: when conversations are compared with their agents next. Included where `root` is that of the sandboxes. An entry
+-- of the due index is "CONVERSATION SANDBOX". Only a conversation with a place in its sandbox has one.
+-- include: _clock.lua
 -- Has a conversation compared in so many µs, unless it is due before.
 local function check_in(sandbox, conversation, span)
   if not redis.call('ZSCORE', root .. ':places:' .. sandbox, conversation) then return end

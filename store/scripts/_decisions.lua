@@ -1,4 +1,5 @@
--- _decisions: the decisions that one call takes. Needs _log, _audit, _actions.
+-- _decisions: the decisions that one call takes.
+-- include: _actions.lua
 local EXPIRY = '{"address":"","kind":"expiry","name":""}'
 local EXPIRED = '"No decision came before the deadline."'
 local chosen = {} -- {action, verb, by}

@@ -1,6 +1,6 @@
--- _delivery: the lease of a sandbox's agent. Included, after _clock.lua, by the scripts that hand out deliveries, where
--- `root` is that of the sandboxes. An entry of the due index is "DELIVERY CONVERSATION SANDBOX".
-
+-- _delivery: the lease of a sandbox's agent. Included by the scripts that hand out deliveries, where `root` is that of the
+-- sandboxes. An entry of the due index is "DELIVERY CONVERSATION SANDBOX".
+-- include: _clock.lua
 local function sandbox_of(entry) return string.match(entry, '(%S+)$') or '' end
 
 -- Whether an agent's lease, which is for so many ms, has a holder. Redis ends a key by the time of day: one that has longer

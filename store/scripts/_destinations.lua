@@ -1,10 +1,11 @@
--- _destinations: what a sandbox has asked to reach. Included after _clock.lua; what writes the audit, after _sha256.lua.
+-- _destinations: what a sandbox has asked to reach. What writes the audit includes _sha256.lua before.
 -- An asked destination is {name, port, program, tries, state, since, until_at, tried_at, once}, all of them text: cjson
 -- rounds numbers to 14 digits. state: waiting, approve, reject, or expired. until_at: µs ("" as long as the sandbox is).
 -- once: "1" where the approval lets one connection pass.
 -- A budget that is asked for is one too: its name is its setting, its port 0, and it has besides {sandbox: whose call was
 -- refused first, key ("" but of MODEL_BUDGET_KEY), day ("" but of a day's), ends: µs at which it is whole again ("" never),
 -- nanos, tokens: what an approval adds ("" nothing)}. One of a conversation is asked by its sandbox, others by "day.DAY".
+-- include: _clock.lua
 local root = KEYS[1]
 local HOLD = 600000000 -- µs for which a decision that is taken once, and an expiry, are told to who tries again
 local MOST_UNNOTED = 100000

@@ -1,4 +1,5 @@
--- _discard: the end of a warm sandbox that nobody has used, and the backoff of its pool. Included after _sandbox.lua.
+-- _discard: the end of a warm sandbox that nobody has used, and the backoff of its pool.
+-- include: _sandbox.lua
 local function discard(id)
   bind(id)
   if field(id, 'host') == '' or field(id, 'status') == 'MISSING' then

@@ -1,4 +1,5 @@
--- _lost: the work of lost supervisors, which every reader of sandboxes does. Included after _clock.lua and _sandbox.lua.
+-- _lost: the work of lost supervisors, which every reader of sandboxes does.
+-- include: _sandbox.lua
 local BEATS = 2000000 -- µs from one heartbeat to another that are no silence
 
 -- Whether the supervisor of a host is silent for too long. Who finds a host silent begins to count there and then

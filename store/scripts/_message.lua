@@ -1,4 +1,6 @@
--- _message: the effect of a user's message on a conversation. Needs _log, _status, _audit, _actions.
+-- _message: the effect of a user's message on a conversation.
+-- include: _status.lua
+-- include: _actions.lua
 -- by: who sends it, as `decide_alike` takes it. The caller has found out what it rejects.
 local function append_message(stamp, id, pair, bytes, text, run, rejected, by)
   if #rejected > 0 then

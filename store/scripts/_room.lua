@@ -1,4 +1,4 @@
--- _room: the cap of sandboxes that run. Included after _sandbox.lua.
+-- _room: the cap of sandboxes that run.
 -- include: _discard.lua
 -- The number of sandboxes that run or are about to, a warm one of them, and the bound one that has been idle for longest.
 local function occupancy()

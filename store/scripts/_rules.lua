@@ -1,6 +1,7 @@
--- _rules: the approval rules. Included after _clock.lua.
+-- _rules: the approval rules.
 -- The use of a rule is {uses, last_used_at = µs ("" none), expires_at = µs ("" never), max_uses ("" no matter)}, all of
 -- them text: cjson rounds numbers to 14 digits. A rule without one was revoked.
+-- include: _clock.lua
 local root = KEYS[1]
 local DAY = 86400000
 

@@ -1,5 +1,6 @@
--- _sandbox: the state machine of sandboxes, and the upkeep of their indexes. Included, after _clock.lua, by every
--- script that reads or writes sandboxes. A sandbox has a status, which a supervisor observes, and a desired state.
+-- _sandbox: the state machine of sandboxes, and the upkeep of their indexes. Included by every script that reads or writes
+-- sandboxes. A sandbox has a status, which a supervisor observes, and a desired state.
+-- include: _clock.lua
 -- include: _outbox.lua
 local root = KEYS[1]
 -- include: _changes.lua

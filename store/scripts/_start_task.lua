@@ -1,6 +1,7 @@
--- _start_task: start tasks, their indexes and their two queues. Included, after _clock.lua, by every script that reads or
--- writes start tasks. An unfinished start task is in the queue `due` until it is finished, and READY and ERROR are final.
--- A failed one is in the queue `failed` until a driver has removed its conversation and sandbox.
+-- _start_task: start tasks, their indexes and their two queues. Included by every script that reads or writes start tasks.
+-- An unfinished start task is in the queue `due` until it is finished, and READY and ERROR are final. A failed one is in
+-- the queue `failed` until a driver has removed its conversation and sandbox.
+-- include: _clock.lua
 local root = KEYS[1]
 -- include: _presence.lua
 

@@ -1,5 +1,6 @@
--- _status: the state machine of execution_status. Needs _log. MOVES has the next status by verb and present status; a
--- status that a verb does not name refuses the verb. A state event that an agent posts is always applied.
+-- _status: the state machine of execution_status. MOVES has the next status by verb and present status; a status that a
+-- verb does not name refuses the verb. A state event that an agent posts is always applied.
+-- include: _log.lua
 local MOVES = {
   run = {idle = 'running', paused = 'running', error = 'running', stuck = 'running', finished = 'finished',
     waiting_for_confirmation = 'running'},

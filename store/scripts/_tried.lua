@@ -1,4 +1,5 @@
--- _tried: for how long something has been tried without success. Included after _clock.lua.
+-- _tried: for how long something has been tried without success.
+-- include: _clock.lua
 local APART_TRIES = 60000000 -- µs between two tries of which the time between them counts
 
 -- In µs, as digits. known: what the last try noted, "µs before it, its time"; it is nil at the first one. A gap counts for

@@ -4,7 +4,6 @@
 -- Returns  its id | false: there is none of that spec, or the start task has ended
 -- Cost  O(1)
 -- Idempotent  by start task, for an hour: a repeat finds the same sandbox, unless it is being deleted
--- include: _clock.lua
 -- include: _sandbox.lua
 local owner, spec, start, gives_way = unpack(ARGV)
 if redis.call('EXISTS', root .. ':ended:' .. start) == 1 then return false end

@@ -4,7 +4,6 @@
 -- Returns  1 | 0: the lease is another driver's, or the start task is finished or gone
 -- Cost  O(log s): s start tasks
 -- Idempotent  a repeat writes the same
--- include: _clock.lua
 -- include: _start_task.lua
 local id, lease, span = unpack(ARGV)
 if not is_driven(id, lease) then return 0 end

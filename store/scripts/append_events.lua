@@ -23,10 +23,6 @@
 -- Idempotent  by event id: the event of a known id is skipped with its effect
 -- Log  needed
 -- Brings  bytes
--- include: _clock.lua
--- include: _log.lua
--- include: _sha256.lua
--- include: _audit.lua
 -- include: _actions.lua
 -- include: _masked.lua
 

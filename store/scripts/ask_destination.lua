@@ -12,7 +12,6 @@
 -- Cost  O(l + k): l labels of the name; k destinations remembered of the sandbox, where this one is new
 -- Idempotent  a repeat counts one more try, and an approval for one connection is used up by the first
 -- Brings  bytes
--- include: _clock.lua
 -- include: _sha256.lua
 -- include: _destinations.lua
 local sandbox, name, port, program, most_open, most_known, span, time, kept, actor, said, most_asked, most_refused =

@@ -7,8 +7,6 @@
 -- Returns  {"done" | "refused" | "full", its status, number that run} | {"lost", its host, 0} | false: no such sandbox
 -- Cost  O(1); of a resume where as many run or start as may, O(r): r of them
 -- Idempotent  a repeat writes the same desired state
--- include: _clock.lua
--- include: _sandbox.lua
 -- include: _room.lua
 local id, verb, cap, policy, host_span, trace = unpack(ARGV)
 local status = field(id, 'status')

@@ -7,9 +7,6 @@
 -- Cost  O(1)
 -- Idempotent  a repeat finds its entry among the last ones
 -- Log  not guarded: the audit is no part of the log
--- include: _clock.lua
--- include: _log.lua
--- include: _sha256.lua
 -- include: _audit.lua
 local LAST = 16 -- entries in which a repeat looks for its own
 if not open_log(ARGV[1]) then return false end

@@ -6,8 +6,6 @@
 -- Cost  O(h + s): h hosts that were lost since the last look, s sandboxes of them
 -- Idempotent  a repeat writes the same
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
--- include: _clock.lua
--- include: _sandbox.lua
 -- include: _lost.lua
 local LEASE = 4000000 -- µs of silence for which no other supervisor may take the host
 local host, supervisor, host_span, start_span = unpack(ARGV)

@@ -7,7 +7,6 @@
 --          | false: no such sandbox on this host
 -- Cost  O(1)
 -- Idempotent  by the hook key
--- include: _clock.lua
 -- include: _sandbox.lua
 local id, host, supervisor, agent_key, hash, runtime, session_hash, folder, hidden = unpack(ARGV)
 local speaks = speaks_for(id, host, supervisor)

@@ -6,7 +6,6 @@
 -- Cost  O(f): f fields
 -- Idempotent  a repeat counts twice
 -- Kept  not proven: it counts what has happened
--- include: _clock.lua
 -- include: _spending.lua
 local root = KEYS[1]
 local sandbox, owner, model, kept, unpriced = unpack(ARGV)

@@ -10,12 +10,7 @@
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its own event
 -- Log  needed
--- include: _clock.lua
--- include: _log.lua
 -- include: _status.lua
--- include: _sha256.lua
--- include: _audit.lua
--- include: _actions.lua
 -- include: _decisions.lua
 if not open_log(ARGV[1]) then return false end
 if seq_of(minted_id(1), log.stored) then return close_log('done', ARGV[4]) end

@@ -7,8 +7,6 @@
 -- Cost  O(log c): c conversations that are or will be due, and what a host that was just lost costs (beat_host)
 -- Idempotent  a repeat takes others; those that nobody checks are due again when the lease ends
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
--- include: _clock.lua
--- include: _sandbox.lua
 -- include: _lost.lua
 local host, lease, most, host_span, start_span = unpack(ARGV)
 look_after_the_lost(host_span, start_span)

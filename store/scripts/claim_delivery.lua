@@ -7,8 +7,6 @@
 --          µs for which it was tried without success while the sandbox had that status} | false: none of the first 256 that are due can be tried
 -- Cost  O(log d): d deliveries that are due or will be, and what a host that was just lost costs (beat_host)
 -- Idempotent  by token: a repeat returns the same entry
--- include: _clock.lua
--- include: _sandbox.lua
 -- include: _lost.lua
 -- include: _delivery.lua
 -- include: _tried.lua

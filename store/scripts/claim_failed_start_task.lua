@@ -5,7 +5,6 @@
 -- Returns  fields and values of the start task | false: there is none
 -- Cost  O(log s): s failed start tasks
 -- Idempotent  no: a repeat claims another one; the first is claimed again when its time is over
--- include: _clock.lua
 -- include: _start_task.lua
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':failed', '-inf', now, 'LIMIT', 0, 100)) do
   if field(id, 'status') == 'ERROR' then

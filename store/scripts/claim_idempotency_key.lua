@@ -9,7 +9,6 @@
 -- Cost  O(log r + e): r records of the client, e expired ones
 -- Idempotent  by token: a repeat of the claim that got the record returns the same
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
--- include: _clock.lua
 -- include: _idempotency.lua
 local key, fingerprint, token, seed, lease, span, most = unpack(ARGV)
 local known, claimant, until_, first_seed, is_later, status = unpack(redis.call('HMGET', root .. ':key:' .. key,

@@ -6,8 +6,6 @@
 --          that an agent may have, the last event of the agent's log before that} | false: there is none
 -- Cost  O(log q): q queues
 -- Idempotent  no: a repeat claims another one; the first is claimed again when its lease ends
--- include: _clock.lua
--- include: _start_task.lua
 -- include: _queue.lua
 -- include: _tried.lua
 local lease, span, poll = unpack(ARGV)

@@ -5,7 +5,6 @@
 -- Returns  0 | the number of the first pair that is refused: then nothing is counted
 -- Cost  O(a): a actions
 -- Idempotent  by claim, for a day
--- include: _clock.lua
 -- include: _rules.lua
 local uses, claims, number = {}, {}, 0
 for i = 1, #ARGV, 2 do

@@ -4,7 +4,6 @@
 -- Returns  its id | false: there is none, or no room
 -- Cost  O(log s): s sandboxes
 -- Idempotent  no: a repeat claims another one, which the host then holds and starts as well
--- include: _clock.lua
 -- include: _sandbox.lua
 local id = redis.call('ZRANGE', root .. ':unclaimed', 0, 0)[1]
 if not id then return false end

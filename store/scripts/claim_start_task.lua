@@ -6,7 +6,6 @@
 -- Returns  fields and values of the start task | false: there is none
 -- Cost  O(log s): s start tasks
 -- Idempotent  no: a repeat claims another one; the first is claimed again when its lease ends
--- include: _clock.lua
 -- include: _start_task.lua
 local lease, span, most, detail, kept = unpack(ARGV)
 note_presence(DRIVEN, span)

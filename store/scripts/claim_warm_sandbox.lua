@@ -6,7 +6,6 @@
 -- Returns  its id | false: there is none, or the start task has ended
 -- Cost  O(w + log s): w warm sandboxes of the spec, s sandboxes
 -- Idempotent  by start task, for an hour: a repeat finds the same sandbox, unless it is being deleted
--- include: _clock.lua
 -- include: _sandbox.lua
 local spec, version, start, host_span, gives_way, owner = unpack(ARGV)
 if redis.call('EXISTS', root .. ':ended:' .. start) == 1 then return false end

@@ -6,7 +6,6 @@
 -- Cost  O(log s): s failed start tasks
 -- Idempotent  a repeat finds it cleared
 -- Kept  not proven: what is in the queue is cleared again
--- include: _clock.lua
 -- include: _start_task.lua
 local id, span = unpack(ARGV)
 if now - (field(id, 'updated_at') or 0) < tonumber(span) then return 0 end

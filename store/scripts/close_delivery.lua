@@ -5,7 +5,6 @@
 -- Returns  1 | 0: the lease was lost before
 -- Cost  O(log d): d deliveries that are due or will be
 -- Idempotent  by token: a repeat finds no lease of its own
--- include: _clock.lua
 local root = KEYS[1]
 -- include: _delivery.lua
 local entry, token, again = unpack(ARGV)

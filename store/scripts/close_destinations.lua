@@ -6,7 +6,6 @@
 -- Cost  O(m log w), after a rule was made O(w): m closed of w that wait
 -- Idempotent  a repeat finds them closed
 -- Kept  not proven: no response says so, and a repeat closes what was lost
--- include: _clock.lua
 -- include: _sha256.lua
 -- include: _destinations.lua
 local by, most = {time = ARGV[1], kept = ARGV[2]}, tonumber(ARGV[3])

@@ -11,12 +11,6 @@
 -- Idempotent  by incarnation: a repeat of the call that created returns "created" and writes nothing
 -- Log  not guarded: it writes only where no conversation is
 -- Brings  bytes
--- include: _clock.lua
--- include: _log.lua
--- include: _status.lua
--- include: _sha256.lua
--- include: _audit.lua
--- include: _actions.lua
 -- include: _message.lua
 -- include: _echoes.lua
 local incarnation = redis.call('HGET', root, 'incarnation')

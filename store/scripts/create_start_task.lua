@@ -9,7 +9,6 @@
 -- Cost  O(log s): s start tasks
 -- Idempotent  by id
 -- Brings  bytes
--- include: _clock.lua
 -- include: _start_task.lua
 local id, conversation, most, once, body = unpack(ARGV)
 if field(id, 'created_at') then return {'exists', redis.call('HGETALL', root .. ':task:' .. id)} end

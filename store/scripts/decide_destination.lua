@@ -10,7 +10,6 @@
 --          | {"changed"}: it was decided, or asked again, since | {"expired"}
 -- Cost  O(1)
 -- Idempotent  a repeat finds it decided; of `always` by the id of the rule
--- include: _clock.lua
 -- include: _spending.lua
 -- include: _sha256.lua
 -- include: _destinations.lua

@@ -23,14 +23,9 @@
 -- Cost  O(p log n + d): p pending actions, n events of the conversation, d bytes of the entries of the audit
 -- Idempotent  by id prefix: a repeat of the last decision that won returns "won" and writes nothing
 -- Log  needed
--- include: _clock.lua
--- include: _log.lua
--- include: _sha256.lua
--- include: _audit.lua
--- include: _actions.lua
+-- include: _decisions.lua
 -- include: _outstanding.lua
 -- include: _echoes.lua
--- include: _decisions.lua
 
 -- What is wrong with the given decisions: {action_id, problem} each.
 local function problems_of(given, fresh, due, together, edits)

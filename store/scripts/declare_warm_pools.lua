@@ -5,8 +5,6 @@
 -- Returns  1
 -- Cost  O(p + w log s): p pools before and after, w warm sandboxes of specs that are not named, s sandboxes
 -- Idempotent  a repeat says the same
--- include: _clock.lua
--- include: _sandbox.lua
 -- include: _discard.lua
 local named = {}
 for i = 1, #ARGV, 3 do

@@ -9,10 +9,6 @@
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside ten
 -- Idempotent  by deletion id, for a minute: a repeat returns "deleted" and touches nothing
 -- Log  not guarded: a cold conversation is removed as well
--- include: _clock.lua
--- include: _log.lua
--- include: _sha256.lua
--- include: _audit.lua
 -- include: _actions.lua
 -- include: _copies.lua
 local state = redis.call('HMGET', root, 'text_chunk', 'revision', 'execution_status')

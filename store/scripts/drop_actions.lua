@@ -5,8 +5,6 @@
 -- Cost  O(a): a actions
 -- Idempotent  a repeat finds none open
 -- Log  not guarded: open actions stay in Redis
--- include: _clock.lua
--- include: _log.lua
 -- include: _audit.lua
 local dropped = redis.call('HDEL', root .. ':pending', unpack(ARGV))
 if dropped > 0 and redis.call('EXISTS', root) == 1 then change_approvals() end

@@ -4,8 +4,6 @@
 -- Returns  1
 -- Cost  O(log q): q queues
 -- Idempotent  a repeat finds nothing
--- include: _clock.lua
--- include: _start_task.lua
 -- include: _queue.lua
 drop(ARGV[1])
 return 1

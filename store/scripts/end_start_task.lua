@@ -6,8 +6,6 @@
 -- Returns  {ids of those that this call has ended}
 -- Cost  O(n log s): n of the conversation that are unfinished, s start tasks
 -- Idempotent  a repeat finds them ended
--- include: _clock.lua
--- include: _start_task.lua
 -- include: _queue.lua
 local one, conversation, children, detail, failure = unpack(ARGV)
 local ended = {}

@@ -5,7 +5,6 @@
 -- Returns  how many the next call is to pass over; 0: it begins again
 -- Cost  O(100 log s): s sandboxes
 -- Idempotent  a repeat finds them removed, or asks for the same
--- include: _clock.lua
 -- include: _sandbox.lua
 local MOST = 100
 local before, at = now - ARGV[1], tonumber(ARGV[2])

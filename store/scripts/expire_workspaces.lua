@@ -4,7 +4,6 @@
 -- Returns  number of those that expired
 -- Cost  O(w): w keys that have one
 -- Idempotent  a repeat finds them gone
--- include: _clock.lua
 -- include: _sandbox.lua
 local expired, words = 0, redis.call('HGETALL', root .. ':workspaces')
 for i = 1, #words, 2 do

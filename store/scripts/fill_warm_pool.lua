@@ -6,8 +6,6 @@
 --          the sandboxes which wait already | "other": another version was declared | "undeclared"
 -- Cost  O(r + w log s): r sandboxes that run, w warm ones that end, s sandboxes
 -- Idempotent  by id
--- include: _clock.lua
--- include: _sandbox.lua
 -- include: _room.lua
 -- include: _new_sandbox.lua
 local LONGEST = 60000000 -- µs of a backoff

@@ -5,7 +5,6 @@
 -- Cost  O(1)
 -- Idempotent  a repeat notes the same use
 -- Kept  not proven: a use is noted in passing
--- include: _clock.lua
 -- include: _access.lua
 local id = redis.call('HGET', root .. ':digests', ARGV[1])
 if not id or not is_live(id) then return false end

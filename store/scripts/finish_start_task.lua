@@ -4,7 +4,6 @@
 -- Returns  1 | 0: the lease is another driver's, or the start task is gone, or finished with the other status
 -- Cost  O(log s): s start tasks
 -- Idempotent  a repeat is 1 and changes nothing
--- include: _clock.lua
 -- include: _start_task.lua
 local id, lease, status, detail = unpack(ARGV)
 if field(id, 'lease') ~= lease then return 0 end

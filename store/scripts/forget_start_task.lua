@@ -4,7 +4,6 @@
 -- Returns  1
 -- Cost  O(log s): s start tasks
 -- Idempotent  a repeat finds nothing
--- include: _clock.lua
 -- include: _start_task.lua
 forget(ARGV[1])
 redis.call('SET', root .. ':ended:' .. ARGV[1], '', 'EX', ARGV[2])

@@ -6,10 +6,6 @@
 -- Cost  O(p log p): p open actions
 -- Idempotent  reads only
 -- Log  not guarded: open actions stay in Redis
--- include: _clock.lua
--- include: _log.lua
--- include: _sha256.lua
--- include: _audit.lua
 -- include: _actions.lua
 if redis.call('EXISTS', root) == 0 then return false end
 local reply = {}

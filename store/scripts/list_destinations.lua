@@ -7,7 +7,6 @@
 --          exactly one (else empty), destination as JSON, …}}
 -- Cost  O(log w + n): w that wait, n looked at; of one sandbox O(k log k): k remembered of it, and budgets of today
 -- Idempotent  reads only
--- include: _clock.lua
 -- include: _spending.lua
 -- include: _destinations.lua
 local CHUNK = 500

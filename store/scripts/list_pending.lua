@@ -5,10 +5,6 @@
 -- Cost  O(p log p): p open actions; replies with ARGV 2 bytes and one event at most
 -- Idempotent  reads only
 -- Log  not guarded: open actions stay in Redis
--- include: _clock.lua
--- include: _log.lua
--- include: _sha256.lua
--- include: _audit.lua
 -- include: _actions.lua
 -- include: _frame.lua
 if not open_log('') then return false end

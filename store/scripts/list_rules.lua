@@ -4,7 +4,6 @@
 -- Returns  {version (empty: there was never a rule), {rule as JSON, its use as JSON (see _rules.lua), …}}
 -- Cost  O(r): r rules, or ids
 -- Idempotent  reads only
--- include: _clock.lua
 -- include: _rules.lua
 local found = {}
 for _, id in ipairs(#ARGV > 0 and ARGV or redis.call('HKEYS', root .. ':all')) do

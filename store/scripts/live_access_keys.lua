@@ -4,7 +4,6 @@
 -- Returns  {the ids of those}
 -- Cost  O(i): i ids
 -- Idempotent  reads only
--- include: _clock.lua
 -- include: _access.lua
 local live = {}
 for _, id in ipairs(ARGV) do

@@ -5,7 +5,6 @@
 -- Returns  {"made", when it was made, µs} | {"full"} | {"past"}: it would have expired already
 -- Cost  O(log k), and where there is no room O(k): k keys
 -- Idempotent  by id
--- include: _clock.lua
 -- include: _access.lua
 local created = redis.call('HGET', root .. ':key:' .. ARGV[1], 'created_at')
 if created then return {'made', created} end

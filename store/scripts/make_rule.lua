@@ -6,7 +6,6 @@
 -- Cost  O(1), and where there is no room O(r): r rules
 -- Idempotent  by id, also for a day after the rule was revoked
 -- Brings  bytes
--- include: _clock.lua
 -- include: _rules.lua
 local id, rule, expires_at, max_uses, most = unpack(ARGV)
 local known = redis.call('HGET', root .. ':all', id)

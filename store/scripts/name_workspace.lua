@@ -5,7 +5,6 @@
 -- Returns  id of the sandbox | false: no host lives
 -- Cost  O(log h): h hosts
 -- Idempotent  by key: a repeat gets the same id
--- include: _clock.lua
 -- include: _sandbox.lua
 local owner, fresh, host_span = unpack(ARGV)
 local id = redis.call('HGET', root .. ':workspaces', owner)

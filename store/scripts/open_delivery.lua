@@ -8,8 +8,6 @@
 --          its sealed key}
 -- Cost  O(log d + log c): d deliveries that are due or will be, c conversations to be compared, and what a host that was just lost costs (beat_host)
 -- Idempotent  by token: a repeat prolongs the same lease
--- include: _clock.lua
--- include: _sandbox.lua
 -- include: _lost.lua
 -- include: _delivery.lua
 -- include: _checks.lua

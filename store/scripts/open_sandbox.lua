@@ -8,7 +8,6 @@
 -- Cost  O(log c): c conversations that are or will be due to be compared
 -- Idempotent  a repeat notes the same use, and counts its bytes again
 -- Kept  not proven: a use is noted in passing
--- include: _clock.lua
 -- include: _sandbox.lua
 -- include: _checks.lua
 local id = redis.call('HGET', root .. ':keys', ARGV[1])

@@ -4,7 +4,6 @@
 -- Returns  {ids of those that run, in order}, {ids of those that are paused, in order}
 -- Cost  O(o log o): o sandboxes of the key, whatever their status
 -- Idempotent  reads only
--- include: _clock.lua
 -- include: _sandbox.lua
 local running, paused = {}, {}
 for _, id in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. ARGV[1])) do

@@ -8,9 +8,7 @@
 -- Cost  O(log² s + n): s sandboxes, n of the page and those left out in it, and what a host that was just lost costs (beat_host)
 -- Idempotent  a repeat finds the lost ones marked
 -- Kept  not proven: what a read finds lost, the next one finds again
--- include: _clock.lua
 -- include: _rank.lua
--- include: _sandbox.lua
 -- include: _lost.lua
 local host_span, start_span, status, spec, most, at, id = unpack(ARGV)
 look_after_the_lost(host_span, start_span)

@@ -7,7 +7,6 @@
 -- Cost  O(log² s + n log s): s start tasks, n of the page and those that were under way at the time of ARGV 6
 -- Idempotent  a repeat finds them failed
 -- Kept  not proven: what a read finds lost, the next one finds again
--- include: _clock.lua
 -- include: _rank.lua
 -- include: _start_task.lua
 local span, detail, by, conversation, order, since, most, at, id = unpack(ARGV)

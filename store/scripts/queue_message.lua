@@ -6,8 +6,6 @@
 -- Cost  O(log q): q queues
 -- Idempotent  by message id: a repeat returns the same position, also after the delivery
 -- Brings  bytes
--- include: _clock.lua
--- include: _start_task.lua
 -- include: _queue.lua
 local conversation, start_id, id, message, most, kept = unpack(ARGV)
 local known = redis.call('GET', root .. ':message:' .. id)

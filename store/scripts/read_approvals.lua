@@ -7,10 +7,6 @@
 -- Cost  O(p log p + e): p open actions, e entries
 -- Idempotent  reads only
 -- Log  not guarded: open actions stay in Redis
--- include: _clock.lua
--- include: _log.lua
--- include: _sha256.lua
--- include: _audit.lua
 -- include: _actions.lua
 local state = redis.call('HMGET', root, 'execution_status', 'approvals', 'title', 'tags', 'sandbox_id',
   'told.capabilities')

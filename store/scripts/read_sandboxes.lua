@@ -6,8 +6,6 @@
 -- Cost  O(n): n sandboxes, and what a host that was just lost costs (beat_host)
 -- Idempotent  a repeat finds the lost ones marked
 -- Kept  not proven: what a read finds lost, the next one finds again
--- include: _clock.lua
--- include: _sandbox.lua
 -- include: _lost.lua
 look_after_the_lost(ARGV[1], ARGV[2])
 local ids = ARGV[3] == '' and {unpack(ARGV, 4)} or redis.call('SMEMBERS', root .. ':host:' .. ARGV[3])

@@ -6,7 +6,6 @@
 --          allowed beyond its budget, each empty where there is none} | false: no such sandbox
 -- Cost  O(1)
 -- Idempotent  reads only
--- include: _clock.lua
 -- include: _spending.lua
 local root = KEYS[1]
 if redis.call('EXISTS', root .. ':box:' .. ARGV[1]) == 0 then return false end

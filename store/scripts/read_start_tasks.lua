@@ -5,7 +5,6 @@
 -- Cost  O(n): n ids, and the forgotten ones
 -- Idempotent  a repeat finds them failed
 -- Kept  not proven: what a read finds lost, the next one finds again
--- include: _clock.lua
 -- include: _start_task.lua
 fail_the_forgotten(ARGV[1], ARGV[2])
 local found = {}

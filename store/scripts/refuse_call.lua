@@ -13,7 +13,6 @@
 -- Cost  O(1)
 -- Idempotent  a repeat counts twice, is not audited again and asks nobody again
 -- Kept  not proven: nothing rests on its count, and what is asked for and lost is asked for by the next refusal
--- include: _clock.lua
 -- include: _spending.lua
 -- include: _sha256.lua
 -- include: _destinations.lua

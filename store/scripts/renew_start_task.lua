@@ -5,7 +5,6 @@
 -- Cost  O(log s): s unfinished start tasks
 -- Idempotent  a repeat prolongs it a little more, and counts once more
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
--- include: _clock.lua
 -- include: _start_task.lua
 local id, lease, span, counter = unpack(ARGV)
 if not is_driven(id, lease) then return 0 end

@@ -9,8 +9,6 @@
 -- Idempotent  a repeat makes the same actions open; one that was open and undecided keeps its record, and so do the
 --             decided ones where all are the same
 -- Log  needed
--- include: _clock.lua
--- include: _log.lua
 -- include: _audit.lua
 if not open_log('') then return false end
 local seconds = tonumber(redis.call('HGET', root, 'confirmation_seconds') or ARGV[2])

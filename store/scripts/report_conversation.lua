@@ -11,7 +11,6 @@
 -- Idempotent  a repeat finds the fields set
 -- Log  needed
 -- Brings  bytes
--- include: _log.lua
 -- include: _title.lua
 if not open_log(ARGV[1]) then return false end
 if redis.call('HGET', root, 'sandbox_id') ~= ARGV[5] then return close_log('foreign', ARGV[4]) end

@@ -6,7 +6,6 @@
 -- Returns  "noted" | "passed" | "taken": another supervisor holds the lease of this host | false: no such sandbox on this host
 -- Cost  O(log s): s sandboxes; when it runs also O(p log c): p places of it, c conversations to be compared
 -- Idempotent  a repeat writes the same
--- include: _clock.lua
 -- include: _sandbox.lua
 -- include: _checks.lua
 local id, host, supervisor, status, log = unpack(ARGV)

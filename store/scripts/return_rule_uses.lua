@@ -4,7 +4,6 @@
 -- Returns  the number of uses that were given back
 -- Cost  O(a): a actions
 -- Idempotent  by claim
--- include: _clock.lua
 -- include: _rules.lua
 local returned = 0
 for i = 1, #ARGV, 2 do

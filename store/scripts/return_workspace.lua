@@ -5,7 +5,6 @@
 --          start of its key has it, or has given it back: it is not the start task's to delete
 -- Cost  O(1)
 -- Idempotent  a repeat finds it given back
--- include: _clock.lua
 -- include: _sandbox.lua
 local id, start = unpack(ARGV)
 local adopted, owner, wanted = unpack(redis.call('HMGET', root .. ':box:' .. id, 'adopted', 'owner', 'wanted'))

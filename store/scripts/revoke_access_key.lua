@@ -4,7 +4,6 @@
 -- Returns  1 | 0: there is no such key
 -- Cost  O(log k): k keys
 -- Idempotent  by id of the request, for a minute
--- include: _clock.lua
 -- include: _access.lua
 if redis.call('GET', root .. ':revoked:' .. ARGV[1]) == ARGV[2] then return 1 end
 if redis.call('EXISTS', root .. ':key:' .. ARGV[1]) == 0 then return 0 end

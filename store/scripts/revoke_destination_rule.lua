@@ -5,7 +5,6 @@
 -- Returns  1 | 0: no such rule
 -- Cost  O(1)
 -- Idempotent  by id of the request, for a day
--- include: _clock.lua
 -- include: _sha256.lua
 -- include: _destinations.lua
 local id, time, kept, actor, request = unpack(ARGV)

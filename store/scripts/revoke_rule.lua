@@ -4,7 +4,6 @@
 -- Returns  1 | 0: there is no such rule
 -- Cost  O(1)
 -- Idempotent  by id of the request, for a day
--- include: _clock.lua
 -- include: _rules.lua
 if redis.call('GET', root .. ':revoked:' .. ARGV[1]) == ARGV[2] then return 1 end
 if redis.call('HEXISTS', root .. ':all', ARGV[1]) == 0 then return 0 end

@@ -7,7 +7,6 @@
 -- Cost  O(1)
 -- Idempotent  by id, also for a day after the rule was revoked
 -- Brings  bytes
--- include: _clock.lua
 -- include: _sha256.lua
 -- include: _destinations.lua
 return make_rule({time = ARGV[1], kept = ARGV[2]}, unpack(ARGV, 3))

@@ -14,12 +14,6 @@
 -- Idempotent  by message id
 -- Log  needed
 -- Brings  bytes
--- include: _clock.lua
--- include: _log.lua
--- include: _status.lua
--- include: _sha256.lua
--- include: _audit.lua
--- include: _actions.lua
 -- include: _message.lua
 if not open_log(ARGV[1]) then return false end
 if not seq_of(ARGV[5], log.stored) then

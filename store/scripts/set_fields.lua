@@ -9,7 +9,6 @@
 -- Idempotent  a repeat finds the fields set
 -- Log  needed
 -- Brings  bytes
--- include: _log.lua
 -- include: _title.lua
 if not open_log(ARGV[1]) then return false end
 local in_sandbox = redis.call('HEXISTS', root, 'sandbox_id') == 1

@@ -4,8 +4,6 @@
 -- Returns  1 | 0: the lease is another driver's, or the queue is gone
 -- Cost  O(log q): q queues
 -- Idempotent  by message id: a repeat finds another message first, and changes nothing
--- include: _clock.lua
--- include: _start_task.lua
 -- include: _queue.lua
 local conversation, lease, id = unpack(ARGV)
 if state_of(conversation, 'lease') ~= lease then return 0 end

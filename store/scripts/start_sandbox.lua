@@ -9,8 +9,6 @@
 -- Cost  O(log s): s sandboxes; where as many run or start as may, O(r): r of them
 -- Idempotent  by id
 -- Brings  bytes
--- include: _clock.lua
--- include: _sandbox.lua
 -- include: _room.lua
 -- include: _new_sandbox.lua
 local id, spec, cap, policy, host_span, most_stopped, files_key, source, host, gives_way, trace, owner, start = unpack(ARGV)

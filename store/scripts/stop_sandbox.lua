@@ -6,7 +6,6 @@
 -- Returns  "noted" | "taken": another supervisor holds the lease of this host | false: no such sandbox on this host
 -- Cost  O(log s): s sandboxes
 -- Idempotent  a repeat writes the same
--- include: _clock.lua
 -- include: _sandbox.lua
 local id, host, supervisor, seen, detail, log, resumes = unpack(ARGV)
 local speaks = speaks_for(id, host, supervisor)

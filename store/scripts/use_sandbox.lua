@@ -5,8 +5,6 @@
 -- Cost  O(1), and what a host that was just lost costs (beat_host)
 -- Idempotent  a repeat notes the same use
 -- Kept  not proven: a use is noted in passing
--- include: _clock.lua
--- include: _sandbox.lua
 -- include: _lost.lua
 look_after_the_lost(ARGV[2], ARGV[3])
 if not field(ARGV[1], 'status') then return false end
