@@ -6,6 +6,8 @@ query's `ticket`; where a browser's cookie may, that of `blueprints/forwarding.p
 Source: docs/access.md; the agent-server wire, 5.
 """
 
+from dataclasses import replace
+
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import Forbidden, LengthRequired, Unauthorized
 
@@ -153,10 +155,10 @@ class Guard:
 
     def _bearer_of_cookie(self, cookie: str) -> Principal:
         """Raises Unauthorized."""
-        principal = self._store.access.sessions.find(cookie)
-        if principal is None or not self.following.are_live(principal):
+        found = self._store.access.sessions.find(cookie)
+        if found is None or not found[0].key_id or not self.following.are_live(found[0]):
             raise Unauthorized("The cookie has expired, or its key was revoked: POST /api/auth/workspace-session again")
-        return principal
+        return replace(found[0], scopes=frozenset({"approve"}))  # no operation that writes takes a cookie
 
 
 def register_guard(app: Flask, keys: SettingsKeys, *, is_open: bool, asks_store: bool = False) -> None:

@@ -298,7 +298,7 @@ class _Visit:
         self._audit(preview, principal)
         cookie = dump_cookie(
             self._cookie,
-            self._store.access.previews.make(principal, self._label),
+            self._store.access.sessions.make(principal, about),
             max_age=SESSION_SECONDS,
             path="/",
             secure=self._is_secure,
@@ -339,7 +339,7 @@ class _Visit:
         """
         pairs = (pair.strip().partition("=") for pair in self._headers.get("Cookie", "").split(";"))
         for value in [value for name, _, value in pairs if name == self._cookie][:8]:
-            found = self._store.access.previews.find(value, self._label)
+            found = self._store.access.sessions.find(value, _about(self._label))
             if found and self._guard.stands(found[0]):
                 return found
         raise _NOT_OPEN

@@ -167,7 +167,11 @@ class Targets:
         sealed = [
             word
             for one, bodies in messages
-            for word in (one, (traced or {}).get(one, ""), *(self._sealer.seal_message(one, body) for body in bodies))
+            for word in (
+                one,
+                (traced or {}).get(one, ""),
+                *(self._sealer.seal_bytes("notification", one, body.encode()) for body in bodies),
+            )
         ]
         args = [self._most, MOST_MARKS, ",".join(target_ids), *sealed]
         dropped = self._scripts.queue_notifications([NotifyKeys.root], args)
@@ -185,7 +189,7 @@ class Targets:
 
     def body_of(self, one: Try) -> str:
         """The body of a message. Raises SecretsRefused where its key is no longer set."""
-        return self._sealer.open_message(one.id, one.sealed)
+        return self._sealer.open_bytes("notification", one.id, one.sealed).decode()
 
     def renew(self, one: Try, seconds: float) -> bool:
         """Renew the lease; False if it is another supervisor's."""

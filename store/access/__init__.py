@@ -9,7 +9,7 @@ from redis import Redis
 
 from core.refused import Kind
 from core.wire import Micros
-from store.access.access_keys import AccessKeys, PreviewSessions, Tickets, WorkspaceSessions
+from store.access.access_keys import AccessKeys, Sessions, Tickets
 from store.access.client_settings import ClientSettings
 from store.access.idempotency import Idempotency
 from store.errors import StoreError
@@ -33,8 +33,7 @@ class AccessWing:
         """clock: Redis'."""
         self.keys = AccessKeys(scripts)
         self.settings = ClientSettings(redis, scripts, sealer, clock)
-        self.sessions = WorkspaceSessions(sealer, clock)
-        self.previews = PreviewSessions(sealer, clock)
+        self.sessions = Sessions(sealer, clock)
         self.tickets = Tickets(scripts)
         self.idempotency = Idempotency(scripts, most=most_idempotency_keys)
         self.counters = Counters(redis, scripts)

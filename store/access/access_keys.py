@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from hashlib import sha256
 from uuid import uuid4
 
 from core.access import Principal
@@ -17,7 +16,7 @@ from core.wire import ConversationId, Micros
 from store.errors import SecretsRefused, StoreError
 from store.keys import AccessRoot
 from store.link.secrets import Sealer, seconds
-from store.sandboxes.sandboxes import random_text
+from store.sandboxes.sandboxes import key_hash, random_text
 from store.scripts import Scripts
 
 #: most keys that are kept
@@ -91,7 +90,7 @@ class AccessKeys:
         """Make a key; nothing but this response has it. Raises TooManyKeys, KeyWouldBePast."""
         identity, key = uuid4().hex, _KEY + random_text(_LENGTH)
         ordered = tuple(sorted(scopes))
-        args = [identity, _digest(key), name, ",".join(ordered), "" if expires_at is None else expires_at, MOST_KEYS]
+        args = [identity, key_hash(key), name, ",".join(ordered), "" if expires_at is None else expires_at, MOST_KEYS]
         match self._scripts.make_access_key([AccessRoot.root], args):
             case ("full",):
                 raise TooManyKeys(MOST_KEYS)
@@ -118,7 +117,7 @@ class AccessKeys:
 
     def find(self, key: str) -> Principal | None:
         """The one whose key this is; None for an unknown, revoked or expired key. At most one round trip."""
-        digest, now = _digest(key), time.monotonic()
+        digest, now = key_hash(key), time.monotonic()
         until, known = self._remembered.get(digest, (0.0, None))
         if now < until:
             return known
@@ -147,7 +146,7 @@ class Tickets:
         """
         ticket = _TICKET + random_text(_LENGTH)
         content = [principal.name, principal.key_id, sorted(scopes), about]
-        args = [_digest(ticket), json.dumps(content), TICKET_SECONDS * 1000, about or ""]
+        args = [key_hash(ticket), json.dumps(content), TICKET_SECONDS * 1000, about or ""]
         self._scripts.make_ticket([AccessRoot.root], args)
         return ticket
 
@@ -157,15 +156,16 @@ class Tickets:
         about: as of `make`. A ticket about something else stays as good as it was; the caller refuses it, by the
         principal's `conversation_id`.
         """
-        content = self._scripts.take_ticket([AccessRoot.root], [_digest(ticket), uuid4().hex, about or ""])
+        content = self._scripts.take_ticket([AccessRoot.root], [key_hash(ticket), uuid4().hex, about or ""])
         if not content:
             return None
         name, key_id, scopes, conversation_id = json.loads(content)
         return Principal(name, key_id, frozenset(scopes), conversation_id=conversation_id)
 
 
-class WorkspaceSessions:
-    """What the cookie of a browser says: whose it is, sealed. It opens files of workspaces, while its key is good.
+class Sessions:
+    """What the cookie of a browser says: whose it is and until when, sealed for what it opens: the files of workspaces,
+    or a preview.
 
     Limitation: one of a key of the settings is good to its end, also if the settings have another key by then.
     """
@@ -175,60 +175,29 @@ class WorkspaceSessions:
         self._sealer = sealer
         self._clock = clock
 
-    def make(self, principal: Principal) -> str:
-        """The cookie of a principal. Raises CookieUnsealed."""
-        try:
-            return self._sealer.seal_session(json.dumps([principal.name, principal.key_id]), self._clock())
-        except SecretsRefused:
-            raise CookieUnsealed from None
-
-    def find(self, cookie: str) -> Principal | None:
-        """The one whose cookie this is, who may only read files; None for what is none, or too old."""
-        opened = self._sealer.open_session(cookie, SESSION_SECONDS, self._clock())
-        if opened is None:
-            return None
-        name, key_id = json.loads(opened)
-        return Principal(name, key_id, frozenset({"approve"})) if key_id else None
-
-
-class PreviewSessions:
-    """What the cookie of a preview says: whose it is and until when, sealed for one port of one sandbox.
-
-    Limitation: as of `WorkspaceSessions`.
-    """
-
-    def __init__(self, sealer: Sealer, clock: Callable[[], Micros]) -> None:
-        """clock: as of `WorkspaceSessions`."""
-        self._sealer = sealer
-        self._clock = clock
-
-    def make(self, principal: Principal, label: str) -> str:
-        """The cookie of a principal for the preview of that label. Raises CookieUnsealed."""
+    def make(self, principal: Principal, about: str = "") -> str:
+        """The cookie of a principal. about: as of a ticket, of a preview; "" opens files. Raises CookieUnsealed."""
         now = self._clock()
         content = [principal.name, principal.key_id, seconds(now) + SESSION_SECONDS]
         try:
-            return self._sealer.seal_session(json.dumps(content), now, f"preview {label}")
+            return self._sealer.seal_for_a_time("session", about, json.dumps(content), now)
         except SecretsRefused:
             raise CookieUnsealed from None
 
-    def find(self, cookie: str, label: str) -> tuple[Principal, float] | None:
+    def find(self, cookie: str, about: str = "") -> tuple[Principal, float] | None:
         """The one whose cookie this is, and the seconds that it is still good for; None for what is none, or too old.
 
         The principal has no key where none was needed when the cookie was made.
         """
         now = self._clock()
-        opened = self._sealer.open_session(cookie, SESSION_SECONDS, now, f"preview {label}")
+        opened = self._sealer.open_for_a_time("session", about, cookie, SESSION_SECONDS, now)
         if opened is None:
             return None
-        name, key_id, until = json.loads(opened)
-        left = until - now / 1e6
+        name, key_id, *until = json.loads(opened)  # an older release sealed no end for files: its seal alone has one
+        left = until[0] - now / 1e6 if until else float(SESSION_SECONDS)
         return (Principal(name, key_id), left) if left > 0 else None
 
 
 def _listed(identity: str, name: str, scopes: str, created: str, expires: str, used: str) -> AccessKey:
     times = (Micros(int(created)), Micros(int(expires)) if expires else None, Micros(int(used)) if used else None)
     return AccessKey(identity, name, tuple(scopes.split(",")), *times)
-
-
-def _digest(secret: str) -> str:
-    return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -6,6 +6,7 @@ clients of a key do not undo each other's.
 """
 
 import json
+import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
@@ -21,6 +22,9 @@ from store.scripts import Scripts
 
 #: most entries of a key, and most bytes of them all as they are sealed
 MOST_ENTRIES, MOST_BYTES = 400, 1024 * 1024
+
+#: seconds for which a client can carry back a secret that it was shown sealed
+SHOWN_SECONDS = 24 * 3600
 
 #: times that a change is made again where another one came between
 _TRIES = 10
@@ -120,19 +124,19 @@ class ClientSettings:
     def shown(self, owner: str, text: str) -> str:
         """A secret as the clients of a key may carry it back to this server. Raises SettingsUnkept."""
         try:
-            return self._sealer.seal_shown(owner, text, self._clock())
+            return self._sealer.seal_for_a_time("shown", owner, text, self._clock())
         except SecretsRefused:
             raise SettingsUnkept from None
 
     def meant(self, owner: str, shown: str) -> str | None:
         """The secret that `shown` has sealed for a key; None for what it has not, or longer ago than a day."""
-        return self._sealer.open_shown(owner, shown, self._clock())
+        return self._sealer.open_for_a_time("shown", owner, shown, SHOWN_SECONDS, self._clock())
 
     def _read(self, owner: str) -> _Read:
         found: Any = self._redis.hgetall(ClientKeys.root(owner))
         try:
             entries = {
-                name.decode().removeprefix("of:"): json.loads(self._sealer.open_setting(owner, value))
+                name.decode().removeprefix("of:"): self._opened(owner, value)
                 for name, value in found.items()
                 if name.startswith(b"of:")
             }
@@ -140,8 +144,11 @@ class ClientSettings:
             raise SettingsUnreadable from None
         return _Read(found.get(b"revision", b"0"), entries)
 
+    def _opened(self, owner: str, sealed: bytes) -> Any:
+        return json.loads(zlib.decompress(self._sealer.open_bytes("settings", owner, sealed)))
+
     def _sealed(self, owner: str, text: str) -> bytes:
         try:
-            return self._sealer.seal_setting(owner, text)
+            return self._sealer.seal_bytes("settings", owner, zlib.compress(text.encode()))
         except SecretsRefused:
             raise SettingsUnkept from None

@@ -20,9 +20,6 @@ from core.wire import ConversationId, Micros
 from store.errors import KeyUnreadable, SecretsRefused
 from store.keys import SEAL_CHECK
 
-#: seconds for which a client can carry back a secret that it was shown sealed
-SHOWN_SECONDS = 24 * 3600
-
 
 class Sealer:
     """Seals with the first of its keys and opens with any; without a key it refuses everything."""
@@ -49,71 +46,43 @@ class Sealer:
 
     def seal_body(self, conversation_id: ConversationId, body: Mapping[str, Any]) -> bytes:
         """What a request brought that starts an agent, sealed. Raises SecretsRefused when no key is set."""
-        return self._cipher("start", conversation_id).encrypt(zlib.compress(json.dumps(body).encode()))
+        return self.seal_bytes("start", conversation_id, zlib.compress(json.dumps(body).encode()))
 
     def open_body(self, conversation_id: ConversationId, sealed: bytes) -> dict[str, Any]:
         """The same, unsealed. Raises SecretsRefused as `open`."""
-        try:
-            text = zlib.decompress(self._cipher("start", conversation_id).decrypt(sealed))
-        except InvalidToken:
-            raise SecretsRefused from None
-        body: dict[str, Any] = json.loads(text)
+        body: dict[str, Any] = json.loads(zlib.decompress(self.open_bytes("start", conversation_id, sealed)))
         return body
 
     def seal_key(self, sandbox_id: str, key: str) -> str:
         """A key of a sandbox, sealed. Raises SecretsRefused when no key is set."""
-        return self._cipher("sandbox", sandbox_id).encrypt(key.encode()).decode()
+        return self.seal_bytes("sandbox", sandbox_id, key.encode()).decode()
 
     def open_key(self, sandbox_id: str, sealed: str) -> str:
         """A key of a sandbox, unsealed; empty where it has none. Raises KeyUnreadable."""
-        if not sealed:
-            return ""
         try:
-            return self._cipher("sandbox", sandbox_id).decrypt(sealed.encode()).decode()
-        except (InvalidToken, SecretsRefused):
+            return self.open_bytes("sandbox", sandbox_id, sealed.encode()).decode() if sealed else ""
+        except SecretsRefused:
             raise KeyUnreadable(sandbox_id) from None
 
-    def seal_message(self, message_id: str, body: str) -> bytes:
-        """The body of a notification, sealed. Raises SecretsRefused when no key is set."""
-        return self._cipher("notification", message_id).encrypt(body.encode())
+    def seal_bytes(self, kind: str, owner: str, content: bytes) -> bytes:
+        """Anything of one owner, sealed. Raises SecretsRefused when no key is set."""
+        return self._cipher(kind, owner).encrypt(content)
 
-    def open_message(self, message_id: str, sealed: bytes) -> str:
+    def open_bytes(self, kind: str, owner: str, sealed: bytes) -> bytes:
         """The same, unsealed. Raises SecretsRefused as `open`."""
         try:
-            return self._cipher("notification", message_id).decrypt(sealed).decode()
+            return self._cipher(kind, owner).decrypt(sealed)
         except InvalidToken:
             raise SecretsRefused from None
 
-    def seal_setting(self, owner: str, text: str) -> bytes:
-        """What a key keeps for its clients, sealed. Raises SecretsRefused when no key is set."""
-        return self._cipher("settings", owner).encrypt(zlib.compress(text.encode()))
+    def seal_for_a_time(self, kind: str, owner: str, text: str, now: Micros) -> str:
+        """What a client carries back, sealed. Raises SecretsRefused when no key is set."""
+        return self._cipher(kind, owner).encrypt_at_time(text.encode(), seconds(now)).decode()
 
-    def open_setting(self, owner: str, sealed: bytes) -> str:
-        """The same, unsealed. Raises SecretsRefused as `open`."""
+    def open_for_a_time(self, kind: str, owner: str, sealed: str, lasts: int, now: Micros) -> str | None:
+        """The same, unsealed; None for what was not sealed for this owner, or longer than `lasts` seconds ago."""
         try:
-            return zlib.decompress(self._cipher("settings", owner).decrypt(sealed)).decode()
-        except InvalidToken:
-            raise SecretsRefused from None
-
-    def seal_shown(self, owner: str, text: str, now: Micros) -> str:
-        """A secret of a key as its clients carry it back, for SHOWN_SECONDS. Raises SecretsRefused as `seal_body`."""
-        return self._cipher("shown", owner).encrypt_at_time(text.encode(), seconds(now)).decode()
-
-    def open_shown(self, owner: str, shown: str, now: Micros) -> str | None:
-        """The same, unsealed; None for a text that was not sealed for this key, or too long ago."""
-        try:
-            return self._cipher("shown", owner).decrypt_at_time(shown.encode(), SHOWN_SECONDS, seconds(now)).decode()
-        except (InvalidToken, SecretsRefused):
-            return None
-
-    def seal_session(self, text: str, now: Micros, what: str = "") -> str:
-        """What a cookie says, sealed. what: that it opens alone. Raises SecretsRefused when no key is set."""
-        return self._cipher("session", what).encrypt_at_time(text.encode(), seconds(now)).decode()
-
-    def open_session(self, cookie: str, lasts: int, now: Micros, what: str = "") -> str | None:
-        """The same, unsealed; None for what is no such cookie of this server, or is older than `lasts` seconds."""
-        try:
-            return self._cipher("session", what).decrypt_at_time(cookie.encode(), lasts, seconds(now)).decode()
+            return self._cipher(kind, owner).decrypt_at_time(sealed.encode(), lasts, seconds(now)).decode()
         except (InvalidToken, SecretsRefused):
             return None
 

@@ -133,13 +133,13 @@ def test_a_cookie_that_another_page_has_set_for_all_previews_changes_nothing(cli
 def test_a_cookie_of_a_workspace_opens_no_preview_and_that_of_a_preview_no_workspace(store, cookie):
     session = store.access.sessions.make(ANYONE)
 
-    assert store.access.previews.find(session, LABEL) is None
+    assert store.access.sessions.find(session, f"preview {LABEL}") is None
     assert store.access.sessions.find(cookie.partition("=")[2]) is None
 
 
 def test_a_revoked_key_ends_its_previews(client, store):
     made, key = store.access.keys.make("shown", ["write", "approve"], None)
-    sealed = store.access.previews.make(store.access.keys.find(key), LABEL)
+    sealed = store.access.sessions.make(store.access.keys.find(key), f"preview {LABEL}")
     assert ask(client, Cookie=f"agent_preview={sealed}").status_code == LET_IN
 
     store.access.keys.revoke(made.id)
@@ -149,7 +149,7 @@ def test_a_revoked_key_ends_its_previews(client, store):
 
 def test_a_cookie_of_nobodys_key_opens_nothing_where_keys_are_needed(store, cookie):
     guard = away(api_keys=(KEY,)).extensions["guard"]
-    principal, seconds = store.access.previews.find(cookie.partition("=")[2], LABEL)
+    principal, seconds = store.access.sessions.find(cookie.partition("=")[2], f"preview {LABEL}")
 
     assert 0 < seconds <= 8 * 3600
     assert not guard.stands(principal)

@@ -1,5 +1,6 @@
 """A step of Redis' clock lengthens no window and holds no claim of a killed worker; a host's clock ends nothing."""
 
+import json
 import time
 from types import SimpleNamespace
 from uuid import uuid4
@@ -12,16 +13,17 @@ from core.bounds import AS_REDIS
 from core.wire import Micros
 from store.access import AccessWing
 from store.access.access_keys import SESSION_SECONDS
+from store.access.client_settings import SHOWN_SECONDS
 from store.access.idempotency import IdempotencyKeyBusy
 from store.link import health
 from store.link.attempts import Attempt
-from store.link.secrets import SHOWN_SECONDS, Sealer
+from store.link.secrets import Sealer
 from tests.conftest import SECRET_KEY
 from tests.store.conftest import stepped
 
 HOUR = 3600
 
-SOMEONE = Principal("someone", "the id of a key", frozenset({"approve"}))
+SOMEONE = Principal("someone", "the id of a key")
 
 
 @pytest.fixture
@@ -38,13 +40,13 @@ def wing(store):
 @pytest.mark.parametrize("hours", [-48, 48])
 def test_a_step_of_a_hosts_clock_neither_ends_nor_lengthens_what_is_sealed_for_a_time(store, monkeypatch, hours):
     access = store.access
-    session, preview = access.sessions.make(SOMEONE), access.previews.make(SOMEONE, "box-8000")
+    session, preview = access.sessions.make(SOMEONE), access.sessions.make(SOMEONE, "preview box-8000")
     shown = access.settings.shown("the id of a key", "a secret")
 
     monkeypatch.setattr(fernet, "time", SimpleNamespace(time=lambda: time.time() + hours * HOUR))
 
-    assert access.sessions.find(session) == SOMEONE
-    principal, left = access.previews.find(preview, "box-8000")
+    assert access.sessions.find(session)[0] == SOMEONE
+    principal, left = access.sessions.find(preview, "preview box-8000")
     assert principal.key_id == SOMEONE.key_id
     assert SESSION_SECONDS - 60 < left <= SESSION_SECONDS
     assert access.settings.meant("the id of a key", shown) == "a secret"
@@ -52,18 +54,29 @@ def test_a_step_of_a_hosts_clock_neither_ends_nor_lengthens_what_is_sealed_for_a
 
 def test_what_is_sealed_for_a_time_ends_by_redis_clock(wing):
     access, clock = wing
-    session, preview = access.sessions.make(SOMEONE), access.previews.make(SOMEONE, "box-8000")
+    session, preview = access.sessions.make(SOMEONE), access.sessions.make(SOMEONE, "preview box-8000")
     shown = access.settings.shown("the id of a key", "a secret")
 
     clock.seconds += SESSION_SECONDS - 1
-    assert access.sessions.find(session) == SOMEONE
-    assert access.previews.find(preview, "box-8000")[1] == 1
+    assert access.sessions.find(session)[0] == SOMEONE
+    assert access.sessions.find(preview, "preview box-8000")[1] == 1
     clock.seconds += 2
     assert access.sessions.find(session) is None
-    assert access.previews.find(preview, "box-8000") is None
+    assert access.sessions.find(preview, "preview box-8000") is None
     assert access.settings.meant("the id of a key", shown) == "a secret"
     clock.seconds += SHOWN_SECONDS
     assert access.settings.meant("the id of a key", shown) is None
+
+
+def test_a_cookie_of_an_older_release_that_names_no_end_opens_until_its_seal_ends(wing):
+    access, clock = wing
+    sealer, content = Sealer((SECRET_KEY,)), json.dumps([SOMEONE.name, SOMEONE.key_id])
+    cookie = sealer.seal_for_a_time("session", "", content, Micros(clock.seconds * 1_000_000))
+
+    clock.seconds += SESSION_SECONDS - 1
+    assert access.sessions.find(cookie)[0] == SOMEONE
+    clock.seconds += 2
+    assert access.sessions.find(cookie) is None
 
 
 def test_what_was_sealed_before_a_step_back_opens_when_redis_clock_has_caught_up(wing):
@@ -72,9 +85,9 @@ def test_what_was_sealed_before_a_step_back_opens_when_redis_clock_has_caught_up
 
     clock.seconds -= HOUR
     assert access.sessions.find(session) is None
-    assert access.sessions.find(access.sessions.make(SOMEONE)) == SOMEONE
+    assert access.sessions.find(access.sessions.make(SOMEONE))[0] == SOMEONE
     clock.seconds += HOUR
-    assert access.sessions.find(session) == SOMEONE
+    assert access.sessions.find(session)[0] == SOMEONE
 
 
 def test_a_reading_of_redis_clock_is_carried_on_for_ten_seconds(monkeypatch):
