@@ -327,7 +327,7 @@ class Conversations:
         """Have a conversation's secrets masked in the others of its sandbox. A round trip, and one for each of them."""
         others, _ = self._places.known(SandboxId(sandbox_id))
         for other in others - {conversation_id}:
-            self._scripts.renew_mask([ConversationKeys(ConversationId(other)).root], [str(uuid4())])
+            self._scripts.keep_fields([ConversationKeys(ConversationId(other)).root], ["secrets_version", str(uuid4())])
 
     def secrets_of(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The secrets of a conversation, unsealed: for its agent alone. One round trip. Raises SecretsRefused."""
@@ -364,8 +364,8 @@ class Conversations:
 
     def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[Any], *, interrupted: bool) -> None:
         """Keep what the recovery knows; see `store/keys.py`. Of an unknown conversation nothing is kept."""
-        args = [json.dumps(agent_log), json.dumps(interrupted)]
-        self._scripts.note_recovery([ConversationKeys(conversation_id).root], args)
+        args = ["agent_log", json.dumps(agent_log), "interrupted", json.dumps(interrupted)]
+        self._scripts.keep_fields([ConversationKeys(conversation_id).root], args)
 
     def settle_labels(self, conversation_id: ConversationId, due: str) -> None:
         """Note that the agent has the titles and tags that were due, as `labels_due` of the state named them; a change

@@ -356,7 +356,7 @@ class Sandboxes:
 
     def note_settled(self, sandbox_id: SandboxId, start: int) -> None:
         """Note that the conversations of a sandbox are settled after a start of its processes."""
-        self._scripts.note_settled([SandboxKeys.root], [sandbox_id, start])
+        self._scripts.keep_fields([SandboxKeys.box(sandbox_id)], ["settled", start])
 
     # reading
 

@@ -280,9 +280,7 @@ class Scripts:
     interrupt_conversation: DecidingScript
     reopen_actions: Script
     drop_actions: Script
-    note_recovery: Script
     note_comparison: Script
-    note_settled: Script
     send_message: DecidingScript
     count_events: Script
     count_over_time: Script
@@ -299,6 +297,7 @@ class Scripts:
     thaw_log: Script
     thaw_piece: Script
     adopt_thaw: Script
+    keep_fields: Script
     keep_warm: Script
     note_objects: Script
     due_objects: Script
@@ -317,7 +316,6 @@ class Scripts:
     adopt_fork: DecidingScript
     drop_copy: Script
     put_secrets: DecidingScript
-    renew_mask: Script
     report_conversation: DecidingScript
     audit_terminal: DecidingScript
     settle_labels: Script
