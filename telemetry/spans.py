@@ -77,7 +77,10 @@ class Spans:
                 raise
 
     def note(self, traceparent: str, name: str, attributes: Mapping[str, str], since: Micros, error: str) -> None:
-        """A span of a trace that the store has kept, from a time until now."""
+        """A span of a trace that the store has kept, from a time by Redis' clock until now.
+
+        error: empty, or why it failed.
+        """
         span = _kept_span(self.tracer, traceparent, name, attributes, since)
         if error:
             fail(span, error)
@@ -90,7 +93,7 @@ class Spans:
 
 
 class SpanTrace:
-    """The trace of one thread's work, as `telemetry/traces.py` describes it: a span of its own, and those within."""
+    """The trace of one thread's work: a span of its own, and those within."""
 
     def __init__(
         self,
@@ -116,11 +119,13 @@ class SpanTrace:
 
     @property
     def traceparent(self) -> str:
+        """What carries it on, as W3C has it; empty where the request is not sampled."""
         context = get_current_span().get_span_context()
         return _carried().get("traceparent", "") if context.trace_flags.sampled else ""
 
     @contextmanager
     def call(self, method: str) -> Iterator[dict[str, str]]:
+        """A call of an agent server, with the headers that carry the trace on."""
         name, attributes = f"{method} agent server", {METHOD: method}
         with self._tracer.start_as_current_span(
             name, kind=SpanKind.CLIENT, attributes=attributes, record_exception=False, set_status_on_exception=False
@@ -132,7 +137,10 @@ class SpanTrace:
                 raise
 
     def note_decided(self, conversation_id: ConversationId, actions: list[dict[str, Any]]) -> None:
-        """A span of each action that waited, in the trace of its batch. The rest of the work belongs to the last."""
+        """A span of each action that waited, in the trace of its batch. The rest of the work belongs to the last.
+
+        Each: verb, since (UTC text), tool and call (as JSON, "" none), trace (traceparent).
+        """
         for one in actions:
             self._carry_on(_decided_span(self._tracer, conversation_id, one, self.span))
 
@@ -143,7 +151,7 @@ class SpanTrace:
             self._carry_on(_kept_span(self._tracer, traceparent, "agent_continues", attributes, since, self.span))
 
     def fail(self, error: str) -> None:
-        """Note that what the trace is about has failed."""
+        """Note that what the trace is about has failed. error: a status, or the name of an error."""
         fail(self.span, error)
 
     def _carry_on(self, span: Span) -> None:

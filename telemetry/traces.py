@@ -11,56 +11,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from core.wire import ConversationId, Micros
 
+if TYPE_CHECKING:
+    from telemetry.spans import Spans, SpanTrace
 
-class Trace(Protocol):
-    """The trace of one thread's work. `spans.py` has the one of OpenTelemetry."""
-
-    @property
-    def traceparent(self) -> str:
-        """What carries it on, as W3C has it; empty where the request is not sampled."""
-
-    def call(self, method: str) -> AbstractContextManager[dict[str, str]]:
-        """A call of an agent server, with the headers that carry the trace on."""
-
-    def note_decided(self, conversation_id: ConversationId, actions: list[dict[str, Any]]) -> None:
-        """Note decided actions. Each: verb, since (UTC text), tool and call (as JSON, "" none), trace (traceparent)."""
-
-    def note_next(self, conversation_id: ConversationId, traceparent: str) -> None:
-        """Note that the request brings the first events of the agent after a decision of that trace."""
-
-    def fail(self, error: str) -> None:
-        """Note that what the trace is about has failed. error: a status, or the name of an error."""
+_present: "ContextVar[SpanTrace | None]" = ContextVar("trace", default=None)
+_process: "Spans | None" = None
 
 
-class Process(Protocol):
-    """The traces of one process, which go on from what the store has kept. `spans.py` has those of OpenTelemetry."""
-
-    def continued(self, traceparent: str, name: str, attributes: Mapping[str, str]) -> AbstractContextManager[Trace]:
-        """A span of that trace, which is the trace of this thread within the block."""
-
-    def note(self, traceparent: str, name: str, attributes: Mapping[str, str], since: Micros, error: str) -> None:
-        """A span of that trace from a time by Redis' clock until now. error: empty, or why it failed."""
-
-    def note_decided(self, conversation_id: ConversationId, actions: list[dict[str, Any]]) -> None:
-        """As `Trace` has it, of actions that no request decided."""
-
-
-_present: ContextVar[Trace | None] = ContextVar("trace", default=None)
-_process: Process | None = None
-
-
-def use(process: Process | None) -> None:
+def use(process: "Spans | None") -> None:
     """From now on this process continues stored traces with these; None: it continues none."""
     global _process
     _process = process
 
 
 @contextmanager
-def entered(trace: Trace) -> Iterator[None]:
+def entered(trace: "SpanTrace") -> Iterator[None]:
     """Within the block this is the trace of this thread."""
     token = _present.set(trace)
     try:
@@ -69,7 +38,7 @@ def entered(trace: Trace) -> Iterator[None]:
         _present.reset(token)
 
 
-def present() -> Trace | None:
+def present() -> "SpanTrace | None":
     """The trace of this thread; None where the request is not traced."""
     return _present.get()
 
