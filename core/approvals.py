@@ -39,7 +39,7 @@ import rfc8785
 from itsdangerous import BadSignature, URLSafeSerializer
 
 from core.cuts import beginning
-from core.wire import ConversationId, Micros, now
+from core.wire import ConversationId, Micros, has_tag, now
 
 #: the characters that `*` of a pattern stands for
 RUN = frozenset(ascii_letters + digits + " _./:,@+-=")
@@ -113,7 +113,7 @@ def matches(rule: Rule, action: Action, conversation: Conversation) -> bool:
     return (
         rule.tool_name == action.tool_name
         and (rule.conversation_ids is None or conversation.id in rule.conversation_ids)
-        and _has_tags(rule.tags or {}, conversation.tags)
+        and all(has_tag(conversation.tags, name, value) for name, value in (rule.tags or {}).items())
         and (rule.max_risk is None or _is_at_most(action.risk, rule.max_risk))
         and (rule.arguments is None or _fits(rule.arguments, action))
     )
@@ -200,10 +200,6 @@ def _runs(value: str) -> tuple[bool, ...]:
         may = (character != "=" or is_option) and (character != "." or "." not in beside)
         allowed.append(character in RUN and may)
     return tuple(allowed)
-
-
-def _has_tags(wanted: Mapping[str, str | None], tags: Mapping[str, str]) -> bool:
-    return all(name in tags and value in (None, tags[name]) for name, value in wanted.items())
 
 
 def _is_at_most(risk: str, most: str) -> bool:

@@ -406,8 +406,9 @@ def with_secrets(value: Any, replace: Callable[[str], Any], hidden: bool = False
 
 def without_secrets_of(body: Any, said: Any) -> Any:
     """A JSON value that somebody said about a body, with REDACTED in place of every secret of that body."""
-    secrets = sorted({text for text in _secrets(body) if len(text) >= _LEAST}, key=len, reverse=True)
-    return _without(secrets, said)
+    found: list[str] = []
+    with_secrets(body, found.append)
+    return _without(sorted({text for text in found if len(text) >= _LEAST}, key=len, reverse=True), said)
 
 
 def without_inputs(detail: Any) -> Any:
@@ -463,18 +464,6 @@ def _fault(said: Any) -> dict[str, Any]:
 
 def _is_secret(name: str) -> bool:
     return name.lower().endswith(_SECRET_NAMES)
-
-
-def _secrets(value: Any, hidden: bool = False) -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if name != "kind":
-                yield from _secrets(inner, hidden or _is_secret(name))
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _secrets(inner, hidden)
-    elif hidden and isinstance(value, str):
-        yield value
 
 
 def _without(secrets: list[str], said: Any) -> Any:

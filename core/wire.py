@@ -6,7 +6,7 @@ Pure Python, no Flask and no Redis: `schemas/` reads events with it, `store/` wr
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, NewType
 from uuid import UUID
@@ -201,6 +201,11 @@ def read_event(raw: bytes) -> Event:
 
 #: why a policy is refused that would hold an agent that acts unasked
 UNASKED = "Nothing that an ACPAgent does is held: its policy is NeverConfirm"
+
+
+def has_tag(tags: Mapping[str, str], name: str, value: str | None) -> bool:
+    """Whether a conversation has a tag of that name and value; None: of any value."""
+    return name in tags and value in (None, tags[name])
 
 
 def acts_unasked(agent: Any) -> bool:

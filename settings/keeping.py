@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from core.origins import origin
+from core.wire import has_tag
 from settings import ConfigError
 from settings import setting as _setting
 
@@ -122,7 +123,7 @@ class KeepingSettings(ColdSettings):
 
     def retention_of(self, tags: Mapping[str, str]) -> float:
         """The days for which a conversation with these tags is kept; 0: for ever."""
-        days = [float(term["days"]) for term in self._terms if _has(tags, term["name"], term["value"])]
+        days = [float(term["days"]) for term in self._terms if has_tag(tags, term["name"], term["value"])]
         if not days:
             return self.retention_days
         return 0.0 if 0 in days else max(days)
@@ -136,7 +137,3 @@ class KeepingSettings(ColdSettings):
     @property
     def _terms(self) -> list[re.Match[str]]:
         return [match for term in self.retention_tags if (match := _TERM.fullmatch(term))]
-
-
-def _has(tags: Mapping[str, str], name: str, value: str | None) -> bool:
-    return name in tags and value in (None, tags[name])

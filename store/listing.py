@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from redis import Redis
 
-from core.wire import ConversationId, Micros, micros
+from core.wire import ConversationId, Micros, has_tag, micros
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys, ListingKeys
 from store.scripts import DecidingScript, Scripts
@@ -70,16 +70,12 @@ class Filter:
         """Whether a conversation's state passes."""
         return (
             (not self.statuses or state["execution_status"] in self.statuses)
-            and (self.tag is None or _has(state["tags"], *self.tag))
+            and (self.tag is None or has_tag(state["tags"], *self.tag))
             and folded(self.title) in folded(state["title"])
             and (not self.top or not state["app"].get("parent_conversation_id"))
             and _within(state["created_at"], self.created_since, self.created_until)
             and _within(state["updated_at"], self.updated_since, self.updated_until)
         )
-
-
-def _has(tags: Mapping[str, str], name: str, value: str | None) -> bool:
-    return name in tags and value in (None, tags[name])
 
 
 def _within(time: str, since: Micros | None, until: Micros | None) -> bool:

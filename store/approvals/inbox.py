@@ -31,7 +31,7 @@ from redis import Redis
 
 from core.approvals import shown_arguments
 from core.refused import Kind
-from core.wire import ConversationId, Micros, micros, parse_json, utc_time
+from core.wire import ConversationId, Micros, has_tag, micros, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import ApprovalKeys, ConversationKeys, audit_key
@@ -213,10 +213,8 @@ class Filter:
 
     def passes(self, action: PendingAction) -> bool:
         """Whether an action passes `tag` and `text`."""
-        if self.tag is not None:
-            name, value = self.tag
-            if name not in action.tags or value not in (None, action.tags[name]):
-                return False
+        if self.tag is not None and not has_tag(action.tags, *self.tag):
+            return False
         if self.text is None:
             return True
         arguments = json.dumps(action.arguments, ensure_ascii=False)
