@@ -59,7 +59,7 @@ Scope = Literal["once", "conversation", "always"]
 
 _OUTCOMES = ("allowed", "refused")
 
-#: what is counted of all sandboxes: destinations that were asked for, connections, and bytes
+#: what is counted of all sandboxes since the store began: destinations that were asked for, connections, and bytes
 TOTALS = ("asked", *_OUTCOMES, "sent", "received")
 
 _WORDS = {
@@ -408,11 +408,6 @@ class Destinations:
         """What a sandbox has reached and was refused, the last first. One round trip."""
         stored: Any = self._redis.hgetall(SandboxKeys.reached(sandbox_id))
         return sorted(_reached(stored), key=lambda one: one.last_at, reverse=True)
-
-    def totals(self) -> dict[str, int]:
-        """What all sandboxes did since the store began: `asked`, `allowed`, `refused`, and bytes `sent`, `received`."""
-        stored: Any = self._redis.hgetall(SandboxKeys.destinations)
-        return {name: int(stored.get(name.encode(), 0)) for name in TOTALS}
 
 
 def _check(name: str, port: int) -> None:

@@ -37,7 +37,7 @@ class Reading:
     outboxes: dict[str, int]
     dropped: dict[str, int]  #: entries that full outboxes dropped
     asking: int  #: destinations and budgets that wait for a decision
-    destinations: dict[str, int]  #: what all sandboxes did: see `Destinations.totals`
+    destinations: dict[str, int]  #: what all sandboxes did: see TOTALS
     models: dict[str, Spending]  #: what all sandboxes spent on models, by model
     refused_calls: int  #: calls of models that a budget refused
     hosts: dict[str, float]  #: age of the last heartbeat of each host's supervisor; a lost host leaves after a while

@@ -31,7 +31,7 @@ from redis import Redis
 from core.wire import Micros
 from store.keys import OUTBOXES, NotifyKeys, outbox_dropped, outbox_wanted
 from store.link.secrets import Sealer
-from store.scripts import Scripts
+from store.scripts import Scripts, words_of
 
 #: seconds for which a supervisor's word counts that it has targets
 _WANTED = 86_400
@@ -146,7 +146,7 @@ class Targets:
 
         Returns the names of targets that no supervisor has any more, with the number of messages that are given up.
         """
-        args = [self._given_up, int(again), *(word for pair in names.items() for word in pair)]
+        args = [self._given_up, int(again), *words_of(names)]
         reply = self._scripts.open_targets([NotifyKeys.root], args)
         return {name.decode(): number for name, number in zip(reply[::2], reply[1::2], strict=True)}
 

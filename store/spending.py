@@ -22,7 +22,7 @@ from core.wire import utc_time
 from store.approvals.audit import Actor, said
 from store.destinations import Destinations
 from store.keys import SandboxKeys
-from store.scripts import Scripts
+from store.scripts import Scripts, words_of
 
 _EPOCH, _DAY_SECONDS = date(1970, 1, 1), 86_400
 
@@ -139,8 +139,7 @@ class ModelSpending:
         }
         unpriced = model[:MOST_MODEL] if numbers["unpriced"] else ""
         args = [sandbox_id, owner, label, SPENT_DAYS * _DAY_SECONDS, unpriced]
-        pairs = [word for pair in numbers.items() for word in pair]
-        self._scripts.book_call([SandboxKeys.root], [*args, *pairs])
+        self._scripts.book_call([SandboxKeys.root], [*args, *words_of(numbers)])
 
     def refuse(
         self,

@@ -49,12 +49,37 @@ class ObjectMissing(Exception):
     """There is no object of that name."""
 
 
-class Readable(Protocol):
-    """A place of objects, as it is read."""
+class ObjectsAway(Exception):
+    """The place of the objects cannot be reached, or refuses; the message says what is wrong with it."""
 
-    def get(self, name: str) -> bytes: ...
 
-    def names(self) -> Iterator[str]: ...
+class StillCold(TemporaryRefusal):
+    """A cold conversation cannot be brought back now. The request gets 503, and a supervisor retries.
+
+    Its cause names places and addresses: it is for the log, and not for clients.
+    """
+
+    def __init__(self, conversation_id: ConversationId, why: str) -> None:
+        super().__init__(f"The events of the conversation {conversation_id} are in cold storage (COLD_URL): {why}")
+
+
+class Objects(Protocol):
+    """A place for objects: bytes by name. A name has letters, digits and hyphens, and is used for one content.
+
+    Each call raises ObjectsAway when the place cannot be reached.
+    """
+
+    def put(self, name: str, content: bytes) -> None:
+        """Keep an object; when it returns, the whole object is on stable storage."""
+
+    def get(self, name: str) -> bytes:
+        """An object. Raises ObjectMissing."""
+
+    def delete(self, name: str) -> None:
+        """Delete an object; of a missing one it does nothing."""
+
+    def names(self) -> Iterator[str]:
+        """The names of all objects."""
 
 
 class Checked(NamedTuple):
@@ -73,7 +98,7 @@ class _Cold(NamedTuple):
     may: set[str]
 
 
-def checks(redis: "Redis", objects: Readable) -> Iterator[Checked]:
+def checks(redis: "Redis", objects: Objects) -> Iterator[Checked]:
     """Every object: first those that cold conversations need, then all others that are there.
 
     One object, or one piece, is in memory at a time. Nothing is written, and servers may run meanwhile.
@@ -107,7 +132,7 @@ def _needing(redis: Any, name: str) -> _Cold | None:
     return _Cold(Frozen(name, keys.id, incarnation, revision), *ColdKeys.moved(int(seq), int(last_chunk), pairs))
 
 
-def _checked(redis: Any, objects: Readable, name: str, needed: _Cold | None) -> Iterator[Checked]:
+def _checked(redis: Any, objects: Objects, name: str, needed: _Cold | None) -> Iterator[Checked]:
     """One object with its pieces; nothing of one that is gone, or no longer needed, at the end of its check."""
     try:
         content = objects.get(name)
@@ -128,7 +153,7 @@ def _checked(redis: Any, objects: Readable, name: str, needed: _Cold | None) -> 
         yield Checked(name, needed is not None, None)
 
 
-def _check_piece(objects: Readable, name: str, digest: str, may: set[str] | None) -> None:
+def _check_piece(objects: Objects, name: str, digest: str, may: set[str] | None) -> None:
     """Raises Unreadable or ObjectMissing. may: parts that the log may have; None: whatever the piece has."""
     try:
         ranges_in(objects.get(name), digest, may)
@@ -278,39 +303,6 @@ _LOCKS = 64
 _BUSY = (b"running", b"waiting_for_confirmation")
 
 _log = logging.getLogger(__name__)
-
-
-class ObjectsAway(Exception):
-    """The place of the objects cannot be reached, or refuses; the message says what is wrong with it."""
-
-
-class StillCold(TemporaryRefusal):
-    """A cold conversation cannot be brought back now. The request gets 503, and a supervisor retries.
-
-    Its cause names places and addresses: it is for the log, and not for clients.
-    """
-
-    def __init__(self, conversation_id: ConversationId, why: str) -> None:
-        super().__init__(f"The events of the conversation {conversation_id} are in cold storage (COLD_URL): {why}")
-
-
-class Objects(Protocol):
-    """A place for objects: bytes by name. A name has letters, digits and hyphens, and is used for one content.
-
-    Each call raises ObjectsAway when the place cannot be reached.
-    """
-
-    def put(self, name: str, content: bytes) -> None:
-        """Keep an object; when it returns, the whole object is on stable storage."""
-
-    def get(self, name: str) -> bytes:
-        """An object. Raises ObjectMissing."""
-
-    def delete(self, name: str) -> None:
-        """Delete an object; of a missing one it does nothing."""
-
-    def names(self) -> Iterator[str]:
-        """The names of all objects."""
 
 
 class Cold:

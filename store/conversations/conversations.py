@@ -31,7 +31,7 @@ from store.link.secrets import Sealer
 from store.listing import Cursor, Filter, Listing
 from store.log.text import record
 from store.sandboxes.sandboxes import Places, Sandbox, Sandboxes, SandboxId
-from store.scripts import Scripts
+from store.scripts import Scripts, words_of
 
 #: fields of the hash that the recovery after a restart of an agent server keeps
 _OF_RECOVERY = ("agent_log", "interrupted")
@@ -160,8 +160,8 @@ class Conversations:
         sealed = self._sealer.seal(conversation_id, secrets or {})
         first = _first_message(initial_message, stamp, in_sandbox=bool(sandbox_id))
         start_id = (app or {}).get("start_id", "")
-        args: list[Any] = [*stamp.args, incarnation, *first, start_body, start_id, 2 * len(sealed), *_words(sealed)]
-        is_new = self._create(conversation_id, sandbox_id, start_id, [*args, *_words(fields)])
+        args: list[Any] = [*stamp.args, incarnation, *first, start_body, start_id, 2 * len(sealed), *words_of(sealed)]
+        is_new = self._create(conversation_id, sandbox_id, start_id, [*args, *words_of(fields)])
         if sandbox_id and (sealed or start_body):
             self._renew_masks(conversation_id, sandbox_id)
         return is_new
@@ -284,7 +284,7 @@ class Conversations:
         words = [json.dumps(beginning(title, MOST_TITLE)) if title else "", json.dumps(kept) if kept else ""]
         fields |= {REPORTED_FIELD + name: value for name, value in (told or {}).items()}
         stored = {name: json.dumps(value) for name, value in fields.items()} | app_fields(app or {})
-        args = [*Stamp.now().args, sandbox_id, *words, *_words(stored)]
+        args = [*Stamp.now().args, sandbox_id, *words, *words_of(stored)]
         try:
             [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
         except ConversationNotFound:
@@ -316,7 +316,7 @@ class Conversations:
         if not sealed:
             self.get(conversation_id)
             return
-        args = [Stamp.now().utc_time, str(minted("secrets")), MOST_SECRETS, MOST_SECRETS_BYTES, *_words(sealed)]
+        args = [Stamp.now().utc_time, str(minted("secrets")), MOST_SECRETS, MOST_SECRETS_BYTES, *words_of(sealed)]
         [outcome] = self._listing.write(self._scripts.put_secrets, conversation_id, args)
         if outcome == "too_many":
             raise TooManySecrets
@@ -413,10 +413,6 @@ def _first_message(content: list[dict[str, Any]] | None, stamp: Stamp, *, in_san
 
 def _one(status: str | None) -> tuple[str, ...]:
     return () if status is None else (status,)
-
-
-def _words(pairs: Mapping[str, Any]) -> list[Any]:
-    return [word for name_and_value in pairs.items() for word in name_and_value]
 
 
 #: children that a conversation's state names, the oldest first

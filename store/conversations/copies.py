@@ -28,7 +28,7 @@ from store.listing import Listing
 from store.log.feed import read_log
 from store.log.frames import compressed, originals
 from store.log.text import record
-from store.scripts import Scripts
+from store.scripts import Scripts, words_of
 
 #: events that one call writes
 PAGE = 100
@@ -82,8 +82,7 @@ class Copy:
         claims: what the agent may claim of it, see `effects.py`. Two round trips. Raises TimeoutError, CopyEnded.
         """
         expected = [f"{claim} {self.keys.fork}" for claim in claims]
-        words = [word for name_and_value in fields.items() for word in name_and_value]
-        args = [self.keys.fork, self._stamp.at, len(expected), *expected, *words]
+        args = [self.keys.fork, self._stamp.at, len(expected), *expected, *words_of(fields)]
         try:
             [outcome] = listing.write(self._scripts.adopt_fork, self.keys.id, args)
         except ConversationNotFound:

@@ -17,7 +17,7 @@ from store.conversations.conversations import Conversations
 from store.errors import UNREADABLE, ConversationNotFound, StartTaskNotFound, StoreError
 from store.keys import StartKeys
 from store.link.attempts import minted
-from store.sandboxes.start_tasks import FINISHED, StartTask, StartTasks
+from store.sandboxes.start_tasks import FINISHED, StartTask, StartTasks, in_micros
 from store.scripts import Scripts
 
 #: most messages of one queue. Source: the app-server wire
@@ -130,7 +130,7 @@ class QueuedMessages:
     def claim(self) -> QueuedMessage | None:
         """Take the first message of a queue that is due, with the queue's lease; None if there is none."""
         lease = str(uuid4())
-        reply = self._scripts.claim_queue([StartKeys.root], [lease, _micros(LEASE), _micros(_POLL)])
+        reply = self._scripts.claim_queue([StartKeys.root], [lease, in_micros(LEASE), in_micros(_POLL)])
         if not reply:
             return None
         conversation_id, entry, tried, sent, after = reply
@@ -162,22 +162,18 @@ class QueuedMessages:
         waits: its message cannot be delivered yet, and that is not a failed try. untried: nobody has tried, and the
         tries before it count as they did.
         """
-        tried = "" if waits else f"{_micros(queued.tried_for)} 0"  # a gap since 0 counts for nothing: `_tried.lua`
-        args = [queued.conversation_id, queued.lease, _micros(seconds)]
+        tried = "" if waits else f"{in_micros(queued.tried_for)} 0"  # a gap since 0 counts for nothing: `_tried.lua`
+        args = [queued.conversation_id, queued.lease, in_micros(seconds)]
         args += ["tried", tried] if waits or untried else []
         return bool(self._scripts.postpone_queue([StartKeys.root], args))
 
     def note_sent(self, queued: QueuedMessage, after: str) -> bool:
         """Note that an agent may have a message from now on, and the last event of its log before; False as `renew`."""
         noted = ["sent", queued.id, "after", after]
-        args = [queued.conversation_id, queued.lease, _micros(LEASE), *noted]
+        args = [queued.conversation_id, queued.lease, in_micros(LEASE), *noted]
         return bool(self._scripts.postpone_queue([StartKeys.root], args))
 
     def settle(self, queued: QueuedMessage) -> bool:
         """Take a message off its queue: it was delivered, or is given up. False as `renew`."""
         args = [queued.conversation_id, queued.lease, "" if queued.fault else queued.id]
         return bool(self._scripts.settle_message([StartKeys.root], args))
-
-
-def _micros(seconds: float) -> int:
-    return round(seconds * 1e6)

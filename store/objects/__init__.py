@@ -133,38 +133,34 @@ class Metered:
 
     def put(self, name: str, content: bytes) -> None:
         """As the place does it."""
-        outcome = "failed"
-        try:
+        with self._counted("put"):
             self._place.put(name, content)
-            outcome = "ok"
-        finally:
-            self._meter.count_object("put", outcome)
 
     def get(self, name: str) -> bytes:
         """As the place does it."""
+        with self._counted("get"):
+            return self._place.get(name)
+
+    def delete(self, name: str) -> None:
+        """As the place does it."""
+        with self._counted("delete"):
+            self._place.delete(name)
+
+    def names(self) -> Iterator[str]:
+        """As the place does it; not counted."""
+        return self._place.names()
+
+    @contextmanager
+    def _counted(self, verb: str) -> Iterator[None]:
         outcome = "failed"
         try:
-            content = self._place.get(name)
+            yield
             outcome = "ok"
         except ObjectMissing:
             outcome = "missing"
             raise
         finally:
-            self._meter.count_object("get", outcome)
-        return content
-
-    def delete(self, name: str) -> None:
-        """As the place does it."""
-        outcome = "failed"
-        try:
-            self._place.delete(name)
-            outcome = "ok"
-        finally:
-            self._meter.count_object("delete", outcome)
-
-    def names(self) -> Iterator[str]:
-        """As the place does it; not counted."""
-        return self._place.names()
+            self._meter.count_object(verb, outcome)
 
 
 def open_objects(settings: ColdSettings) -> Objects | None:

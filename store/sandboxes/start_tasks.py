@@ -43,7 +43,7 @@ from store.keys import ConversationKeys, SandboxKeys, StartKeys, claimed_key
 from store.link.attempts import is_finished, minted, minted_text
 from store.link.secrets import Sealer
 from store.sandboxes.sandboxes import Places, Sandboxes, SandboxId, random_text
-from store.scripts import Scripts
+from store.scripts import Scripts, words_of
 from telemetry import traces
 from telemetry.meter import Meter
 
@@ -144,7 +144,7 @@ class StartTasks:
         self._meter = meter
         self.bodies = StartBodies(redis, sealer)
         #: arguments of the reading scripts, which fail the start tasks without a supervisor
-        self._forgotten = [_micros(sandboxes.limits.start_seconds), _FORGOTTEN]
+        self._forgotten = [in_micros(sandboxes.limits.start_seconds), _FORGOTTEN]
 
     def create(self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = "") -> StartTask:
         """Create a start task; a driver claims it. echo is the part of the request that clients see.
@@ -220,9 +220,8 @@ class StartTasks:
             "parent_id": request.get("parent_conversation_id") or "",
             **traces.kept(),
         }
-        words = [word for name_and_value in fields.items() for word in name_and_value]
         most = self._sandboxes.limits.most_starts
-        args = [identity, conversation_id, most, once, body, *words]
+        args = [identity, conversation_id, most, once, body, *words_of(fields)]
         match self._scripts.create_start_task([StartKeys.root], args):
             case ("full", number):
                 raise TooManyStarts(number, most)
@@ -308,10 +307,10 @@ class StartTasks:
         A start task that failed MOST_ATTEMPTS times ends instead; one whose driver was stopped or killed goes on. Each
         call also forgets a few old finished ones.
         """
-        kept = _micros(self._sandboxes.limits.start_task_days * 86400)
+        kept = in_micros(self._sandboxes.limits.start_task_days * 86400)
         while True:
             lease = str(uuid4())
-            args = [lease, _micros(LEASE), MOST_ATTEMPTS, _NEVER_ENDED, kept]
+            args = [lease, in_micros(LEASE), MOST_ATTEMPTS, _NEVER_ENDED, kept]
             fields = self._scripts.claim_start_task([StartKeys.root], args)
             if not fields:
                 return None
@@ -324,7 +323,7 @@ class StartTasks:
 
     def claim_failed(self) -> StartTask | None:
         """Take a failed start task that may have left a sandbox or a conversation; None if there is none."""
-        while fields := self._scripts.claim_failed_start_task([StartKeys.root], [_micros(CLEARING)]):
+        while fields := self._scripts.claim_failed_start_task([StartKeys.root], [in_micros(CLEARING)]):
             try:
                 return _start_task(fields, "request")
             except UNREADABLE as error:
@@ -343,7 +342,7 @@ class StartTasks:
 
         late: seconds after its end in which an agent may still begin with it: until then it is cleared again.
         """
-        self._scripts.clear_start_task([StartKeys.root], [start_id, _micros(late)])
+        self._scripts.clear_start_task([StartKeys.root], [start_id, in_micros(late)])
 
     def renew(self, start_id: str, lease: str) -> bool:
         """Renew the lease of an unfinished start task; False when it is another driver's, finished or gone."""
@@ -354,12 +353,11 @@ class StartTasks:
 
         counter: the field of the start task that counts it: attempts, or waits.
         """
-        return bool(self._scripts.renew_start_task([StartKeys.root], [start_id, lease, _micros(seconds), counter]))
+        return bool(self._scripts.renew_start_task([StartKeys.root], [start_id, lease, in_micros(seconds), counter]))
 
     def advance(self, start_id: str, lease: str, **fields: str) -> bool:
         """Write the progress of an unfinished start task, and renew its lease; False as `renew`."""
-        words = [word for name_and_value in fields.items() for word in name_and_value]
-        args = [start_id, lease, _micros(LEASE), *words]
+        args = [start_id, lease, in_micros(LEASE), *words_of(fields)]
         return bool(self._scripts.advance_start_task([StartKeys.root], args))
 
     def fail(self, start: StartTask, lease: str, detail: str, failure: Failure) -> bool:
@@ -386,7 +384,8 @@ class StartTasks:
         return self._sealer.open_body(start.conversation_id, sealed) if sealed else None
 
 
-def _micros(seconds: float) -> int:
+def in_micros(seconds: float) -> int:
+    """A number of seconds in µs, as the scripts take them."""
     return round(seconds * 1e6)
 
 

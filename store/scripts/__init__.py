@@ -194,6 +194,11 @@ class IsNewer(ResponseError):
 DefaultParser.EXCEPTION_CLASSES.update(COLD=IsCold, NEWERDATA=IsNewer)
 
 
+def words_of(pairs: Mapping[str, Any]) -> list[Any]:
+    """The names and values of a mapping as arguments of a script: name, value, …"""
+    return [word for pair in pairs.items() for word in pair]
+
+
 class Script(Protocol):
     """A loaded script that replies with data, as Redis gives it: text as bytes, None where Lua returns false."""
 

@@ -206,7 +206,7 @@ def test_what_a_sandbox_asked_and_reached_ends_with_it(here):
     assert (destinations.waiting(), destinations.reached(sandbox)) == ([], [])
 
 
-def test_what_is_reached_is_counted_by_name_and_beyond_the_bound_together(here):
+def test_what_is_reached_is_counted_by_name_and_beyond_the_bound_together(here, store):
     destinations, start, _ = here
     sandbox = start()
     destinations.record(sandbox, NAME, 443, "allowed", 10, 2_000_000_000_000)
@@ -217,7 +217,7 @@ def test_what_is_reached_is_counted_by_name_and_beyond_the_bound_together(here):
     one, others = reached[NAME], reached[None]
     assert (one.allowed, one.refused, one.sent, one.received) == (1, 1, 10, 2_000_000_000_001)
     assert (len(reached), others.allowed, others.port) == (MOST_REACHED + 1, 2, None)
-    assert destinations.totals()["allowed"] == MOST_REACHED + 2
+    assert store.gauges.read().destinations["allowed"] == MOST_REACHED + 2
 
 
 @pytest.fixture
