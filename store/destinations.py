@@ -32,9 +32,8 @@ from core.egress import MOST_NAME, is_destination_name
 from core.refused import Kind
 from core.wire import Micros, micros, utc_time
 from store.approvals.audit import Actor, audit_member, said
-from store.approvals.inbox import MOST_CHANGES
 from store.errors import StoreError
-from store.keys import ApprovalKeys, SandboxKeys
+from store.keys import MOST_CHANGES, ApprovalKeys, SandboxKeys
 from store.link.attempts import minted
 from store.scripts import Scripts
 

@@ -510,7 +510,7 @@ def outbox_wanted(outbox: str) -> str:
     return f"{outbox}:wanted"
 
 
-#: ids that a set of changes holds, as `store/scripts/_changes.lua` has it; beyond it the oldest change is dropped
+#: changes that a list (`store/scripts/_changes.lua`) and the inbox hold; beyond it the oldest is dropped
 MOST_CHANGES = 100_000
 
 

@@ -34,7 +34,7 @@ from core.refused import Kind
 from core.wire import ConversationId, Micros, has_tag, micros, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.errors import UNAVAILABLE, StoreError
-from store.keys import ApprovalKeys, ConversationKeys, audit_key
+from store.keys import MOST_CHANGES, ApprovalKeys, ConversationKeys, audit_key
 from store.listing import Filter as ConversationFilter
 from store.listing import Listing, Settlement
 from store.log.frames import PAGE_BYTES, original
@@ -163,9 +163,6 @@ def thought_of(event: dict[str, Any]) -> str:
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     return "\n".join(text for text in texts if isinstance(text, str))
 
-
-#: entries that the stream of changes keeps; beyond it the oldest are dropped
-MOST_CHANGES = 100_000
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and scripts of one page
 SCAN_CHUNK, MOST_CHUNKS = 1000, 5

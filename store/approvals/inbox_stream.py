@@ -32,12 +32,12 @@ from typing import Any, NamedTuple
 from redis import Redis
 
 from core.wire import ConversationId, Seq, micros
-from store.approvals.inbox import MOST_CHANGES, Cursor, Filter, Inbox, PendingAction, load
+from store.approvals.inbox import Cursor, Filter, Inbox, PendingAction, load
 from store.approvals.inbox import Entry as Indexed
 from store.destinations import Destinations
 from store.errors import FellBehind
 from store.keys import ApprovalKeys
-from store.log.feed import PAGE, Entry, Feed, Follower, Followers, Reading
+from store.log.feed import PAGE, Entry, Feed, Follower, Followers, Held, Reading
 from store.scripts import Scripts
 
 #: bytes that end a page of changes, and bytes of the events whose items one page loads
@@ -114,22 +114,10 @@ def _key(found: dict[str, str]) -> Key:
     return ConversationId(found["conversation_id"]), found["action_id"]
 
 
-class _Held(NamedTuple):
-    """What the stream in Redis holds: the number of its changes, the places of the first and the last one."""
-
-    size: int
-    first: Seq
-    last: Seq
-
-    def continues(self, after: Seq) -> bool:
-        """Whether every change after a place is held. The place before the first change ever is 0."""
-        return self.first <= after <= self.last or (after == 0 and self.size < MOST_CHANGES)
-
-
-def _read(scripts: Scripts, after: Seq, most: int) -> tuple[_Held, list[tuple[Seq, dict[str, str]]]]:
+def _read(scripts: Scripts, after: Seq, most: int) -> tuple[Held, list[tuple[Seq, dict[str, str]]]]:
     """What is held, and the changes after a place, as many as fit. One round trip."""
     size, first, last, *changes = scripts.read_changes([ApprovalKeys.root], [id_of(after), most, _PAGE_BYTES])
-    held = _Held(size, *(place_of(one.decode()) if one else Seq(0) for one in (first, last)))
+    held = Held(size, *(place_of(one.decode()) if one else Seq(0) for one in (first, last)))
     return held, [(place_of(identity.decode()), _fields(words)) for identity, words in changes]
 
 
@@ -265,13 +253,9 @@ class InboxStream:
 
         A filter's `since`, `until` and `text` must be absent.
         """
-        place, reset = None if after is None else place_of(after), ""
-
-        def begin() -> tuple[Feed, Seq]:
-            nonlocal reset
-            held, _ = _read(self._scripts, Seq(0), 0)
-            reset = "new" if place is None else "" if held.continues(place) else "dropped"
-            feed = InboxFeed(held.last, self._redis, self._scripts, self._followers.ring_bytes)
-            return feed, held.last if place is None or reset else place
-
-        return InboxFollower(self._followers.join(begin), self._inbox, self._destinations, filters, reset)
+        follower, reset = self._followers.follow_changes(
+            None if after is None else place_of(after),
+            lambda: _read(self._scripts, Seq(0), 0)[0],
+            lambda last: InboxFeed(last, self._redis, self._scripts, self._followers.ring_bytes),
+        )
+        return InboxFollower(follower, self._inbox, self._destinations, filters, reset)

@@ -31,12 +31,12 @@ from redis import Redis
 from core.wire import ConversationId, Seq
 from store.approvals.inbox_stream import Sent
 from store.errors import UNREADABLE, FellBehind
-from store.keys import APP_FIELD, MOST_CHANGES, ConversationKeys, ListingKeys, SandboxKeys, changed_channel
+from store.keys import APP_FIELD, ConversationKeys, ListingKeys, SandboxKeys, changed_channel
 from store.link.connection import LazyCluster
 from store.link.signals import MAYBE_MISSED
 from store.listing import Cursor, Filter, Listing
 from store.listing import Entry as Listed
-from store.log.feed import Entry, Feed, Follower, Followers, Reading
+from store.log.feed import Entry, Feed, Follower, Followers, Held, Reading
 from store.scripts import Scripts
 
 log = logging.getLogger(__name__)
@@ -287,23 +287,11 @@ class Change(Entry):
         self.name = "deleted" if shown is None else "changed"
 
 
-class _Held(NamedTuple):
-    """What the set of changes holds: how many ids, the number after which none is missing, and the last number."""
-
-    size: int
-    floor: Seq
-    last: Seq
-
-    def continues(self, after: Seq) -> bool:
-        """Whether every change after a number is held. The number before the first change ever is 0."""
-        return self.floor <= after <= self.last or (after == 0 and self.size < MOST_CHANGES)
-
-
-def _read_changes(scripts: Scripts, root: str, after: Seq, most: int) -> tuple[_Held, list[tuple[str, Seq]]]:
+def _read_changes(scripts: Scripts, root: str, after: Seq, most: int) -> tuple[Held, list[tuple[str, Seq]]]:
     """What is held, and the ids that changed after a number, with the number of each. One round trip."""
     size, floor, last, *found = scripts.read_list_changes([root], [after, most])
     changes = [(one.decode(), _number(at)) for one, at in zip(found[::2], found[1::2], strict=True)]
-    return _Held(size, _number(floor), _number(last)), changes
+    return Held(size, _number(floor), _number(last)), changes
 
 
 def _number(stored: bytes) -> Seq:
@@ -386,14 +374,10 @@ class ListStream:
 
         show: makes of an item what every client may see; that of the first follower serves all of the process.
         """
-        reset = ""
-
-        def begin() -> tuple[Feed, Seq]:
-            nonlocal reset
-            root = self._keys.root
-            held, _ = _read_changes(self._scripts, root, Seq(0), 0)
-            reset = "new" if after is None else "" if held.continues(Seq(after)) else "dropped"
-            feed = ListFeed(root, held.last, self._scripts, self._load, show, self._followers.ring_bytes)
-            return feed, held.last if after is None or reset else Seq(after)
-
-        return ListFollower(self._followers.join(begin), reset)
+        root = self._keys.root
+        follower, reset = self._followers.follow_changes(
+            None if after is None else Seq(after),
+            lambda: _read_changes(self._scripts, root, Seq(0), 0)[0],
+            lambda last: ListFeed(root, last, self._scripts, self._load, show, self._followers.ring_bytes),
+        )
+        return ListFollower(follower, reset)

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from core.wire import ConversationId, Seq
 from store.errors import BeyondTheEnd, ConversationNotFound, FellBehind, Stopping, StoreError, TooManyFollowers
-from store.keys import ConversationKeys
+from store.keys import MOST_CHANGES, ConversationKeys
 from store.link.signals import MAYBE_MISSED, Signals
 from store.log.frames import PAGE_BYTES, originals
 from store.log.text import passes
@@ -332,6 +332,21 @@ MOST_READ = 10_000
 Ending = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
+class Held(NamedTuple):
+    """What is held of the changes of a list or of the inbox: how many, and the first and the last number.
+
+    Of a list's, which come once per id, the first is the number after which none is missing.
+    """
+
+    size: int
+    first: Seq
+    last: Seq
+
+    def continues(self, after: Seq) -> bool:
+        """Whether every change after a number is held. The number before the first change ever is 0."""
+        return self.first <= after <= self.last or (after == 0 and self.size < MOST_CHANGES)
+
+
 class Followers:
     """All followers of this process."""
 
@@ -393,6 +408,23 @@ class Followers:
                 feed.stale = feed.stale or begun.last > feed.last
         self._signals.watch(feed.channel, feed.receive)
         return follower
+
+    def follow_changes(
+        self, after: Seq | None, held: Callable[[], Held], feed: Callable[[Seq], Feed]
+    ) -> tuple[Follower, str]:
+        """Follow changes after a number, None: from now on; and why the client's knowledge is void, "" where it is not.
+
+        held: reads what is held. feed: makes the feed, from a number. Raises as `join`.
+        """
+        reset = ""
+
+        def begin() -> tuple[Feed, Seq]:
+            nonlocal reset
+            found = held()
+            reset = "new" if after is None else "" if found.continues(after) else "dropped"
+            return feed(found.last), found.last if after is None or reset else after
+
+        return self.join(begin), reset
 
     def _leave(self, follower: Follower) -> None:
         feed = follower.feed
