@@ -1,5 +1,5 @@
 -- _room: the cap of sandboxes that run.
--- include: _discard.lua
+-- include: _sandbox.lua
 -- The number of sandboxes that run or are about to, a warm one of them, and the bound one that has been idle for longest.
 local function occupancy()
   local number, warm, idlest, since = 0, nil, nil, nil

@@ -118,6 +118,23 @@ local function signal(id)
   redis.call('PUBLISH', root .. ':signal', (field(id, 'handle') or '') == '' and '' or id)
 end
 
+-- Ends a sandbox: one that no host has, or that is lost, at once; any other one by its supervisor. Its keys open nothing.
+local function end_sandbox(id)
+  if field(id, 'host') == '' or field(id, 'status') == 'MISSING' then
+    remove(id, 'kept')
+    return
+  end
+  close_keys(id)
+  leave(id)
+  signal(id)
+end
+
+-- Ends a warm sandbox that nobody has used.
+local function discard(id)
+  bind(id)
+  end_sandbox(id)
+end
+
 -- Notes that a sandbox is in use, at most once a second.
 local function touch(id)
   local active = field(id, 'active_at')

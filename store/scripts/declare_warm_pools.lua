@@ -5,7 +5,7 @@
 -- Returns  1
 -- Cost  O(p + w log s): p pools before and after, w warm sandboxes of specs that are not named, s sandboxes
 -- Idempotent  a repeat says the same
--- include: _discard.lua
+-- include: _sandbox.lua
 local named = {}
 for i = 1, #ARGV, 3 do
   local spec, version, most = unpack(ARGV, i, i + 2)

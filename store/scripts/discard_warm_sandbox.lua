@@ -5,7 +5,7 @@
 -- Returns  1: its supervisor deletes it | 0: it is bound, or gone
 -- Cost  O(log s): s sandboxes
 -- Idempotent  a repeat finds it discarded
--- include: _discard.lua
+-- include: _sandbox.lua
 local FIRST, LONGEST, SPAN = 1000000, 60000000, 600000000
 local id, failed = unpack(ARGV)
 if not is_warm(id) then return 0 end

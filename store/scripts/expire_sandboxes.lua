@@ -14,13 +14,8 @@ for i = 1, #found, 2 do
   if tonumber(found[i + 1]) > before then return 0 end
   at = at + 1
   if tonumber(field(id, 'changed_at')) <= before then
-    if field(id, 'host') == '' then
-      remove(id)
-      at = at - 1
-    else
-      leave(id)
-      signal(id)
-    end
+    if field(id, 'host') == '' then at = at - 1 end
+    end_sandbox(id)
   end
 end
 return #found == 2 * MOST and at or 0

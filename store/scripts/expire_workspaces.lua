@@ -8,18 +8,12 @@
 local expired, words = 0, redis.call('HGETALL', root .. ':workspaces')
 for i = 1, #words, 2 do
   local owner, id = words[i], words[i + 1]
-  local active, wanted, status = unpack(redis.call('HMGET', root .. ':box:' .. id, 'active_at', 'wanted', 'status'))
+  local active, wanted = unpack(redis.call('HMGET', root .. ':box:' .. id, 'active_at', 'wanted'))
   if redis.call('EXISTS', root .. ':ended:' .. id) == 1 or wanted == 'deleted' then
     redis.call('HDEL', root .. ':workspaces', owner)
   elseif active and now - active >= tonumber(ARGV[1]) then
     redis.call('HDEL', root .. ':workspaces', owner)
-    if status == 'MISSING' or field(id, 'host') == '' then
-      remove(id, 'kept')
-    else
-      close_keys(id)
-      leave(id)
-      signal(id)
-    end
+    end_sandbox(id)
     expired = expired + 1
   end
 end

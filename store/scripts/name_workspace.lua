@@ -10,9 +10,7 @@ local owner, fresh, host_span = unpack(ARGV)
 local id = redis.call('HGET', root .. ':workspaces', owner)
 local is_kept = id and redis.call('EXISTS', root .. ':ended:' .. id) == 0 and field(id, 'wanted') ~= 'deleted'
 if is_kept and field(id, 'status') ~= 'ERROR' then return id end
-if is_kept and (field(id, 'working_dir') or '') == '' then -- it never ran, so there is nothing in it to keep
-  if field(id, 'host') == '' then remove(id) else leave(id) signal(id) end
-end
+if is_kept and (field(id, 'working_dir') or '') == '' then end_sandbox(id) end -- it never ran: nothing is in it
 if redis.call('ZCOUNT', root .. ':hosts', now - host_span, '+inf') == 0 then return false end
 redis.call('HSET', root .. ':workspaces', owner, fresh)
 return fresh
