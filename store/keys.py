@@ -239,7 +239,7 @@ Warm sandboxes:
 |                           |            | and `after` (µs) which one may be started again          |                  |
 | {sandboxes}:warm:SPEC     | sorted set | ids of the warm sandboxes of a spec, score when made, µs | `most`           |
 | {sandboxes}:claimed:START | string     | the warm or workspace sandbox that a start task claimed  | an hour          |
-| {sandboxes}:workspaces    | hash       | id of a key → its workspace sandbox: `workspaces.py`     | one per key      |
+| {sandboxes}:workspaces    | hash       | id of a key → its workspace sandbox: `Workspaces`        | one per key      |
 
 A sandbox is warm as long as its field `warm` has the version of its spec; it is bound when that is empty.
 

@@ -12,7 +12,7 @@ spec's secrets, which events and logs must not show), `start` (number of its las
 `resumes`, `gives_way` (`1`: see `agents/waking.py`), `warm` (see `start_tasks.py`), `settled` (the start after which
 its conversations were settled), `trace` (W3C traceparent of the request that asked for its start, until it has ended),
 `created_at`, `starting_at`, `changed_at`, `active_at` (µs), `owner` (id of the key that started it; a call that names
-no conversation reaches its own alone), `adopted` (see `workspaces.py`), `strays` (JSON: conversations of its agent
+no conversation reaches its own alone), `adopted` (see `Workspaces`), `strays` (JSON: conversations of its agent
 server that are not in the store, see `supervisor/upkeep.py`), `leaving` (`1`: it is being deleted, and no deletion has
 failed).
 """
