@@ -217,17 +217,15 @@ class ConversationList:
         found = [
             readable(one, _summary, values) if values[0] else None for one, values in zip(ids, replies, strict=True)
         ]
-        states = [state for state in found if isinstance(state, dict)]
-        self._count_pending([state for state in states if state["execution_status"] == WAITING])
-        return found
-
-    def _count_pending(self, waiting: list[dict[str, Any]]) -> None:
+        states = [(at, state) for at, state in enumerate(found) if isinstance(state, dict)]
+        waiting = [(at, state) for at, state in states if state["execution_status"] == WAITING]
         with self._redis.pipeline(transaction=False) as pipe:
-            for state in waiting:
-                pipe.hvals(ConversationKeys(state["id"]).pending)
-            replies: list[Any] = pipe.execute() if waiting else []
-        for state, records in zip(waiting, replies, strict=True):
-            state["pending"] = sum("decided" not in json.loads(record) for record in records)
+            for at, _ in waiting:
+                pipe.hvals(ConversationKeys(ids[at]).pending)
+            counted: list[Any] = pipe.execute() if waiting else []
+        for (at, state), records in zip(waiting, counted, strict=True):
+            found[at] = readable(ids[at], _with_pending, state, records)
+        return found
 
     def page(
         self, filters: Filter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
@@ -264,6 +262,10 @@ def _summary(values: list[bytes | None]) -> dict[str, Any]:
     summary |= {name: json.loads(stored[name]) for name in _JSON}
     app = {name: json.loads(stored[APP_FIELD + name] or "null") for name in _OF_APP}
     return {**summary, "app": app, "pending": 0}
+
+
+def _with_pending(summary: dict[str, Any], records: list[bytes]) -> dict[str, Any]:
+    return {**summary, "pending": sum("decided" not in json.loads(record) for record in records)}
 
 
 #: items that are read at once, and seconds from one reading to the next

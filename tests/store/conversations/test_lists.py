@@ -10,7 +10,7 @@ from settings.config import Config
 from store.conversations import lists
 from store.conversations.lists import ListFollower
 from store.errors import FellBehind, Stopping, TooManyFollowers
-from store.keys import MOST_CHANGES, ListingKeys
+from store.keys import MOST_CHANGES, ConversationKeys, ListingKeys
 from tests.conftest import SECRET_KEY, action, as_events, message, status
 from tests.round_trips import counted
 from tests.servers import wait_until
@@ -115,6 +115,20 @@ def test_a_change_has_the_item_as_the_list_has_it(store, follow, make):
     [item] = store.conversations.summaries.get_many([one])
     assert json.loads(changed.raw) == item
     assert (item["pending"], item["execution_status"]) == (1, "waiting_for_confirmation")
+
+
+@pytest.mark.parametrize("record", ["{", "1", b"\xff"])
+def test_a_pending_action_that_cannot_be_read_keeps_no_other_conversation_off_the_list(store, make, caplog, record):
+    broken, other = (make(confirmation_policy=ALWAYS) for _ in range(2))
+    for one in (broken, other):
+        store.events.append(one, as_events([action(), status("waiting_for_confirmation")]))
+    store.events._redis.hset(ConversationKeys(broken).pending, "some", record)
+
+    [none, item] = store.conversations.summaries.get_many([broken, other])
+
+    store.events._redis.hdel(ConversationKeys(broken).pending, "some")
+    assert (none, item["pending"]) == (None, 1)
+    assert f"the conversation {broken} cannot be read" in caplog.text
 
 
 def test_a_conversation_that_changes_many_times_is_one_change(store, follow, make):
