@@ -421,7 +421,9 @@ TABLE = {
         names,
     ),
     "what is searched for": Row(
-        asked(500, "text", SEARCH) | asked(256, "text", INBOX, _COUNT), "events._LONGEST_TEXT approvals._LONGEST", searches
+        asked(500, "text", SEARCH) | asked(256, "text", INBOX, _COUNT),
+        "events._LONGEST_TEXT approvals._LONGEST",
+        searches,
     ),
     "a batch": Row(
         of(
