@@ -7,8 +7,10 @@ import httpx
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 
+from app import create_app
+from settings.config import Config
 from tests.console import Browser
-from tests.servers import supervised_server, wait_until
+from tests.servers import store_server, supervised_server, wait_until
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
 
@@ -181,11 +183,17 @@ def test_a_search_finds_what_was_said_and_leads_to_it(browser, server):
     browser.says("No messages found")
 
 
-def test_pages_are_read_by_cursor_up_to_a_thousand_rows(browsers, fresh):
+def test_pages_are_read_by_cursor_up_to_a_thousand_rows(browsers, tmp_path):
     """1,000 conversations: first paint and the cost of a change are printed."""
-    for number in range(1_010):
-        _create(fresh, f"Number {number}")
-    browser = browsers(base_url=str(fresh.base_url).rstrip("/"))
+    with store_server(tmp_path) as (url, _), supervised_server(tmp_path, REDIS_URL=url) as (server, _):
+        quick = create_app(Config(redis_url=url)).test_client()
+        for number in range(1_010):
+            body = {"title": f"Number {number}", "confirmation_policy": {"kind": "AlwaysConfirm"}}
+            assert quick.post("/api/conversations", json=body).status_code == 201
+        _walk(browsers(base_url=str(server.base_url).rstrip("/")), server)
+
+
+def _walk(browser: Browser, server: httpx.Client) -> None:
     browser.open("inbox")
     browser.says("Inbox")
     painted = _painted(browser)
@@ -198,7 +206,7 @@ def test_pages_are_read_by_cursor_up_to_a_thousand_rows(browsers, fresh):
     browser.says("1,000 are shown, and no more at once")
 
     identity = browser.script("return document.querySelectorAll('.rows a.title')[500].href").rpartition("/")[2]
-    cost = _cost_of_a_change(browser, fresh, identity)
+    cost = _cost_of_a_change(browser, server, identity)
     assert len(_titles(browser)) == 1_000
     print(f"\n1,000 conversations: first rows {painted:.0f} ms after the click; a change takes {cost}")
 
