@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from tests.report import GROUPS
 
 #: groups whose tests mostly wait for what they start: more of them at once than cores
-WAITING = ("process", "faults", "cluster", "browser", "kubernetes")
+WAITING = ("process", "faults", "cluster", "browser", "docker", "kubernetes")
 
 
 def command(name: str, results: Path) -> list[str]:
