@@ -19,6 +19,7 @@ def test_the_status_names_health_store_hosts_releases_and_notifications(browser,
     browser.says("valkey", "store")
     kept = {"fsync": "When it is on the disk", "none": "When the store has it"}
     browser.says(kept[server.get("/server_info").json()["store"]["durability"]], "store")
+    wait_until(lambda: server.get("/server_info").json()["isolation"], "what its supervisor finds out at its start")
     [host] = server.get("/server_info").json()["isolation"]
     browser.says(host["host"], "hosts")
     browser.says(host["kind"], "hosts")
