@@ -193,8 +193,8 @@ class Sessions:
         opened = self._sealer.open_for_a_time("session", about, cookie, SESSION_SECONDS, now)
         if opened is None:
             return None
-        name, key_id, *until = json.loads(opened)  # an older release sealed no end for files: its seal alone has one
-        left = until[0] - now / 1e6 if until else float(SESSION_SECONDS)
+        name, key_id, until = json.loads(opened)
+        left = until - now / 1e6
         return (Principal(name, key_id), left) if left > 0 else None
 
 

@@ -1,6 +1,5 @@
 """A step of Redis' clock lengthens no window and holds no claim of a killed worker; a host's clock ends nothing."""
 
-import json
 import time
 from types import SimpleNamespace
 from uuid import uuid4
@@ -66,17 +65,6 @@ def test_what_is_sealed_for_a_time_ends_by_redis_clock(wing):
     assert access.settings.meant("the id of a key", shown) == "a secret"
     clock.seconds += SHOWN_SECONDS
     assert access.settings.meant("the id of a key", shown) is None
-
-
-def test_a_cookie_of_an_older_release_that_names_no_end_opens_until_its_seal_ends(wing):
-    access, clock = wing
-    sealer, content = Sealer((SECRET_KEY,)), json.dumps([SOMEONE.name, SOMEONE.key_id])
-    cookie = sealer.seal_for_a_time("session", "", content, Micros(clock.seconds * 1_000_000))
-
-    clock.seconds += SESSION_SECONDS - 1
-    assert access.sessions.find(cookie)[0] == SOMEONE
-    clock.seconds += 2
-    assert access.sessions.find(cookie) is None
 
 
 def test_what_was_sealed_before_a_step_back_opens_when_redis_clock_has_caught_up(wing):
