@@ -3,7 +3,9 @@
 An agent in a sandbox shows the sandbox's hook key, the agent of a detached conversation a key with the scope `write`.
 """
 
-from threading import Lock
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock, Semaphore
 from typing import Any
 
 from flask import current_app, g, request
@@ -21,6 +23,16 @@ webhooks = Blueprint("Webhooks", __name__, url_prefix="/api/v1/webhooks")
 
 #: One batch is read at a time: each that took turns with it would have every other request wait for one more.
 _reading = Lock()
+
+#: long batches that a process appends at a time: one is read while the store takes the other. Who asks for little waits
+#: for these, and not for all that sandboxes send
+_turns = Semaphore(2)
+
+#: bytes of a batch that goes without a turn
+_SHORT = 8 * 1024
+
+#: most seconds that a batch waits for its turn: while the store stands still, none waits for all before it
+_PATIENCE = 2.0
 
 _BATCH = {
     "requestBody": {
@@ -98,16 +110,27 @@ def _keep(sandbox_id: SandboxId, conversation_id: ConversationId, told: dict[str
 
 
 def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
-    raw = json_body(request)
-    with refused("body"), _reading:
-        batch = read_batch(raw)
-    sender = g.principal
-    appended, seq = current_store.events.append(
-        conversation_id, batch, sandbox_id=sender.sandbox_id, hook_hash=sender.hook_hash, actor=current_actor()
-    )
+    raw, sender = json_body(request), g.principal
+    with _turn(len(raw)):
+        with refused("body"), _reading:
+            batch = read_batch(raw)
+        appended, seq = current_store.events.append(
+            conversation_id, batch, sandbox_id=sender.sandbox_id, hook_hash=sender.hook_hash, actor=current_actor()
+        )
     if sender.sandbox_id and any(map(_stops, batch)):
         current_store.sandboxes.files.record(sender.sandbox_id, conversation_id, seq)
     return {"success": True, "appended": appended, "seq": seq}
+
+
+@contextmanager
+def _turn(size: int) -> Iterator[None]:
+    """Append a batch of so many bytes inside the block."""
+    has_turn = size > _SHORT and _turns.acquire(timeout=_PATIENCE)
+    try:
+        yield
+    finally:
+        if has_turn:
+            _turns.release()
 
 
 def _stops(event: Event) -> bool:
