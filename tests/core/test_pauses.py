@@ -44,16 +44,16 @@ def clock(monkeypatch):
     return start
 
 
-def test_a_turn_is_taken_after_5_ms_and_not_before(clock):
+def test_a_turn_is_taken_after_half_a_millisecond_and_not_before(clock):
     taken = []
 
-    # Given 2 ms from look to look: every third one finds more than 5 ms since the look after the turn before
-    clock(0.002, taken.append)
+    # Given 0.2 ms from look to look: every third one finds more than 0.5 ms since the look after the turn before
+    clock(0.0002, taken.append)
     for _ in range(60):
         pauses.take_turns()
     assert len(taken) == 20
 
-    clock(0.00001, taken.append)
+    clock(0.000001, taken.append)
     for _ in range(60):
         pauses.take_turns()
     assert len(taken) == 20
