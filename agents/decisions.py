@@ -378,7 +378,7 @@ class ExpiryDriver:
                 self._commands.expire(conversation_id)
             except ConversationNotFound:
                 log.debug("conversation %s was deleted before it was due", conversation_id)
-            self._store.approvals.rule_decisions.settle(conversation_id)
+            self._store.approvals.rule_decisions.refresh(conversation_id)
         except Exception as error:
             self._log(f"the rejection of what has expired in conversation {conversation_id}", error)
             return False

@@ -1,7 +1,7 @@
 """Redis, and the rules that must be atomic. No Flask here.
 
 After a write the conversation is listed, the approval rules decide what waits, and the inbox is brought up to date:
-`Listing.write` calls `RuleDecisions.settle`, which calls `Index.settle`.
+`Listing.write` calls `RuleDecisions.refresh`, which calls `Index.refresh`.
 """
 
 from dataclasses import dataclass

@@ -87,17 +87,17 @@ def folded(title: str | None) -> str:
     return _UNFIT.sub("\N{REPLACEMENT CHARACTER}", (title or "").casefold())
 
 
-class Settlement(Protocol):
+class Refresh(Protocol):
     """What follows a change of what waits in a conversation."""
 
-    def settle(self, conversation_id: ConversationId) -> None: ...
+    def refresh(self, conversation_id: ConversationId) -> None: ...
 
 
 class Listing:
     """Every conversation by creation, by last change and by title, also those of a group; by the times of a status."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, approvals: Settlement) -> None:
-        """approvals: settled after each change of them."""
+    def __init__(self, redis: "Redis", scripts: Scripts, approvals: Refresh) -> None:
+        """approvals: refreshed after each change of them."""
         self._redis = redis
         self._scripts = scripts
         self.approvals = approvals
@@ -114,7 +114,7 @@ class Listing:
         outcome, revision, status, created_at, updated_at, groups, title, approvals, *more = reply
         self.note(conversation_id, int(revision), status, created_at, updated_at, groups, json.loads(title))
         if approvals:
-            self.approvals.settle(conversation_id)
+            self.approvals.refresh(conversation_id)
         return outcome, *more
 
     def note(

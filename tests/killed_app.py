@@ -54,14 +54,14 @@ def create_app(config: Config | None = None) -> Flask:
     confirmations.decide_each = decide_or_die
     killed.after_request(_kill)  # what is registered last runs first
     decisions = killed.extensions["store"].approvals.rule_decisions
-    settle = decisions.settle
+    refresh = decisions.refresh
 
-    def settle_or_die(conversation_id: str) -> None:
+    def refresh_or_die(conversation_id: str) -> None:
         if has_request_context() and "Kill-Before-Index" in request.headers:
             _die()
-        settle(conversation_id)
+        refresh(conversation_id)
 
-    decisions.settle = settle_or_die
+    decisions.refresh = refresh_or_die
     return killed
 
 

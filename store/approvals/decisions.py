@@ -220,7 +220,7 @@ class Confirmations:
         """Close open actions whose ends are in the log."""
         if action_ids:
             self._scripts.drop_actions([ConversationKeys(conversation_id).root], list(action_ids))
-            self._listing.approvals.settle(conversation_id)
+            self._listing.approvals.refresh(conversation_id)
 
     def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
         """Make these actions of the log the open ones, and no other: after a restart the agent says which wait.
@@ -232,7 +232,7 @@ class Confirmations:
             if "open" in (found := effect(action)):
                 args += (action.id, action.at, json.dumps(found["open"], ensure_ascii=False))
         self._scripts.reopen_actions([ConversationKeys(conversation_id).root], args)
-        self._listing.approvals.settle(conversation_id)
+        self._listing.approvals.refresh(conversation_id)
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""

@@ -142,7 +142,7 @@ class Deliveries:
             raise NeedsApproval if outcome == "forbidden" else TimeoutError("The lease ended before the decision")
         traces.note_decided(claim.conversation_id, decided)
         if is_noted:
-            self._approvals.settle(claim.conversation_id)
+            self._approvals.refresh(claim.conversation_id)
         return outcome == "won", _delivery(status, outstanding) if outstanding else None
 
     def get(self, conversation_id: ConversationId) -> Delivery | None:

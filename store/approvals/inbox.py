@@ -1,8 +1,8 @@
 """The inbox: an index of the pending actions of all conversations, in a slot of its own, and a stream of its changes.
 
-The conversation's slot decides what waits. `settle` brings the index up to date with one conversation, in one script
+The conversation's slot decides what waits. `refresh` brings the index up to date with one conversation, in one script
 that ignores an older revision: so the index, its stream, the index of the audit and the outbox change together, and
-each change once. A worker that was killed between the two leaves a wrong entry: the next reader settles it, and the
+each change once. A worker that was killed between the two leaves a wrong entry: the next reader refreshes it, and the
 supervisors' sweep finds it.
 
 | entry of `…:items`           | value                                                                       |
@@ -36,7 +36,7 @@ from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import MOST_CHANGES, ApprovalKeys, ConversationKeys, audit_key
 from store.listing import Filter as ConversationFilter
-from store.listing import Listing, Settlement
+from store.listing import Listing, Refresh
 from store.log.frames import PAGE_BYTES, original
 from store.scripts import Scripts
 
@@ -228,10 +228,10 @@ class Index:
         self._scripts = scripts
         self._args = [audit_days * 86_400 * 1_000_000, MOST_CHANGES]
 
-    def settle(self, conversation_id: ConversationId) -> None:
+    def refresh(self, conversation_id: ConversationId) -> None:
         """Bring the index up to date with a conversation. Three round trips.
 
-        Any number of callers may settle a conversation at once, and in any order: the newest revision stays.
+        Any number of callers may refresh a conversation's at once, and in any order: the newest revision stays.
         """
         while self._note(conversation_id):
             pass
@@ -280,8 +280,8 @@ class Index:
 class Inbox:
     """The pending actions of all conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, approvals: Settlement) -> None:
-        """approvals: settled of a conversation whose entries are wrong."""
+    def __init__(self, redis: "Redis", scripts: Scripts, approvals: Refresh) -> None:
+        """approvals: refreshed for a conversation whose entries are wrong."""
         self._redis = redis
         self._scripts = scripts
         self._approvals = approvals
@@ -293,7 +293,7 @@ class Inbox:
         Each is what its conversation says.
 
         Two round trips, whatever the number of pending actions; with filters 2 * MOST_CHUNKS at most. A wrong entry is
-        left out and its conversation settled. Filters and PAGE_BYTES of events may end a page before its limit: it is
+        left out and its conversation refreshed. Filters and PAGE_BYTES of events may end a page before its limit: it is
         the last where no cursor follows.
         """
         found: list[PendingAction] = []
@@ -344,13 +344,13 @@ class Inbox:
             entries = entries[number:]
 
     def _load(self, entries: list[Entry]) -> list[PendingAction | None]:
-        """The actions of entries, None for each that is wrong, whose conversation is settled then."""
+        """The actions of entries, None for each that is wrong, whose conversation is refreshed then."""
         found = load(self._redis, entries)
-        # A worker was killed before it settled them, or is about to settle them.
+        # A worker was killed before it refreshed them, or is about to.
         for conversation_id in {
             entry.conversation_id for entry, one in zip(entries, found, strict=True) if one is None
         }:
-            self._approvals.settle(conversation_id)
+            self._approvals.refresh(conversation_id)
         return found
 
     def _each_entry(self, filters: Filter) -> Iterator[Entry]:
@@ -438,7 +438,7 @@ class ApprovalChecks:
         return ids
 
     def sweep(self) -> None:
-        """Compare the next conversations with the index, and settle those of which it is wrong.
+        """Compare the next conversations with the index, and refresh those of which it is wrong.
 
         One part takes PART conversations of the listing and PART of the index, the latter also where they are deleted.
         All supervisors together take a part each second: so one of N conversations is found within N / PART seconds.
@@ -455,11 +455,11 @@ class ApprovalChecks:
         at, identity = following or ("", "")
         for conversation_id in self._wrong({*(ConversationId(one) for one in indexed), *(one.id for one in entries)}):
             try:
-                self._listing.approvals.settle(conversation_id)
+                self._listing.approvals.refresh(conversation_id)
             except UNAVAILABLE:
                 raise
             except Exception:  # the sweep goes on: others wait after it
-                _log.exception("the index of what waits in conversation %s cannot be settled", conversation_id)
+                _log.exception("the index of what waits in conversation %s cannot be refreshed", conversation_id)
         self._redis.hset(ApprovalKeys.sweep, mapping={"created": at, "id": identity})
 
     def _wrong(self, ids: set[ConversationId]) -> list[ConversationId]:

@@ -137,7 +137,7 @@ class InboxFeed(Feed):
     def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
         """The place of the last change, and the next changes. Raises FellBehind where some are no longer held.
 
-        It settles no conversation, unlike other readers: what fails for one would end the streams of all.
+        It refreshes no conversation, unlike other readers: what fails for one would end the streams of all.
         """
         held, found = _read(self._scripts, after, PAGE)
         if not held.continues(after):

@@ -231,13 +231,13 @@ class RuleDecisions:
         self._index = index
         self._most_reason = bounds.reason_bytes
 
-    def settle(self, conversation_id: ConversationId) -> None:
+    def refresh(self, conversation_id: ConversationId) -> None:
         """Apply the rules to what waits in a conversation, then bring the index up to date with it.
 
         Four round trips where no rule matters, the first of them of the rules.
         """
         self.apply(conversation_id)
-        self._index.settle(conversation_id)
+        self._index.refresh(conversation_id)
 
     def apply(self, conversation_id: ConversationId) -> None:
         """Decide the pending actions that rules match. One round trip where no rule matters.

@@ -392,7 +392,7 @@ class Conversations:
             self.bury(conversation_id, sandbox_id.decode())
         self._listing.forget(conversation_id, int(last))
         if is_audited:
-            self._listing.approvals.settle(conversation_id)
+            self._listing.approvals.refresh(conversation_id)
         if outcome == "gone":  # its worker may have been killed before it took the conversation off the list
             raise ConversationNotFound
         return True

@@ -239,13 +239,13 @@ def told(index, conversation: str = "") -> list[tuple[str, str]]:
 
 @pytest.fixture
 def killed(store):
-    """Calls within the block end as if their worker were killed before it settled the index."""
+    """Calls within the block end as if their worker were killed before it refreshed the index."""
 
     class Killed:
         def __enter__(self):
-            store.approvals.rule_decisions.settle = lambda _: None
+            store.approvals.rule_decisions.refresh = lambda _: None
 
         def __exit__(self, *_):
-            del store.approvals.rule_decisions.settle
+            del store.approvals.rule_decisions.refresh
 
     return Killed()

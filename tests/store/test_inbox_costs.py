@@ -85,7 +85,7 @@ def decide_and_wait_again(world: World) -> None:
         pytest.param(lambda world: world.store.approvals.inbox.count(Filter()), id="a count"),
         pytest.param(lambda world: world.store.approvals.inbox.count(Filter(since=1, until=2)), id="a count of a time"),
         pytest.param(
-            lambda world: world.store.approvals.rule_decisions.settle(world.conversations[9]), id="a settlement"
+            lambda world: world.store.approvals.rule_decisions.refresh(world.conversations[9]), id="a refresh"
         ),
         pytest.param(lambda world: world.store.approvals.checks.due(), id="what is due"),
     ],

@@ -383,7 +383,7 @@ def test_a_single_decision_reaches_an_agent_that_ended_the_other_action_by_itsel
     [decided] = agent.decisions
     assert decided["accept"] is (verb == "approve")
     assert [(one["action_id"], one["decision"]) for one in decided["decisions"]] == [(first["id"], verb)]
-    store.approvals.rule_decisions.settle(conversation)
+    store.approvals.rule_decisions.refresh(conversation)
     assert conversation not in store.approvals.checks.due()
     assert len(store.approvals.audit.of(conversation, limit=10)) == 1
 

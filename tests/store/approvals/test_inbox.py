@@ -116,7 +116,7 @@ def test_an_id_that_is_used_again_shows_the_later_conversation(store, index, beg
     assert [kind for kind, _ in told(index)] == ["opened", "decided", "opened"]
 
 
-def test_a_reader_leaves_out_an_action_that_was_decided_and_settles_it(store, index, begin, killed):
+def test_a_reader_leaves_out_an_action_that_was_decided_and_refreshes_it(store, index, begin, killed):
     one = action()
     conversation = begin(one)
     with killed:
@@ -128,7 +128,7 @@ def test_a_reader_leaves_out_an_action_that_was_decided_and_settles_it(store, in
     assert index.zcard("{approvals}:waiting") == 0
 
 
-def test_a_reader_leaves_out_what_was_deleted_and_settles_it(store, index, begin, killed):
+def test_a_reader_leaves_out_what_was_deleted_and_refreshes_it(store, index, begin, killed):
     one = action()
     conversation = begin(one)
     with killed:
@@ -169,19 +169,19 @@ def test_notes_that_come_out_of_order_leave_the_newest(store, index, begin, monk
 
     with monkeypatch.context() as patched:
         patched.setattr(type(store.approvals.index), "read_approvals", lambda *_: stale)
-        store.approvals.rule_decisions.settle(conversation)
+        store.approvals.rule_decisions.refresh(conversation)
     assert index.zcard("{approvals}:waiting") == 0
     assert told(index) == [("opened", one["id"]), ("decided", one["id"])]
 
 
-def test_any_number_of_settlements_tell_once(store, index, begin):
+def test_any_number_of_refreshes_tell_once(store, index, begin):
     one = action()
     conversation = begin(one)
     for _ in range(3):
-        store.approvals.rule_decisions.settle(conversation)
+        store.approvals.rule_decisions.refresh(conversation)
     store.approvals.confirmations.decide(conversation, accept=True, reason="", actor=ALICE)
     for _ in range(3):
-        store.approvals.rule_decisions.settle(conversation)
+        store.approvals.rule_decisions.refresh(conversation)
     assert told(index) == [("opened", one["id"]), ("decided", one["id"])]
 
 
@@ -193,7 +193,7 @@ def test_more_audit_entries_than_one_note_takes_are_all_indexed(store, index, be
             store.events.append(conversation, as_events([action()]))
         store.approvals.confirmations.decide(conversation, accept=False, reason="", actor=ALICE)
 
-    store.approvals.rule_decisions.settle(conversation)
+    store.approvals.rule_decisions.refresh(conversation)
     members = [one.decode().split()[1] for one in index.zrange("{approvals}:audit", 0, -1)]
     assert sorted(map(int, members)) == list(range(1, 122))
     assert Counter(kind for kind, _ in told(index)) == {"opened": 1, "decided": 1}
@@ -204,7 +204,7 @@ def test_a_conversation_whose_audit_has_expired_is_forgotten(store, index, begin
     store.conversations.delete(conversation)
     index.delete(f"conv:{{{conversation}}}:audit")
 
-    store.approvals.rule_decisions.settle(conversation)
+    store.approvals.rule_decisions.refresh(conversation)
     assert not index.hexists("{approvals}:noted", conversation)
     assert index.zscore("{approvals}:checks", conversation) is None
 
@@ -250,7 +250,7 @@ def test_an_action_that_the_recovery_opens_again_is_told_as_opened_again(store, 
     assert told(index) == [("opened", one["id"]), ("closed", one["id"]), ("opened", one["id"])]
 
 
-def test_a_settlement_ends_where_a_later_state_was_noted_before_the_audit_was(store, index, begin, killed):
+def test_a_refresh_ends_where_a_later_state_was_noted_before_the_audit_was(store, index, begin, killed):
     conversation = begin(action())
     with killed:
         for _ in range(101):
@@ -258,7 +258,7 @@ def test_a_settlement_ends_where_a_later_state_was_noted_before_the_audit_was(st
             store.events.append(conversation, as_events([action()]))
     index.hset("{approvals}:noted", conversation, f"{10**17} 0")
 
-    store.approvals.rule_decisions.settle(conversation)
+    store.approvals.rule_decisions.refresh(conversation)
 
     assert index.hget("{approvals}:noted", conversation).decode() == f"{10**17} 0"
 
@@ -350,14 +350,14 @@ def test_the_sweep_forgets_a_conversation_whose_audit_has_expired(store, index, 
     assert index.zscore("{approvals}:checks", conversation) is None
 
 
-def test_the_sweep_settles_nothing_where_the_index_is_right(store, begin, sweep, monkeypatch):
+def test_the_sweep_refreshes_nothing_where_the_index_is_right(store, begin, sweep, monkeypatch):
     for _ in range(3):
         conversation = begin(action())
     store.approvals.confirmations.decide(conversation, accept=True, reason="", actor=ALICE)
     store.conversations.delete(conversation)
     sweep()
 
-    monkeypatch.setattr(type(store.approvals.rule_decisions), "settle", lambda *_: pytest.fail("settled"))
+    monkeypatch.setattr(type(store.approvals.rule_decisions), "refresh", lambda *_: pytest.fail("refreshed"))
     sweep()
 
 
@@ -390,23 +390,23 @@ def test_parts_of_the_sweep_rotate_over_the_index(store, index, monkeypatch):
     assert ids <= set(compared)
 
 
-def test_a_conversation_that_cannot_be_settled_holds_up_no_other(
+def test_a_conversation_that_cannot_be_refreshed_holds_up_no_other(
     store, index, begin, killed, sweep, monkeypatch, caplog
 ):
     with killed:
         both = [begin(action()) for _ in range(2)]
-    settle = store.approvals.rule_decisions.settle
+    refresh = store.approvals.rule_decisions.refresh
 
     def failing(conversation_id):
         if conversation_id == both[0]:
             raise RuntimeError("a fault")
-        settle(conversation_id)
+        refresh(conversation_id)
 
-    monkeypatch.setattr(store.approvals.rule_decisions, "settle", failing)
+    monkeypatch.setattr(store.approvals.rule_decisions, "refresh", failing)
     sweep()
 
     assert len(shown(store)) == 1
-    assert f"what waits in conversation {both[0]} cannot be settled" in caplog.text
+    assert f"what waits in conversation {both[0]} cannot be refreshed" in caplog.text
 
 
 def test_the_sweep_leaves_what_is_right(store, begin, sweep):
@@ -431,7 +431,7 @@ def test_a_conversation_goes_on_with_what_is_decided_where_its_agent_ended_the_l
         store.approvals.confirmations.expire(conversation)
     else:
         assert not store.approvals.confirmations.decide(conversation, accept=True, reason="")
-    store.approvals.rule_decisions.settle(conversation)
+    store.approvals.rule_decisions.refresh(conversation)
 
     assert store.conversations.get(conversation)["execution_status"] == "running"
     assert [one["action_id"] for one in store.approvals.confirmations.decided(conversation)] == [first["id"]]

@@ -196,10 +196,10 @@ def test_a_rule_decides_within_a_request_that_has_an_idempotency_key(store, rule
     assert uses(rules, rule) == 2
 
 
-def test_a_rule_decides_what_waited_before_it_was_made_when_its_conversation_is_settled(store, make, begin):
+def test_a_rule_decides_what_waited_before_it_was_made_when_its_conversation_is_refreshed(store, make, begin):
     conversation = begin(action("ls"))
     make()
-    store.approvals.rule_decisions.settle(conversation)
+    store.approvals.rule_decisions.refresh(conversation)
     assert waiting(store, conversation) == []
 
 
@@ -267,7 +267,7 @@ def test_twenty_workers_decide_as_many_actions_as_a_rule_has_uses(store, rules, 
     rule = make(max_uses=7)
 
     with ThreadPoolExecutor(20) as workers:
-        list(workers.map(store.approvals.rule_decisions.settle, conversations * 4))
+        list(workers.map(store.approvals.rule_decisions.refresh, conversations * 4))
 
     decided = [one for one in conversations if waiting(store, one) == []]
     assert len(decided) == uses(rules, rule) == 7
@@ -285,7 +285,7 @@ def test_the_repeat_after_a_crash_between_claim_and_decision_counts_once(store, 
         begin(action("ls"), conversation_id=conversation)
     assert (waiting(store, conversation), uses(rules, rule)) == (["ls"], 1)
 
-    store.approvals.rule_decisions.settle(conversation)
+    store.approvals.rule_decisions.refresh(conversation)
     assert (waiting(store, conversation), uses(rules, rule)) == ([], 1)
 
 
@@ -301,7 +301,7 @@ def test_a_use_whose_action_a_person_decided_first_is_given_back(store, rules, m
 @pytest.mark.faults("a race of threads")
 def test_a_use_by_which_another_worker_decided_first_is_kept(store, rules, make, begin, between):
     rule, conversation = make(max_uses=1), str(uuid4())
-    between(lambda: elsewhere(lambda: store.approvals.rule_decisions.settle(conversation)))
+    between(lambda: elsewhere(lambda: store.approvals.rule_decisions.refresh(conversation)))
     begin(action("ls"), conversation_id=conversation)
 
     assert deciders(store, conversation) == [("approve", "rule", rule.id)]
@@ -311,7 +311,7 @@ def test_a_use_by_which_another_worker_decided_first_is_kept(store, rules, make,
 def test_a_use_whose_conversation_was_deleted_is_given_back(store, rules, make, begin, between):
     conversation, rule = begin(action("ls")), make()
     between(lambda: store.conversations.delete(conversation))
-    store.approvals.rule_decisions.settle(conversation)
+    store.approvals.rule_decisions.refresh(conversation)
     assert uses(rules, rule) == 0
 
 
@@ -321,7 +321,7 @@ def test_a_use_whose_action_expired_is_given_back(store, rules, make, begin, bet
     rule = make()
 
     between(lambda: expire(store, conversation, one))
-    store.approvals.rule_decisions.settle(conversation)
+    store.approvals.rule_decisions.refresh(conversation)
     store.approvals.confirmations.expire(conversation)
     assert [kind for _, kind, _ in deciders(store, conversation)] == ["expiry"]
     assert uses(rules, rule) == 0
@@ -339,7 +339,7 @@ def test_a_revoked_rule_does_not_decide_the_same_action_of_a_later_conversation(
         elsewhere(lambda: begin(one, conversation_id=conversation))
 
     between(begin_again)
-    store.approvals.rule_decisions.settle(conversation)
+    store.approvals.rule_decisions.refresh(conversation)
     assert waiting(store, conversation) == ["ls"]
     assert ("approve", "rule", rule.id) not in deciders(store, conversation)
 
