@@ -60,7 +60,7 @@ def count(effort: Effort) -> list[Row]:
         for conversation_id, number in ((small, effort.small_log), (large, effort.large_log)):
             corpus.fill(url, conversation_id, corpus.small_events(random, number))
         with Redis.from_url(url) as redis:
-            redis.zadd(servers.sorted_set(small), {f"{i:010d}": i for i in range(effort.small_log)})
+            servers.fill_bare(redis, small, repeat(b"{}", effort.small_log))
         ours = stack.enter_context(servers.gunicorn("app:create_app()", url))
         bare = stack.enter_context(servers.bare(url))
         by_filter = [
@@ -142,7 +142,7 @@ def pages(effort: Effort) -> list[Row]:
         corpus.fill(url, conversation_id, _larger_events(random, effort.small_log))
         _start_conversations(url, random, effort.small_log)
         with Redis.from_url(url) as redis:
-            redis.zadd(servers.sorted_set(conversation_id), {"0": 0})
+            servers.fill_bare(redis, conversation_id, [b"{}"])
         ours = stack.enter_context(servers.gunicorn("app:create_app()", url))
         bare = stack.enter_context(servers.bare(url))
         events = f"/api/conversations/{conversation_id}/events"

@@ -1,5 +1,6 @@
 """Servers of this run's own: a private Redis and gunicorn on a free loopback port, ended by their process id."""
 
+import json
 import os
 import shutil
 import socket
@@ -7,13 +8,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import psutil
-from flask import Flask, Response
+from flask import Flask, Response, request
 from redis import Redis
+from redis.client import Pipeline
 from redis.exceptions import RedisError
 
 _ROOT = Path(__file__).parent.parent
@@ -64,13 +67,22 @@ def bare(redis_url: str, workers: int = 1) -> Iterator[int]:
         yield port
 
 
-def sorted_set(conversation_id: str) -> str:
-    """The key that the view counts; the bench fills it."""
-    return f"bench:{conversation_id}"
+def fill_bare(redis: Redis, conversation_id: str, events: Iterable[bytes]) -> None:
+    """What the bare views count and page."""
+    for number, event in enumerate(events):
+        with redis.pipeline(transaction=False) as pipe:
+            _append(pipe, f"bench:{conversation_id}", f"{number:010d}", number, event)
+            pipe.execute()
+
+
+def _append(pipe: Pipeline, key: str, event_id: str, at: float, event: bytes) -> None:
+    pipe.rpush(f"{key}:log", event)
+    pipe.hset(f"{key}:seqs", event_id, at)
+    pipe.zadd(key, {event_id: at})
 
 
 def bare_app() -> Flask:
-    """The least cost of a count in Flask: one view, one pipelined Redis call, no rules and no documentation.
+    """The least cost in Flask of a count, a page and an append: a pipelined Redis call each, and no rules.
 
     Its Redis is that of REDIS_URL, as for the server. It has nothing of the server: what the server's worker, its hooks
     and its frozen heap cost or save is measured, and not shared.
@@ -80,12 +92,30 @@ def bare_app() -> Flask:
 
     @app.get("/api/conversations/<conversation_id>/events/count")
     def count(conversation_id: str) -> Response:
-        key = sorted_set(conversation_id)
+        key = f"bench:{conversation_id}"
         with redis.pipeline(transaction=False) as pipe:
             pipe.exists(key)
             pipe.zcount(key, "-inf", "+inf")
             _, number = pipe.execute()
         return Response(b"%d" % number, mimetype="application/json")
+
+    @app.get("/api/conversations/<conversation_id>/events/search")
+    def page(conversation_id: str) -> Response:
+        key = f"bench:{conversation_id}"
+        with redis.pipeline(transaction=False) as pipe:
+            pipe.exists(key)
+            pipe.lrange(f"{key}:log", 0, request.args.get("limit", 100, int) - 1)
+            _, events = pipe.execute()
+        return Response(b'{"items":[%b]}' % b",".join(events), mimetype="application/json")
+
+    @app.post("/api/v1/webhooks/events/<conversation_id>")
+    def append(conversation_id: str) -> Response:
+        with redis.pipeline(transaction=False) as pipe:
+            for event in request.get_json():
+                at = datetime.fromisoformat(event["timestamp"]).timestamp()
+                _append(pipe, f"bench:{conversation_id}", event["id"], at, json.dumps(event).encode())
+            pipe.execute()
+        return Response(b'{"success":true}', mimetype="application/json")
 
     return app
 

@@ -1,8 +1,7 @@
 """How long the slowest requests take: beside those of a bare view, and of a good client while the server is besieged.
 
-`tails`: the bare view counts, whatever ours does beside it: it shows what the machine, gunicorn and Redis cost at that
-moment. All four are measured in turn, a part of their seconds each time: what disturbs the machine disturbs all of
-them.
+`tails`: the bare views show what the machine, gunicorn and Redis cost at that moment. Ours and theirs are measured in
+turn, a part of their seconds each time: what disturbs the machine disturbs both.
 
 `besieged`: what a good client waits, and what the server's memory grows by, while others take what they can without a
 key: half a head on thousands of connections, silent sockets, many followers, whole bodies that nobody asked for, and
@@ -15,7 +14,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from itertools import chain, count, repeat
@@ -87,53 +86,40 @@ def tails(effort: Effort) -> list[Row]:
     counted, appended = corpus.conversation(random), corpus.conversation(random)
     with ExitStack() as stack:
         url = stack.enter_context(servers.redis_server())
-        corpus.fill(url, counted, corpus.agent_events(random, effort.small_log))
+        filled = list(corpus.agent_events(random, effort.small_log))
+        corpus.fill(url, counted, filled)
         with Redis.from_url(url) as redis:
-            redis.zadd(servers.sorted_set(counted), {f"{i:010d}": i for i in range(effort.small_log)})
+            servers.fill_bare(redis, counted, (event.raw for event in filled))
         ours = stack.enter_context(servers.gunicorn("app:create_app()", url, _WORKERS))
         bare = stack.enter_context(servers.bare(url, _WORKERS))
         load.create(ours, "/api/conversations", json.dumps({"conversation_id": appended}).encode())
         events = f"/api/conversations/{counted}/events"
         count, page = load.get(f"{events}/count"), load.get(f"{events}/search?limit=100")
-        sides = {
-            "bare": (bare, repeat(count)),
-            "a count": (ours, repeat(count)),
-            "a page of 100 events": (ours, repeat(page)),
-            "an append": (ours, _one_event_appends(random, appended)),
-        }
+        asked = {"a count": repeat(count), "a page of 100 events": repeat(page), "an append": _appends(appended)}
         found = []
         for connections in _CONNECTIONS:
-            taken = _taken(sides, connections, effort)
-            floor = taken.pop("bare")
-            for what, one in taken.items():
-                found += _tail_rows(f"{what}, {_number(connections)}", one, floor)
-            found.append(_throughput(_number(connections), taken["a count"], floor))
+            number = f"{connections} connection{'s' * (connections > 1)}"
+            for what, requests in asked.items():
+                of_ours, of_bare = _taken((ours, bare), requests, connections, effort)
+                found += _tail_rows(f"{what}, {number}", of_ours, of_bare)
+                if what == "a count":
+                    found.append(_throughput(number, of_ours, of_bare))
         return found
 
 
-def _number(connections: int) -> str:
-    return f"{connections} connection{'s' * (connections > 1)}"
-
-
-def _one_event_appends(random: Random, conversation_id: ConversationId) -> Iterator[bytes]:
-    path = f"/api/v1/webhooks/events/{conversation_id}"
-    for event in corpus.agent_events(random, 1_000_000):
-        yield load.post(path, b"[%b]" % event.raw)
-
-
-def _taken(sides: dict[str, tuple[int, Iterator[bytes]]], connections: int, effort: Effort) -> dict[str, Received]:
-    """What each request of each side took."""
-    for port, requests in sides.values():
+def _taken(ports: Sequence[int], requests: Iterator[bytes], connections: int, effort: Effort) -> list[Received]:
+    """What each request to each server took."""
+    for port in ports:
         load.drive(port, requests, connections=connections, seconds=effort.seconds)  # what is loaded at a first use
-    runs: dict[str, list[load.Load]] = {name: [] for name in sides}
+    runs: dict[int, list[load.Load]] = {port: [] for port in ports}
     for _ in range(_PARTS):
-        for name, (port, requests) in sides.items():
-            part = load.drive(port, requests, connections=connections, seconds=effort.tail_seconds / _PARTS)
-            runs[name].append(part)
-    return {
-        name: Received([one for part in parts for one in part.latencies], sum(part.seconds for part in parts))
-        for name, parts in runs.items()
-    }
+        for port, parts in runs.items():
+            seconds = effort.tail_seconds / _PARTS
+            parts.append(load.drive(port, requests, connections=connections, seconds=seconds))
+    return [
+        Received([one for part in parts for one in part.latencies], sum(part.seconds for part in parts))
+        for parts in runs.values()
+    ]
 
 
 def _tail_rows(what: str, ours: Received, bare: Received) -> list[Row]:
@@ -141,7 +127,7 @@ def _tail_rows(what: str, ours: Received, bare: Received) -> list[Row]:
     shares = {"p99": (0.99, _MOST_P99), "the longest": (1.0, _MOST_LONGEST)}
     return [
         Row(
-            f"{what}: {name} against a bare Flask view that counts",
+            f"{what}: {name} against a bare Flask view",
             ours.percentile(share) / bare.percentile(share),
             " ×",
             words,

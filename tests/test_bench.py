@@ -10,6 +10,7 @@ import pytest
 
 from bench import measure, servers
 from bench.measure import Row
+from tests.conftest import event
 from tests.servers import PROJECT, redis_program, store_server
 
 MACHINE = {"date": "2026-11-22T10:00+00:00", "cores": 2}
@@ -119,11 +120,16 @@ def test_a_quick_run_of_tails_and_sieges_shows_p50_p99_and_the_longest_beside_a_
 
 
 @pytest.mark.process("starts a server of the bench")
-def test_the_bare_view_counts(tmp_path):
-    with store_server(tmp_path) as (url, _), servers.bare(url) as port:
-        response = httpx.get(f"http://127.0.0.1:{port}/api/conversations/none/events/count")
+def test_the_bare_views_append_count_and_page(tmp_path):
+    events = [event(), event()]
 
-    assert (response.status_code, response.json()) == (200, 0)
+    with store_server(tmp_path) as (url, _), servers.bare(url) as port:
+        server = f"http://127.0.0.1:{port}/api"
+        appended = httpx.post(f"{server}/v1/webhooks/events/one", json=events)
+        counted = httpx.get(f"{server}/conversations/one/events/count")
+        page = httpx.get(f"{server}/conversations/one/events/search?limit=1")
+
+    assert (appended.status_code, counted.json(), page.json()) == (200, 2, {"items": events[:1]})
 
 
 @pytest.mark.process("starts the bench")
