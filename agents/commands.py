@@ -72,7 +72,7 @@ class Commands:
         return theirs
 
     def agent_in(self, sandbox_id: SandboxId, *, seconds: float = 0) -> AgentServer:
-        """The agent server of a sandbox, woken in so many seconds; the call counts as a use. Raises NotReachable."""
+        """The agent server of a sandbox, woken within `seconds`; the call counts as a use. Raises NotReachable."""
         return woken_agent(self.store, self._client, sandbox_id, seconds)
 
     def awake_agent_of(self, conversation_id: ConversationId) -> AgentServer | None:
@@ -203,7 +203,7 @@ class Commands:
 
     @contextmanager
     def _which_reject(self, rejects: bool) -> Iterator["Commands"]:
-        """These commands; or such as may not decide what waits, whose refusal is then ActionsWait."""
+        """These commands; without `rejects` a copy that may not decide what waits, and whose refusal is ActionsWait."""
         try:
             yield self if rejects else self.of(self._actor._replace(may_decide=False))
         except NeedsApproval:

@@ -1,9 +1,9 @@
 """Long-lived requests: sockets, streams of server-sent events, long polls, calls that are forwarded.
 
-Each key may have so many followers; they end when the key does. A worker asks Redis about the keys of all that it
-serves, several times a second, in one round trip. While Redis does not answer nothing ends, because nothing can be
-revoked either. A request also ends when its client hangs up: WSGI tells a view of that only when it writes, so the
-connection is polled.
+A key may have MAX_FOLLOWERS_PER_KEY of them at once, forwarded calls aside; those that count end when the key does. A
+worker asks Redis about the keys of all that it serves, several times a second, in one round trip. While Redis does not
+answer nothing ends, because nothing can be revoked either. A request also ends when its client hangs up: WSGI tells a
+view of that only when it writes, so the connection is polled.
 """
 
 import logging

@@ -3,7 +3,7 @@
 A terminal is that of a conversation's sandbox. The agent server makes the pseudo-terminal, so it is confined as the
 agent is. What is typed goes to it as the client sent it, and what it prints comes as it is, in binary messages: nothing
 is masked, and nothing of it is kept. The audit of the conversation has who opened it, and when: the entry is written
-before the sandbox is asked. Source: docs/wire.md, 6; docs/console.md, "Terminal".
+before the sandbox is asked. Source: docs/wire.md, 14; docs/console.md, "Terminal: what it may reach".
 
 | close code | when                                                                      |
 |------------|---------------------------------------------------------------------------|

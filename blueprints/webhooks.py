@@ -21,17 +21,17 @@ from store.sandboxes.sandboxes import SandboxId
 
 webhooks = Blueprint("Webhooks", __name__, url_prefix="/api/v1/webhooks")
 
-#: One batch is read at a time: each that took turns with it would have every other request wait for one more.
+#: One batch is read at a time: if several took turns, every other request would wait for one turn of each.
 _reading = Lock()
 
 #: long batches that a process appends at a time: one is read while the store takes the other. Who asks for little waits
 #: for these, and not for all that sandboxes send
-_turns = Semaphore(2)
+_places = Semaphore(2)
 
-#: bytes of a batch that goes without a turn
+#: bytes of a batch that needs no place
 _SHORT = 8 * 1024
 
-#: most seconds that a batch waits for its turn: while the store stands still, none waits for all before it
+#: most seconds that a batch waits for its place: while the store stands still, none waits for all before it
 _PATIENCE = 2.0
 
 _BATCH = {
@@ -111,7 +111,7 @@ def _keep(sandbox_id: SandboxId, conversation_id: ConversationId, told: dict[str
 
 def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
     raw, sender = json_body(request), g.principal
-    with _turn(len(raw)):
+    with _place(len(raw)):
         with refused("body"), _reading:
             batch = read_batch(raw)
         appended, seq = current_store.events.append(
@@ -123,14 +123,14 @@ def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
 
 
 @contextmanager
-def _turn(size: int) -> Iterator[None]:
+def _place(size: int) -> Iterator[None]:
     """Append a batch of so many bytes inside the block."""
-    has_turn = size > _SHORT and _turns.acquire(timeout=_PATIENCE)
+    has_place = size > _SHORT and _places.acquire(timeout=_PATIENCE)
     try:
         yield
     finally:
-        if has_turn:
-            _turns.release()
+        if has_place:
+            _places.release()
 
 
 def _stops(event: Event) -> bool:

@@ -19,7 +19,7 @@ from boot.http import RequestBody, is_draining
 from core.pauses import take_turns
 from core.program import plugins_looked_up_once
 
-#: of the connections that a worker takes, the part that may be taken before those make room that only wait for a head
+#: the part of a worker's connections that may be taken before those that only wait for a head make room
 _CROWDED = 0.9
 
 #: seconds in which a client must send the head of a connection's first request; for a later one it has `keepalive`
@@ -66,7 +66,7 @@ class Connection(socket.socket):
         if self._head is None:
             return super().recv(*arguments)
         size, pieces = self._head
-        if pieces:  # of one that drips fast enough there is always a piece; one that is there whole waits for nobody
+        if pieces:  # a head that drips fast enough always has a next piece; one that came whole waits for nobody
             take_turns()
         data = super().recv(*arguments)
         self._head = size, pieces = size + len(data), pieces + 1
@@ -88,9 +88,9 @@ class Worker(GeventWorker):
 
     Guarantee: connections on which no head comes keep nobody out, nor do those whose request was answered and whose
     body does not come. When a worker has nearly all the connections that it takes, each new one ends one that waits
-    for a head, its first or its next, or for such a body: of the address with the most of these, the one that has
-    waited longest. And connections whose next bytes are always there, requests without a wait for responses or a head
-    in crumbs, leave the others their turns.
+    for a head, its first or its next, or for such a body: of the address with the most of these (of IPv6, of the /64
+    network with the most), the one that has waited longest. And connections whose next bytes are always there, requests
+    without a wait for responses or a head in crumbs, leave the others their turns.
 
     Why the address with the most, and no bound per address: a bound that one address reaches would refuse the clients
     of a proxy or of an office, which share one, in a worker that has room. In a crowd it is the address that fills it
@@ -103,7 +103,7 @@ class Worker(GeventWorker):
         super().__init__(*args, **kwargs)
         self._served = _Served()
         self._open = 0
-        self._waiting: dict[socket.socket, str] = {}  #: for what no response needs, the longest first; and from where
+        self._waiting: dict[socket.socket, str] = {}  #: those that may be ended, the longest first, and from where
 
     def patch(self) -> None:
         """Have gevent patch what waits, before the app is loaded."""

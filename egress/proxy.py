@@ -7,7 +7,7 @@ for itself alone, whatever it sends. After it comes HTTP/1.1, read by h11 and wr
     GET http://example.org/…         a plain request by name
     POST /NAME/…                     a request to a service of the spec, with the service's headers
 
-Refused at once, with a sentence, and never held open: what is not allowed may be a minute later. Bounds: MOST_AT_ONCE
+Refused at once, with a sentence, never held open: what is refused now may be allowed in a minute. Bounds: MOST_AT_ONCE
 connections of a sandbox, MOST_HEAD bytes of a head, HEAD_SECONDS for it, IDLE_SECONDS in which nothing passes.
 
 The calls here block: the process runs them in greenlets, tests in threads. All sandboxes of a host share this process,
@@ -55,7 +55,7 @@ _MOST_KEPT, _KEPT_SECONDS = 256, 30.0
 #: seconds for a key, for a head or a ClientHello, between two requests, and in which nothing passes
 _KEY_SECONDS, HEAD_SECONDS, KEEP_SECONDS, IDLE_SECONDS = 5.0, 20.0, 60.0, 600.0
 
-#: seconds between two looks whether the rules of open tunnels still stand
+#: seconds between two checks that the rules of open tunnels still stand
 _LOOK = 0.5
 
 #: bytes of the line with the key
@@ -65,7 +65,7 @@ _TUNNEL = re.compile(r"([^:/?#@\[\]]+):([0-9]{1,5})")
 _PLAIN = re.compile(r"http://([^:/?#@\[\]]+)(?::([0-9]{1,5}))?((?:[/?].*)?)", re.IGNORECASE)
 _ANY_AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#]*@)?(\[[^\]]*\]|[^/?#:]*)", re.IGNORECASE)
 
-#: the alert that says that a server has not this name. Source: RFC 8446, 6.2
+#: the alert by which a server says that it does not have this name. Source: RFC 8446, 6.2
 _UNRECOGNIZED_NAME = b"\x15\x03\x01\x00\x02\x02\x70"
 
 
@@ -163,7 +163,7 @@ class Proxy:
                 talk.refuse(Refusal(503, "The store does not answer: try again"))
                 return
             if speaker is None and has_room:
-                talk.refuse(Refusal(403, "This sandbox has no way out, or no longer"))
+                talk.refuse(Refusal(403, "This sandbox has no way out, or has none any more"))
                 return
             with self._room(self._at_once, speaker.sandbox_id if speaker else "") as is_free:
                 if speaker is None or not is_free:
@@ -491,7 +491,7 @@ class _Talk:
             self.client.sendall(data)
 
     def switch(self) -> bytes:
-        """Say that the tunnel stands; what the sandbox has sent into it already."""
+        """Say that the tunnel is open. Returns what the sandbox has already sent into it."""
         self._http.next_event()  # a CONNECT has no body
         self.send(h11.Response(status_code=200, reason=b"Connection established", headers=[]))
         return bytes(self._http.trailing_data[0])
@@ -504,7 +504,7 @@ class _Talk:
         reason = re.sub(r"[^ -~]", "?", sentence).encode()
         head = f"HTTP/1.1 {refusal.status} ".encode() + reason + b"\r\nContent-Type: application/json\r\n"
         if refusal.body:
-            # clients of providers retry a 429 unless they are told; source: openai and anthropic, _base_client.py
+            # clients of providers retry a 429 unless told not to; source: openai and anthropic, _base_client.py
             head += b"X-Should-Retry: false\r\n"
         head += b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE, h11.ERROR):

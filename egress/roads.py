@@ -4,7 +4,7 @@ The address that was checked is the one that is connected to, so a name that cha
 nothing.
 
 A look-up takes a thread of the resolver for as long as the name's server is silent, which may be the sandbox's own. So
-look-ups have turns: a few at once of each sandbox, and fewer in all than the resolver has threads.
+look-ups have places: a few at once of each sandbox, and fewer in all than the resolver has threads.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class TooManyLookups(Exception):
 
 
 class Lookups:
-    """The turns of looking names up. Any thread or greenlet may use it."""
+    """The places for looking names up. Any thread or greenlet may use it."""
 
     def __init__(
         self, most: int = MOST_LOOKUPS, most_in_all: int = MOST_LOOKUPS_IN_ALL, seconds: float = _LOOKUP_SECONDS
@@ -71,8 +71,8 @@ class Lookups:
             self._share.reset(token)
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait for a turn, and keep it for the block. Raises TooManyLookups."""
+    def place(self) -> Iterator[None]:
+        """Wait for a place, and keep it for the block. Raises TooManyLookups."""
         # Whoever waits for the host's room has room of its sandbox's: one sandbox puts few before the others.
         share = self._share.get() or threading.BoundedSemaphore(1)
         with (
@@ -123,13 +123,13 @@ class Roads:
     lookups: Lookups = field(default_factory=Lookups)
 
     def to_services(self) -> "Roads":
-        """Roads to what the spec names, wherever it is, whose look-ups share these turns."""
+        """Roads to what the spec names, wherever it is, whose look-ups share these places."""
         return replace(self, look_up=_resolved, is_open=lambda *_: True, own=tuple)
 
     def addresses(self, name: str) -> list[str]:
         """The addresses of a name that may be reached. Raises Unreachable, TooManyLookups."""
         try:
-            with self.lookups.turn():
+            with self.lookups.place():
                 found = self.look_up(name)
         except (OSError, UnicodeError):
             raise Unreachable(f"{name} has no address") from None

@@ -1,4 +1,4 @@
-"""What decides about the agent's next actions: put a mind of yours in the place of these.
+"""What decides the agent's next actions: put a mind of your own in their place.
 
 `Rule` needs no model. `Model` thinks with one: which it is, how its endpoint is asked, what becomes of its responses.
 
@@ -162,7 +162,7 @@ class Seal:
         return import_module("cryptography.fernet").Fernet(key)
 
 
-#: tries of a request, and most seconds between two of them, also where the endpoint asks for more
+#: tries of a request, and most seconds between two of them: an endpoint that asks for more is not tried again
 TRIES, MOST_PAUSE = 6, 60.0
 
 #: seconds until a connection stands, between two parts of a response, and for a whole response
@@ -367,7 +367,7 @@ def _json(data: bytes) -> Any:
 
 
 def _pause(error: Exception, tries: int) -> float | None:
-    """Seconds until the next try; None for an error that stays."""
+    """Seconds until the next try; None for an error that stays, and for an endpoint that asks for a longer pause."""
     pause: float = min(0.5 * 2**tries, 8.0)
     if isinstance(error, httpx.InvalidURL):
         return None

@@ -6,12 +6,12 @@ FOLDER/ID/           a sandbox's folder; `stop` keeps it, `remove` removes it
     handle.json      the handle of its last start, with its launcher's process, which writes it before it
                      runs the command
     ending.json      how its command ended
-    unended.*        marks of launchers of which it is not shown that all of their processes have ended (`ends.py`)
+    unended.*        marks of launchers whose processes are not all shown to have ended (`ends.py`)
     log, log.1, …    its output
     tmp/, project/   its temporary files and what it sees of the server's folder, where Landlock confines it; both are
                      made again by each start
     paused           exists while the sandbox is to be frozen
-FOLDER/.ID.shadow/   what its working directory was at moments of its conversations (`shadow.py`)
+FOLDER/.ID.shadow/   the shadow repository: records of its working directory (`shadow.py`)
 FOLDER/.ID.lock      held by each caller that changes the sandbox, and by its launcher until the command runs
 FOLDER/.supervisors  held by every process that has a ProcessRuntime of the folder: its supervisors
 
@@ -73,7 +73,7 @@ def fault(work: Path) -> str:
     if not work.is_dir():
         return "its folder was deleted from outside: a resume starts it with an empty one"
     if not os.access(work, os.R_OK | os.W_OK | os.X_OK):
-        return "its folder cannot be written: make it writable, then resume it"
+        return "its folder cannot be written: make it readable and writable, then resume the sandbox"
     return ""
 
 
@@ -356,7 +356,7 @@ class ProcessRuntime:
     def _end(self, launcher: psutil.Process, handle: Handle) -> None:
         """Send a launcher SIGTERM, so that it ends its sandbox, and wait for that.
 
-        Raises RuntimeFailure if it lives on. It is not killed: only while it lives it can show the end of the others.
+        Raises RuntimeFailure if it lives on. It is not killed: only while it lives can it show the end of the others.
         """
         _freezer(handle).thaw()
         with contextlib.suppress(psutil.NoSuchProcess):

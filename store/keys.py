@@ -256,7 +256,7 @@ Until a log is frozen, `conv:{ID}:freeze:OBJECT:text:N` has the frames of its te
 pieces is thawed, `conv:{ID}:thaw:OBJECT` has the number of the pieces that are back and `conv:{ID}:thaw:OBJECT:…` their
 keys, for ten minutes after the last piece.
 
-Fields of `conv:{ID}`: `cold` (name of the object that has its log; absent: Redis has it) and `warm_until` (µs before
+Fields of `conv:{ID}`: `cold` (name of the object that has its log; absent: Redis has it) and `aside_until` (µs before
 which it is not frozen again). `scripts/_freeze.lua` lists the keys that are moved; `scripts/__init__.py` guards every
 script that names one. Of a cold conversation `text:N` stays, as a Zstandard frame: see `text.py`.
 """

@@ -42,7 +42,7 @@ _LEASE, _AGAIN = 60.0, 3.0
 #: seconds for which an agent server may not answer before its runs are shown as paused; seconds between two tries then
 _SILENT, _SILENT_AGAIN = 60.0, 10.0
 
-#: codes of the events by which a conversation learns that, and that it is compared no more. Source: docs/wire.md, 12
+#: codes of the events by which a conversation learns that, and that it is compared no more. Source: docs/wire.md, 11
 SILENT, NOT_COMPARED = "AgentServerSilent", "LogNotCompared"
 
 #: comparisons of one conversation in a row that end by an error of this program, after which they are given up

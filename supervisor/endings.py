@@ -5,7 +5,7 @@ An end pauses what ran. After a restart each conversation is settled: the agent 
 and its status becomes ours. An action that was in flight is closed as unknown, here and at the agent: no agent repeats
 an action without being told. A conversation that its agent server has forgotten says so.
 
-Every step may be repeated: a supervisor may be killed at any moment. Source: docs/wire.md, 11.
+Every step may be repeated: a supervisor may be killed at any moment. Source: docs/wire.md, 12.
 """
 
 import logging
@@ -362,7 +362,7 @@ _CRASH_SPAN, _FIRST_RESTART = 600.0, 0.5
 #: codes of the events by which a conversation learns that its agent server ended. Source: docs/wire.md
 RESTARTED, ENDED = "AgentServerRestarted", "AgentServerEnded"
 
-#: what a sandbox without processes has, and what one can do: one that rests, and one that failed
+#: what is said of a sandbox without processes: of one that rests, and of one that failed
 KEPT = "its processes have ended, its files are kept, and it starts again when it is used or resumed"
 RESUMABLE = "Its files are kept: a resume starts it again"
 
@@ -460,7 +460,7 @@ class Endings:
         self._failed(sandbox, reason, self._cleared(sandbox, reason), handle=None)
 
     def _cleared(self, sandbox: Sandbox, reason: str) -> str:
-        """As `clear`; a sandbox of whose processes it is not shown that they have ended is ERROR. Raises likewise."""
+        """As `clear`; a sandbox whose processes are not shown to have ended becomes ERROR. Raises likewise."""
         try:
             return self.clear(sandbox)
         except Exception as failure:
@@ -481,7 +481,7 @@ class Endings:
         return True
 
     def remove(self, sandbox: Sandbox) -> None:
-        """Delete a sandbox: first its processes and files, then its record. Raises RuntimeFailure."""
+        """Delete a sandbox: first its processes and files, then its entry in the store. Raises RuntimeFailure."""
         if sandbox.runtime:
             self._runtimes[sandbox.runtime].remove(sandbox.id)
         self.report(sandbox, "GONE")
@@ -512,7 +512,7 @@ class Endings:
 
 
 def ended_start_fields(sandbox: Sandbox, error: str = "") -> dict[str, str]:
-    """What a report has of a start that has ended: its trace, which gets a span of it, is not kept longer."""
+    """The fields that a report adds at the end of a start, whose trace gets its span here and is kept no longer."""
     traces.note(sandbox.trace, "start_sandbox", {"agent_server.sandbox": sandbox.id}, sandbox.starting_at, error)
     return {"trace": ""} if sandbox.trace else {}
 

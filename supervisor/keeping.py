@@ -2,8 +2,8 @@
 
 Source: docs/keeping.md.
 
-One supervisor of all takes a turn of cold storage at a time, and also removes the objects that nobody needs. What one
-leaves undone, a failure among it, a later turn does: no turn waits for one conversation or one object, and none is rare
+One supervisor of all makes a pass of cold storage at a time, and also removes the objects that nobody needs. What one
+leaves undone, a failure among it, a later pass does: no pass waits for one conversation or one object, and none is rare
 unless the place of the objects is away.
 
 Every supervisor deletes, with a cursor of its own and no lease: a script deletes a conversation only while nothing has
@@ -28,16 +28,16 @@ from store.listing import Cursor, Filter
 
 log = logging.getLogger("supervisor")
 
-#: conversations that one turn freezes at most, and objects that it removes or lists
+#: conversations that one pass freezes at most, and objects that it removes or lists
 COLD_PART = 200
 
-#: seconds between two turns of all supervisors, for which one freezes, and between two listings of all objects
-TURN, _WORK, LISTING = 10.0, 5.0, 86_400.0
+#: seconds between two passes of all supervisors, for which one freezes, and between two listings of all objects
+PASS, _WORK, LISTING = 10.0, 5.0, 86_400.0
 
-#: failures of the place of the objects after which a turn ends: it is away, or too slow
+#: failures of the place of the objects after which a pass ends: it is away, or too slow
 _MOST_FAILURES = 3
 
-#: seconds without a turn of this supervisor after one that failed: the first time, and at most
+#: seconds without a pass of this supervisor after one that failed: the first time, and at most
 _SHORTEST_DELAY, _LONGEST_DELAY = 10.0, 300.0
 
 _DAY = 86_400_000_000
@@ -63,12 +63,12 @@ class ColdSweep:
         self._number = self._strange = 0
 
     def sweep(self) -> None:
-        """Take a turn, unless another supervisor did a moment ago or the last one failed. Without cold storage it asks
+        """Make a pass, unless another supervisor did a moment ago or the last one failed. Without cold storage it asks
         nothing. Raises one of UNAVAILABLE."""
         if (
             self._objects is None
             or self._clock() < self._not_before
-            or not self._store.conversations.cold.claim("turn", TURN)
+            or not self._store.conversations.cold.claim("turn", PASS)
         ):
             return
         removed, failures = self._remove(self._objects)
@@ -154,7 +154,7 @@ class ColdSweep:
 
 
 def _is_away(failures: list[Exception]) -> bool:
-    """Whether the place of the objects failed so often that a turn ends."""
+    """Whether the place of the objects failed so often that a pass ends."""
     return sum(isinstance(failure, ObjectsAway) for failure in failures) >= _MOST_FAILURES
 
 

@@ -35,7 +35,7 @@ from supervisor.upkeep import Strays, Upkeep, WarmPools
 log = logging.getLogger("supervisor")
 
 #: seconds between two heartbeats, two checks of the warm sandboxes, two searches for what is left, two for what is old,
-#: and two for a turn of cold storage
+#: and two for a pass of cold storage
 _BEAT, _FILL, _TIDY, _RETENTION, _COLD = 1.0, 0.5, 20.0, 10.0, 2.0
 
 #: seconds between two rounds without a signal: usually, and while a sandbox starts

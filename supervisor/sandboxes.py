@@ -33,11 +33,11 @@ log = logging.getLogger("supervisor")
 #: seconds before the first retry of a step that failed, and most seconds between two: each wait is twice the one before
 _SHORTEST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
 
-#: seconds between two polls of a sandbox that starts, for which its agent server is taken to have been silent
+#: most seconds between two polls of a sandbox that starts which count as silence of its agent server
 _MOST_APART = 5.0
 
 #: detail of a sandbox whose host is back, and whose processes live
-_UNANSWERED = "Its host is back, and its agent server does not answer yet. A resume gives it the time of a start"
+_UNANSWERED = "Its host is back, and its agent server does not answer yet. A resume restarts its start timeout"
 
 
 class _Retry(NamedTuple):
@@ -180,7 +180,7 @@ class Reconciler:
 
     def _leave(self, sandbox: Sandbox) -> None:
         """Show a sandbox as MISSING that another folder has: its processes may live, and its files are not here."""
-        detail = f"Another folder has its files than that of the supervisor which has the name {self._host.id} now. "
+        detail = f"Another folder has its files, not that of the supervisor that now has the name {self._host.id}. "
         detail += "It comes back with the supervisor of its folder. HOST_ID gives each folder a name of its own"
         if sandbox.status != "ERROR" and (sandbox.status, sandbox.detail) != ("MISSING", detail):
             self._endings.report(sandbox, "MISSING", detail=detail)
@@ -277,7 +277,7 @@ class Reconciler:
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
         if not self._endings.report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, **folders_of(handle)):
             runtime.stop(handle)
-            raise RuntimeFailure("It was started here and is another supervisor's by now, or nobody's: it is ended")
+            raise RuntimeFailure("It was started here and by now is another supervisor's, or nobody's: it was ended")
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)
 
     def _folder(self, runtime: Runtime) -> str:

@@ -38,7 +38,7 @@ PROBLEMS = {
 class Decision(NamedTuple):
     """The decision of one action. digest: of the action as it was shown; None: whatever it is.
 
-    since: of its record, where the decision is about this wait alone, and not about one in another life of the ids.
+    since: of its record, where the decision is about this wait alone, and not about one in another incarnation.
     """
 
     action_id: str
@@ -115,7 +115,7 @@ class Approvals(NamedTuple):
 
     gone: bool  #: there is no such conversation; its audit may have outlived it
     left: bool  #: all that waited is decided, and its agent ended the last one by itself: what is decided takes effect
-    revision: int  #: grows with every change, also from one life of an id to the next
+    revision: int  #: grows with every change, also from one incarnation to the next
     title: str | None
     tags: dict[str, str]
     sandbox_id: str | None

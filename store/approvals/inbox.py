@@ -2,7 +2,7 @@
 
 The conversation's slot decides what waits. `refresh` brings the index up to date with one conversation, in one script
 that ignores an older revision: so the index, its stream, the index of the audit and the outbox change together, and
-each change once. A worker that was killed between the two leaves a wrong entry: the next reader refreshes it, and the
+each change once. A worker killed before its refresh leaves a wrong entry: the next reader refreshes it, and the
 supervisors' sweep finds it.
 
 | entry of `…:items`           | value                                                                       |
@@ -231,7 +231,7 @@ class Index:
     def refresh(self, conversation_id: ConversationId) -> None:
         """Bring the index up to date with a conversation. Three round trips.
 
-        Any number of callers may refresh a conversation's at once, and in any order: the newest revision stays.
+        Any number of callers may do so for one conversation at once, and in any order: the newest revision stays.
         """
         while self._note(conversation_id):
             pass
@@ -266,7 +266,7 @@ class Index:
         stored: Any = self._redis.hget(ApprovalKeys.noted, conversation_id)
         audited = int(stored.split()[1]) if stored else 0
         found = self.read_approvals(conversation_id, audited)
-        if found.audited < audited:  # the audit of a former life of the id has expired, and another has begun
+        if found.audited < audited:  # the audit of an earlier incarnation has expired, and another has begun
             found = self.read_approvals(conversation_id, 0)
         is_whole = len(found.audit) < MOST_ENTRIES
         part = "part" if not is_whole else "gone" if found.gone and not found.audited else "due" if found.left else ""

@@ -96,7 +96,7 @@ class Use(NamedTuple):
 
     @classmethod
     def of(cls, rule: Rule, conversation_id: ConversationId, *action: str) -> "Use":
-        """action: what tells this wait of an action from every other, also from that of another life of an id."""
+        """action: what tells this wait of an action from every other, also from that in another incarnation."""
         return cls(rule, sha256(json.dumps([rule.id, conversation_id, *action]).encode()).hexdigest())
 
 
@@ -234,13 +234,13 @@ class RuleDecisions:
     def refresh(self, conversation_id: ConversationId) -> None:
         """Apply the rules to what waits in a conversation, then bring the index up to date with it.
 
-        Four round trips where no rule matters, the first of them of the rules.
+        Four round trips where there are no rules, the first of which asks for their version.
         """
         self.apply(conversation_id)
         self._index.refresh(conversation_id)
 
     def apply(self, conversation_id: ConversationId) -> None:
-        """Decide the pending actions that rules match. One round trip where no rule matters.
+        """Decide the pending actions that rules match. One round trip where there are no rules.
 
         Raises errors of UNAVAILABLE alone: then the next call goes on.
         """

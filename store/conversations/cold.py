@@ -203,8 +203,8 @@ class LargeLogs:
             digests.append(digest)
         return head(of, digests)
 
-    def restore(self, of: Frozen, content: bytes, may: set[str], get: Callable[[str], bytes], warm: int) -> None:
-        """Bring a log back. content: of its head object. may: parts that it may have. get: a piece by its name. warm:
+    def restore(self, of: Frozen, content: bytes, may: set[str], get: Callable[[str], bytes], aside: int) -> None:
+        """Bring a log back. content: of its head object. may: parts that it may have. get: a piece by its name. aside:
         µs for which it is not frozen again.
 
         Raises Unreadable, Changed where the log is back already, what `get` raises, or one of UNAVAILABLE.
@@ -223,7 +223,7 @@ class LargeLogs:
                     break  # what was aside has ended
                 number = done  # more than the next one, if another process thaws it too
             else:
-                outcome = self._scripts.adopt_thaw(roots, [of.name, warm, len(digests)])
+                outcome = self._scripts.adopt_thaw(roots, [of.name, aside, len(digests)])
                 if outcome is None:
                     raise Changed
                 if outcome == 1:
@@ -289,10 +289,10 @@ class LargeLogs:
 
 _SECOND = 1_000_000
 
-#: seconds for which one that was thawed stays warm, one that is too large stays, a freezing may take, an object that
+#: seconds for which a thawed one stays in Redis, one that is too large stays, a freezing may take, an object that
 #: may be unneeded is left (also so that a failover of Redis which forgets a thaw finds it), and between two looks at an
 #: object that is needed
-_WARM, _STAYS, _FREEZING, _LEFT, _LOOK = (seconds * _SECOND for seconds in (3600, 30 * 86400, 1800, 3600, 86400))
+_THAWED, _STAYS, _FREEZING, _LEFT, _LOOK = (seconds * _SECOND for seconds in (3600, 30 * 86400, 1800, 3600, 86400))
 
 #: conversations that one search for resting ones reads
 _SCANNED = 500
@@ -322,7 +322,7 @@ class Cold:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def resting(self, before: Micros, limit: int) -> list[ConversationId]:
-        """The next conversations that may be frozen: unchanged since a time, neither cold nor warm.
+        """The next conversations that may be frozen: unchanged since a time, neither cold nor set aside.
 
         Each call continues where the last one ended, and starts over after the last conversation. It scans _SCANNED
         conversations: fewer than `limit`, or none, does not mean that no others are left. Three round trips.
@@ -401,8 +401,8 @@ class Cold:
         self.thaw(ConversationId(root.partition("{")[2].partition("}")[0]))
 
     def set_aside(self, conversation_id: ConversationId) -> None:
-        """Leave a conversation warm for an hour: its freezing has failed. Raises one of UNAVAILABLE."""
-        self._scripts.keep_warm([ConversationKeys(conversation_id).root], [_WARM])
+        """Leave a conversation in Redis for an hour: its freezing has failed. Raises one of UNAVAILABLE."""
+        self._scripts.set_aside([ConversationKeys(conversation_id).root], [_THAWED])
 
     def unneeded(self, limit: int) -> list[str]:
         """Names of objects that nobody needs, now or later: delete each, then `forget` it. At most three round trips.
@@ -502,11 +502,11 @@ class Cold:
         content = objects.get(of.name)
         if is_head(content):
             with suppress(Changed):
-                self._large_logs.restore(of, content, may, objects.get, _WARM)
+                self._large_logs.restore(of, content, may, objects.get, _THAWED)
             return
         words = [word for part in thawed(of, content, must, may) for word in part]
         try:
-            self._scripts.thaw_log([root], [of.name, _WARM, *words])
+            self._scripts.thaw_log([root], [of.name, _THAWED, *words])
         except UNAVAILABLE:
             raise
         except ResponseError as error:  # a DUMP of a newer server
@@ -525,7 +525,7 @@ class Cold:
             "the conversation %s stays in Redis: its log has %d bytes there, and may have %d (COLD_MAX_BYTES)",
             *(conversation_id, size, self._most_bytes),
         )
-        self._scripts.keep_warm([ConversationKeys(conversation_id).root], [_STAYS])
+        self._scripts.set_aside([ConversationKeys(conversation_id).root], [_STAYS])
         return True
 
     @contextmanager
@@ -543,18 +543,18 @@ class Cold:
             raise StillCold(of.conversation_id, f"its object {of.name} cannot be used") from error
 
 
-_STATE = ["execution_status", "cold", "warm_until", "delivery_id", "imported_at"]
+_STATE = ["execution_status", "cold", "aside_until", "delivery_id", "imported_at"]
 
 
 def _rests(state: Sequence[bytes | None], before: Micros, *, at: int) -> bool:
     """Whether a conversation that was not changed since may be frozen. An import keeps its times: it begins to rest
-    with the import. at: now, by Redis' clock, as is the time until which it is warm: at most _STAYS."""
-    status, cold, warm_until, delivery, imported_at = state
+    with the import. at: now, by Redis' clock, as is the time until which it is set aside: at most _STAYS."""
+    status, cold, aside_until, delivery, imported_at = state
     return (
         status is not None
         and status not in _BUSY
         and cold is None
         and delivery is None
-        and not 0 < int(warm_until or 0) - at <= _STAYS
+        and not 0 < int(aside_until or 0) - at <= _STAYS
         and (imported_at is None or micros(imported_at.decode()) < before)
     )

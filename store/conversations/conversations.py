@@ -37,7 +37,7 @@ from store.scripts import Scripts, words_of
 _OF_RECOVERY = ("agent_log", "interrupted")
 
 #: fields of the hash that say where its log lies, and by which secrets it is masked
-_OF_THE_LOG = (b"cold", b"warm_until", b"secrets_version")
+_OF_THE_LOG = (b"cold", b"aside_until", b"secrets_version")
 
 #: fields of the hash that are JSON
 _JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)

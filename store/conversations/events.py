@@ -53,7 +53,7 @@ from telemetry import traces
 #: most events that one request of a search by `text` reads, and at most PAGE_BYTES of them
 SEARCHED_EVENTS = 1000
 
-#: One batch is prepared at a time: each that took turns with it would have every other request wait for one more.
+#: One batch is prepared at a time: if several took turns, every other request would wait for one turn of each.
 _preparing = Lock()
 
 
@@ -148,7 +148,7 @@ class EventLog:
     ) -> None:
         """Append a user's message; with run, start the agent. Pending actions are rejected, never approved.
 
-        actor: the sender, who may or may not reject them. Raises ConversationNotFound, NeedsApproval, LogTooLong and
+        actor: the sender, who may lack that right. Raises ConversationNotFound, NeedsApproval, LogTooLong and
         StoreFull.
         """
         stamp = Stamp.now()
@@ -340,7 +340,7 @@ def _fitting(events: Sequence[bytes]) -> int:
 
 
 def _words(event: Event, masks: Iterable[Mask], is_checked: bool, fetched: bool) -> tuple[Any, ...]:
-    """An event as `append_events.lua` takes it. What it claims is what it said; all else is what is kept of it."""
+    """An event as `append_events.lua` takes it. Its claim is made before masking; all else is what is kept."""
     take_turns()  # 500 events of 16 kB would take 90 ms
     claimed = claim(event) if is_checked else None
     for mask in masks:

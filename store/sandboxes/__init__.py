@@ -38,7 +38,7 @@ class SandboxWing(Sandboxes):
 
 
 class Workspaces:
-    """Workspace sandboxes: what a key's calls reach before it has a conversation. Source: docs/wire.md, 13.
+    """Workspace sandboxes: what a key's calls reach before it has a conversation. Source: docs/wire.md, 14.
 
     A client of the published SDK may run a command or upload a file before it begins its conversation. Such a call
     starts the one workspace sandbox of its key, and the key's next conversation of the same spec adopts it, with its

@@ -303,7 +303,7 @@ class Scripts:
     thaw_piece: Script
     adopt_thaw: Script
     keep_fields: Script
-    keep_warm: Script
+    set_aside: Script
     note_objects: Script
     due_objects: Script
     forget_objects: Script

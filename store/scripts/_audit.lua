@@ -23,8 +23,8 @@ local function write_audit(decision, actions, actor, reason, time, edited)
   redis.call('RPUSH', key, head .. ',"hash":"' .. hash .. '",' .. tail)
 end
 
--- Notes that the pending actions or the audit have changed: the revision of the approvals grows, also from one life of
--- the conversation's id to the next.
+-- Notes that the pending actions or the audit have changed: the revision of the approvals grows, also from one
+-- incarnation of the conversation to the next.
 local function change_approvals()
   local before = tonumber(redis.call('HGET', root, 'approvals') or 0)
   log.approvals = true

@@ -1,6 +1,6 @@
 -- adopt_thaw: make the log current that thaw_piece has put aside. Nothing that clients see changes.
 -- KEYS  1 conversation root, conv:{id}
--- ARGV  1 name of the object that it comes from   2 µs for which it stays warm   3 number of its pieces
+-- ARGV  1 name of the object that it comes from   2 µs for which it is set aside   3 number of its pieces
 -- Returns  1 | 0: it has not as many events as the log, and is dropped | -1: it is not all aside: it has ended meanwhile
 --          | false: the conversation is not cold, or under another name
 -- Cost  O(k): k keys of the log
@@ -27,5 +27,5 @@ for _, part in ipairs(parts) do
   end
 end
 redis.call('HDEL', root, 'cold')
-redis.call('HSET', root, 'warm_until', string.format('%.0f', now + ARGV[2]))
+redis.call('HSET', root, 'aside_until', string.format('%.0f', now + ARGV[2]))
 return 1

@@ -87,7 +87,7 @@ else
     local item, listed = cjson.decode(written), read_item(action)
     waits[action] = true
     if expires ~= '' and (not first or tonumber(expires) < tonumber(first)) then first = expires end
-    if listed and (listed.seq ~= item.seq or listed.since ~= item.since) then -- of a former life of the conversation
+    if listed and (listed.seq ~= item.seq or listed.since ~= item.since) then -- of an earlier incarnation
       tell('closed', action, listed)
       listed = nil
     end

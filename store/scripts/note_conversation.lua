@@ -30,7 +30,7 @@ if status ~= '' and not known then
   if tonumber(lived) == tonumber(created) and tonumber(revision) <= tonumber(last) then return 'late' end
 end
 local moves = not known or known_status ~= status or known_groups ~= groups or known_title ~= title
-  -- the end of a former life of the id may never have been noted
+  -- the end of an earlier incarnation may never have been noted
   or tonumber(redis.call('ZSCORE', root .. ':created', id)) ~= tonumber(created)
 if status == '' and known then
   local begun = redis.call('ZSCORE', root .. ':created', id)

@@ -299,28 +299,28 @@ def test_a_key_is_checked_before_the_body_is_read(client, conversation):
         assert response.status_code == 401, (path, key)
 
 
-class TestTurnsOfLongBatches:
+class TestPlacesOfLongBatches:
     @pytest.fixture
-    def turns(self, monkeypatch):
-        """Take both turns; `asked` has the seconds that each batch was ready to wait for one."""
+    def places(self, monkeypatch):
+        """Take both places; `asked` has the seconds that each batch was ready to wait for one."""
         taken = Semaphore(0)
         acquire, taken.asked = taken.acquire, []
         taken.acquire = lambda timeout: taken.asked.append(timeout) or acquire(blocking=False)
-        monkeypatch.setattr(webhooks, "_turns", taken)
+        monkeypatch.setattr(webhooks, "_places", taken)
         return taken
 
-    def test_a_short_batch_waits_for_no_long_one(self, client, url, turns):
+    def test_a_short_batch_waits_for_no_long_one(self, client, url, places):
         assert client.post(url, json=[event()]).status_code == 200
-        assert turns.asked == []
+        assert places.asked == []
 
-    def test_a_long_one_that_has_waited_goes_without_a_turn(self, client, url, turns):
+    def test_a_long_one_that_has_waited_goes_without_a_place(self, client, url, places):
         assert client.post(url, json=[event() for _ in range(200)]).get_json()["appended"] == 200
-        assert turns.asked == [2.0]
-        assert not turns.acquire(timeout=0)  # and gives back none that it did not have
+        assert places.asked == [2.0]
+        assert not places.acquire(timeout=0)  # and gives back none that it did not have
 
-    def test_its_turn_ends_with_its_refusal(self, client, url, turns):
-        turns.release()
+    def test_its_place_ends_with_its_refusal(self, client, url, places):
+        places.release()
 
         refused(client, url, [event() for _ in range(501)])
 
-        assert turns.acquire(timeout=0)
+        assert places.acquire(timeout=0)

@@ -258,6 +258,7 @@ def test_a_server_that_loads_its_file_is_waited_for_as_long_as_it_loads(tmp_path
     with socket.socket(socket.AF_UNIX) as listener, subprocess.Popen(["sleep", "60"]) as process:
         listener.bind(str(tmp_path / "socket"))
         listener.listen()
+        listener.settimeout(5)
 
         def serve():
             for reply in [b"-LOADING it loads\r\n"] * 8 + [b"+PONG\r\n"]:

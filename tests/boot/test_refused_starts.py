@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from app import create_app
+from settings.config import Config
 from tests.servers import PROJECT
 
 
@@ -43,6 +45,13 @@ def test_a_redis_url_that_leads_to_a_web_server_is_refused_in_a_sentence(http_ur
     assert refused.returncode == 1
     assert "does not speak the protocol of Redis" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.process("starts a web server")
+def test_a_server_whose_redis_url_leads_to_a_web_server_says_that_it_is_unavailable(http_url):
+    response = create_app(Config(redis_url=http_url)).test_client().get("/api/conversations/search")
+
+    assert response.status_code == 503
 
 
 @pytest.mark.process("starts gunicorn, which refuses")

@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+from app import create_app
+from settings.config import Config
 from tests.servers import store_server, supervised_server, wait_until
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
@@ -28,13 +30,19 @@ def test_the_status_names_health_store_hosts_releases_and_notifications(browser,
 
 
 def test_a_server_without_a_conversation_names_none_that_changed_and_shows_no_backtick(browsers, tmp_path):
-    with supervised_server(tmp_path) as (client, _):
+    with store_server(tmp_path) as (url, _), supervised_server(tmp_path, REDIS_URL=url) as (client, _):
+        sandboxes = create_app(Config(redis_url=url)).extensions["store"].sandboxes
+        sandboxes.beat("another host", "its supervisor")
+        isolation = {"kind": "landlock", "network": "host", "reaches": [], "lacks": []}
+        sandboxes.hosts.note("another host", isolation, "1.2.3")
         browser = browsers(base_url=str(client.base_url).rstrip("/"))
         browser.open("status")
 
         browser.says("None changed since then", "health")
-        browser.script("document.querySelectorAll('details').forEach((one) => (one.open = true))")
-        browser.says("Isolation", "hosts")
+        browser.says("Process sandboxes of the host another host are confined by Landlock alone: isolation says")
+        assert "isolation" in browser.script(
+            "return [...document.querySelectorAll('main code')].map((one) => one.innerText)"
+        )
         assert "`" not in browser.script("return document.querySelector('main').innerText")
 
 

@@ -9,9 +9,11 @@ import gevent
 import httpcore
 import httpx
 import pytest
-from gevent.socket import socketpair
+from gevent.socket import socketpair, wait_read
 from gunicorn.config import Config
 from gunicorn.http import get_parser
+from redis import Redis
+from redis.connection import ConnectionPool
 
 from agents.client import AgentServer, Backend, Transport
 from agents.previews import Exchange
@@ -25,6 +27,7 @@ from egress import proxy
 from egress.roads import RoadBackend, Roads
 from schemas.events import read_batch
 from store.conversations.events import _words
+from store.link.connection import Parser
 from store.log import text
 from store.log.frames import compressed, originals
 from tests.conftest import as_events, message
@@ -260,3 +263,26 @@ def test_long_work_takes_turns(clock, monkeypatch, work):
     work()
 
     assert len(taken) >= 5
+
+
+def test_a_greenlet_whose_data_are_always_there_gives_the_others_turns(redis_url, clock):
+    # Given a clock that moves on by 0.1 ms at each look, and another greenlet that waits for a socket
+    clock(0.0001)
+    ours, theirs = socketpair()
+    received = []
+
+    def other() -> None:
+        ours.sendall(b"x")
+        while True:
+            wait_read(theirs.fileno())  # also where there is something to read it waits for gevent's loop to look
+            received.append(1)
+
+    # When a greenlet makes 60 round trips and waits at none of them: its own sockets are not gevent's
+    pool = ConnectionPool.from_url(redis_url, parser_class=Parser, max_connections=1)
+    with ours, theirs, Redis(connection_pool=pool) as client:
+        beside = gevent.spawn(other)
+        gevent.spawn(lambda: [client.ping() for _ in range(60)]).get()
+        beside.kill()
+
+    # Then the other one ran in between, every 0.5 ms or so
+    assert len(received) >= 8

@@ -371,7 +371,7 @@ def test_a_sandbox_whose_look_ups_are_slow_reads_the_bound_of_them(sandbox, outs
     sandbox.proxy.by_name.close()  # a connection that is kept needs no look-up
     with lookups.of(sandbox.id), contextlib.ExitStack() as slow:
         for _ in range(MOST_LOOKUPS):
-            slow.enter_context(lookups.turn())
+            slow.enter_context(lookups.place())
         client, tunnel = sandbox.tunnel(f"allowed.example:{outside.tls}")
         client.close()
         plain = sandbox.get(f"http://plain.example:{outside.plain}/lookups")

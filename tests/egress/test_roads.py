@@ -65,7 +65,7 @@ def test_slow_look_ups_of_a_sandbox_keep_no_other_one_waiting():
     roads = roads_in_turns(lookups)
     with lookups.of("evil"), ExitStack() as slow:
         for _ in range(MOST_LOOKUPS):
-            slow.enter_context(lookups.turn())
+            slow.enter_context(lookups.place())
 
         # Its next name is refused with a sentence that names the bound, by every road
         for look_up in (roads.addresses, roads.to_services().addresses):
@@ -87,7 +87,7 @@ def test_all_look_ups_together_have_a_bound_and_its_refusal_names_it():
     with ExitStack() as slow:
         for number in range(MOST_LOOKUPS_IN_ALL):
             slow.enter_context(lookups.of(f"sandbox {number}"))
-            slow.enter_context(lookups.turn())
+            slow.enter_context(lookups.place())
 
         with lookups.of("another"), pytest.raises(TooManyLookups, match=f"{MOST_LOOKUPS_IN_ALL} names") as full:
             roads_in_turns(lookups).addresses("example.org")

@@ -1,8 +1,10 @@
 """Turns of cold storage: one supervisor at a time freezes what rests, removes what nobody needs, and goes on after what
 fails."""
 
+import base64
 import logging
 from pathlib import Path
+from random import Random
 from uuid import uuid4
 
 import pytest
@@ -225,7 +227,11 @@ def test_a_log_whose_piece_cannot_be_kept_stays_whole_and_holds_up_no_other(
     assert len(store.events.search(bad)[0]) == len(store.events.search(others[0])[0]) == 2
 
 
-def test_a_turn_ends_while_redis_does_not_answer(redis, store, sweep, made, monkeypatch):
+def test_a_turn_ends_while_redis_does_not_answer_and_has_removed_first(redis, store, place, sweep, made, monkeypatch):
+    [deleted] = made()
+    sweep()
+    store.conversations.delete(deleted)
+    an_hour_passes(redis)
     ids, tried = made(2), []
 
     def silent(_, conversation_id):
@@ -238,6 +244,19 @@ def test_a_turn_ends_while_redis_does_not_answer(redis, store, sweep, made, monk
         sweep()
 
     assert tried == [ids[0], ids[0]]
+    assert list(place.names()) == []
+
+
+def test_a_log_of_over_8_mib_goes_in_pieces(store, place, sweep, made):
+    [conversation] = made()
+    words = base64.b64encode(Random(0).randbytes(700_000)).decode()
+    for _ in range(13):
+        store.events.append(conversation, as_events([message(words)]))
+
+    sweep()
+
+    assert len(list(place.names())) > 1
+    assert store.events.count(conversation) == 15
 
 
 def test_while_the_place_is_away_turns_are_rare_and_then_all_is_done(

@@ -91,11 +91,8 @@ def test_a_hanging_agent_delays_no_other(store, monkeypatch):
                 driver.drive_due()
                 return end
 
-            hung.latest = (
-                store.approvals.deliveries.get(conversation).actions[0]
-                if store.approvals.deliveries.get(conversation)
-                else ""
-            )
+            delivery = store.approvals.deliveries.get(conversation)  # None where it has ended meanwhile
+            hung.latest = delivery.actions[0] if delivery else ""
             wait_until(is_settled, "the deliveries of the agent that hung")
 
 

@@ -350,8 +350,8 @@ def test_a_log_that_is_too_large_stays_for_a_month_and_is_named(redis_url, conve
 
     assert f"the conversation {conversation} stays in Redis" in caplog.text
     assert "COLD_MAX_BYTES" in caplog.text
-    warm_until = int(store.conversations._redis.hget(f"conv:{{{conversation}}}", "warm_until"))
-    assert warm_until > now() + 29 * 86400 * 1_000_000
+    aside_until = int(store.conversations._redis.hget(f"conv:{{{conversation}}}", "aside_until"))
+    assert aside_until > now() + 29 * 86400 * 1_000_000
 
 
 def test_a_cold_conversation_like_the_recorded_ones_keeps_at_most_15_percent_of_its_memory(
@@ -397,7 +397,7 @@ def test_what_rests_is_found_once_until_it_is_cold_or_was_just_thawed(store, res
 
     store.conversations.cold.thaw(resting)
     assert resting not in all_resting(store, now(), since)
-    store.conversations._redis.hset(f"conv:{{{resting}}}", "warm_until", now() - 1)
+    store.conversations._redis.hset(f"conv:{{{resting}}}", "aside_until", now() - 1)
     assert resting in all_resting(store, now(), since)
 
 

@@ -1,23 +1,18 @@
 """Connections to Redis on real servers: topologies, bounds, passwords, idle connections, counted round trips."""
 
 import contextlib
-import itertools
 import queue
 import socket
 import subprocess
 import sys
 import threading
-from types import SimpleNamespace
 from urllib.parse import quote
 
-import gevent
 import pytest
-from gevent.socket import socketpair, wait_read
 from redis import Redis
 from redis.connection import ConnectionPool
 
 from app import create_app
-from core import pauses
 from settings.config import Config
 from store.errors import UNAVAILABLE, FellBehind
 from store.link.connection import Parser, connect
@@ -248,30 +243,6 @@ def test_a_connection_with_a_reply_that_was_received_and_not_read_can_be_read(cl
     assert connection.read_response() == b"two"
     assert not connection.can_read()
     client.connection_pool.release(connection)
-
-
-def test_a_greenlet_whose_data_are_always_there_gives_the_others_turns(client, monkeypatch):
-    # Given a clock that moves on by 1 ms at each round trip, and another greenlet that waits for a socket
-    clock = itertools.count()
-    monkeypatch.setattr(pauses, "time", SimpleNamespace(monotonic=lambda: next(clock) / 1000, sleep=gevent.sleep))
-    monkeypatch.setattr(pauses, "_turned", 0.0)
-    ours, theirs = socketpair()
-    received = []
-
-    def other() -> None:
-        ours.sendall(b"x")
-        while True:
-            wait_read(theirs.fileno())  # also where there is something to read it waits for gevent's loop to look
-            received.append(1)
-
-    # When a greenlet makes 60 round trips and waits at none of them: its own sockets are not gevent's
-    with ours, theirs:
-        beside = gevent.spawn(other)
-        gevent.spawn(lambda: [client.ping() for _ in range(60)]).get()
-        beside.kill()
-
-    # Then the other one ran in between, every 5 ms or so
-    assert len(received) >= 8
 
 
 #: another greenlet is ready to run: whoever waits lets it run

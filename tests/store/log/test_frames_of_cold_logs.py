@@ -1,5 +1,7 @@
 """The object of a cold conversation: what was kept comes back, and nothing else does."""
 
+from hashlib import sha256
+
 import pytest
 
 from store.log.frames import (
@@ -43,6 +45,13 @@ def test_the_parts_that_were_kept_come_back(parts):
 
 def test_an_object_with_any_bit_changed_is_refused():
     assert [one for one in changed_bits(frozen(OF, PARTS)) if accepted(OF, one) is not None] == []
+
+
+def test_an_object_whose_parts_do_not_add_up_is_refused_though_its_digest_is_right():
+    content = frozen(OF, PARTS)[:-32].replace(b'":log", 210]', b'":log", 211]')
+
+    with pytest.raises(Unreadable, match="other sizes than its content"):
+        thawed(OF, content + sha256(content).digest(), set(), MAY)
 
 
 def test_an_object_whose_head_is_nested_without_end_is_refused():

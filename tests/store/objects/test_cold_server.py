@@ -50,7 +50,7 @@ def test_a_conversation_becomes_cold_and_is_read_appended_to_and_deleted(whole, 
     assert posted.status_code == 200, posted.text
 
     def becomes_cold() -> bool:
-        redis.hset(root, "warm_until", 0)  # as if it had been thawed long ago
+        redis.hset(root, "aside_until", 0)  # as if it had been thawed long ago
         redis.delete("{cold}:turn:turn")
         return redis.hexists(root, "cold")
 

@@ -1,4 +1,4 @@
--- keep_warm: have a conversation not be frozen for a time. Nothing that clients see changes.
+-- set_aside: do not freeze a conversation for a time. Nothing that clients see changes.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 that time, µs
 -- Returns  1 | false: no such conversation
@@ -8,5 +8,5 @@
 -- include: _clock.lua
 local root = KEYS[1]
 if redis.call('EXISTS', root) == 0 then return false end
-redis.call('HSET', root, 'warm_until', string.format('%.0f', now + ARGV[1]))
+redis.call('HSET', root, 'aside_until', string.format('%.0f', now + ARGV[1]))
 return 1
