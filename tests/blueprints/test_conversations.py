@@ -261,10 +261,10 @@ def test_an_agent_that_acts_unasked_shows_no_policy_and_gets_none(client, store,
 
     refused = client.post(f"{url}/confirmation_policy", json={"policy": {"kind": "ConfirmRisky"}})
 
+    assert client.get(url).get_json()["confirmation_policy"] == {"kind": "NeverConfirm"}
     assert refused.status_code == 409
     assert "ACPAgent" in refused.get_json()["detail"]
     assert client.post(f"{url}/confirmation_policy", json={"policy": {"kind": "NeverConfirm"}}).status_code == 200
-    assert client.get(url).get_json()["confirmation_policy"] == {"kind": "NeverConfirm"}
 
 
 def test_a_policy_that_an_agent_reports_holds(client, url, conversation):

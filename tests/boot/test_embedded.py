@@ -279,10 +279,11 @@ def test_a_server_that_loads_its_file_is_waited_for_as_long_as_it_loads(tmp_path
 @pytest.mark.process("starts a server of its own")
 def test_the_embedded_store_reports_its_kind_and_its_durability(tmp_path, embedded):
     kind = "valkey" if "PATH" in embedded else "redis"
-    with agent_server(tmp_path / "log", **embedded) as (client, _):
+    with agent_server(tmp_path / "log", **embedded, MAX_STORE_BYTES="500000000") as (client, _):
         assert client.get("/ready").json()["store"] == {"kind": kind, "durable": True, "durability": "fsync"}
         info = client.get("/server_info").json()
         assert (info["store"]["kind"], info["notice"]) == (kind, None)
+        assert (info["store"]["max_memory_bytes"], info["store"]["policy"]) == (500_000_000, "noeviction")
     assert f"{kind}-server, append-only file under {tmp_path / 'data'}" in (tmp_path / "log").read_text()
 
 

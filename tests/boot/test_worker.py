@@ -104,7 +104,8 @@ def test_connections_without_a_head_keep_nobody_out(server):
             connection.sendall(b"GET /alive HTT")
 
         # Then another client is served, while the one that came last may still send its head
-        assert httpx.get(f"{server.base_url}/alive", timeout=TIMEOUT).status_code == 200
+        # long before the time of the others is over
+        assert httpx.get(f"{server.base_url}/alive", timeout=10).status_code == 200
         waiting[-1].sendall(b"P/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert received(waiting[-1]).startswith(b"HTTP/1.1 200 ")
 

@@ -27,8 +27,9 @@ def folder(tmp_path):
 def outside(tmp_path):
     """A directory outside of the sandbox, to which a symlink of the sandbox may point."""
     outside = tmp_path / "outside"
-    outside.mkdir(mode=0o750)
+    outside.mkdir()
     (outside / "file").touch()
+    outside.chmod(0o550)  # what a removal would make writable first
     return outside
 
 
@@ -40,7 +41,7 @@ def test_a_symlink_to_a_directory_is_removed_and_its_target_is_not_touched(folde
     remove(folder)
 
     assert not folder.exists()
-    assert outside.stat().st_mode & 0o777 == 0o750
+    assert outside.stat().st_mode & 0o777 == 0o550
     assert (outside / "file").exists()
 
 
@@ -65,8 +66,8 @@ def swapped(monkeypatch, outside):
             with real(listed) as scanned:
                 entries = list(scanned)
             at = Path(f"/proc/self/fd/{listed}") if isinstance(listed, int) else Path(listed)
-            if any(entry.inode() == inner for entry in entries) and not (at / "aside").exists():
-                (at / directory.name).rename(at / "aside")
+            if any(entry.inode() == inner for entry in entries) and not (outside.parent / "aside").exists():
+                (at / directory.name).rename(outside.parent / "aside")
                 (at / directory.name).symlink_to(outside)
             return contextlib.nullcontext(entries)
 
@@ -79,10 +80,10 @@ def test_a_directory_that_becomes_a_symlink_during_the_removal_is_not_followed(f
     (folder / "work" / "inner").mkdir()
     swapped(folder / "work" / "inner")
 
-    with contextlib.suppress(OSError):  # what was moved aside is not removed
+    with contextlib.suppress(OSError):  # a directory is expected there
         remove(folder)
 
-    assert outside.stat().st_mode & 0o777 == 0o750
+    assert outside.stat().st_mode & 0o777 == 0o550
     assert (outside / "file").exists()
 
 
@@ -93,6 +94,24 @@ def test_a_directory_that_becomes_a_symlink_while_it_is_measured_is_not_followed
 
     with pytest.raises(PartlyMeasured) as measured:
         used(folder)
+    assert measured.value.least < 1 << 20
+
+
+def test_a_directory_that_becomes_a_symlink_before_it_is_opened_is_not_measured(folder, outside, monkeypatch):
+    (outside / "file").write_bytes(bytes(1 << 20))
+    (folder / "work" / "inner").mkdir()
+    opened = os.open
+
+    def swapping(name, *given, **where):
+        if name == b"inner" and not (folder / "aside").exists():
+            (folder / "work" / "inner").rename(folder / "aside")
+            (folder / "work" / "inner").symlink_to(outside)
+        return opened(name, *given, **where)
+
+    monkeypatch.setattr(os, "open", swapping)
+    with pytest.raises(PartlyMeasured) as measured:
+        used(folder)
+    assert (folder / "aside").exists()
     assert measured.value.least < 1 << 20
 
 
