@@ -52,6 +52,9 @@ _COMPANY = 0.1
 #: which share was here last, and when the one before was another
 _latest, _shared = 0, float("-inf")
 
+#: when a share gave the others a turn. `_turned` would hide how long they go on: their greenlets take turns besides
+_paid = 0.0
+
 
 class Share:
     """The turns of one of those who share this process: its greenlets together get half of the time, however many.
@@ -64,12 +67,12 @@ class Share:
 
     def take_turns(self) -> None:
         """As the function of that name; the turn is longer where greenlets of this one took others just before."""
-        global _turned, _latest, _shared
+        global _latest, _shared, _paid
         now = time.monotonic()
         if _latest != id(self):
             _latest, _shared = id(self), now if _latest else _shared
-        if now - _turned > _SHARE_TURN:
+        if now - _paid > _SHARE_TURN:
             early = max(0.0, self._due - now) if now - _shared < _COMPANY else 0.0
             self._due = now + early + 2 * _SHARE_TURN
             time.sleep(max(_LEAST, early))
-            _turned = time.monotonic()
+            _paid = time.monotonic()

@@ -42,7 +42,8 @@ def clock(monkeypatch):
     def start(step: float, sleep=gevent.sleep) -> None:
         looks = itertools.count(start=1)
         monkeypatch.setattr(pauses, "time", SimpleNamespace(monotonic=lambda: next(looks) * step, sleep=sleep))
-        monkeypatch.setattr(pauses, "_turned", 0.0)
+        for turned in ("_turned", "_paid"):
+            monkeypatch.setattr(pauses, turned, 0.0)
 
     return start
 
@@ -71,18 +72,20 @@ def now(monkeypatch):
         now.at += seconds
 
     monkeypatch.setattr(pauses, "time", SimpleNamespace(monotonic=lambda: now.at, sleep=sleep))
-    for name, value in {"_turned": 0.0, "_latest": 0, "_shared": float("-inf")}.items():
+    for name, value in {"_turned": 0.0, "_latest": 0, "_shared": float("-inf"), "_paid": 0.0}.items():
         monkeypatch.setattr(pauses, name, value)
     return now
 
 
-def test_greenlets_of_one_share_wait_for_each_other_and_those_of_another_do_not(now):
+@pytest.mark.parametrize("besides", [lambda: None, pauses.take_turns], ids=["", "and take turns besides"])
+def test_greenlets_of_one_share_wait_for_each_other_and_those_of_another_do_not(now, besides):
     share, other = pauses.Share(), pauses.Share()
 
     # When the greenlets of one work a little longer than a turn, forty times, and another one works a little
     for _ in range(40):
         other.take_turns()
         now.at += 0.006
+        besides()
         share.take_turns()
 
     # Then as much time as their turns are long was left to others
