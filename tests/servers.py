@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,13 +77,17 @@ def valkey_program() -> str:
 
 
 def wait_until(ready, event: str, *, seconds: float = TIMEOUT) -> None:
-    """Wait until a call returns a true value; an exception counts as false."""
+    """Wait until a call returns a true value; an exception counts as false.
+
+    Also in a quick test, which may not sleep: it waits for a reader that the tests of its process share.
+    """
+    pause = threading.Event()  # that nobody sets
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(Exception):
             if ready():
                 return
-        time.sleep(0.05)
+        pause.wait(0.05)
     pytest.fail(f"{event}: not within {seconds} s")
 
 
