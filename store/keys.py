@@ -58,8 +58,8 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 |                                 |            | of those that start there: score when, µs    | PER_SANDBOX           |
 | {sandboxes}:host:HOST           | set        | the sandboxes of a host                      | one per sandbox       |
 | {sandboxes}:owned:KEY           | set        | the sandboxes that a key has started         | one per sandbox       |
-| {sandboxes}:removals:HOST       | set        | "RUNTIME ID" of those deleted while it was   | one per such          |
-|                                 |            | lost                                         |                       |
+| {sandboxes}:removals:HOST       | set        | "RUNTIME ID FOLDER" of those deleted while   | one per such          |
+|                                 |            | it was lost; no FOLDER: of none              |                       |
 | {sandboxes}:hosts               | sorted set | host, score its last heartbeat in µs         | one per host          |
 | {sandboxes}:supervisors         | hash       | host → identity of its living supervisor     | one per host          |
 | {sandboxes}:silent              | hash       | host → its last heartbeat, silent since; µs  | one per host          |

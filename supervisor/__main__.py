@@ -302,7 +302,7 @@ def _supervise(
     shared = config.sandbox_sharing == "shared"
     tasks = Tasks(
         sandboxes=Reconciler(store, specs, runtimes, host, client, recovery, endings, archives),
-        upkeep=Upkeep(store, runtimes, host.id),
+        upkeep=Upkeep(store, runtimes, host.id, folder=host.folder),
         archives=archives,
         files=Files(store, specs, runtimes, host.id),
         starts=StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds),

@@ -17,6 +17,7 @@ One comparison with an agent that lives finds what was never posted, and whether
 """
 
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -31,8 +32,8 @@ from store.sandboxes.checks import Check
 
 log = logging.getLogger("supervisor")
 
-#: events of one page
-_PAGE = 100
+#: events of one page, and seconds for which one comparison reads pages: an agent's may have no end
+_PAGE, _READ_SECONDS = 100, 30.0
 
 #: kinds of the events that this server makes about a conversation in a sandbox
 _OWN_KINDS = ("ConversationErrorEvent", "ConversationStateUpdateEvent", "AgentErrorEvent")
@@ -102,6 +103,7 @@ def _read_on(
     """Read the agent's log from the mark to its end, or all of it where the agent does not know the mark's event."""
     page_id, limit, seen = mark.last or None, _PAGE, {mark.last}
     count, last, appended, is_whole = mark.length - 1 if mark.last else 0, mark.last, False, True
+    until = time.monotonic() + _READ_SECONDS
     while True:
         try:
             events, following = agent.events(conversation_id, limit=limit, page_id=page_id)
@@ -128,7 +130,7 @@ def _read_on(
             raise AgentUnreachable("The agent server's pages of events repeat themselves")
         seen.add(following)
         page_id = following
-        if len(seen) == most_pages:
+        if len(seen) == most_pages or time.monotonic() > until:  # the next comparison goes on from here
             is_whole = False
             break
     if appended:

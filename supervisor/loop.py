@@ -230,7 +230,7 @@ class Loop:
             if sandbox.handle is None and sandbox.wanted != "deleted":
                 if sandbox.status in ("PAUSED", "ERROR") or sandbox.is_delayed:
                     continue  # it rests: a host may keep many that do
-                if not self._tasks.archives.is_filling(sandbox.id):
+                if not (self._tasks.archives.is_filling(sandbox.id) or self._tasks.sandboxes.lacks(sandbox)):
                     if starting >= self._most_starts:
                         continue
                     starting += 1

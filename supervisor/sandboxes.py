@@ -78,11 +78,17 @@ class Reconciler:
         self._usage = UsageMeter(clock)
         self._clock = clock
         self._silences, self._gaps = Silences(_MOST_APART), Gaps(_MOST_APART)  #: of agent servers that start; of looks
+        # Between two looks at a settlement that fails are the pause before a retry, and the timeouts of what it asks.
+        self._unsettled = Silences(_MOST_APART + LONGEST_BACKOFF + 3 * (client.timeout.read or 0.0))
         self._retries: dict[SandboxId, _Retry] = {}
 
     def look(self, at: Micros) -> None:
         """Note that this supervisor is there, also while it has nothing to reconcile. at: by Redis' clock."""
         self._gaps.look(at)
+
+    def lacks(self, sandbox: Sandbox) -> bool:
+        """Whether another folder has a sandbox's files: it is not started here."""
+        return self._host.lacks(sandbox)
 
     def reconcile(self, sandbox: Sandbox) -> None:
         """Take the step that brings a sandbox to its desired state, and report the observed state.
@@ -182,6 +188,9 @@ class Reconciler:
         """Show a sandbox as MISSING that another folder has: its processes may live, and its files are not here."""
         detail = f"Another folder has its files, not that of the supervisor that now has the name {self._host.id}. "
         detail += "It comes back with the supervisor of its folder. HOST_ID gives each folder a name of its own"
+        if sandbox.status == "ERROR" and sandbox.wanted == "deleted":  # as of one that is MISSING
+            self._endings.report(sandbox, "LEFT")
+            return
         if sandbox.status != "ERROR" and (sandbox.status, sandbox.detail) != ("MISSING", detail):
             self._endings.report(sandbox, "MISSING", detail=detail)
 
@@ -191,8 +200,8 @@ class Reconciler:
             agent, start = self._agent(sandbox), (sandbox.id, sandbox.starting_at)
             if agent.is_alive():
                 self._silences.ended(start)
-                if sandbox.start > 1:  # before clients use it again
-                    self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs, services=spec.services)
+                if not self._is_settled(sandbox, agent, spec, runtime):
+                    return
                 self._recovery.tell_labels(sandbox, agent)
                 seen = runtime.folders(_handle(sandbox))
                 self._endings.report(sandbox, "RUNNING", detail="", **seen, **ended_start_fields(sandbox))
@@ -208,6 +217,30 @@ class Reconciler:
                 )
         else:
             self._limit(sandbox, spec, runtime)
+
+    def _is_settled(self, sandbox: Sandbox, agent: AgentServer, spec: Spec, runtime: Runtime) -> bool:
+        """Settle the conversations of a sandbox before clients use it again; False: its start has ended instead.
+
+        An agent server that is alive and tells nothing of them has as long for it as for its first response. Raises
+        AgentUnreachable for that long, RuntimeFailure.
+        """
+        start = (sandbox.id, sandbox.starting_at)
+        if sandbox.start == 1:
+            return True
+        try:
+            self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs, services=spec.services)
+        except AgentUnreachable as error:
+            if sandbox.status == "MISSING":  # its processes live, and may answer yet
+                self._limit(sandbox, spec, runtime)
+                raise
+            if self._unsettled.found(start, sandbox.seen_at) <= self._host.start_seconds:
+                raise
+            reason = f"Its agent server told nothing of its conversations within {self._host.start_seconds:g} s"
+            self._endings.fail(sandbox, f"{reason}: {error}. {RESUMABLE}")
+            self._unsettled.ended(start)
+            return False
+        self._unsettled.ended(start)
+        return True
 
     def _limit(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> None:
         """Have a sandbox whose processes run keep its limits: of time, of its files, and of time without use."""

@@ -54,12 +54,13 @@ class Upkeep:
         runtimes: Mapping[str, Runtime],
         host: str,
         *,
+        folder: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """clock: seconds, for the pauses between tries."""
+        """folder: id of the host's folder. clock: seconds, for the pauses between tries."""
         self._store = store
         self._runtimes = runtimes
-        self._host = host
+        self._host, self._folder = host, folder
         self._clock = clock
         self._tries: dict[str, tuple[int, float]] = {}  #: of what failed: how often, and when it is tried again
 
@@ -72,10 +73,10 @@ class Upkeep:
         """
         self._store.sandboxes.expire_failed()
         self._store.sandboxes.workspaces.expire()
-        removals = self._store.sandboxes.removals(self._host)
+        removals = self._store.sandboxes.removals(self._host, self._folder)
         for name, identity in removals:
             if self._is_removed(name, identity):
-                self._store.sandboxes.removed(self._host, name, identity)
+                self._store.sandboxes.removed(self._host, name, identity, self._folder)
         seen = {identity for _, identity in removals}
         for runtime in self._runtimes.values():
             handles = _known(runtime)

@@ -494,16 +494,19 @@ class Sandboxes:
         if self._keep:
             self._looked_at = self._scripts.expire_sandboxes([SandboxKeys.root], [self._keep, self._looked_at])
 
-    def removals(self, host: str) -> list[tuple[str, SandboxId]]:
-        """Sandboxes that were deleted while their host was lost, each after the name of its runtime."""
+    def removals(self, host: str, folder: str = "") -> list[tuple[str, SandboxId]]:
+        """Sandboxes that were deleted while their host was lost, each after the name of its runtime: those whose files
+        are in that folder of the host, or in none."""
         found: Any = self._redis.smembers(SandboxKeys.removals(host))
-        pairs = [member.decode(errors="surrogateescape").partition(" ") for member in found]
-        return [(runtime, SandboxId(identity)) for runtime, _, identity in pairs]
+        words = [member.decode(errors="surrogateescape").split(" ", 2) for member in found]
+        parts = [(*one, "", "")[:3] for one in words]
+        return [(runtime, SandboxId(identity)) for runtime, identity, of in parts if of in ("", folder)]
 
-    def removed(self, host: str, runtime: str, sandbox_id: SandboxId) -> None:
+    def removed(self, host: str, runtime: str, sandbox_id: SandboxId, folder: str = "") -> None:
         """Note that a host has removed one of its `removals`, or gives it up."""
-        member = f"{runtime} {sandbox_id}" if sandbox_id else runtime
-        self._redis.srem(SandboxKeys.removals(host), member.encode(errors="surrogateescape"))
+        words = f"{runtime} {sandbox_id}" if sandbox_id else runtime
+        members = [words, f"{words} {folder}"] if folder else [words]
+        self._redis.srem(SandboxKeys.removals(host), *(one.encode(errors="surrogateescape") for one in members))
 
     def send_log(self, reply: str, text: str) -> None:
         """Send a log to the worker that asked for it."""

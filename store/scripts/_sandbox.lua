@@ -84,8 +84,8 @@ end
 
 -- Removes the record of a sandbox. files "kept": its host, which is lost, has its files, and removes them when it is back.
 local function remove(id, files)
-  local status, spec, host, runtime, owner = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'host',
-    'runtime', 'owner'))
+  local status, spec, host, runtime, owner, folder = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id',
+    'host', 'runtime', 'owner', 'folder'))
   if not status then return end
   note_change(id)
   for _, index in ipairs(indexes(status, spec)) do redis.call('ZREM', root .. index, id) end
@@ -98,7 +98,9 @@ local function remove(id, files)
     redis.call('SREM', root .. ':owned:' .. owner, id)
     if redis.call('HGET', root .. ':workspaces', owner) == id then redis.call('HDEL', root .. ':workspaces', owner) end
   end
-  if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
+  if files == 'kept' and runtime then
+    redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id .. ((folder or '') ~= '' and ' ' .. folder or ''))
+  end
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id,
     root .. ':places:' .. id, root .. ':reached:' .. id, root .. ':spent:' .. id)
   for _, at in ipairs(redis.call('HKEYS', root .. ':asked:' .. id)) do -- what waits is closed by close_destinations
@@ -118,9 +120,15 @@ local function signal(id)
   redis.call('PUBLISH', root .. ':signal', (field(id, 'handle') or '') == '' and '' or id)
 end
 
+-- Whether no supervisor can act on a sandbox: no host has it, or its host is lost. One that failed stays ERROR then.
+local function is_adrift(id)
+  local host = field(id, 'host')
+  return host == '' or field(id, 'status') == 'MISSING' or not redis.call('ZSCORE', root .. ':hosts', host)
+end
+
 -- Ends a sandbox: one that no host has, or that is lost, at once; any other one by its supervisor. Its keys open nothing.
 local function end_sandbox(id)
-  if field(id, 'host') == '' or field(id, 'status') == 'MISSING' then
+  if is_adrift(id) then
     remove(id, 'kept')
     return
   end

@@ -14,7 +14,7 @@ if not status then return false end
 bind(id)
 local move = ASKED[verb][status]
 if not move then return {'refused', status, 0} end
-if verb == 'delete' and (status == 'MISSING' or field(id, 'host') == '') then
+if verb == 'delete' and is_adrift(id) then
   remove(id, 'kept')
   return {'done', 'MISSING', 0}
 end
@@ -22,7 +22,7 @@ local wanted = field(id, 'wanted')
 if wanted == move[1] and status == move[2] then return {'done', status, 0} end
 if wanted == 'deleted' then return {'refused', 'being deleted', 0} end
 local host = field(id, 'host')
-if verb == 'resume' and host ~= '' and status == 'MISSING' then
+if verb == 'resume' and host ~= '' and (status == 'MISSING' or status == 'ERROR') then
   local beat = redis.call('ZSCORE', root .. ':hosts', host)
   if not beat or tonumber(beat) < now - host_span then return {'lost', host, 0} end
 end

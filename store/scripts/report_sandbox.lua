@@ -1,7 +1,8 @@
 -- report_sandbox: write the observed state of a sandbox of the host. A status that cannot follow is not written. When a
 -- sandbox runs, its conversations are compared with their agents.
 -- KEYS  1 root of the sandboxes
--- ARGV  1 id   2 host   3 who the supervisor is   4 status ("" as it is, "GONE" it is deleted)
+-- ARGV  1 id   2 host   3 who the supervisor is   4 status ("" as it is, "GONE" it is deleted,
+--       "LEFT" it is, and another folder of the host has its files)
 --       5 the last lines of its log ("" as they are)   then name, value, … of fields
 -- Returns  "noted" | "passed" | "taken": another supervisor holds the lease of this host | false: no such sandbox on this host
 -- Cost  O(log s): s sandboxes; when it runs also O(p log c): p places of it, c conversations to be compared
@@ -12,8 +13,8 @@ local id, host, supervisor, status, log = unpack(ARGV)
 local speaks = speaks_for(id, host, supervisor)
 if speaks == nil then return false end
 if not speaks then return 'taken' end
-if status == 'GONE' then
-  remove(id)
+if status == 'GONE' or status == 'LEFT' then
+  remove(id, status == 'LEFT' and 'kept')
   return 'noted'
 end
 local present = field(id, 'status')

@@ -2,6 +2,7 @@
 
 import json
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from agents import client
 from agents.client import AgentUnreachable
 from core import wire
 from store.errors import ConversationNotFound
+from supervisor import agent_log
 from supervisor.agent_log import Mark, catch_up
 from tests.conftest import action, as_events, event, message, observation, status
 
@@ -234,3 +236,26 @@ def test_the_comparison_ends_with_the_deletion_of_its_conversation(store, conver
     with pytest.raises(ConversationNotFound):
         compare()
     assert store.conversations.get_many([conversation]) == [None]
+
+
+def test_pages_without_end_that_name_ever_other_pages_end_the_comparison_after_its_time(
+    store, conversation, known, sandbox, monkeypatch
+):
+    known([], [])
+
+    class Endless:
+        asked = 0
+
+        def count_events(self, _, **__):
+            return 5
+
+        def events(self, _, **__):
+            self.asked += 1
+            return [], f"page {self.asked}"
+
+    agent = Endless()
+    monkeypatch.setattr(agent_log, "time", SimpleNamespace(monotonic=lambda: agent.asked))  # a second a page
+    mark, is_whole = catch_up(store, agent, conversation, sandbox.id, Mark())
+
+    assert (mark.length, is_whole) == (0, False)
+    assert 30 <= agent.asked <= 32

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -198,3 +199,28 @@ def test_a_sandbox_is_of_its_folder_again_when_the_supervisor_of_that_is_back(
 
     seen = sandboxes.get(elsewhere.id)
     assert (seen.status, seen.detail, runtime.count("stop")) == ("RUNNING", "", 0)
+
+
+def test_a_start_whose_agent_server_tells_nothing_of_its_conversations_ends(
+    sandboxes, one_store, reconciler, host, runtime, clock, agent
+):
+    reconciler._host = replace(host, start_seconds=30)
+    started = sandboxes.start("spec")
+    sandboxes.claim("h")
+    for _ in range(2):  # the second start of its processes
+        assert sandboxes.begin(started.id, "h", "supervisor", "scripted")
+    runtime.known_ids.append(started.id)
+    sandboxes.report(started.id, "h", "supervisor", "", handle=handle(started.id), agent_url=agent.url, urls=[])
+    conversation = str(uuid4())
+    one_store.conversations.create(conversation, sandbox_id=started.id, app={})
+    agent.broken[conversation] = 503
+
+    def look(seconds: int) -> str:
+        clock.now += LONGEST_BACKOFF  # no retry is waited for
+        sandbox = sandboxes.get(started.id)
+        reconciler.reconcile(replace(sandbox, seen_at=sandbox.seen_at + seconds * 1_000_000))
+        return sandboxes.get(started.id).status
+
+    assert [look(seconds) for seconds in (0, 10, 20, 29)] == ["STARTING"] * 4
+    assert look(42) == "ERROR"
+    assert "told nothing of its conversations within 30 s" in sandboxes.get(started.id).detail

@@ -73,7 +73,7 @@ def test_a_sandbox_that_was_deleted_while_its_host_was_lost_is_removed_once_the_
 
 
 def test_a_deletion_from_a_runtime_that_this_host_lacks_holds_up_no_other(one_store, runtime, upkeep, monkeypatch):
-    monkeypatch.setattr(one_store.sandboxes, "removals", lambda _: [("lacking", "one"), ("scripted", "two")])
+    monkeypatch.setattr(one_store.sandboxes, "removals", lambda *_: [("lacking", "one"), ("scripted", "two")])
     runtime.known_ids = ["unknown"]
 
     upkeep.tidy()
@@ -428,3 +428,23 @@ def test_the_earlier_supervisor_says_once_that_it_fills_nothing_and_shows_no_val
     assert SPEC.id in said
     assert "{env:…}" in said
     assert "of this host" not in said
+
+
+@pytest.mark.parametrize("status", ["MISSING", "ERROR"])
+def test_what_was_deleted_of_another_folder_is_removed_by_the_supervisor_of_that_folder(
+    one_store, sandboxes, runtime, reconciler, running, host, status
+):
+    reconciler._host = replace(host, folder="mine")
+    assert sandboxes.begin(running.id, "h", "supervisor", "scripted", "another")
+    sandboxes.report(running.id, "h", "supervisor", status, handle=None)
+    sandboxes.ask(running.id, "delete")
+    if sandboxes.get_many([running.id]) != [None]:
+        reconciler.reconcile(sandboxes.get(running.id))
+    assert sandboxes.get_many([running.id]) == [None]
+
+    Upkeep(one_store, {"scripted": runtime}, "h", folder="mine").tidy()
+    assert runtime.count("remove") == 0
+
+    for _ in range(2):
+        Upkeep(one_store, {"scripted": runtime}, "h", folder="another").tidy()
+    assert runtime.count("remove") == 1

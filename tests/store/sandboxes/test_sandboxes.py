@@ -6,7 +6,14 @@ import pytest
 
 from core import wire
 from schemas.sandboxes import STATUSES
-from store.errors import NoSupervisor, SandboxNotFound, SandboxPostedTooMuch, SandboxPostsTooFast, TooManySandboxes
+from store.errors import (
+    NoSupervisor,
+    SandboxNotFound,
+    SandboxPostedTooMuch,
+    SandboxPostsTooFast,
+    SandboxRefuses,
+    TooManySandboxes,
+)
 from store.sandboxes import Hosts
 from store.sandboxes.sandboxes import MOST_DETAIL, MOST_LOG_BYTES, SandboxId
 from tests.store.conftest import (
@@ -552,3 +559,22 @@ def test_a_sandbox_whose_record_cannot_be_read_hides_no_other_of_its_host(sandbo
 
     assert [one.id for one in sandboxes.of_host("h")] == [whole.id]
     assert "cannot be read, and is left alone" in caplog.text
+
+
+def test_a_failed_sandbox_of_a_lost_host_is_not_resumed_and_is_deleted_at_once(sandboxes):
+    failed = [running_sandbox(sandboxes) for _ in range(3)]  # as many as may run
+    for one in failed:
+        sandboxes.report(one.id, "h", "supervisor", "ERROR", handle=None, runtime="process")
+    silent_for(sandboxes, 61)
+    assert sandboxes.beat("other", "another")
+    assert [sandboxes.get(one.id).status for one in failed] == ["ERROR"] * 3
+
+    for one in failed:
+        with pytest.raises(SandboxRefuses, match="does not answer"):
+            sandboxes.ask(one.id, "resume")
+        sandboxes.ask(one.id, "delete")
+
+    assert sandboxes.get_many([one.id for one in failed]) == [None] * 3
+    assert sorted(sandboxes.removals("h")) == sorted(("process", one.id) for one in failed)
+    started = sandboxes.start("spec")
+    assert sandboxes.claim("other") == started.id
