@@ -90,7 +90,7 @@ class Commands:
         response, so this method never repeats a message.
         """
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
-        with self._which_reject(rejects) as commands:
+        with self._which_decide(rejects) as commands:
             if sandbox_id is None:
                 self.store.events.send(conversation_id, content=content, run=run, actor=commands._actor)
             else:
@@ -112,7 +112,7 @@ class Commands:
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
             raise ConversationNotFound
-        with self._which_reject(rejects) as commands:
+        with self._which_decide(rejects) as commands:
             commands._send(conversation_id, sandbox_id, content, run, check)
 
     def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
@@ -148,13 +148,20 @@ class Commands:
         else:
             self.courier.expire(conversation_id, sandbox_id)
 
-    def change_status(self, conversation_id: ConversationId, verb: str) -> None:
-        """Run, pause or interrupt. A run accepts the pending actions. Raises IllegalMove."""
+    def change_status(self, conversation_id: ConversationId, verb: str, *, accepts: bool = True) -> None:
+        """Run, pause or interrupt. A run accepts the pending actions.
+
+        accepts: with False a run accepts nothing: ActionsWait is raised while an action waits. Raises IllegalMove.
+        """
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
-        if sandbox_id is None:
+        if verb == "run":
+            with self._which_decide(accepts) as commands:
+                if sandbox_id is None:
+                    self.store.conversations.change_status(conversation_id, verb, actor=commands._actor)
+                else:
+                    commands._run(conversation_id, sandbox_id)
+        elif sandbox_id is None:
             self.store.conversations.change_status(conversation_id, verb, actor=self._actor)
-        elif verb == "run":
-            self._run(conversation_id, sandbox_id)
         else:
             agent = self.agent_in(SandboxId(sandbox_id))
             agent.post(conversation_id, verb, {}, repeatable=True)
@@ -202,12 +209,12 @@ class Commands:
         self.store.conversations.delete(conversation_id, self._actor)
 
     @contextmanager
-    def _which_reject(self, rejects: bool) -> Iterator["Commands"]:
-        """These commands; without `rejects` a copy that may not decide what waits, and whose refusal is ActionsWait."""
+    def _which_decide(self, decides: bool) -> Iterator["Commands"]:
+        """These commands; without `decides` a copy that may not decide what waits, and whose refusal is ActionsWait."""
         try:
-            yield self if rejects else self.of(self._actor._replace(may_decide=False))
+            yield self if decides else self.of(self._actor._replace(may_decide=False))
         except NeedsApproval:
-            if rejects:
+            if decides:
                 raise
             raise ActionsWait from None
 

@@ -180,10 +180,11 @@ def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @conversations.post("/<conversation_id:conversation_id>/run")
 @needs("write")
 @conversations.fails(404, 409, 410, 429, 502)
+@conversations.arguments(schemas.RunQuery(), location="query")
 @conversations.response(200, Success)
-def run_conversation(conversation_id: ConversationId) -> dict[str, bool]:
+def run_conversation(query: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Start the agent, or resume it; the actions that wait for a decision are accepted by that."""
-    current_commands.change_status(conversation_id, "run")
+    current_commands.change_status(conversation_id, "run", accepts=query["accepts"])
     return _DONE
 
 

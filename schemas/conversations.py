@@ -404,6 +404,18 @@ class ChangeNumber(WholeNumber):
         super().__init__(least=0, most=10**16 - 1, **kwargs)
 
 
+class RunQuery(BaseSchema):
+    """Whether a run may decide."""
+
+    accepts = fields.Boolean(
+        load_default=True,
+        metadata={
+            "description": "Whether the run accepts the pending actions. With false it is refused with 409 while an "
+            "action waits: a client that saw none says so, and accepts none that came meanwhile."
+        },
+    )
+
+
 class ListStreamQuery(BaseSchema):
     """Where a stream begins."""
 

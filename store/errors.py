@@ -83,10 +83,10 @@ class BeyondTheEnd(StoreError):
 
 
 class ActionsWait(StoreError):
-    """A message that was to reject nothing would reject pending actions."""
+    """A message or a run that was to decide nothing would decide pending actions."""
 
     kind = Kind.CONFLICT
-    words = "Not sent: an action waits for a decision, and the message was to reject none (`rejects` is false)"
+    words = "Not sent: an action waits for a decision, and none was to be made (`rejects` or `accepts` is false)"
 
 
 class IllegalMove(StoreError):

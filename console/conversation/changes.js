@@ -74,7 +74,7 @@ function Comment({ text, set, drop }) {
 function Lines({ path, before, after, comments, setComment }) {
   const rows = useMemo(() => rowsOf(before, after), [before, after]);
   const [most, setMost] = useState(MOST_ROWS), [stop, setStop] = useState(null);
-  const first = rows.findIndex(({ sign }) => sign === "+" || sign === "-"), present = stop ?? first;
+  const first = rows.findIndex(({ sign }) => sign === "+" || sign === "-"), present = rows[stop]?.sign ? stop : first; // the rows may be others than those in which it was chosen
   const move = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step || event.target.localName !== "button") return;
@@ -159,14 +159,16 @@ export default function Changes({ id, waiting, status, onDone }) {
   const [{ found, moments, error, number }, setState] = useState({ number: 0 }), [moment, setMoment] = useState("start");
   const [unrecorded, setUnrecorded] = useState("");
   const [comments, setComments] = useState(() => kept.get(id));
+  const reading = useRef(null);
   const read = () => {
-    const ending = new AbortController();
+    reading.current?.abort(); // it may be of another moment, and end later
+    const ending = (reading.current = new AbortController());
     const { signal } = ending;
     const show = async () => {
       const moments = await between(id, moment, signal);
       const all = moments ? await call(CHANGES, { path: { conversation_id: id }, query: { path: ".", ...moments }, signal }) : [];
       const found = all.filter(({ path }) => !path.startsWith(`${OF_AGENT}/`));
-      setState((before) => ({ found, moments, number: before.number + 1 }));
+      if (!signal.aborted) setState((before) => ({ found, moments, number: before.number + 1 }));
     };
     show().catch((fault) => {
       if (signal.aborted) return;

@@ -58,7 +58,8 @@ function Verbs({ id, status, onDone }) {
   const [busy, setBusy] = useState("");
   const act = async (testid, operation) => {
     setBusy(testid);
-    await attempt(() => call(operation, { path: { conversation_id: id } }));
+    const query = operation.endsWith("/run") ? { accepts: false } : {}; // an action may have begun to wait meanwhile
+    await attempt(() => call(operation, { path: { conversation_id: id }, query }));
     setBusy("");
     onDone();
   };

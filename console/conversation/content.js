@@ -2,6 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { beginning } from "../lib/visible.js";
+import { counted } from "../lib/words.js";
 import { Ansi } from "../parts/ansi.js";
 import { Markdown } from "../parts/markdown.js";
 import { Folded, Tail, Text } from "../parts/text.js";
@@ -54,7 +55,7 @@ export function Images({ addresses }) {
         ? html`<a href=${address} download="image"><img src=${address} alt="An image of this event" loading="lazy" /></a>`
         : html`<p class="muted">An image elsewhere, which is not loaded: <code><${Text} text=${beginning(address, 500)} /></code></p>`,
     )}
-    ${addresses.length > MOST_IMAGES && html`<p class="muted">${addresses.length - MOST_IMAGES} more images</p>`}
+    ${addresses.length > MOST_IMAGES && html`<p class="muted">${counted(addresses.length - MOST_IMAGES, "more image")}</p>`}
   </div>`;
 }
 

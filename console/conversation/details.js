@@ -4,6 +4,7 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
+import { counted } from "../lib/words.js";
 import { attempt } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
@@ -46,15 +47,18 @@ function Policy({ record, onDone }) {
 }
 
 function Tags({ record, onDone }) {
-  const [text, setText] = useState("");
+  const [text, setText] = useState(""), [isBusy, setBusy] = useState(false);
   const tags = Object.entries(record.tags ?? {});
   const change = async (next) => {
+    setBusy(true); // the next change begins with what this one leaves
     const done = await attempt(() => call(PATCH, { path: { conversation_id: record.id }, body: { tags: next } }));
-    onDone();
+    await onDone();
+    setBusy(false);
     return done !== undefined;
   };
   const add = async (event) => {
     event.preventDefault();
+    if (isBusy) return;
     const [name, ...value] = text.split("=");
     if (name.trim() && (await change({ ...record.tags, [name.trim()]: value.join("=").trim() }))) setText("");
   };
@@ -62,12 +66,12 @@ function Tags({ record, onDone }) {
   return html`<dd>
     <ul class="tags" aria-label="Tags">
       ${tags.map(([name, value]) => html`<li key=${name} class="tag"><${Text} prose text=${value === "" ? name : `${name}=${value}`} />
-        ${may("write") && html`<button type="button" class="quiet" aria-label=${`Remove the tag ${name}`} onClick=${() => remove(name)}>×</button>`}</li>`)}
+        ${may("write") && html`<button type="button" class="quiet" disabled=${isBusy} aria-label=${`Remove the tag ${name}`} onClick=${() => remove(name)}>×</button>`}</li>`)}
       ${!tags.length && html`<li class="muted">None</li>`}
     </ul>
     ${may("write") && html`<form class="add" onSubmit=${add}>
       <input data-testid="tag" aria-label="New tag, as name=value" placeholder="name=value" value=${text} onInput=${(event) => setText(event.target.value)} />
-      <button type="submit" class="secondary" data-testid="add-tag" disabled=${!text.trim()}>Add</button>
+      <button type="submit" class="secondary" data-testid="add-tag" disabled=${!text.trim() || isBusy}>Add</button>
     </form>`}
   </dd>`;
 }
@@ -97,7 +101,7 @@ export function Details({ record, total, onDone, onClose }) {
       ${source && html`<div><dt>Fork of</dt><dd><${Other} id=${source} event=${record.forked_from_event_id} /></dd></div>`}
       ${parent && html`<div><dt>Child of</dt><dd><${Other} id=${parent} /></dd></div>`}
       ${record.sub_conversation_ids?.length > 0 && html`<div><dt>Children</dt><dd>${record.sub_conversation_ids.map((id) => html`<${Other} key=${id} id=${id} /> `)}</dd></div>`}
-      ${record.unapproved_resumes > 0 && html`<div><dt>Continued without approval</dt><dd class="high">${record.unapproved_resumes} times</dd></div>`}
+      ${record.unapproved_resumes > 0 && html`<div><dt>Continued without approval</dt><dd class="high">${counted(record.unapproved_resumes, "time")}</dd></div>`}
       <div><dt>ID</dt><dd><code>${record.id}</code></dd></div>
     </dl>
     <${Sandbox} conversationId=${record.id} />

@@ -2,6 +2,7 @@
 import { Component } from "preact";
 import { html } from "../lib/html.js";
 import { beginning, visible } from "../lib/visible.js";
+import { counted } from "../lib/words.js";
 import { Folded, SAID, Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 import { CONVERSATION } from "../parts/state.js";
@@ -104,7 +105,7 @@ function Change({ event: { key, value } }) {
 
 function Condensed({ event, isTalk }) {
   const number = event.forgotten_event_ids?.length;
-  return html`<p>${number == null ? "The agent shortens what it remembers." : `The agent forgot ${number.toLocaleString("en")} events and keeps a summary.`}</p>
+  return html`<p>${number == null ? "The agent shortens what it remembers." : `The agent forgot ${counted(number, "event")} and keeps a summary.`}</p>
     ${event.summary && html`<${Prose} text=${event.summary} isTalk=${isTalk} />`}`;
 }
 

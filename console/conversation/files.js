@@ -14,6 +14,7 @@ import { OF_AGENT } from "./comments.js";
 const MOST_NAMES = 2_000, LOOKED = 8_000;
 
 const FILE = "GET /api/conversations/{conversation_id}/file/{rest}", UPLOAD = "POST /api/conversations/{conversation_id}/file/{rest}";
+const NAMES = "GET /api/v1/app-conversations/{conversation_id}/files";
 
 /** Paths as a tree: {folders: Map of name to tree, files: [[name, path]]}. */
 function treeOf(paths) {
@@ -73,7 +74,7 @@ function Shown({ id, path, onClose }) {
 }
 
 /** Writes files of this machine into the working folder; asks before one takes the place of another. */
-function Upload({ id, names, onDone }) {
+function Upload({ id, onDone }) {
   const [asked, setAsked] = useState(null), [isSending, setSending] = useState(false), field = useRef(null);
   const send = async (files) => {
     setAsked(null);
@@ -85,16 +86,21 @@ function Upload({ id, names, onDone }) {
     setSending(false);
     onDone();
   };
-  const take = (event) => {
-    const files = [...event.target.files], present = files.filter(({ name }) => names.includes(name));
+  const take = async (event) => {
+    const files = [...event.target.files];
     event.target.value = ""; // the same file may be chosen again
-    if (present.length) setAsked({ files, present });
+    setSending(true);
+    const names = await attempt(() => call(NAMES, { path: { conversation_id: id }, query: { path: "." } })); // the agent may have written some since
+    setSending(false);
+    if (!names) return;
+    const isCut = names.length >= MOST_NAMES, present = isCut ? files : files.filter(({ name }) => names.includes(name));
+    if (present.length) setAsked({ files, present, isCut });
     else send(files);
   };
   return html`<input ref=${field} type="file" multiple hidden data-testid="upload-files" onChange=${take} />
     <button type="button" class="quiet" data-testid="upload" aria-busy=${isSending} disabled=${isSending} onClick=${() => field.current.click()}>Upload</button>
     ${asked && html`<${Question} title="Replace files?" yes="Replace" onYes=${() => send(asked.files)} onClose=${() => setAsked(null)}>
-      In the working folder there is already: <${Text} prose text=${asked.present.map(({ name }) => name).join(", ")} />.
+      ${asked.isCut ? "The working folder has more files than are listed, and may have" : "In the working folder there is already"}: <${Text} prose text=${asked.present.map(({ name }) => name).join(", ")} />.
     <//>`}`;
 }
 
@@ -116,7 +122,7 @@ export default function Files({ id, status }) {
   const [{ paths, isCut, error }, setState] = useState({}), [text, setText] = useState(""), [chosen, choose] = useState(null);
   const read = () => {
     const ending = new AbortController();
-    call("GET /api/v1/app-conversations/{conversation_id}/files", { path: { conversation_id: id }, query: { path: "." }, signal: ending.signal }).then(
+    call(NAMES, { path: { conversation_id: id }, query: { path: "." }, signal: ending.signal }).then(
       (all) => setState({ paths: all.filter((path) => !path.startsWith(`${OF_AGENT}/`)), isCut: all.length >= MOST_NAMES }),
       (fault) => ending.signal.aborted || setState({ error: fault }),
     );
@@ -131,7 +137,7 @@ export default function Files({ id, status }) {
     <header><strong>${found ? counted(found.length, "file", isCut) : "Files"}</strong>
       <input type="search" data-testid="find-file" aria-label="Find a file" placeholder="Find a file" value=${text} onInput=${(event) => setText(event.target.value)} />
       <button type="button" class="quiet" data-testid="read-files" onClick=${read}>Refresh</button>
-      ${paths && html`<${Upload} id=${id} names=${paths} onDone=${read} />`}
+      ${paths && html`<${Upload} id=${id} onDone=${read} />`}
       ${may("admin") && html`<${DownloadAll} id=${id} />`}</header>
     ${!found && html`<p aria-busy="true">Loading</p>`}
     ${found?.length === 0 && html`<${Empty} title=${wanted ? "No such file" : "No files"}>${wanted ? "No path has these letters." : "The working folder is empty."}<//>`}

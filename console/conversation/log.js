@@ -96,6 +96,11 @@ export class Log {
     });
   }
 
+  /** Whether another page fits, so that nothing goes at the far end for it. */
+  get hasRoom() {
+    return this.state.get().events.reduce((sum, event) => sum + length(event), 0) < MOST_CHARACTERS / 2;
+  }
+
   /** Fetch the page before the window. */
   older() {
     return this.#extend("older", { sort_order: "TIMESTAMP_DESC" }, (state, page) => {

@@ -55,6 +55,16 @@ function turn(known) {
   return { rows: [], between: [], actions: 0, milliseconds: 0, since: null, known, tokens: known, hasMessage: false };
 }
 
+/** The turn after one, which a message ends at a time: an agent that works then goes on in it. */
+function following(one, at) {
+  const since = one.since === null ? null : at;
+  if (since !== null) {
+    one.milliseconds += at - one.since;
+    one.since = null;
+  }
+  return { ...turn(one.tokens), since };
+}
+
 /** Counts an event into a turn. */
 function count(one, event) {
   const at = millis(event.timestamp), usage = event.key === "stats" ? usageOf(event.value) : null;
@@ -83,7 +93,7 @@ export function talkOf(rows, hasOlder, before = []) {
   const turns = [turn(hasOlder ? null : 0)], lines = before.flatMap(({ line }) => line ?? []);
   for (const row of rows) {
     const { event } = row, isAsked = kindOf(event) === "MessageEvent" && event.source === "user";
-    if (isAsked && turns.at(-1).hasMessage) turns.push(turn(turns.at(-1).tokens));
+    if (isAsked && turns.at(-1).hasMessage) turns.push(following(turns.at(-1), millis(event.timestamp)));
     const one = turns.at(-1);
     one.hasMessage ||= isAsked;
     count(one, event);

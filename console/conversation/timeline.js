@@ -43,7 +43,8 @@ function focusedIn(box) {
 function extend(box, log) {
   const { events, loading, error, older, newer } = log.state.get();
   if (loading || error) return;
-  if (older && (box.scrollTop < NEAR || events.length < AT_ONCE)) log.older();
+  const isNear = box.scrollTop < NEAR;
+  if (older && ((isNear && !log.isFollowed) || ((isNear || events.length < AT_ONCE) && log.hasRoom))) log.older();
   else if (newer && box.scrollHeight - box.scrollTop - box.clientHeight < NEAR) log.newer();
 }
 

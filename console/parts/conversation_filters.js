@@ -1,4 +1,5 @@
 // The search and the filters of the list of conversations. The address keeps them.
+import { useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/router.js";
 import { fieldOf, timeOf } from "../lib/words.js";
@@ -13,6 +14,8 @@ export function isFiltered(query) {
 }
 
 export function ConversationFilters({ query }) {
+  const isOpen = useRef(false); // once open it stays so: a field that is emptied keeps the focus
+  isOpen.current ||= MORE.some((name) => query[name]);
   const set = (name, read = (value) => value) => (event) => setQuery({ ...query, [name]: read(event.target.value) });
   const isOfMessages = query.in === "messages";
   return html`<form class="filters" aria-label="Search and filters" onSubmit=${(event) => event.preventDefault()}>
@@ -34,7 +37,7 @@ export function ConversationFilters({ query }) {
         </select>
       </label>`}
     </div>
-    ${!isOfMessages && html`<details class="quiet" open=${MORE.some((name) => query[name])}>
+    ${!isOfMessages && html`<details class="quiet" open=${isOpen.current}>
       <summary>More filters</summary>
       <div class="bar">
         <label>Tag<input data-testid="filter-tag" placeholder="NAME or NAME=VALUE" value=${query.tag ?? ""} onInput=${set("tag")} /></label>

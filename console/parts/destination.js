@@ -6,6 +6,7 @@ import { html } from "../lib/html.js";
 import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
+import { counted } from "../lib/words.js";
 import { Deadline } from "./deadline.js";
 import { Question } from "./dialog.js";
 import { attempt, Failure } from "./notices.js";
@@ -33,7 +34,7 @@ function Buttons({ item }) {
 
 /** What an approval adds to a budget, in words. */
 function moreOf({ dollars, tokens }) {
-  const parts = [dollars !== null && `$${dollars}`, tokens !== null && `${tokens.toLocaleString("en")} tokens`];
+  const parts = [dollars !== null && `$${dollars}`, tokens !== null && counted(tokens, "token")];
   return parts.filter(Boolean).join(" and ");
 }
 

@@ -1,4 +1,5 @@
 // The filters and the groups of what waits in the inbox. The address keeps them, under the names of the API.
+import { useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { byAge } from "../lib/pending.js";
 import { setQuery } from "../lib/router.js";
@@ -85,12 +86,13 @@ function Filter({ name, query, items }) {
 
 /** items: all that wait. query: of the address. */
 export function PromptFilters({ items, query }) {
-  const names = Object.keys(FILTERS);
+  const names = Object.keys(FILTERS), isOpen = useRef(false); // once open it stays so: a field that is emptied keeps the focus
+  isOpen.current ||= names.some((name) => query[name]);
   const set = (name) => (event) => setQuery({ ...query, [name]: event.target.value });
   return html`<form class="filters" aria-label="Search and filters" onSubmit=${(event) => event.preventDefault()}>
     <input type="search" data-search data-testid="search" maxlength="200" aria-label="Search what waits" placeholder="Search commands and titles"
       value=${query.text ?? ""} onInput=${set("text")} />
-    <details class="quiet" open=${names.some((name) => query[name])}>
+    <details class="quiet" open=${isOpen.current}>
       <summary>Filters</summary>
       <div class="bar">${names.map((name) => html`<${Filter} key=${name} name=${name} query=${query} items=${items} />`)}</div>
     </details>

@@ -91,7 +91,8 @@ function Choices({ items, all, query, chosen, onChoose }) {
  * show(place): brings its prompt into view. chosen, onChoose(items, isChosen): as those of the list of prompts.
  */
 export function PromptIndex({ all, places, query, current, show, chosen, onChoose }) {
-  const isWide = useMedia(WIDE), list = useRef(null), acts = useRef({});
+  const isWide = useMedia(WIDE), list = useRef(null), acts = useRef({}), isOpen = useRef(false);
+  isOpen.current ||= isFiltered(query); // once open it stays so: the search in it that is emptied keeps the focus
   acts.current = { show, choose: onChoose };
   const open = places.filter(({ state }) => state === "open"), items = open.map(({ item }) => item);
   const drawn = places.filter(({ state }) => state !== "aside").slice(0, DRAWN), stop = drawn.find(({ key }) => key === current) ?? drawn[0];
@@ -113,5 +114,5 @@ export function PromptIndex({ all, places, query, current, show, chosen, onChoos
     ${places.length > DRAWN && html`<p class="muted">${(places.length - DRAWN).toLocaleString("en")} more are not shown. Use a filter to narrow the list.</p>`}`;
   return isWide
     ? html`<aside class="index" ref=${list} aria-label="List" data-testid="index">${body}</aside>`
-    : html`<details class="index quiet" ref=${list} data-testid="index" open=${isFiltered(query)}><summary>List and filters</summary>${body}</details>`;
+    : html`<details class="index quiet" ref=${list} data-testid="index" open=${isOpen.current}><summary>List and filters</summary>${body}</details>`;
 }

@@ -3,13 +3,18 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { decide, fates } from "../lib/decide.js";
 import { html } from "../lib/html.js";
-import { nameOf } from "../lib/pending.js";
+import { nameOf, pending } from "../lib/pending.js";
 import { may } from "../lib/session.js";
-import { attempt } from "./notices.js";
+import { useStore } from "../lib/store.js";
+import { attempt, tell } from "./notices.js";
 import { onceHeld, useSteady } from "./steady.js";
+
+/** Whether other actions of its conversation wait, or may: a run would approve them. all: what waits; null before it is known. */
+const hasOthers = (item, all) => !all || all.some((one) => one.conversation_id === item.conversation_id && one.action_id !== item.action_id);
 
 export function Reject({ item, onClose }) {
   const [element, press] = useSteady();
+  const isLast = !hasOthers(item, useStore(pending));
   const [reason, setReason] = useState("");
   const field = useRef(null);
   useEffect(() => field.current.focus({ preventScroll: true }), []);
@@ -18,7 +23,9 @@ export function Reject({ item, onClose }) {
   const rejectAndRun = (event) => press(event, async () => {
     await reject();
     if (fates.get().get(nameOf(item))?.state !== "taken") return;
-    await attempt(() => call("POST /api/conversations/{conversation_id}/run", { path: { conversation_id: item.conversation_id } }));
+    if (hasOthers(item, pending.get())) return tell("Rejected. The agent goes on once the other actions are decided.");
+    const options = { path: { conversation_id: item.conversation_id }, query: { accepts: false } };
+    await attempt(() => call("POST /api/conversations/{conversation_id}/run", options));
   });
   return html`<form class="panel" onSubmit=${submit} onKeyDown=${onEscape(onClose)}>
     <label>Reason (optional). The agent reads it when it continues.
@@ -28,7 +35,7 @@ export function Reject({ item, onClose }) {
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>
       <button type="submit" class="danger" data-testid="reject-now">Reject</button>
-      ${may("write") && html`<button type="button" class="secondary" data-testid="reject-and-continue"
+      ${may("write") && isLast && html`<button type="button" class="secondary" data-testid="reject-and-continue"
         title="The agent reads the reason and goes on at once" onClick=${rejectAndRun}>Reject and continue</button>`}
     </footer>
   </form>`;

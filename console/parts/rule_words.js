@@ -1,6 +1,6 @@
 // What an approval rule matches, in words.
 import { html } from "../lib/html.js";
-import { exact } from "../lib/words.js";
+import { counted, exact } from "../lib/words.js";
 import { Text } from "./text.js";
 
 /** Most characters of a value in a sentence. */
@@ -31,7 +31,7 @@ export function RuleWords({ rule }) {
   const tests = rule.arguments && Object.entries(rule.arguments), number = rule.conversation_ids?.length,
     tags = Object.entries(rule.tags ?? {});
   const where = number ? (number === 1 ? "in one conversation" : `in ${number} conversations`) : "in all conversations";
-  const often = rule.max_uses ? `at most ${rule.max_uses.toLocaleString("en")} times, ` : "";
+  const often = rule.max_uses ? `at most ${counted(rule.max_uses, "time")}, ` : "";
   return html`<ul class="rule-words">
     ${tests?.map(([name, test]) => html`<li key=${name}><${Test} name=${name} test=${test} /></li>`)}
     <li>${tests ? `${tests.length ? "every other argument" : "every argument"} is absent, empty, false or 0`

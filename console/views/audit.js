@@ -1,5 +1,5 @@
 // The audit: who decided what, of all conversations, with filters that the address keeps.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call, download } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/router.js";
@@ -31,16 +31,18 @@ async function read(filters, cursor, signal) {
 function useAudit(filters) {
   const name = JSON.stringify(filters);
   const [state, setState] = useState({ items: null });
-  const load = (before, cursor, signal) => {
+  const ending = useRef(null);
+  const load = (before, cursor) => {
+    const { signal } = ending.current;
     setState((now) => ({ ...now, error: null, isReading: true }));
     read(filters, cursor, signal).then(
-      ({ items, next }) => signal?.aborted || setState({ name, items: [...before, ...items], next }),
-      (error) => signal?.aborted || setState((now) => ({ ...now, name, error, isReading: false })),
+      ({ items, next }) => signal.aborted || setState({ name, items: [...before, ...items], next }),
+      (error) => signal.aborted || setState((now) => ({ ...now, error, isReading: false })),
     );
   };
   const begin = () => {
-    const end = new AbortController();
-    const timer = setTimeout(() => load([], null, end.signal), state.items ? PAUSE : 0);
+    const end = (ending.current = new AbortController());
+    const timer = setTimeout(() => load([], null), state.items ? PAUSE : 0);
     return () => {
       clearTimeout(timer);
       end.abort();
@@ -48,7 +50,8 @@ function useAudit(filters) {
   };
   useEffect(begin, [name]);
   const { items, next } = state;
-  return { ...state, isStale: state.name !== name, more: () => load(items ?? [], items ? next : null) };
+  const isStale = state.name !== name; // what is shown passed other filters: nothing goes on from it
+  return { ...state, isStale, more: () => (isStale ? load([], null) : load(items, next)) };
 }
 
 function Entries({ audit, query }) {

@@ -231,6 +231,19 @@ def test_a_message_that_is_to_reject_nothing_is_not_sent_while_an_action_waits(
     assert len(agent.posted("/events")) == 1
 
 
+def test_a_run_that_is_to_accept_nothing_is_not_sent_while_an_action_waits(store, commands, waiting, sandbox, agent):
+    with pytest.raises(ActionsWait):
+        commands.change_status(waiting, "run", accepts=False)
+    assert len(store.approvals.confirmations.pending(waiting)) == 1
+    assert lease(store, sandbox) is None
+    assert [path for path, _ in agent.requests if path.startswith("POST")] == []
+
+    commands.decide(waiting, accept=False, reason="no")
+    agent.state = {"execution_status": "idle"}
+    commands.change_status(waiting, "run", accepts=False)
+    assert len(agent.posted("/run")) == 1
+
+
 def test_a_message_after_an_acceptance_accepts_no_later_action(commands, waiting, agent):
     commands.decide(waiting, accept=True, reason="")
     agent.latest = "another"

@@ -419,6 +419,20 @@ def test_a_message_that_is_to_reject_nothing_is_refused_while_an_action_waits(ag
     assert agent.pending == []
 
 
+def test_a_run_that_is_to_accept_nothing_is_refused_while_an_action_waits(agent):
+    held = action()
+    agent.posts(held)
+
+    refused = agent.client.post(f"{agent.url}/run?accepts=false")
+
+    assert refused.status_code == 409
+    assert "an action waits for a decision" in refused.get_json()["detail"]
+    assert agent.pending == [held["id"]]
+    agent.decide(False)
+    assert agent.client.post(f"{agent.url}/run?accepts=false").status_code == 200
+    assert agent.client.get(agent.url).get_json()["execution_status"] == "running"
+
+
 @pytest.mark.parametrize("door", ["/api/conversations/{}/events", "/api/v1/app-conversations/{}/send-message"])
 def test_a_message_to_an_agent_in_a_sandbox_that_is_to_reject_nothing_is_refused_too(client, store, conversation, door):
     with running_sandbox(store, "http://127.0.0.1:1") as box:

@@ -132,3 +132,19 @@ def test_where_a_browser_computes_no_hashes_the_page_names_the_command(store):
         assert plain.all("verify") == []
     finally:
         plain.close()
+
+
+def test_after_a_failure_nothing_of_the_filters_before_is_shown(opened, store):
+    conversation = str(uuid4())
+    keep(store[1], conversation, chain(conversation, 2))
+    opened.open(f"audit?conversation_id={conversation}")
+    wait_until(lambda: len(entries(opened)) == 2, "both approvals")
+
+    opened.offline()
+    Select(opened.find("filter-decision")).select_by_visible_text("Rejected")
+    opened.says("The server does not respond.")
+    opened.offline(False)
+    opened.driver.find_element("xpath", "//button[text()='Try again']").click()
+
+    opened.says("No decision passes these filters")
+    assert entries(opened) == []

@@ -348,3 +348,25 @@ def test_after_a_rejection_the_page_says_how_the_agent_goes_on(browser, server):
     browser.says("Press Run to let it read your reason", "after-rejection")
     post(server, identity, message("n", 3))
     browser.gone("after-rejection")
+
+
+def test_a_tag_that_was_removed_stays_so_while_another_is_removed(browser, server):
+    identity = conversation(server)
+    server.patch(f"/api/conversations/{identity}", json={"tags": {"a": "", "b": ""}}).raise_for_status()
+    browser.open(f"conversations/{identity}")
+    browser.opens("details")
+    browser.wait(lambda: len(browser.driver.find_elements("css selector", ".tags button")) == 2, "both tags")
+    browser.driver.execute_async_script(
+        """
+        const plain = window.fetch;
+        window.fetch = async (url, options) => {
+          if (options?.method === "PATCH") await new Promise((done) => setTimeout(done, 400));
+          return plain(url, options);
+        };
+        const [first, second] = document.querySelectorAll(".tags button");
+        first.click();
+        requestAnimationFrame(() => setTimeout(() => second.click()));
+        setTimeout(arguments[0], 2000);
+        """
+    )
+    assert "a" not in server.get(f"/api/conversations/{identity}").json()["tags"]

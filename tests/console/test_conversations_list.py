@@ -292,3 +292,17 @@ def test_one_message_that_is_found_is_counted_as_one_message(browser, server):
     browser.open("conversations")
     browser.open(f"conversations?in=messages&text={word}")
     browser.says("2 messages")
+
+
+def test_a_filter_that_is_emptied_keeps_its_field_and_the_focus(browser):
+    browser.open("conversations")
+    browser.find("search")
+    browser.driver.find_element("xpath", "//summary[text()='More filters']").click()
+    field = browser.find("filter-tag")
+    field.send_keys("a")
+    browser.wait(lambda: "tag=a" in browser.driver.current_url, "the filter")
+    browser.press("\ue003")  # Backspace
+    browser.wait(lambda: "tag=" not in browser.driver.current_url, "no filter")
+    browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    browser.press("c")
+    browser.wait(lambda: browser.driver.current_url.endswith("tag=c"), "the field, which has the focus still")

@@ -178,6 +178,22 @@ def test_not_now_goes_to_the_end_and_still_counts(inbox, waits):
     assert len(waiting.pending) == 2
 
 
+def test_a_rejection_that_goes_on_is_not_offered_while_a_run_would_approve_another_action(inbox, waits):
+    one, two = action("make"), action("rm -r /")
+    waiting = waits(one, two)
+
+    press(inbox, one, "reject")
+    inbox.find("reason", pending(inbox, one))
+    assert not inbox.all("reject-and-continue")
+    steady(inbox, one)
+    inbox.find("reject-now").click()
+    inbox.says("Rejected by you")
+    assert len(waiting.pending) == 1
+
+    press(inbox, two, "reject")  # the last one: a run approves nothing
+    inbox.find("reject-and-continue")
+
+
 def test_a_reason_that_was_typed_stays_when_the_network_fails(inbox, waits):
     one = action("make")
     waiting = waits(one)

@@ -302,3 +302,16 @@ def test_a_keyboard_is_at_the_decision_after_a_few_stops(browser, server):
         stops += 1
         assert stops <= 7
     assert "#/conversations/" in browser.driver.current_url
+
+
+def test_a_message_to_an_agent_that_works_ends_the_time_of_the_turn_before(browser, server):
+    def state(name: str, second: float, value: str) -> dict:
+        members = {"key": "execution_status", "value": value}
+        return event("ConversationStateUpdateEvent", name, second, **members)
+
+    events = [message("first"), state("run", 1, "running"), message("second", 5)]
+    events += [message("answer", 9, source="agent"), state("stop", 10, "finished")]
+    browser.open(f"conversations/{conversation(server, *events)}")
+    browser.find("event-answer")
+
+    assert [one.text for one in browser.all("turn")] == ["Worked 4 s", "Worked 5 s"]

@@ -249,3 +249,15 @@ def test_the_plot_counts_the_messages_that_have_the_text_of_the_filter(browser, 
     browser.find("filter-text").send_keys("ment")
 
     browser.says("No message in this time has the text", "plot")
+
+
+def test_a_log_of_large_events_is_shown_at_its_end(browser, server):
+    identity = conversation(server, message("first"))
+    events = [message(f"large-{number}", number + 1, "x" * 240_000, "agent") for number in range(170)]
+    for start in range(0, len(events), 20):
+        post(server, identity, *events[start : start + 20])
+    browser.open(f"conversations/{identity}")
+    browser.find("event-large-169")
+    browser.driver.execute_async_script("setTimeout(arguments[0], 3000)")  # in which nothing else comes
+    assert shown(browser)[-1] == "large-169"
+    assert "first" not in shown(browser)

@@ -132,19 +132,42 @@ def test_changes_are_of_the_start_and_of_a_turn_without_a_repository(browser, se
     server.post(f"{path}/events", json=message).raise_for_status()
     wait_until(lambda: observed(2), "the end of the second turn")
 
+    def choose(moment: str) -> None:
+        browser.script(
+            "const field = document.querySelector('[data-testid=changes-since]');"
+            "field.value = arguments[0]; field.dispatchEvent(new Event('change', { bubbles: true }))",
+            moment,
+        )
+
     browser.open(f"conversations/{path.rpartition('/')[2]}?show=changes")
     browser.says("2 changed files", "changes-panel")
-    browser.driver.execute_script(
-        "const field = document.querySelector('[data-testid=changes-since]');"
-        "field.value = 'turn'; field.dispatchEvent(new Event('change', { bubbles: true }))"
-    )
+    choose("turn")
     browser.says("1 changed file", "changes-panel")
     browser.says("other.txt", "changes-panel")
-    browser.driver.execute_script(
-        "const field = document.querySelector('[data-testid=changes-since]');"
-        "field.value = 'last'; field.dispatchEvent(new Event('change', { bubbles: true }))"
-    )
+    choose("last")
     browser.says("plan.txt", "changes-panel")
+
+    # An answer that comes late is of a moment that is not chosen any more
+    choose("start")
+    browser.says("2 changed files", "changes-panel")
+    browser.script(
+        """
+        const plain = window.fetch;
+        window.fetch = async (url, options) => {
+          if (!String(url).includes("git/changes")) return plain(url, options);
+          window.fetch = plain; // the first such request alone
+          const response = await plain(url, { ...options, signal: undefined });
+          await new Promise((done) => (window.release = done));
+          return response;
+        };
+        """
+    )
+    browser.find("read-changes").click()
+    browser.wait(lambda: browser.script("return Boolean(window.release)"), "the answer that is held back")
+    choose("turn")
+    browser.says("1 changed file", "changes-panel")
+    browser.driver.execute_async_script("window.release(); setTimeout(arguments[0], 500)")
+    assert "2 changed files" not in browser.text("changes-panel")
 
 
 def test_a_conversation_without_a_folder_says_whose_folders_are_recorded(browser, server):
@@ -280,3 +303,15 @@ def test_a_port_at_which_nothing_listens_is_said_in_the_panel(browser, server, w
     browser.find("preview-open").click()
     browser.says("Nothing listens at port 1999", "preview-error")
     browser.errors()  # of the request that failed
+
+
+def test_a_file_that_the_agent_wrote_since_is_replaced_only_after_a_question(browser, server, work, tmp_path):
+    (tmp_path / "late.txt").write_text("mine")
+    browser.open(f"conversations/{work}?show=files")
+    browser.find("upload")
+    body = {"command": "echo theirs > late.txt"}
+    server.post(f"/api/conversations/{work}/bash/execute_bash_command", json=body).raise_for_status()
+
+    field = browser.driver.find_element("css selector", "[data-testid=upload-files]")
+    field.send_keys(str(tmp_path / "late.txt"))
+    browser.says("Replace files?")
