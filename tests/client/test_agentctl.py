@@ -109,7 +109,7 @@ def test_nobody_approves_unasked(ctl, waiting):
 
 def test_a_resume_approves_nothing(ctl, waiting):
     conversation, _ = waiting()
-    assert "approve or reject it first" in ctl("resume", conversation, code=1).stderr
+    assert "an action waits for a decision" in ctl("resume", conversation, code=1).stderr
     ctl("reject", conversation)
     ctl("resume", conversation)
     ctl("pause", conversation)

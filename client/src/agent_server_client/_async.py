@@ -316,9 +316,7 @@ class AsyncConversation:
 
     async def run(self) -> None:
         """Let the agent go on. Raises AgentServerError (409) while an action waits: the run would approve it."""
-        if (await self.info())["execution_status"] == "waiting_for_confirmation":
-            raise AgentServerError(409, "An action waits for a decision: approve or reject it first")
-        await self.client.post(f"{self._path}/run")
+        await self.client.post(f"{self._path}/run?accepts=false")
 
     async def pause(self) -> None:
         """Ask the agent to stop after its present step."""

@@ -315,9 +315,7 @@ class Conversation:
 
     def run(self) -> None:
         """Let the agent go on. Raises AgentServerError (409) while an action waits: the run would approve it."""
-        if (self.info())["execution_status"] == "waiting_for_confirmation":
-            raise AgentServerError(409, "An action waits for a decision: approve or reject it first")
-        self.client.post(f"{self._path}/run")
+        self.client.post(f"{self._path}/run?accepts=false")
 
     def pause(self) -> None:
         """Ask the agent to stop after its present step."""
