@@ -225,7 +225,7 @@ class Reconciler:
         AgentUnreachable for that long, RuntimeFailure.
         """
         start = (sandbox.id, sandbox.starting_at)
-        if sandbox.start == 1:
+        if sandbox.start <= 1:
             return True
         try:
             self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs, services=spec.services)

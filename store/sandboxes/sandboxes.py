@@ -291,7 +291,7 @@ class Sandboxes:
             raise SandboxNotFound
         outcome, status, number = reply
         if outcome == "lost":
-            raise SandboxRefuses(verb, f"MISSING, and its host {status}, which has its files, does not answer")
+            raise SandboxRefuses(verb, f"on the host {status}, which has its files and does not answer")
         if outcome == "refused":
             raise SandboxRefuses(verb, status)
         if outcome == "full":

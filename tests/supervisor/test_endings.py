@@ -353,7 +353,7 @@ def test_a_sandbox_that_rests_on_disk_rests_again_when_its_lost_host_is_back(
 def test_a_sandbox_of_a_lost_host_cannot_be_resumed_until_the_host_is_back(sandboxes, running):
     silent_for(sandboxes, 120)
     assert sandboxes.get(running.id).status == "MISSING"
-    with pytest.raises(SandboxRefuses, match="its host h, which has its files, does not answer"):
+    with pytest.raises(SandboxRefuses, match="on the host h, which has its files and does not answer"):
         sandboxes.ask(running.id, "resume")
 
     assert sandboxes.beat("h", "supervisor")
