@@ -17,6 +17,7 @@ from werkzeug.local import LocalProxy
 
 from agents.commands import Commands
 from agents.forwarding import Forwarding
+from core.access import Joiner
 from notifications.sending import Desk
 from settings.specs import Specs
 from store import Store
@@ -39,3 +40,8 @@ current_desk = cast(Desk, LocalProxy(lambda: current_app.extensions["desk"]))
 def current_actor() -> Actor:
     """The one who asks, as the audit names them."""
     return Actor("key", g.principal.name, request.remote_addr or "", g.principal.may("approve"))
+
+
+def current_joiner() -> Joiner:
+    """The key that asks, as the check of joins takes it (`agents/joins.py`)."""
+    return Joiner(g.principal.owner, g.principal.name, request.remote_addr or "", g.principal.may("approve"))

@@ -20,9 +20,10 @@ from agents.commands import relabel
 from agents.decisions import with_deadline
 from agents.deletions import delete_with_children
 from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder, seen_folder, within, without_place
+from agents.joins import require_start
 from agents.starts import DELETED
 from agents.waking import NotReachable
-from blueprints import current_commands, current_specs, current_store
+from blueprints import current_commands, current_joiner, current_specs, current_store
 from blueprints.api import (
     Blueprint,
     InvalidInput,
@@ -63,7 +64,7 @@ _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversat
 @app_conversations.response(200, schemas.AppConversationStartTask)
 def start_app_conversation(wanted: dict[str, Any]) -> StartTask:
     """Start an app conversation. The response is a start task, which goes on by itself until it is READY or ERROR."""
-    return current_store.start_tasks.create(wanted, echo=schemas.echo(wanted), owner=g.principal.owner)
+    return _create_start(wanted)
 
 
 @app_conversations.post("/stream-start")
@@ -75,11 +76,17 @@ def start_app_conversation(wanted: dict[str, Any]) -> StartTask:
 @app_conversations.response(200, _STARTS, description="One array; each change of the start task adds it once more")
 def stream_app_conversation_start(wanted: dict[str, Any]) -> Response:
     """Start an app conversation and stream every state of its start task; the stream ends at READY or ERROR."""
-    start = current_store.start_tasks.create(wanted, echo=schemas.echo(wanted), owner=g.principal.owner)
+    start = _create_start(wanted)
     store = current_store._get_current_object()  # type: ignore[attr-defined]
     guard, principal = current_app.extensions["guard"], g.principal
     states = _states(store, start, partial(guard.following.are_live, principal))
     return Response(states, mimetype="application/json", headers={"X-Accel-Buffering": "no"})
+
+
+def _create_start(wanted: dict[str, Any]) -> StartTask:
+    joiner = current_joiner()
+    require_start(current_store, current_specs, joiner, wanted, wanted.get("conversation_id") or "")
+    return current_store.start_tasks.create(wanted, echo=schemas.echo(wanted), owner=joiner.owner, joiner=joiner)
 
 
 def _states(store: Store, start: StartTask, may_go_on: Callable[[], bool]) -> Iterator[str]:

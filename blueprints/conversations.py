@@ -4,6 +4,7 @@ Also what the agent of one does beside its runs, the state of its sandbox, and t
 conversations, and those of the list of sandboxes. Sources: the agent-server wire; of the streams docs/wire.md, 15.
 """
 
+from contextlib import suppress
 from typing import Any
 
 from flask import Response, g, jsonify, request
@@ -11,10 +12,11 @@ from flask import Response, g, jsonify, request
 from agents.commands import relabel
 from agents.decisions import with_deadline
 from agents.deletions import delete
+from agents.joins import join, require_start
 from agents.starts import started
 from agents.verbs import Verbs, fork
 from agents.waking import NotReachable
-from blueprints import current_commands, current_forwarding, current_specs, current_store
+from blueprints import current_commands, current_forwarding, current_joiner, current_specs, current_store
 from blueprints.api import (
     Blueprint,
     array_with_holes,
@@ -36,7 +38,7 @@ from schemas.approvals import SetConfirmationPolicy
 from schemas.fields import Success, page_id
 from schemas.sandboxes import SandboxInfo
 from store.conversations.lists import ListStream, Show
-from store.errors import Stopping
+from store.errors import SandboxNotFound, Stopping
 from store.link.attempts import minted
 from store.listing import Filter
 from store.sandboxes.sandboxes import SandboxId
@@ -102,8 +104,10 @@ def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tupl
     }
     headers = {name: value for name in OBSERVABILITY_HEADERS if (value := request.headers.get(name))}
     given = {"body": body, "headers": headers}
-    seen, owner = echo({**wanted, **shown}), g.principal.owner
-    return current_store.start_tasks.create_once(conversation_id, task, given, echo=seen, owner=owner)
+    joiner = current_joiner()
+    require_start(current_store, current_specs, joiner, task, conversation_id)
+    seen, owner = echo({**wanted, **shown}), joiner.owner
+    return current_store.start_tasks.create_once(conversation_id, task, given, echo=seen, owner=owner, joiner=joiner)
 
 
 @conversations.get("/search")
@@ -252,6 +256,8 @@ def fork_conversation(
     query: dict[str, bool], wanted: dict[str, Any], conversation_id: ConversationId
 ) -> dict[str, Any]:
     """Copy a conversation, up to an event when one is named; in a sandbox its agent copies it too, and can run it."""
+    state = current_store.conversations.get(conversation_id)
+    _join(state, "Forks the conversation", state["confirmation_policy"])
     copy = fork(current_verbs(), conversation_id, wanted)
     return schemas.with_skills(current_store.conversations.get(copy), **query)
 
@@ -328,7 +334,8 @@ def navigate_conversation(
 @agent_verbs.arguments(schemas.LoadPlugin())
 @agent_verbs.response(200, Success)
 def load_conversation_plugin(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Load a plugin of the marketplaces that the agent knows."""
+    """Load a plugin of the marketplaces that the agent knows: its programs run in the sandbox."""
+    _join(current_store.conversations.get(conversation_id), "Loads a plugin")
     return _ask(conversation_id, "load_plugin", request)
 
 
@@ -367,6 +374,7 @@ def resume_goal_in_conversation(conversation_id: ConversationId) -> dict[str, bo
 @agent_verbs.response(200, Success)
 def switch_conversation_llm(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Give the agent another model, with its key, which may be sealed for the key that asks."""
+    _join(current_store.conversations.get(conversation_id), "Changes the model")
     return _ask(conversation_id, "switch_llm", {"llm": own_settings().opened(request["llm"])})
 
 
@@ -377,6 +385,7 @@ def switch_conversation_llm(request: dict[str, Any], conversation_id: Conversati
 @agent_verbs.response(200, Success)
 def switch_conversation_acp_model(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Give an agent that is a program of its own another of its models."""
+    _join(current_store.conversations.get(conversation_id), "Changes the model")
     return _ask(conversation_id, "switch_acp_model", request)
 
 
@@ -387,6 +396,7 @@ def switch_conversation_acp_model(request: dict[str, Any], conversation_id: Conv
 @agent_verbs.response(200, Success)
 def switch_conversation_profile(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Give the agent the model of a profile, of those that the key that asks keeps or else its agent server has."""
+    _join(current_store.conversations.get(conversation_id), "Changes the model")
     if llm := own_settings().llm_named(request["profile_name"]):
         return _ask(conversation_id, "switch_llm", {"llm": {"usage_id": f"profile:{request['profile_name']}", **llm}})
     return _ask(conversation_id, "switch_profile", request)
@@ -425,6 +435,20 @@ def get_conversation_runtime_credentials(conversation_id: ConversationId) -> dic
 def _ask(conversation_id: ConversationId, verb: str, request: dict[str, Any]) -> dict[str, bool]:
     current_verbs().ask(conversation_id, verb, request)
     return _DONE
+
+
+def _join(state: dict[str, Any], reason: str, policy: dict[str, Any] | None = None) -> None:
+    """Let the key that asks act in the sandbox of a conversation, and audit that. Raises JoinRefused.
+
+    policy: of a conversation that begins there.
+    """
+    [sandbox] = current_store.sandboxes.get_many([SandboxId(state.get("sandbox_id") or "")])
+    if sandbox is None:  # the agent server of none runs: the operation says so
+        return
+    identity, join_id = state["id"], str(minted("join"))
+    facts = {"conversation_id": identity, "join_id": join_id, "reason": f"{reason} in sandbox {sandbox.id}."}
+    with suppress(SandboxNotFound):
+        join(current_store, current_joiner(), sandbox, "conversation_id", policy, **facts)
 
 
 conversation_list = Blueprint("Conversation List", __name__, url_prefix="/api/v1/conversations")

@@ -23,7 +23,7 @@ from werkzeug.exceptions import Unauthorized
 
 from agents.starts import started
 from agents.turns import Piece, Turn, TurnNotDone, says
-from blueprints import current_commands, current_specs, current_store
+from blueprints import current_commands, current_joiner, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs, refused
 from blueprints.errors import code_of
 from blueprints.following import client_required, event_lines, streamed
@@ -262,7 +262,8 @@ def _start(conversation_id: ConversationId, spec: Spec, content: list[dict[str, 
     message = {"role": "user", "content": content, "run": True}
     wanted = AppConversationStartRequest().load({"conversation_id": conversation_id, "sandbox_spec_id": spec.id})
     wanted["initial_message"] = message
-    return current_store.start_tasks.create_beside_none(wanted, echo=echo(wanted), owner=g.principal.owner)
+    joiner = current_joiner()
+    return current_store.start_tasks.create_beside_none(wanted, echo=echo(wanted), owner=joiner.owner, joiner=joiner)
 
 
 def _under_way(

@@ -9,11 +9,12 @@ from dataclasses import asdict
 from typing import Any
 
 from flask import Response, current_app, g, jsonify, request
-from werkzeug.exceptions import Forbidden, UnsupportedMediaType
+from werkzeug.exceptions import UnsupportedMediaType
 
 from agents.adoption import adopt
+from agents.joins import join
 from agents.waking import retry_after_making_room
-from blueprints import current_commands, current_specs, current_store
+from blueprints import current_commands, current_joiner, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, array_with_holes, needs, repeated, repeated_parameter
 from blueprints.webhooks import keep_report
 from boot.http import body_of
@@ -39,6 +40,7 @@ from schemas.sandboxes import (
 )
 from settings.specs import SpecNotFound
 from store.errors import UNAVAILABLE, NotDoneYet, SandboxNotFound, SandboxRefuses
+from store.link.attempts import minted
 from store.sandboxes.files import Outcome, Receiver, Sender
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 
@@ -162,11 +164,12 @@ def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, b
 def adopt_conversation(sandbox_id: str, conversation_id: ConversationId) -> dict[str, Any]:
     """Adopt a conversation that a client began at the sandbox's own agent server: from now on it is like any other.
 
-    Needs the key that started the sandbox, or one with the scope `admin`.
+    Needs the key that started the sandbox, or one with the scopes `write` and `approve`.
     """
     sandbox = current_store.sandboxes.get(_checked(sandbox_id))
-    if not (g.principal.may("admin") or g.principal.owner == sandbox.owner):
-        raise Forbidden("Another key started this sandbox: to adopt in it needs a key with the scope admin")
+    facts = {"conversation_id": conversation_id, "join_id": str(minted("join"))}
+    reason = f"Adopts the conversation in sandbox {sandbox.id}."
+    join(current_store, current_joiner(), sandbox, "sandbox_id", None, **facts, reason=reason)
     info = adopt(current_commands, current_specs, sandbox, conversation_id)
     if info is not None:
         keep_report(sandbox.id, conversation_id, info)

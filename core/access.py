@@ -4,7 +4,7 @@ import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from core.wire import ConversationId
 
@@ -46,6 +46,15 @@ class Principal:
         return any(scope in _INCLUDED[held] for held in self.scopes)
 
 
+class Joiner(NamedTuple):
+    """A key that acts in a sandbox; a record of it is stored with a start."""
+
+    owner: str  #: its id, under which a sandbox that it starts is its own; empty: this server
+    name: str = ""  #: for the audit
+    address: str = ""  #: from which it asked
+    joins_any: bool = False  #: it has the scope `approve`, and so may act in the sandboxes of other keys
+
+
 #: one who has shown no key where keys are needed, and one where none is needed
 NOBODY = Principal("nobody")
 ANYONE = Principal("anyone", scopes=frozenset({"admin"}))
@@ -72,4 +81,9 @@ class SettingsKeys:
 
 def is_revocable(principal: Principal) -> bool:
     """Whether the key of a principal can be revoked, or can expire, while the server runs."""
-    return bool(principal.key_id) and not principal.key_id.startswith(_OF_SETTINGS)
+    return is_revocable_id(principal.key_id)
+
+
+def is_revocable_id(owner: str) -> bool:
+    """Whether the owner of a sandbox is a key that can be revoked, or can expire, while the server runs."""
+    return owner not in ("", ANYONE.owner) and not owner.startswith(_OF_SETTINGS)

@@ -4,8 +4,8 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Set
+from typing import Any, NamedTuple
 
 from core.egress import allows, is_destination_name
 from core.prices import NO_BUDGETS, Budgets, Prices
@@ -80,26 +80,19 @@ class Gate:
     def with_secrets(self, speaker: Speaker, service: Service) -> Service:
         """A service with the secrets of the sandbox's conversations in its headers. Raises UnusableSecret, UNAVAILABLE.
 
-        Two round trips for a service whose headers name such, none for others. Secrets that were sealed by another
-        SECRET_KEY are none.
+        The values of the sandbox's owner count: a conversation of another key that has joined adds names alone, and
+        neither replaces a value nor makes it ambiguous. Two round trips for a service whose headers name secrets, none
+        for others. Secrets that were sealed by another SECRET_KEY are none.
         """
         if not (names := service.secret_names):
             return service
         try:
-            kept = self._store.conversations.secrets_in(speaker.sandbox_id)
+            own, others = self._store.conversations.secrets_in(speaker.sandbox_id)
         except SecretsRefused as refusal:
             log.warning("sandbox %s: its secrets cannot be read: %s", speaker.sandbox_id, refusal)
-            kept = []
-        values: dict[str, str] = {}
-        for secrets in kept:
-            for name in names & secrets.keys():
-                if (value := static_value(secrets[name])) is None:
-                    continue
-                if not re.fullmatch(r"[ -~]*", value := value.strip()):
-                    raise UnusableSecret(f"The secret {name} has characters that a header cannot have")
-                if values.setdefault(name, value) != value:
-                    raise UnusableSecret(f"The conversations of this sandbox have different secrets {name}")
-        return service.with_secrets(values)
+            own, others = [], []
+        values = _values(own, names)
+        return service.with_secrets(_values(others, names - values.keys()) | values)
 
     def verdict(self, speaker: Speaker, name: str, port: int, program: str = "") -> Verdict:
         """Whether a sandbox may reach a destination now; a person is asked where neither spec nor rule says so.
@@ -125,3 +118,17 @@ class Gate:
             self._store.destinations.record(speaker.sandbox_id, name, port, noted, sent, received)
         except _NOT_NOTED as error:  # what has passed has passed
             log.warning("sandbox %s: %s:%s is not noted: %s", speaker.sandbox_id, name, port, error)
+
+
+def _values(kept: list[dict[str, Any]], names: Set[str]) -> dict[str, str]:
+    """The values of these names in the secrets of some conversations. Raises UnusableSecret."""
+    values: dict[str, str] = {}
+    for secrets in kept:
+        for name in names & secrets.keys():
+            if (value := static_value(secrets[name])) is None:
+                continue
+            if not re.fullmatch(r"[ -~]*", value := value.strip()):
+                raise UnusableSecret(f"The secret {name} has characters that a header cannot have")
+            if values.setdefault(name, value) != value:
+                raise UnusableSecret(f"The conversations of this sandbox have different secrets {name}")
+    return values

@@ -25,6 +25,7 @@ DECISIONS = (
     *("approve", "reject", "edit", "deleted", "unapproved"),
     *("asked", "refused", "rule_made", "rule_revoked"),  # of destinations alone
     *("terminal_opened", "terminal_closed", "preview_opened"),
+    "joined",  # of sandboxes alone
 )
 
 #: pattern of the name of a chain of the destinations of a day
@@ -175,6 +176,7 @@ class AuditEntry(BaseSchema):
     )
     destination = fields.Nested(AuditedDestination, metadata={"description": "Absent: the entry is about none."})
     budget = fields.Nested(AuditedBudget, metadata={"description": "Absent: the entry is about no budget."})
+    sandbox_id = fields.String(metadata={"description": "Of a join: the sandbox. Absent: the entry is about none."})
     rule_id = fields.String(metadata={"description": "Of a rule for destinations that was made, revoked or used."})
     scope = fields.String(
         metadata={"enum": ["once", "conversation", "always"], "description": "Of a decision about a destination."}

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from redis import Redis
 
 from core import wire
+from core.access import Joiner
 from core.approvals import canonical
 from core.bounds import Bounds
 from core.cuts import beginning
@@ -32,7 +33,7 @@ from core.egress import MOST_NAME, is_destination_name
 from core.refused import Kind
 from core.wire import Micros, micros, utc_time
 from store.approvals.audit import Actor, audit_member, said
-from store.errors import StoreError
+from store.errors import SandboxNotFound, StoreError
 from store.keys import MOST_CHANGES, ApprovalKeys, SandboxKeys
 from store.link.attempts import minted
 from store.scripts import Scripts
@@ -365,6 +366,20 @@ class Destinations:
             words = [word for place, fields in found for word in _noted(place, fields)]
             self._scripts.note_destinations([ApprovalKeys.root], [self._kept * 1_000_000, MOST_CHANGES, *words])
             self._redis.xdel(SandboxKeys.unnoted, *(place for place, _ in found))
+
+    def join(self, joiner: Joiner, sandbox_id: str, join_id: str, conversation_id: str, reason: str) -> bool:
+        """Audit that a key joins a sandbox, once per join_id; False if another key started it and this one may not.
+
+        conversation_id: of the conversation that it acts in. Two round trips. Raises SandboxNotFound.
+        """
+        args = [sandbox_id, joiner.owner, "1" if joiner.joins_any else "", join_id, conversation_id]
+        outcome = self._scripts.join_sandbox(
+            [SandboxKeys.root], [*args, Actor("key", joiner.name, joiner.address).json, said(reason), *self._audited()]
+        )
+        if outcome is None:
+            raise SandboxNotFound
+        self.note()
+        return bool(outcome == ("joined",))
 
     def rules(self) -> list[DestinationRule]:
         """The rules for destinations with their uses, the newest first. One round trip."""

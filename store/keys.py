@@ -128,8 +128,8 @@ as JSON), `held` (the risks that are held back, joined by commas), `created_at`,
 of an event, µs), `final_seq` and `final_at` (seq and µs of the event that holds the final response).
 
 In a sandbox also: `sandbox_id`, `groups` (joined by commas), `app.NAME` (JSON; one field per member that only app
-conversations have: `start_id`, `parent_conversation_id`, `llm_model`, `selected_repository`, `selected_branch`,
-`git_provider`, `trigger`, `pr_number`, `public`), `agent` and `told.NAME` (JSON, as its agent server reported them
+conversations have: `start_id`, `started_by` (id of a key), `parent_conversation_id`, `llm_model`, `selected_repository`,
+`selected_branch`, `git_provider`, `trigger`, `pr_number`, `public`), `agent` and `told.NAME` (JSON, as its agent server reported them
 last; `wire.REPORTED_MEMBERS`), `labels_due` (the request whose title or tags it may not have), and a decision that it
 may not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`, `reject`),
 `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). For the recovery after a restart:
@@ -210,8 +210,8 @@ Destinations, which sandboxes ask for and reach: `destinations.py`. The first fi
 | {sandboxes}:destination_uses  | hash       | id → how often a rule decided                 | one per rule           |
 | {sandboxes}:revoked:ID        | string     | the request that revoked a rule: nothing      | a day                  |
 |                               |            | makes it again                                |                        |
-| {sandboxes}:audit:DAY         | list       | the audit of destinations of a day, JSON      | AUDIT_DAYS             |
-|                               |            | entries chained by hashes: `audit.py`         |                        |
+| {sandboxes}:audit:DAY         | list       | the audit of destinations and joins of a day  | AUDIT_DAYS             |
+| {sandboxes}:joined:ID         | string     | a start, or a request, whose join is audited  | a day                  |
 | {sandboxes}:unnoted           | stream     | its entries that are not indexed yet          | MOST_UNNOTED           |
 | {approvals}:destinations      | string     | the last id of that stream that is indexed    |                        |
 | {sandboxes}:spent:ID          | hash       | what a sandbox has spent: `spending.py`; ends | 14 fields              |

@@ -8,6 +8,7 @@ What a request gets that waited for a start which failed:
 | the agent server refuses the body with 404, 422 or 429   | the same; its detail with 422 |
 | the cap of sandboxes, or of conversations in one         | 429                           |
 | the parent that the request names cannot be one          | 422, which names the member   |
+| the key may not join the sandbox, or was revoked         | 403                           |
 | a conversation of that id exists                         | 409; the request looks again  |
 | a client has ended it, or deleted its conversation       | 410                           |
 | the sandbox did not run in time                          | 503                           |
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple
 from agents.client import AgentRefused, AgentUnreachable, detail_of
 from agents.commands import Commands
 from agents.deletions import tell_agent
+from agents.joins import JoinRefused, join, policy_of_start, require_join, require_live, require_start
 from agents.repositories import clone
 from agents.starts import asked_dir, conversation_request, in_workspace, own_request, template_of, working_folder
 from agents.waking import NotReachable, retry_after_making_room
@@ -86,6 +88,8 @@ def failure_of(error: Exception, reason: str, clean: Callable[[Any], Any]) -> Fa
             return Failure(429, reason)
         case ParentRefused():
             return Failure(422, [{"type": "value_error", "loc": ["body", "parent_conversation_id"], "msg": reason}])
+        case JoinRefused():
+            return Failure(403, reason)
         case CannotStart(status=status):
             return Failure(status, reason)
     return Failure(502, reason)
@@ -151,7 +155,7 @@ def _of_app(
         "confirmation_policy": body.get("confirmation_policy"),
         "confirmation_seconds": request.get("confirmation_seconds"),
         "workspace": body["workspace"],
-        "app": {"llm_model": _model(body), "start_id": start.id} | app,
+        "app": {"llm_model": _model(body), "start_id": start.id, "started_by": start.owner} | app,
         "initial_message": (body.get("initial_message") or {}).get("content"),
     }
     return NewConversation(body | ({"secrets": secrets} if secrets else {}), {}, kept)
@@ -163,7 +167,7 @@ def _of_client(start: StartTask, request: Mapping[str, Any], given: dict[str, An
     kept, parent_id = dict(request["kept"]), request.get("parent_conversation_id")
     if isinstance(body.get("workspace"), dict):
         kept["workspace"] = {**(kept.get("workspace") or {}), "working_dir": body["workspace"]["working_dir"]}
-    kept["app"] = {"llm_model": _model(body), "start_id": start.id}
+    kept["app"] = {"llm_model": _model(body), "start_id": start.id, "started_by": start.owner}
     kept["app"] |= {"parent_conversation_id": parent_id} if parent_id else {}
     return NewConversation(body, given["headers"], kept)
 
@@ -252,7 +256,15 @@ class StartDriver:
             raise
         except SandboxBusy as error:
             self._put_off(start, lease, str(error))
-        except (CannotStart, StoreError, SpecNotFound, NotReachable, AgentUnreachable, AgentRefused) as error:
+        except (
+            CannotStart,
+            JoinRefused,
+            StoreError,
+            SpecNotFound,
+            NotReachable,
+            AgentUnreachable,
+            AgentRefused,
+        ) as error:
             if _may_pass(error) or (isinstance(error, AgentUnreachable) and presence.was_away()):
                 self._put_off(start, lease, self._clean_of(start)(str(error)))
             else:
@@ -278,9 +290,11 @@ class StartDriver:
     def _drive(self, start: StartTask, lease: str) -> None:
         if self._is_taken(start):  # before a sandbox is started for nothing
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
+        require_live(self._store, start.joiner)
         request = self._with_parent(start.request)
         start = self._with_sandbox(start, lease, request)
         with self._turn_in(start.sandbox_id):
+            self._join(start, request)  # before a paused sandbox is resumed
             not_done = self._begin(start, lease, request, self._running(start, lease))
         if not self._store.start_tasks.finish(start.id, lease, "READY", not_done):
             raise LeaseLost
@@ -304,11 +318,13 @@ class StartDriver:
 
     def _begin(self, start: StartTask, lease: str, request: Mapping[str, Any], sandbox: Sandbox) -> str:
         """Create the conversation, and have the agent server of its sandbox begin it. Returns what was not done."""
+        self._join(start, request)  # the start may have waited long for its sandbox
         spec, not_done = self._specs.get(sandbox.spec_id), ""
         self._advance(start, lease, status="PREPARING_REPOSITORY")
         if request.get("selected_repository"):
             folder, agent = working_folder(sandbox, spec), self._commands.agent_in(sandbox.id)
             not_done = clone(agent, folder, start.conversation_id, request)
+            self._join(start, request)  # a clone may take minutes
         for status in _PASSED:
             self._advance(start, lease, status=status)
         self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
@@ -319,6 +335,25 @@ class StartDriver:
         self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
         self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
         return str(self._clean_of(start)(not_done)) if not_done else ""
+
+    def _join(self, start: StartTask, request: Mapping[str, Any]) -> None:
+        """Check that the key of a start may act in its sandbox now, and audit that once. Raises JoinRefused.
+
+        Whatever the start has waited for, the check holds when it acts: the sandbox of its parent, or of a setting that
+        shares sandboxes, is known only here.
+        """
+        if start.own_sandbox:
+            require_live(self._store, start.joiner)
+            return
+        require_start(self._store, self._specs, start.joiner, start.request, start.conversation_id)
+        [sandbox] = self._store.sandboxes.get_many([SandboxId(start.sandbox_id)])
+        if sandbox is None:
+            raise CannotStart(f"Sandbox not found: {start.sandbox_id}")
+        named = [name for name in ("sandbox_id", "parent_conversation_id") if start.request.get(name)]
+        policy = policy_of_start(self._specs, sandbox, request)
+        facts = {"conversation_id": start.conversation_id, "join_id": start.id}
+        reason = f"Starts a conversation in sandbox {sandbox.id} (start task {start.id})."
+        join(self._store, start.joiner, sandbox, (named or ["sandbox_id"])[0], policy, **facts, reason=reason)
 
     def _with_parent(self, request: dict[str, Any]) -> dict[str, Any]:
         parent_id = request.get("parent_conversation_id")
@@ -340,7 +375,7 @@ class StartDriver:
             if not chosen and start.owner:
                 ready = self._workspace(spec, start, gives_way=gives_way)
             if not chosen and not ready:
-                chosen = self._shared and self._with_room(spec.id)
+                chosen = self._shared and self._with_room(spec, start, request)
                 ready = None if chosen else self._warm_one(spec, start, gives_way=gives_way)
             identity = chosen or ready or f"{start.id[:10]}{random_text(12)}"
             start = start._replace(sandbox_id=identity, own_sandbox=not chosen)
@@ -387,16 +422,22 @@ class StartDriver:
                 self._store.sandboxes.ask(identity, "delete")
         return None
 
-    def _with_room(self, spec_id: str) -> str | None:
-        """The running sandbox of a spec with the fewest conversations, if one has room."""
-        running, _ = self._store.sandboxes.search(status="RUNNING", spec_id=spec_id, limit=100, start=None)
-        numbers = [
-            (self._store.conversations.in_sandboxes.in_sandbox(one.id), one.id)
-            for one in running
-            if one.wanted == "running" and not one.warm
-        ]
+    def _with_room(self, spec: Spec, start: StartTask, request: Mapping[str, Any]) -> str | None:
+        """The key's own running sandbox of a spec with the fewest conversations, if one has room and it may join it."""
+        mine, _ = self._store.sandboxes.owned_by(start.owner)
+        running = [one for one in self._store.sandboxes.get_many(mine) if one and self._fits(one, spec, start, request)]
+        numbers = [(self._store.conversations.in_sandboxes.in_sandbox(one.id), one.id) for one in running]
         number, identity = min(numbers, default=(MOST_SHARING, None))
         return identity if number < MOST_SHARING else None
+
+    def _fits(self, sandbox: Sandbox, spec: Spec, start: StartTask, request: Mapping[str, Any]) -> bool:
+        if sandbox.spec_id != spec.id:
+            return False
+        with suppress(JoinRefused):
+            policy = policy_of_start(self._specs, sandbox, request)
+            require_join(self._store, start.joiner, sandbox, "sandbox_id", policy, start.conversation_id)
+            return True
+        return False
 
     def _running(self, start: StartTask, lease: str) -> Sandbox:
         """Wait until the sandbox runs; resume a paused one. Time in which this supervisor was away does not count."""

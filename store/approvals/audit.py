@@ -8,7 +8,8 @@ reason, seq, time}, and `edited` (digests) where arguments were edited. `hash` i
 What sandboxes ask to reach has chains of its own, one for each day, in the slot of the sandboxes:
 `scripts/_destinations.lua`. Such an entry also has `chain` (destinations-2026-11-25), `destination` {name, port,
 program, sandbox_id}, and as they apply `rule_id` and `scope`; its `conversation_id` is null where the sandbox has none,
-or several.
+or several. That chain also has the entries `joined`: a key has begun to act in a sandbox that runs already.
+They have `sandbox_id` instead of `destination`, and the `conversation_id` in which the key acts.
 """
 
 import json

@@ -334,22 +334,27 @@ class Conversations:
         sealed: Any = self._redis.hgetall(ConversationKeys(conversation_id).secrets)
         return self._sealer.open(conversation_id, {name.decode(): value for name, value in sealed.items()})
 
-    def secrets_in(self, sandbox_id: SandboxId) -> list[dict[str, Any]]:
+    def secrets_in(self, sandbox_id: SandboxId) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The secrets of each conversation in a sandbox that has some: for its way out alone. Two round trips.
 
-        Raises SecretsRefused.
+        First those of conversations that the sandbox's owner started, or of which no key is known; then those of other
+        keys' conversations. Raises SecretsRefused.
         """
         present, _ = self._places.known(sandbox_id)
         ids = [ConversationId(one) for one in sorted(present)]
         with self._redis.pipeline(transaction=False) as pipe:
+            pipe.hget(SandboxKeys.box(sandbox_id), "owner")
             for one in ids:
+                pipe.hget(ConversationKeys(one).root, f"{APP_FIELD}started_by")
                 pipe.hgetall(ConversationKeys(one).secrets)
-            found: list[Any] = pipe.execute() if ids else []
-        each = [
-            (one, {name.decode(): value for name, value in sealed.items()})
-            for one, sealed in zip(ids, found, strict=True)
-        ]
-        return [self._sealer.open(one, sealed) for one, sealed in each if sealed]
+            owner, *found = pipe.execute()
+        own, others = list[dict[str, Any]](), list[dict[str, Any]]()
+        for one, key, sealed in zip(ids, found[::2], found[1::2], strict=True):
+            if sealed:
+                is_own = key is None or json.loads(key) == (owner or b"").decode()
+                opened = self._sealer.open(one, {name.decode(): value for name, value in sealed.items()})
+                (own if is_own else others).append(opened)
+        return own, others
 
     def interrupt(self, conversation_id: ConversationId, sandbox_id: str, stamp: Stamp, error: dict[str, str]) -> None:
         """Note that the agent server of a conversation ended: a run is paused, and remembered as interrupted.

@@ -4,10 +4,11 @@ Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id
 `agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
 only while it is unfinished), `failure` (JSON: what a request gets that waited for an ERROR), `lease` (id of the last
 one), `attempts` (how often an unforeseen error ended its drive), `waits` (how often it was put off, as its sandbox was
-not reached), `trace` (W3C traceparent of its request), `owner` (id of the key that asked for it), `parent_id` (of the
-conversation that its own will be a child of), `asked` (id of the request, where it was made once for its
-conversation), `ended` (`1`: a client has ended it), `created_at`, `updated_at` (µs). A finished start task is forgotten
-after START_TASK_DAYS. Beside one of a client's own agent lies the sealed body, while it is unfinished.
+not reached), `trace` (W3C traceparent of its request), `owner` (id of the key that asked for it), `actor` (JSON: its
+name and address, and whether it has the scope `approve`), `parent_id` (of the conversation that its own will be a child
+of), `asked` (id of the request, where it was made once for its conversation), `ended` (`1`: a client has ended it),
+`created_at`, `updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS. Beside one of a client's own
+agent lies the sealed body, while it is unfinished.
 
 A client may end a start until it is READY (`end`, `end_of`): it is ERROR then, as any other that failed. Its driver may
 be between two steps, wherever it is killed or stopped: so a supervisor first bars the start task (`bury`) from making a
@@ -28,6 +29,7 @@ from uuid import uuid4
 
 from redis import Redis
 
+from core.access import Joiner
 from core.bounds import Limits
 from core.wire import ConversationId, Micros
 from store.errors import (
@@ -116,6 +118,7 @@ class StartTask(NamedTuple):
     waits: int = 0  #: how often it was put off, as its sandbox could not be reached
     trace: str = ""  #: W3C traceparent of its request; empty where that was not traced
     owner: str = ""  #: id of the key that asked for it, whose the sandbox is that is started for it
+    joiner: Joiner = Joiner("")  #: that key, as it was when it asked
     is_ended: bool = False  #: a client has ended it
 
     @property
@@ -146,10 +149,12 @@ class StartTasks:
         #: arguments of the reading scripts, which fail the start tasks without a supervisor
         self._forgotten = [in_micros(sandboxes.limits.start_seconds), _FORGOTTEN]
 
-    def create(self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = "") -> StartTask:
+    def create(
+        self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = "", joiner: Joiner | None = None
+    ) -> StartTask:
         """Create a start task; a driver claims it. echo is the part of the request that clients see.
 
-        owner: id of the key that asks.
+        owner: id of the key that asks. joiner: that key, which a join by this start names in the audit.
 
         Raises NoSupervisor, SecretsRefused, TooManyStarts, TooManyConversations, StoreFull, and ConversationNotFound of
         a repeat whose conversation was deleted since. Two round trips, in a sandbox three.
@@ -162,21 +167,21 @@ class StartTasks:
         sandbox_id: str | None = request.get("sandbox_id")
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=False)
         try:
-            return self._create(identity, conversation_id, request, echo, owner)
+            return self._create(identity, conversation_id, request, echo, owner, joiner)
         except (TooManyStarts, SecretsRefused, ConversationNotFound, StoreFull):
             if took and sandbox_id:
                 self._places.leave(sandbox_id, conversation_id)
             raise
 
     def create_beside_none(
-        self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = ""
+        self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = "", joiner: Joiner | None = None
     ) -> tuple[StartTask, bool]:
         """As `create`, of a request that names its conversation and no sandbox: where a start of that conversation is
         under way, that one; and whether this call created it."""
         self._sandboxes.require_host()
         identity, once = minted("start").hex, f"once {minted('start').hex}"
         conversation_id = ConversationId(request["conversation_id"])
-        start = self._create(identity, conversation_id, request, echo, owner, once=once)
+        start = self._create(identity, conversation_id, request, echo, owner, joiner, once=once)
         return start, start.id == identity
 
     def create_once(
@@ -187,6 +192,7 @@ class StartTasks:
         *,
         echo: dict[str, Any],
         owner: str = "",
+        joiner: Joiner | None = None,
     ) -> tuple[StartTask, bool]:
         """Create the start task of a conversation, or find the one under way; and whether this call created it.
 
@@ -197,7 +203,7 @@ class StartTasks:
         sealed = self._sealer.seal_body(conversation_id, body)
         identity = uuid4().hex
         once = f"once {minted('start').hex}"
-        start = self._create(identity, conversation_id, request, echo, owner, body=sealed, once=once)
+        start = self._create(identity, conversation_id, request, echo, owner, joiner, body=sealed, once=once)
         return start, start.id == identity
 
     def _create(
@@ -207,6 +213,7 @@ class StartTasks:
         request: dict[str, Any],
         echo: dict[str, Any],
         owner: str,
+        joiner: Joiner | None,
         *,
         body: bytes = b"",
         once: str = "",
@@ -217,6 +224,7 @@ class StartTasks:
             "echo": json.dumps(echo),
             "secrets": json.dumps({name: value.decode() for name, value in sealed.items()}),
             "owner": owner,
+            "joiner": json.dumps((joiner or Joiner(owner))[1:]),
             "parent_id": request.get("parent_conversation_id") or "",
             **traces.kept(),
         }
@@ -410,6 +418,7 @@ def _start_task(fields: list[bytes], request: str) -> StartTask:
         failure=_failure(words) if words["status"] == "ERROR" else None,
         trace=words.get("trace", ""),
         owner=words.get("owner", ""),
+        joiner=Joiner(words.get("owner", ""), *json.loads(words.get("joiner", "[]"))),
         is_ended=words.get("ended") == "1",
     )
 

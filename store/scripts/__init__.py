@@ -364,6 +364,7 @@ class Scripts:
     claim_warm_sandbox: Script
     discard_warm_sandbox: Script
     ask_destination: DecidingScript
+    join_sandbox: DecidingScript
     decide_destination: DecidingScript
     close_destinations: Script
     note_destinations: Script

@@ -20,17 +20,17 @@ end
 -- Writes one entry of the audit in canonical JSON (RFC 8785), chained to the entry before of the same day, and leaves it
 -- to be indexed. by: {time = UTC text with Z, kept = ms for which the chain of a day stays}. actor: canonical JSON.
 -- of: {name, port}, and as they apply: key (of a budget), sandbox, digest, program, reason (both canonical JSON), rule,
--- scope; item: what waits. An entry is never before the one that it follows, though their writers' clocks may differ.
+-- scope; item: what waits. A join has sandbox, conversation and reason, and no name and port. An entry is never before the one that it follows, though their writers' clocks may differ.
 local function audit(by, decision, actor, of)
   local last = redis.call('HGET', root .. ':destinations', 'audited') or ''
   local time = by.time < last and last or by.time
   local day = string.sub(time, 1, 10)
   local key = root .. ':audit:' .. day
   local before, seq = redis.call('LINDEX', key, -1), redis.call('LLEN', key) + 1
-  local places = of.sandbox and redis.call('ZRANGE', root .. ':places:' .. of.sandbox, 0, 1) or {}
+  local places = of.conversation and {of.conversation} or of.sandbox and redis.call('ZRANGE', root .. ':places:' .. of.sandbox, 0, 1) or {}
   local budget = of.port == '0' and ',"budget":{' .. ((of.key or '') ~= '' and '"key_id":"' .. of.key .. '",' or '') ..
     '"sandbox_id":"' .. of.sandbox .. '","setting":"' .. of.name .. '"}' or ''
-  local destination = of.port ~= '0' and ',"destination":{"name":"' .. of.name .. '","port":' .. of.port ..
+  local destination = of.port and of.port ~= '0' and ',"destination":{"name":"' .. of.name .. '","port":' .. of.port ..
     (of.program and ',"program":' .. of.program or '') ..
     (of.sandbox and ',"sandbox_id":"' .. of.sandbox .. '"' or '') .. '}' or ''
   local head = '{"action_ids":[],"actor":' .. actor .. budget .. ',"chain":"destinations-' .. day ..
@@ -38,6 +38,7 @@ local function audit(by, decision, actor, of)
     destination .. ',"digests":[' .. (of.digest and '"' .. of.digest .. '"' or '') .. ']'
   local tail = '"previous":"' .. (before and string.match(before, '"hash":"(%x+)"') or '') .. '","reason":' ..
     (of.reason or '""') .. (of.rule and ',"rule_id":"' .. of.rule .. '"' or '') ..
+    (of.port == nil and ',"sandbox_id":"' .. of.sandbox .. '"' or '') ..
     (of.scope and ',"scope":"' .. of.scope .. '"' or '') .. ',"seq":' .. string.format('%d', seq) ..
     ',"time":"' .. time .. '"}'
   local entry = head .. ',"hash":"' .. sha256(head .. ',' .. tail) .. '",' .. tail

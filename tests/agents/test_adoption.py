@@ -160,7 +160,7 @@ def test_a_key_adopts_in_the_sandboxes_that_it_started_and_an_admin_in_all(redis
     own, other = ({"Authorization": f"Bearer {one['key']}"} for one in made)
 
     with running_sandbox(store, agent.url, owner=made[0]["id"]) as sandbox:
-        assert "Another key started" in adopt(guarded, sandbox, stray, 403, **other)["detail"]
+        assert "another key started" in adopt(guarded, sandbox, stray, 403, **other)["detail"]
         adopt(guarded, sandbox, stray, **own)
         adopt(guarded, sandbox, stray, **admin)
 

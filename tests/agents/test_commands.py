@@ -82,7 +82,7 @@ def test_a_secret_that_a_service_names_stays_outside_and_its_agent_gets_a_placeh
 
     commands.put_secrets(conversation, given)
     assert agent.posted("/secrets") == [{"secrets": inside}]
-    assert store.conversations.secrets_in(sandbox.id) == [given]
+    assert store.conversations.secrets_in(sandbox.id) == ([given], [])
 
     agent.forgotten.add(conversation)
     commands.change_status(conversation, "run")

@@ -1,0 +1,139 @@
+"""Who may join a sandbox that runs already: the one check for every request that names something of another key.
+
+A key joins its own sandboxes. It needs the scope `approve` for a sandbox that another key started, and for a sandbox
+with a conversation whose policy holds more back than the joiner's: code in a sandbox reaches the sandbox's agent
+server, and can approve there. Each join has an entry in the audit, which names the key. docs/access.md lists every
+member of a request that the check covers.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.access import REVOKED, Joiner, is_revocable_id
+from core.refused import Kind, Refused
+from core.wire import ConversationId
+from settings.specs import Specs
+from store import Store
+from store.approvals.effects import held_risks
+from store.sandboxes.sandboxes import Sandbox, SandboxId
+
+_HOLDS_NOTHING: Mapping[str, Any] = {"kind": "NeverConfirm"}
+
+_FOREIGN = (
+    "{member}: another key started the sandbox {sandbox}. To act there you need a key with the scope approve beside"
+    " write. Without it, act in a sandbox of your own."
+)
+
+
+class JoinRefused(Refused):
+    """A key may not act in a sandbox."""
+
+    kind = Kind.FORBIDDEN
+
+
+def require_live(store: Store, joiner: Joiner) -> None:
+    """Raise JoinRefused if the key was revoked or has expired. One round trip; none for a key of the settings."""
+    if is_revocable_id(joiner.owner) and joiner.name and not store.access.keys.live([joiner.owner]):
+        raise JoinRefused(f"{REVOKED}: start again with another key")
+
+
+def require_join(
+    store: Store,
+    joiner: Joiner,
+    sandbox: Sandbox,
+    member: str,
+    policy: Mapping[str, Any] | None = None,
+    conversation_id: str = "",
+) -> None:
+    """Raise JoinRefused unless a key may act in a sandbox.
+
+    member: the member of the request that names the sandbox, or leads to it. policy: of the conversation that the key
+    begins there; None: the key begins none. conversation_id: of that conversation.
+    """
+    if joiner.joins_any:
+        return
+    if sandbox.owner != joiner.owner:
+        raise JoinRefused(_FOREIGN.format(member=member, sandbox=sandbox.id))
+    if policy is not None:
+        _require_as_strict(store, sandbox.id, member, policy, conversation_id)
+
+
+def join(
+    store: Store,
+    joiner: Joiner,
+    sandbox: Sandbox,
+    member: str,
+    policy: Mapping[str, Any] | None,
+    *,
+    conversation_id: str,
+    join_id: str,
+    reason: str,
+) -> None:
+    """Let a key act in a sandbox, and audit that once per join_id.
+
+    conversation_id: of the conversation in which it acts. reason: a sentence for the audit. The other arguments are
+    those of `require_join`. Raises JoinRefused, SandboxNotFound.
+    """
+    require_live(store, joiner)
+    require_join(store, joiner, sandbox, member, policy, conversation_id)
+    if not store.destinations.join(joiner, sandbox.id, join_id, conversation_id, reason):
+        raise JoinRefused(_FOREIGN.format(member=member, sandbox=sandbox.id))
+
+
+def require_start(
+    store: Store, specs: Specs, joiner: Joiner, request: Mapping[str, Any], conversation_id: str = ""
+) -> None:
+    """Raise JoinRefused unless a key may start a conversation in the sandbox, and below the parent, that it names.
+
+    request: of a start task. A sandbox or a parent that does not exist passes: the start fails by itself. At most five
+    round trips, none where the request names neither.
+    """
+    sandbox_id, parent_id = request.get("sandbox_id"), request.get("parent_conversation_id")
+    if sandbox_id:
+        _require_start_in(store, specs, joiner, request, "sandbox_id", sandbox_id, conversation_id)
+    if parent_id:
+        [parent] = store.conversations.get_many([ConversationId(parent_id)])
+        if parent is not None and (where := parent.get("sandbox_id")) and where != sandbox_id:
+            asked = {} if sandbox_id else request
+            _require_start_in(store, specs, joiner, asked, "parent_conversation_id", where, conversation_id)
+
+
+def _require_start_in(
+    store: Store,
+    specs: Specs,
+    joiner: Joiner,
+    request: Mapping[str, Any],
+    member: str,
+    sandbox_id: str,
+    conversation_id: str,
+) -> None:
+    """request: of the conversation that begins there; empty: none does."""
+    [sandbox] = store.sandboxes.get_many([SandboxId(sandbox_id)])
+    if sandbox is not None:
+        policy = policy_of_start(specs, sandbox, request) if request else None
+        require_join(store, joiner, sandbox, member, policy, conversation_id)
+
+
+def policy_of_start(specs: Specs, sandbox: Sandbox, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the policy that a start task asks for: that of its client's own body, or of the sandbox's spec."""
+    if "kept" in request:
+        return request["kept"].get("confirmation_policy") or _HOLDS_NOTHING
+    spec = specs.find(sandbox.spec_id)
+    return (spec and spec.conversation.get("confirmation_policy")) or _HOLDS_NOTHING
+
+
+def _require_as_strict(
+    store: Store, sandbox_id: SandboxId, member: str, policy: Mapping[str, Any], conversation_id: str
+) -> None:
+    present, _ = store.sandboxes.places.known(sandbox_id)
+    others = [ConversationId(one) for one in sorted(present - {conversation_id})]
+    for state in store.conversations.get_many(others):
+        if state is not None and _held(state["confirmation_policy"]) - _held(policy):
+            raise JoinRefused(
+                f"{member}: the policy of the conversation {state['id']} in the sandbox {sandbox_id} holds more back"
+                " than yours. To join it you need a key with the scope approve beside write, or a policy as strict."
+            )
+
+
+def _held(policy: Mapping[str, Any]) -> set[str]:
+    return {risk for risk in held_risks(dict(policy)).split(",") if risk}
