@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PureWindowsPath
 from typing import Any
 
+from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import ConversationId
 from settings.egress import secrets_inside
@@ -24,6 +25,9 @@ from store.sandboxes.start_tasks import FINISHED, Failure, StartTask
 
 #: seconds between two polls of a start task
 _POLL = 0.05
+
+#: most characters of a title that is taken from the first message; the console takes as many
+MOST_OWN_TITLE = 80
 
 #: what is said of a start whose conversation was deleted before its end was read
 DELETED = "The conversation has started, and was deleted since"
@@ -128,6 +132,19 @@ def template_of(spec: Spec, sandbox: Sandbox) -> dict[str, Any]:
     return (
         {name: filled(one) for name, one in spec.conversation.items()} if sandbox.egress_url else {**spec.conversation}
     )
+
+
+def title_of_message(content: Any) -> str | None:
+    """Return the title that a first message stands for: its first line, without the word `run:` of a command.
+
+    content: the parts of the message, as clients send them. None where they have no text.
+    """
+    for part in content if isinstance(content, list) else ():
+        text = part.get("text") if isinstance(part, dict) else None
+        lines = text.strip().split("\n") if isinstance(text, str) else [""]
+        if line := lines[0].removeprefix("run:").strip():
+            return beginning(line, MOST_OWN_TITLE)
+    return None
 
 
 def own_request(conversation_id: ConversationId, body: Mapping[str, Any], folder: str) -> dict[str, Any]:

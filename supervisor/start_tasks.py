@@ -30,7 +30,15 @@ from agents.commands import Commands
 from agents.deletions import tell_agent
 from agents.joins import JoinRefused, join, policy_of_start, require_join, require_live, require_start
 from agents.repositories import clone
-from agents.starts import asked_dir, conversation_request, in_workspace, own_request, template_of, working_folder
+from agents.starts import (
+    asked_dir,
+    conversation_request,
+    in_workspace,
+    own_request,
+    template_of,
+    title_of_message,
+    working_folder,
+)
 from agents.waking import NotReachable, retry_after_making_room
 from core.masking import Mask, without_inputs, without_secrets_of
 from core.wire import ConversationId, Seq
@@ -131,6 +139,10 @@ def new_conversation(
         new = _of_client(start, request, given, folder)
         new.kept["asked_dir"] = asked
         new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, given["body"])
+    if not new.kept.get("title"):  # its events are masked, and so is what is taken from them
+        hidden = {"body": given and given["body"], "secrets": secrets}
+        words = without_secrets_of(hidden, title_of_message(new.kept.get("initial_message")))
+        new.kept["title"] = words or (f"Conversation {start.conversation_id[:5]}" if given is None else None)
     if "secrets" in new.body:
         new.body["secrets"] = secrets_inside(new.body["secrets"], spec.services)
     common: dict[str, Any] = {"secrets": secrets, "sandbox_id": sandbox.id}
@@ -150,7 +162,7 @@ def _of_app(
     body = conversation_request(identity, request, template, working_dir)
     app = {name: request[name] for name in _APP_FIELDS if request.get(name) is not None}
     kept = {
-        "title": request.get("title") or f"Conversation {identity[:5]}",
+        "title": request.get("title"),
         "tags": request.get("tags"),
         "confirmation_policy": body.get("confirmation_policy"),
         "confirmation_seconds": request.get("confirmation_seconds"),

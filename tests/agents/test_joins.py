@@ -248,3 +248,22 @@ def test_a_joiner_neither_replaces_nor_closes_the_secrets_of_the_sandboxs_owner(
     own, others = world.store.conversations.secrets_in(sandbox_id)
 
     assert (own, others) == ([{"USR": "the owner's"}], [{"USR": "another", "MORE": "theirs"}])
+
+
+def test_a_start_without_a_title_is_named_by_the_first_line_of_its_message_on_both_wires(world):
+    mine, headers = world.key("write")
+    sandbox_id, conversation = world.sandbox(mine)
+    message = {"content": [{"type": "text", "text": "Mend the door\nand the window"}]}
+
+    app = world.ended(world.start(headers, sandbox_id=sandbox_id, initial_message=message))
+    named = world.ended(world.start(headers, sandbox_id=sandbox_id, initial_message=message, title="Mine"))
+    request = {"kept": {"confirmation_policy": ALL, "initial_message": message["content"]}}
+    request |= {"parent_conversation_id": conversation}
+    body = {"body": {**AGENT, "initial_message": message}, "headers": {}}
+    client, _ = world.store.start_tasks.create_once(
+        str(uuid4()), request, body, echo={}, owner=mine.id, joiner=_joiner(mine)
+    )
+    world.drive()
+
+    titles = [world.store.conversations.get(one.conversation_id)["title"] for one in (app, named, client)]
+    assert titles == ["Mend the door", "Mine", "Mend the door"]

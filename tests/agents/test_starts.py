@@ -6,7 +6,16 @@ from threading import Barrier
 
 import pytest
 
-from agents.starts import StartFailed, StartNotDone, folder_for, own_request, started, template_of
+from agents.starts import (
+    MOST_OWN_TITLE,
+    StartFailed,
+    StartNotDone,
+    folder_for,
+    own_request,
+    started,
+    template_of,
+    title_of_message,
+)
 from core.bounds import Limits
 from settings.specs import Specs
 from store.errors import SecretsRefused, TooManyStarts
@@ -221,3 +230,19 @@ def test_a_template_names_the_way_out_of_the_sandbox_that_gets_it(make):
     assert filled["agent"]["llm"] == {**llm, "base_url": "http://127.0.0.1:1023/agent-model"}
     assert (filled["agent"]["tools"], filled["max_iterations"]) == ([{"name": "terminal"}], 5)
     assert spec.conversation["agent"]["llm"] is llm
+
+
+@pytest.mark.parametrize(
+    ("content", "title"),
+    [
+        ([{"type": "text", "text": "\n Mend the door \nand the window"}], "Mend the door"),
+        ([{"type": "text", "text": "run: ls -la\nthen stop"}], "ls -la"),
+        ([{"type": "image", "image_urls": ["x"]}, {"type": "text", "text": "Look"}], "Look"),
+        ([{"type": "text", "text": "x" * 100}], "x" * (MOST_OWN_TITLE - 1) + "…"),
+        ([{"type": "text", "text": "  "}], None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_a_first_message_stands_for_the_title_of_its_first_line(content, title):
+    assert title_of_message(content) == title
