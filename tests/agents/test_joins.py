@@ -54,12 +54,14 @@ class World:
     def start(self, headers, **wanted):
         return self.http.post("/api/v1/app-conversations", json=wanted, headers=headers)
 
+    def driver(self, *, shared=False):
+        commands = Commands(self.store, agent_client(5), SPECS)
+        return StartDriver(self.store, commands, SPECS, shared=shared, start_seconds=5)
+
     def drive(self, *, shared=False):
         """Drive each start that is under way."""
-        commands = Commands(self.store, agent_client(5), SPECS)
-        driver = StartDriver(self.store, commands, SPECS, shared=shared, start_seconds=5)
         while claimed := self.store.start_tasks.claim():
-            driver.drive(*claimed)
+            self.driver(shared=shared).drive(*claimed)
 
     def ended(self, response):
         """The start task of a response, after it was driven."""
@@ -69,9 +71,12 @@ class World:
 
     def joins(self, sandbox_id):
         """Names of the keys and conversations of the audit's entries about joins of a sandbox."""
-        query = {"decision": "joined", "limit": "100", "sort_order": "TIME_DESC"}
-        page = self.http.get("/api/v1/audit", query_string=query, headers={"Authorization": f"Bearer {ADMIN}"})
-        found = [one for one in page.json["items"] if one["sandbox_id"] == sandbox_id]
+        found, query = [], {"decision": "joined", "limit": "100", "sort_order": "TIME_DESC"}
+        while query.get("page_id", "") is not None:
+            headers = {"Authorization": f"Bearer {ADMIN}"}
+            page = self.http.get("/api/v1/audit", query_string=query, headers=headers).json
+            found += [one for one in page["items"] if one["sandbox_id"] == sandbox_id]
+            query["page_id"] = page["next_page_id"]
         return [(one["actor"]["name"], one["conversation_id"]) for one in found]
 
 
