@@ -5,6 +5,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Set
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from core.egress import allows, is_destination_name
@@ -92,7 +93,10 @@ class Gate:
             log.warning("sandbox %s: its secrets cannot be read: %s", speaker.sandbox_id, refusal)
             own, others = [], []
         values = _values(own, names)
-        return service.with_secrets(_values(others, names - values.keys()) | values)
+        for name in names - values.keys():
+            with suppress(UnusableSecret):  # of a joiner: the owner's agent goes on without it
+                values |= _values(others, {name})
+        return service.with_secrets(values)
 
     def verdict(self, speaker: Speaker, name: str, port: int, program: str = "") -> Verdict:
         """Whether a sandbox may reach a destination now; a person is asked where neither spec nor rule says so.

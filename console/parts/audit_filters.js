@@ -31,6 +31,7 @@ export const DECISIONS = {
   terminal_opened: "Terminal opened",
   terminal_closed: "Terminal closed",
   preview_opened: "Preview opened",
+  joined: "Sandbox joined",
 };
 
 const NAMES = ["time__gte", "time__lt", "actor", "actor_kind", "decision", "conversation_id", "chain"];

@@ -338,7 +338,7 @@ class Conversations:
         """The secrets of each conversation in a sandbox that has some: for its way out alone. Two round trips.
 
         First those of conversations that the sandbox's owner started, or of which no key is known; then those of other
-        keys' conversations. Raises SecretsRefused.
+        keys' conversations. In a sandbox without an owner all are of the first kind. Raises SecretsRefused.
         """
         present, _ = self._places.known(sandbox_id)
         ids = [ConversationId(one) for one in sorted(present)]
@@ -351,7 +351,7 @@ class Conversations:
         own, others = list[dict[str, Any]](), list[dict[str, Any]]()
         for one, key, sealed in zip(ids, found[::2], found[1::2], strict=True):
             if sealed:
-                is_own = key is None or json.loads(key) == (owner or b"").decode()
+                is_own = not owner or key is None or json.loads(key) == owner.decode()
                 opened = self._sealer.open(one, {name.decode(): value for name, value in sealed.items()})
                 (own if is_own else others).append(opened)
         return own, others

@@ -16,6 +16,7 @@ from core.wire import ConversationId
 from egress import proxy as room
 from egress.roads import MOST_LOOKUPS
 from store.approvals.audit import Actor
+from store.keys import SandboxKeys
 from tests.servers import free_port, running, wait_until
 
 pytestmark = pytest.mark.process("runs the proxy and servers behind it on threads")
@@ -316,9 +317,9 @@ def talks(sandbox, store):
     """Make a conversation in the sandbox with these secrets; it is deleted after the test."""
     made = []
 
-    def talk(**secrets: object) -> None:
+    def talk(key: str = "", /, **secrets: object) -> None:
         made.append(ConversationId(str(uuid4())))
-        store.conversations.create(made[-1], sandbox_id=sandbox.id, app={}, secrets=secrets)
+        store.conversations.create(made[-1], sandbox_id=sandbox.id, app={"started_by": key}, secrets=secrets)
 
     yield talk
     for one in made:
@@ -335,6 +336,15 @@ def test_a_service_gets_the_secret_of_the_conversation_and_a_header_without_one_
     assert seen["authorization"] == "token canary"
     assert "x-also" not in seen
     assert "canary" not in sandbox.get("/near/x")
+
+
+def test_the_secret_of_the_sandboxs_owner_counts_whatever_another_key_brings(sandbox, talks, store):
+    store.sandboxes._redis.hset(SandboxKeys.box(sandbox.id), "owner", "the owner")
+    talks("the owner", GIT="the-owners")
+    talks("another key", GIT="the-joiners", ALSO="canary\r\nX-More: 1")
+
+    assert body(sandbox.get("/user/x"))["headers"]["authorization"] == "token the-owners"
+    store.sandboxes._redis.hset(SandboxKeys.box(sandbox.id), "owner", "")
 
 
 def test_a_secret_that_is_not_one_or_no_header_can_have_is_refused_without_its_value(sandbox, talks):
