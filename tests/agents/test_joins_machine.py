@@ -46,6 +46,8 @@ class Machine(stateful.RuleBasedStateMachine):
                 assert sorted(self.world.joins(box)) == sorted(acts)
         finally:
             self.running.close()
+            for number in range(len(self.keys)):  # there may be 1,000 keys at once
+                self.revoke(number)
 
     def may(self, number, box, policy=None, *, scope="write"):
         made, _, scopes = self.keys[number]
@@ -175,7 +177,7 @@ def test_no_key_acts_where_it_may_not_and_each_act_is_audited(keyed):  # noqa: F
     stateful.run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=often(3, 200),
+            max_examples=often(3, 100),
             stateful_step_count=often(12, 30),
             deadline=None,
             suppress_health_check=list(HealthCheck),
