@@ -356,10 +356,13 @@ def ask_the_person(
 def _waiting(conversation_id: UUID) -> Iterator[dict[str, Any]]:
     page: dict[str, Any] = {"next_page_id": None}
     while True:
-        page = list_pending_actions(conversation_id, limit=100, page_id=page["next_page_id"])
+        asked = page["next_page_id"]
+        page = list_pending_actions(conversation_id, limit=100, page_id=asked)
         yield from page["items"]
         if page["next_page_id"] is None:
             return
+        if page["next_page_id"] == asked:
+            raise ToolError("The server returns the same page of pending actions without end: look into its log")
 
 
 def decide_pending_action(

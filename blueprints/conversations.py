@@ -161,7 +161,7 @@ def get_conversation(query: dict[str, bool], conversation_id: ConversationId) ->
 
 @conversations.patch("/<conversation_id:conversation_id>")
 @needs("write")
-@conversations.fails(404, 413, 415)
+@conversations.fails(404, 409, 413, 415)
 @conversations.arguments(schemas.UpdateConversationRequest())
 @conversations.response(200, Success)
 def update_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
@@ -264,7 +264,7 @@ def fork_conversation(
 
 @conversations.get("/<conversation_id:conversation_id>/agent_final_response")
 @needs("read")
-@conversations.fails(404)
+@conversations.fails(404, 409)
 @conversations.response(200, schemas.FinalResponse)
 def get_conversation_agent_final_response(conversation_id: ConversationId) -> dict[str, str]:
     """Get the final response of the agent: the message that it finished with, or its last message."""

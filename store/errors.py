@@ -142,6 +142,18 @@ class LogTooLong(StoreError):
         )
 
 
+class LogDamaged(StoreError):
+    """Redis has fewer or more events of a conversation than the conversation counts."""
+
+    kind = Kind.CONFLICT
+
+    def __init__(self, conversation_id: str, found: int, counted: int) -> None:
+        super().__init__(
+            f"The conversation {conversation_id} has lost events: Redis has {found} of {counted}. "
+            "Restore Redis from a backup, or delete the conversation"
+        )
+
+
 class StoreFull(StoreError, TemporaryRefusal):
     """Redis has nearly all the memory that it may take: deletions are served, and new data are refused.
 

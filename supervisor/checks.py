@@ -22,7 +22,7 @@ from agents.client import AgentRefused, AgentServer, AgentUnreachable
 from core import wire
 from runtimes import Handle, Runtime, RuntimeFailure
 from store import Store
-from store.errors import UNAVAILABLE, ConversationNotFound, KeyUnreadable, NotItsSandbox, NotStartedHere
+from store.errors import UNAVAILABLE, ConversationNotFound, KeyUnreadable, LogDamaged, NotItsSandbox, NotStartedHere
 from store.link.attempts import Stamp
 from store.sandboxes.checks import Check
 from store.sandboxes.sandboxes import Sandbox
@@ -124,7 +124,7 @@ class Checker:
                     self._pause(check, {})
                 return None
             return self._compare(check, sandbox, agent, runs=runs)
-        except (ConversationNotFound, NotItsSandbox, NotStartedHere):
+        except (ConversationNotFound, LogDamaged, NotItsSandbox, NotStartedHere):
             return None
         except KeyUnreadable:  # its supervisor ends it
             return _AGAIN

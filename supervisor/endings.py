@@ -27,7 +27,7 @@ from settings.specs import Spec
 from store import Store
 from store.approvals.effects import CLOSING_KINDS, closes, finish_message, reject_claim
 from store.conversations.cold import StillCold
-from store.errors import ConversationNotFound, NotItsSandbox, SecretsRefused
+from store.errors import ConversationNotFound, LogDamaged, NotItsSandbox, SecretsRefused
 from store.link.attempts import Stamp
 from store.sandboxes.sandboxes import LONGEST_RESTART, Sandbox
 from store.sandboxes.start_tasks import FINISHED
@@ -341,13 +341,14 @@ class Recovery:
 
 @contextmanager
 def _one_of_several() -> Iterator[None]:
-    """One conversation that was deleted meanwhile, or whose log stays in cold storage, delays no other of its sandbox.
+    """One conversation that was deleted meanwhile, whose log stays in cold storage or has lost events, delays no other
+    of its sandbox.
 
     Nothing ran in a cold conversation, and nothing waits: there is nothing to pause, and its next use compares it.
     """
     try:
         yield
-    except StillCold as error:
+    except (StillCold, LogDamaged) as error:
         log.warning("%s (%s)", error, error.__cause__)
     except (ConversationNotFound, NotItsSandbox):
         pass

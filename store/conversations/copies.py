@@ -18,6 +18,7 @@ from store.errors import (
     CopyEnded,
     EventNotFound,
     IdInUse,
+    LogDamaged,
     LogTooLong,
     StoreError,
     TooManyKinds,
@@ -211,11 +212,25 @@ class Forks:
 
     def _fill(self, copy: Copy, source: ConversationId, incarnation: str, last: Seq) -> None:
         """Write the log up to `last` into the copy."""
-        while copy.seq < last:
-            found, _, page = read_log(self._scripts, source, copy.seq, min(PAGE, last - copy.seq))
-            if found.decode() != incarnation:  # deleted meanwhile; another conversation may have its id
-                raise ConversationNotFound
+        for page in _pages(self._scripts, source, incarnation, last):
             copy.append([read_event(raw) for raw in page])
+
+
+def _pages(scripts: Scripts, conversation_id: ConversationId, incarnation: str, last: Seq) -> Iterator[list[bytes]]:
+    """The events up to a seq, in log order; a page in memory at a time.
+
+    Raises ConversationNotFound of another incarnation, LogDamaged where the log ends before that seq: a failover of
+    Redis may forget the latest events.
+    """
+    seq = Seq(0)
+    while seq < last:
+        found, _, events = read_log(scripts, conversation_id, seq, min(PAGE, last - seq))
+        if found.decode() != incarnation:  # deleted meanwhile; another conversation may have its id
+            raise ConversationNotFound
+        if not events:
+            raise LogDamaged(conversation_id, seq, last)
+        yield events
+        seq = Seq(seq + len(events))
 
 
 def _inherited(state: dict[str, Any], sandbox_id: str | None, fork: str) -> dict[str, str]:
@@ -264,15 +279,9 @@ class Exports:
     def pages(self, state: Mapping[str, Any]) -> Iterator[list[bytes]]:
         """The events of a conversation up to the end that its state tells, in log order; a page in memory at a time.
 
-        Raises ConversationNotFound when it is deleted meanwhile.
+        Raises ConversationNotFound when it is deleted meanwhile, LogDamaged.
         """
-        seq, last = Seq(0), Seq(int(state["seq"]))
-        while seq < last:
-            incarnation, _, events = read_log(self._scripts, state["id"], seq, min(PAGE, last - seq))
-            if incarnation.decode() != state["incarnation"]:
-                raise ConversationNotFound
-            yield events
-            seq = Seq(seq + len(events))
+        yield from _pages(self._scripts, state["id"], state["incarnation"], Seq(int(state["seq"])))
 
     def load(self, conversation_id: ConversationId, head: Mapping[str, Any], events: Iterable[Event]) -> bool:
         """Make a conversation of its head (`schemas.exports.ExportHead`) and its events, in their order; True if this
@@ -336,7 +345,7 @@ class Exports:
         while seq < copy.seq:
             args = [seq, min(PAGE, copy.seq - seq), _PAGE_BYTES]
             ours, theirs = (self._scripts.read_log([root], args) for root in roots)
-            if ours is None or theirs is None or originals(ours[2:]) != originals(theirs[2:]):
+            if ours is None or theirs is None or not ours[2:] or originals(ours[2:]) != originals(theirs[2:]):
                 return False
             seq = Seq(seq + len(ours) - 2)
         return True

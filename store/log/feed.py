@@ -124,7 +124,7 @@ class Feed(ABC):
         with self.changed:
             self._reading = False
             self.last = entries[-1].seq if entries else self.last
-            self.stale = self.last < end or self._received != received
+            self.stale = bool(entries and self.last < end) or self._received != received
             self._enter(entries)
 
     def _enter(self, entries: list[Entry]) -> None:

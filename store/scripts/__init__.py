@@ -8,8 +8,9 @@ Every other file opens with its head: what it is for, then these lines, in this 
 * `Cost`: `O(…)`.
 * `Idempotent`: what a repeat does; `reads only` where the script writes nothing.
 * `Log`, of each script that names keys of a log: `needed`: while the log of its conversation lies in an object, a
-  guard has it write nothing and reply with the error COLD (`store/conversations/cold.py`). `guarded here`: it looks at
-  the field `cold` itself. `not guarded: ` and why: it needs no guard.
+  guard has it write nothing and reply with the error COLD (`store/conversations/cold.py`), and with the error DAMAGED
+  where the log has not as many events as the conversation counts. `guarded here`: it looks at these itself.
+  `not guarded: ` and why: it needs no guard.
 * `Kept`: `not proven: ` and why, of a script that writes what no response acknowledges, so that reads go on while no
   write is kept. What any other one writes is proven.
 * `Brings`: `bytes`, where it brings what clients, agents and supervisors wish to keep: refused while Redis is nearly
@@ -33,7 +34,7 @@ from redis.connection import DefaultParser
 from redis.exceptions import NoScriptError, ResponseError
 
 from core.bounds import AS_REDIS, Durability
-from store.errors import NewerData
+from store.errors import LogDamaged, NewerData
 from store.keys import DATA_VERSION, VERSION
 from store.link.connection import LazyCluster
 
@@ -70,8 +71,13 @@ _IN_A_CLUSTER = """do
 end
 """
 
-_GUARD = """local cold = redis.call('HGET', KEYS[1], 'cold')
-if cold then return redis.error_reply('COLD ' .. cold) end
+_GUARD = f"""do
+{files(__package__).joinpath("_damage.lua").read_text()}
+  local cold, counted = unpack(redis.call('HMGET', KEYS[1], 'cold', 'seq'))
+  if cold then return redis.error_reply('COLD ' .. cold) end
+  local damage = damage_of(KEYS[1], counted)
+  if damage then return damage end
+end
 """
 
 #: The data may be those of a newer release by now, which this one would damage: checked where it writes, as nothing can
@@ -191,7 +197,11 @@ class IsNewer(ResponseError):
     """The error NEWERDATA: a newer release has changed the data, which is not to be written to."""
 
 
-DefaultParser.EXCEPTION_CLASSES.update(COLD=IsCold, NEWERDATA=IsNewer)
+class IsDamaged(ResponseError):
+    """The error DAMAGED: Redis has not as many events of a conversation as it counts. The message has both numbers."""
+
+
+DefaultParser.EXCEPTION_CLASSES.update(COLD=IsCold, NEWERDATA=IsNewer, DAMAGED=IsDamaged)
 
 
 def words_of(pairs: Mapping[str, Any]) -> list[Any]:
@@ -239,6 +249,8 @@ class _LoadedScript:
             return self._send(command)
         except IsNewer as error:
             raise NewerData(int(str(error)), VERSION) from None
+        except IsDamaged as error:
+            raise LogDamaged(keys[0].partition("{")[2].partition("}")[0], *map(int, str(error).split())) from None
 
     def thawing(self, thaw: Callable[[str], None]) -> "_LoadedScript":
         """The same script, before whose next call `thaw` brings back a log that it needs."""

@@ -2,16 +2,18 @@
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  (none)
 -- Returns  {now, µs, incarnation, revision, bytes of the log in Redis as text, number of its text chunks as text, part of
---          the name of each key, …, those of the text chunks last} | false: no such conversation, or it does not rest
+--          the name of each key, …, those of the text chunks last} | false: no such conversation, or it does not rest,
+--          or its log has lost events
 -- Cost  O(q + t): q (kind, source) pairs that occur, t text chunks
 -- Idempotent  reads only
 -- Log  guarded here
 -- include: _clock.lua
 local root = KEYS[1]
 -- include: _freeze.lua
+-- include: _damage.lua
 local state = redis.call(
-  'HMGET', root, 'incarnation', 'revision', 'text_chunk', 'execution_status', 'cold', 'delivery_id')
-if not state[1] or not rests(state[4], state[5], state[6]) then return false end
+  'HMGET', root, 'incarnation', 'revision', 'text_chunk', 'execution_status', 'cold', 'delivery_id', 'seq')
+if not state[1] or not rests(state[4], state[5], state[6]) or damage_of(root, state[7]) then return false end
 local parts, bytes = all_parts(state[3]), 0
 for _, part in ipairs(parts) do
   local size = redis.pcall('MEMORY', 'USAGE', root .. part) -- fakeredis does not know it

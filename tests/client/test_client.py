@@ -90,6 +90,14 @@ def test_a_run_that_would_approve_is_refused(detached):
     assert len(detached.pending_actions()) == 1
 
 
+def test_a_list_whose_page_names_itself_as_the_next_one_ends_with_an_error():
+    page = httpx.Response(200, json={"items": [1], "next_page_id": "again"})
+    client = Client("http://server", transport=httpx.MockTransport(lambda _: page))
+
+    with client, pytest.raises(AgentServerError, match="returns the page again without end"):
+        list(client.pages("/api/conversations/search"))
+
+
 def test_events_are_counted_and_searched_through_all_pages(detached):
     detached.post(*(message(f"number {number}", "agent") for number in range(120)))
 

@@ -124,15 +124,17 @@ class Client:
         return (self.request("POST", path, json=body or {}, again=again)).json()
 
     def pages(self, path: str, /, **params: Any) -> Iterator[Any]:
-        """The items of all pages of a list."""
+        """The items of all pages of a list. Raises AgentServerError where a page names itself as the next one."""
         page_id = None
         while True:
             page = self.get(path, **params, page_id=page_id)
             for item in page["items"]:
                 yield item
-            page_id = page["next_page_id"]
-            if page_id is None:
+            if page["next_page_id"] is None:
                 return
+            if page["next_page_id"] == page_id:
+                raise AgentServerError(None, f"{self.url}{path} returns the page {page_id} without end")
+            page_id = page["next_page_id"]
 
     def stream(self, path: str, cursor: str = "") -> Iterator[Sent]:
         """The events of a stream that has no end, each once, through restarts of the server.
