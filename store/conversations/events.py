@@ -182,7 +182,7 @@ class EventLog:
         if body is not None:
             if body and kind in (None, "MessageEvent"):
                 if (source, since, until) == (None, None, None):
-                    return sum(count_text(chunk, fold(body)) for chunk in self._text.chunks(conversation_id))
+                    return sum(count_text(piece, fold(body)) for piece in self._text.pieces(conversation_id))
                 return len(self._matches(conversation_id, body, source, since, until))
             kind = _with_body(kind)
         reply = self._scripts.count_events(
@@ -314,8 +314,8 @@ class EventLog:
         needle = fold(body)
         return [
             position
-            for chunk in self._text.chunks(conversation_id)
-            for position in matches(chunk, needle, source)
+            for piece in self._text.pieces(conversation_id)
+            for position in matches(piece, needle, source)
             if (since is None or position.at >= float(since)) and (until is None or position.at < float(until))
         ]
 
@@ -444,8 +444,8 @@ class Histograms:
         """The numbers of messages with a text between edges, by name."""
         counts: dict[str, list[int]] = {}
         needle, empty = fold(body), [0] * (len(edges) - 1)
-        for chunk in self._text.chunks(conversation_id):
-            for at, source in times(chunk, needle):
+        for piece in self._text.pieces(conversation_id):
+            for at, source in times(piece, needle):
                 if edges[0] <= at < edges[-1]:
                     name = "MessageEvent" if by == "kind" else source
                     counts.setdefault(name, [*empty])[bisect_right(edges, at) - 1] += 1

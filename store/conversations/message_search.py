@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
 from store.listing import Filter, Listing
 from store.log.frames import PAGE_BYTES, originals
-from store.log.text import MessageText, fold, matches
+from store.log.text import MessageText, Pieces, fold, matches
 from store.scripts import Scripts
 
 #: conversations, and bytes of their text, that one page scans: about 0.1 s of a worker whose cache is empty
@@ -82,8 +82,8 @@ class MessageSearch:
                 if room <= 0:
                     return found, cursor
                 text, following = self._chunk(cursor)
-                room -= len(text)
-                for position in matches(text, needle, query.source):
+                room -= sum(map(len, text))
+                for position in chain.from_iterable(matches(piece, needle, query.source) for piece in text):
                     if position.seq < cursor.seq or not _is_within(position.at, query):
                         continue
                     if len(found) == limit:
@@ -92,12 +92,12 @@ class MessageSearch:
                 cursor = following
         return found, Cursor(Micros(int(beyond[0])), beyond[1], 0, Seq(0)) if beyond else None
 
-    def _chunk(self, cursor: Cursor) -> tuple[bytes, Cursor | None]:
+    def _chunk(self, cursor: Cursor) -> tuple[Pieces, Cursor | None]:
         """The chunk of a cursor, and the cursor of the conversation's next one. One that was deleted has no text."""
         try:
             text, last = self._text.chunk(cursor.conversation_id, cursor.chunk)
         except ConversationNotFound:
-            return b"", None
+            return (), None
         following = cursor._replace(chunk=cursor.chunk + 1, seq=Seq(0))
         return text, following if cursor.chunk < last else None
 

@@ -37,6 +37,9 @@ _WOKEN_AT_ONCE = 16
 #: seconds before a store that did not answer is asked again
 _RETRY_SECONDS = 0.5
 
+#: bytes that an entry of a ring costs beside its event
+_ENTRY_COST = 160
+
 Shared = TypeVar("Shared")
 
 
@@ -50,6 +53,11 @@ class Entry:
         self.seq = seq
         self.raw = raw
         self._fields: dict[str, Any] | None = None
+
+    @property
+    def cost(self) -> int:
+        """Bytes that the entry costs its ring."""
+        return _ENTRY_COST + len(self.raw)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -130,11 +138,11 @@ class Feed(ABC):
     def _enter(self, entries: list[Entry]) -> None:
         lowest = min((one.index for one in self.followers if one.index is not None), default=self.first)
         self.ring.extend(entries)
-        self._size += sum(len(entry.raw) for entry in entries)
+        self._size += sum(entry.cost for entry in entries)
         while len(self.ring) > len(entries) and (self.first < lowest or self._size > self._ring_bytes):
             gone = self.ring.popleft()
             self.first += 1
-            self._size -= len(gone.raw)
+            self._size -= gone.cost
             self.dropped = gone.seq or self.dropped
         self.changed.notify(_WOKEN_AT_ONCE)
         self._to_wake = self._waiting - _WOKEN_AT_ONCE

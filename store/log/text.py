@@ -191,34 +191,65 @@ def _whole(frame: bytes) -> bytes:
     return ZstdDecompressor().decompress(frame)
 
 
+#: what a cached chunk and each of its pieces cost beside their text, in bytes
+_CHUNK_COST, _PIECE_COST = 512, 48
+
+#: the text of a chunk: whole records in each piece, and about _PIECE bytes
+Pieces = tuple[bytes, ...]
+
+
+def _grown(pieces: Pieces, tail: bytes) -> Pieces:
+    """Pieces with a tail behind them. Only the last piece is copied, so that what is freed has the size of what is
+    allocated next: a heap that frees ever longer texts keeps their holes."""
+    if pieces and len(pieces[-1]) < _PIECE:
+        pieces, tail = pieces[:-1], pieces[-1] + tail
+    return *pieces, *(tail[first:end] for first, end in _pieces(tail))
+
+
+class _Chunk(NamedTuple):
+    """A cached chunk. incarnation: of its conversation."""
+
+    incarnation: bytes
+    pieces: Pieces
+
+    @property
+    def length(self) -> int:
+        return sum(map(len, self.pieces))
+
+    @property
+    def cost(self) -> int:
+        return _CHUNK_COST + self.length + _PIECE_COST * len(self.pieces)
+
+
 class MessageText:
     """This process' cache of conversations' text; bounded, the least recently used chunk is dropped first."""
 
     def __init__(self, redis: "Redis", cache_bytes: int) -> None:
+        """cache_bytes: the maximum cost of all chunks."""
         self._redis = redis
         self._cache_bytes = cache_bytes
-        self._cached: OrderedDict[tuple[ConversationId, int], tuple[bytes, bytes]] = OrderedDict()
+        self._cached: OrderedDict[tuple[ConversationId, int], _Chunk] = OrderedDict()
         self._size = 0
 
-    def chunks(self, conversation_id: ConversationId) -> Iterator[bytes]:
-        """The present text of a conversation, a chunk at a time. Raises ConversationNotFound."""
+    def pieces(self, conversation_id: ConversationId) -> Iterator[bytes]:
+        """The present text of a conversation, a piece of whole records at a time. Raises ConversationNotFound."""
         number = last = 0
         while number <= last:
-            chunk, last = self.chunk(conversation_id, number)
-            yield chunk
+            pieces, last = self.chunk(conversation_id, number)
+            yield from pieces
             number += 1
 
-    def chunk(self, conversation_id: ConversationId, number: int) -> tuple[bytes, int]:
+    def chunk(self, conversation_id: ConversationId, number: int) -> tuple[Pieces, int]:
         """One chunk, empty beyond the last, and the number of the last one. Raises ConversationNotFound."""
-        known, kept = self._cached.get((conversation_id, number), (b"", b""))
-        incarnation, last, tail = self._read(conversation_id, number, len(kept))
-        if incarnation != known:  # nothing cached, or another conversation has the id now
-            if kept:
+        kept = self._cached.get((conversation_id, number)) or _Chunk(b"", ())
+        incarnation, last, tail = self._read(conversation_id, number, kept.length)
+        if incarnation != kept.incarnation:  # nothing cached, or another conversation has the id now
+            if kept.pieces:
                 incarnation, last, tail = self._read(conversation_id, number, 0)
-            kept = b""
-        chunk = kept + tail if tail else kept
-        self._keep((conversation_id, number), incarnation, chunk)
-        return chunk, last
+            kept = _Chunk(incarnation, ())
+        chunk = _Chunk(incarnation, _grown(kept.pieces, tail) if tail else kept.pieces)
+        self._keep((conversation_id, number), chunk)
+        return chunk.pieces, last
 
     def _read(self, conversation_id: ConversationId, number: int, offset: int) -> tuple[bytes, int, bytes]:
         """The conversation's incarnation, the number of its last chunk, and the bytes of a chunk from an offset on."""
@@ -234,13 +265,13 @@ class MessageText:
             return incarnation, last, chunk[offset:]
         return incarnation, int(last), tail if cold is None or not tail else _whole(tail)
 
-    def _keep(self, key: tuple[ConversationId, int], incarnation: bytes, chunk: bytes) -> None:
-        _, dropped = self._cached.pop(key, (b"", b""))
-        self._cached[key] = (incarnation, chunk)
-        self._size += len(chunk) - len(dropped)
+    def _keep(self, key: tuple[ConversationId, int], chunk: _Chunk) -> None:
+        if dropped := self._cached.pop(key, None):
+            self._size -= dropped.cost
+        self._cached[key] = chunk
+        self._size += chunk.cost
         while self._size > self._cache_bytes:
-            _, (_, dropped) = self._cached.popitem(last=False)
-            self._size -= len(dropped)
+            self._size -= self._cached.popitem(last=False)[1].cost
 
 
 def passes(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from core.wire import bare_kind, event_time, micros
 from store.conversations.events import MOST_SERIES, OTHER
 from store.errors import ConversationNotFound
+from store.log.text import MessageText, count
 from tests.conftest import as_events, event, message, recorded
 from tests.round_trips import counted
 
@@ -170,15 +171,40 @@ def test_the_text_kept_by_a_worker_stays_within_its_bound(store):
     text = store.events._text
     bound = text._cache_bytes
     try:
-        text._cache_bytes = 1000
+        text._cache_bytes = 3000
         for _ in range(3):
             other = str(uuid4())
             store.events.append(other, as_events([message("y" * 600)]))
             assert store.events.count(other, body="yy") == 1
-        assert text._size <= 1000
-        assert text._size == sum(len(chunk) for _, chunk in text._cached.values())
+        assert text._size <= 3000
+        assert text._size == sum(chunk.cost for chunk in text._cached.values())
+        assert len(text._cached) == 2
     finally:
         text._cache_bytes = bound
+
+
+def test_conversations_without_a_text_cost_the_cache_something_too(store):
+    text = MessageText(store.events._redis, 5000)
+    for _ in range(20):
+        other = str(uuid4())
+        store.events.append(other, as_events([event()]))
+        assert list(text.pieces(other)) == []
+
+    assert len(text._cached) < 10
+
+
+def test_a_text_that_grows_is_not_copied_as_a_whole(store, conversation):
+    text = MessageText(store.events._redis, 10_000_000)
+    store.events.append(conversation, as_events([message("x" * 300_000) for _ in range(3)]))
+    before = list(text.pieces(conversation))
+
+    for _ in range(3):
+        store.events.append(conversation, as_events([message("y" * 1000)]))
+        grown = list(text.pieces(conversation))
+
+    assert [len(piece) // 300_000 for piece in grown] == [1, 1, 1, 0]
+    assert all(one is other for one, other in zip(grown, before, strict=False))
+    assert sum(count(piece, b"yy") for piece in grown) == 3
 
 
 def spoken(text: str, at: int, source: str = "agent") -> dict:

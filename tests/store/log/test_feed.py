@@ -4,7 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from store.log.feed import _WOKEN_AT_ONCE
+from core.wire import Seq
+from store.log.feed import _WOKEN_AT_ONCE, Entry, Feed, Follower
 from tests.conftest import as_events, message
 from tests.servers import TIMEOUT, wait_until
 
@@ -28,3 +29,23 @@ def test_all_followers_are_woken_however_few_at_once(store, conversation):
             waiting = {one: pool.submit(one.next, TIMEOUT) for one in waiting}
         for one in waiting:
             one.close()
+
+
+class _Quiet(Feed):
+    """A feed without a log."""
+
+    def page(self, after):
+        return after, []
+
+
+def test_signals_without_an_event_fill_the_ring_of_a_slow_follower_to_its_bound_alone():
+    feed = _Quiet("channel", b"", Seq(0), 10_000)
+    slow = Follower(feed, Seq(0), feed.followers.discard, lambda: None)
+    slow.index = 0
+    feed.followers.add(slow)
+
+    with feed.changed:
+        for _ in range(1000):
+            feed._enter([Entry(Seq(0), b"")])
+
+    assert 10 < len(feed.ring) < 100
