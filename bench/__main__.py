@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from bench import events, inbox, measure, memory, sandboxes, sockets, tails
+from bench import events, inbox, measure, memory, sandboxes, soak, sockets, tails
 from bench.measure import QUICK, Effort
 
 _SUBJECTS = {
@@ -22,6 +22,7 @@ _SUBJECTS = {
     "cold": memory.cold,
     "sockets": sockets.sockets,
     "besieged": tails.besieged,
+    "soak": soak.soak,
     "inbox": inbox.pages,
     "inbox-streams": inbox.streams,
     "notifications": inbox.notifications,

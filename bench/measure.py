@@ -54,6 +54,9 @@ class Effort:
     half_heads: int = 6_300
     unread_bodies: int = 60
     tail_seconds: float = 8.0
+    soak_minute: float = 60.0
+    soak_minutes: int = 60 if os.environ.get("LONG") else 10
+    soak_rate: float = 400.0
 
 
 #: enough to test that every subject runs; the figures mean nothing
@@ -84,6 +87,8 @@ QUICK = Effort(
     half_heads=200,
     unread_bodies=3,
     tail_seconds=0.2,
+    soak_minute=0.5,
+    soak_minutes=3,
 )
 
 
@@ -183,9 +188,6 @@ def timed(call: Callable[[], object], number: int) -> Callable[[], float]:
 
 _ROOT = Path(__file__).parent.parent
 
-#: what a run writes of docs/performance.md
-_MEASURED = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- /measured -->)", re.DOTALL)
-
 
 def machine() -> dict[str, str | int]:
     """The machine, its load before the run, and the versions that the figures were measured on."""
@@ -223,13 +225,19 @@ def write(rows: list[Row], measured_on: dict[str, str | int], root: Path = _ROOT
     """Write what docs/performance.md has of a run, and one file of all figures, in the place of the run before."""
     told = ", ".join(f"{name} {value}" for name, value in measured_on.items())
     measured = f"{textwrap.fill(told, 154, break_on_hyphens=False)}\n\n{table(rows)}\n"
-    file = root / "docs" / "performance.md"
-    file.write_text(_MEASURED.sub(lambda _: measured, file.read_text()))
+    write_section("measured", measured, root)
     results = root / "bench" / "results"
     results.mkdir(exist_ok=True, parents=True)
     for older in results.glob("*.json"):
         older.unlink()
     write_json(results / f"{str(measured_on['date'])[:16].replace(':', '')}.json", rows, measured_on)
+
+
+def write_section(name: str, text: str, root: Path = _ROOT) -> None:
+    """Write what docs/performance.md has between the marks of a name."""
+    file = root / "docs" / "performance.md"
+    marked = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", re.DOTALL)
+    file.write_text(marked.sub(lambda _: text, file.read_text()))
 
 
 def write_json(file: Path, rows: list[Row], measured_on: dict[str, str | int]) -> None:

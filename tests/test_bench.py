@@ -119,6 +119,26 @@ def test_a_quick_run_of_tails_and_sieges_shows_p50_p99_and_the_longest_beside_a_
     assert len([line for line in sieges if "growth of the store's memory" in line]) == 5
 
 
+@pytest.mark.faults("measures servers of its own under a mixed load")
+def test_a_quick_soak_shows_the_growth_of_memory_files_threads_connections_and_keys(tmp_path):
+    redis_program()
+    file = tmp_path / "figures.json"
+    page = (PROJECT / "docs" / "performance.md").read_text()
+    words = [sys.executable, "-m", "bench", "--quick", "--json", str(file), "soak"]
+    subprocess.run(words, cwd=PROJECT, check=True, capture_output=True)
+
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["what"].partition("growth of the ")[2].partition(" after")[0] for row in rows] == [
+        "memory of the larger worker",
+        "files of a worker",
+        "threads of a worker",
+        "connections of a worker",
+        "keys without an expiry",
+    ]
+    assert all(len(row["figures"]["minutes"]["figures"]) == 3 for row in rows)
+    assert (PROJECT / "docs" / "performance.md").read_text() == page
+
+
 @pytest.mark.process("starts a server of the bench")
 def test_the_bare_views_append_count_and_page(tmp_path):
     events = [event(), event()]
