@@ -148,7 +148,7 @@ def _mixed(followed: ConversationId) -> Iterator[bytes]:
         gone.append((number, brief))
         while gone and number - gone[0][0] > _LAG:
             _, one = gone.popleft()
-            yield load.get(f"/api/conversations/{one}/events/count?body=xxx")
+            yield load.get(f"/api/conversations/{gone[_LAG // 2][1]}/events/count?body=xxx")
             yield b"DELETE" + load.get(f"/api/conversations/{one}").removeprefix(b"GET")
 
 

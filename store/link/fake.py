@@ -6,6 +6,14 @@ from socket import socket
 from typing import Any
 
 from fakeredis import TcpFakeServer
+from fakeredis.commands_mixins.scripting_mixin import ScriptingCommandsMixin
+
+_eval = ScriptingCommandsMixin.eval
+
+
+def _eval_without_flags(self: ScriptingCommandsMixin, script: bytes, *arguments: Any) -> Any:
+    """Run a script without the line of its flags, which fakeredis takes for Lua. It is never full."""
+    return _eval(self, script.partition(b"\n")[2] if script.startswith(b"#!") else script, *arguments)
 
 
 class PatientSocket(socket):
@@ -31,4 +39,5 @@ class PatientServer(TcpFakeServer):
 
 
 if __name__ == "__main__":
+    ScriptingCommandsMixin.eval = _eval_without_flags  # type: ignore[method-assign]
     PatientServer(("127.0.0.1", int(sys.argv[1]))).serve_forever()

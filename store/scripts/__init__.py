@@ -2,7 +2,7 @@
 
 A file whose name begins with an underscore is shared code. Who needs it, a script or other shared code, names it in a
 line `-- include: _log.lua`; the first one that a script meets is replaced by that file's text, any other by nothing.
-Every other file opens with its head: what it is for, then these lines, in this order. The last three may be absent.
+Every other file opens with its head: what it is for, then these lines, in this order. The last four may be absent.
 
 * `KEYS`, `ARGV`, `Returns`: what it is given, and its reply.
 * `Cost`: `O(…)`.
@@ -15,6 +15,8 @@ Every other file opens with its head: what it is for, then these lines, in this 
   write is kept. What any other one writes is proven.
 * `Brings`: `bytes`, where it brings what clients, agents and supervisors wish to keep: refused while Redis is nearly
   full. All others free something, decide something, or write a few bytes of which there is a bounded number.
+* `Full`: `goes on: ` and why, of a script that writes behind an effect: Redis runs it beyond its `maxmemory` too, as
+  the request would be refused although it was taken.
 
 A script that replies with the error COLD is called again by its caller here, which thaws the conversation before, if
 it is `thawing`.
@@ -49,7 +51,11 @@ _LINES = {
     "Log": "needed|guarded here|not guarded: .+",
     "Kept": "not proven: .+",
     "Brings": "bytes",
+    "Full": "goes on: .+",
 }
+
+#: first line of a script that Redis runs beyond its `maxmemory`. Source: Redis' documentation, "Lua API", script flags
+_GOES_ON = "#!lua flags=allow-oom\n"
 
 #: WAIT is about the last write of its connection, and a repeat may write nothing: the mark is a write, gone at once.
 _MARKED = """local function act()
@@ -119,6 +125,11 @@ class Source:
         """Whether it is refused while Redis is nearly full."""
         return "Brings" in self.head
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether Redis runs it beyond its `maxmemory`."""
+        return "Full" in self.head
+
     def is_proven(self, durability: Durability) -> bool:
         """Whether its writes are to be kept as a durability says before its reply is used."""
         return durability.is_proven and self.is_acknowledged
@@ -130,7 +141,8 @@ class Source:
             sent = _GUARD + sent
         if self.writes and not in_cluster:
             sent = _OF_THIS_VERSION % (DATA_VERSION, VERSION) + sent
-        return _IN_A_CLUSTER + sent if in_cluster else sent
+        sent = _IN_A_CLUSTER + sent if in_cluster else sent
+        return _GOES_ON + sent if self.goes_on else sent
 
 
 @cache
@@ -158,8 +170,8 @@ def read_head(name: str, text: str) -> dict[str, str]:
         elif found:
             raise ValueError(f"{name}: its head has the line {line!r}, which is none of {', '.join(_LINES)}")
     head = dict(found)
-    forbidden = {"Kept", "Brings"} if head.get("Idempotent") == _READING else set[str]()
-    absent = forbidden | ({"Log", "Kept", "Brings"} - head.keys())
+    forbidden = {"Kept", "Brings", "Full"} if head.get("Idempotent") == _READING else set[str]()
+    absent = forbidden | ({"Log", "Kept", "Brings", "Full"} - head.keys())
     lines, wanted = [line for line, _ in found], [line for line in _LINES if line not in absent]
     if lines != wanted:
         raise ValueError(f"{name}: its head has the lines {', '.join(lines)}, and should have {', '.join(wanted)}")

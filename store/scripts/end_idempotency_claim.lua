@@ -7,6 +7,7 @@
 -- Cost  O(log r): r records of the client
 -- Idempotent  by token: a repeat finds the record without it, and is late
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
+-- Full  goes on: the request that it ends has had its effect
 -- include: _idempotency.lua
 local key, token, span, outcome, word, content_type, body = unpack(ARGV)
 if redis.call('HGET', root .. ':key:' .. key, 'token') ~= token then return 'late' end

@@ -4,5 +4,6 @@
 -- Returns  1 | 0: it was not expected
 -- Cost  O(log e): e expected claims
 -- Idempotent  a repeat finds it forgotten
+-- Full  goes on: it frees room
 local root = KEYS[1]
 return redis.call('ZREM', root .. ':echoes', ARGV[1])

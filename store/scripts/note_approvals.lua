@@ -10,6 +10,7 @@
 -- Returns  "noted" | "late"
 -- Cost  O((p + e) log a): p pending actions of the conversation, e audit entries given, a pending actions in all
 -- Idempotent  a repeat finds the entries indexed and the same actions pending, and writes nothing new
+-- Full  goes on: the change that it indexes was taken
 -- include: _clock.lua
 local root = KEYS[1]
 local conversation, revision, part, entries, kept, most, pending = unpack(ARGV, 1, 7)

@@ -8,6 +8,7 @@
 -- Returns  "noted" | "late"
 -- Cost  O(g log c): c conversations, g groups
 -- Idempotent  a repeat writes the same, and is told once more
+-- Full  goes on: the change that it lists was taken
 -- include: _clock.lua
 -- include: _outbox.lua
 local root = KEYS[1]

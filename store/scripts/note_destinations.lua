@@ -8,6 +8,7 @@
 -- Returns  1
 -- Cost  O(e log a): e entries given, a entries in the index
 -- Idempotent  by the places
+-- Full  goes on: the change that it indexes was taken
 -- include: _clock.lua
 -- include: _outbox.lua
 local root = KEYS[1]

@@ -136,6 +136,16 @@ def test_the_scripts_that_bring_something_ask_for_room_and_no_other_does(store):
     assert not asking & {"decide_pending", "change_status", "delete_conversation", "revoke_access_key", "stop_sandbox"}
 
 
+def test_scripts_that_write_behind_an_effect_go_on_in_a_full_redis_and_bring_nothing():
+    going = {name for name, script in SCRIPTS.items() if script.goes_on}
+
+    assert going >= {"note_conversation", "note_approvals", "end_idempotency_claim", "close_delivery"}
+    assert not {name for name in going if SCRIPTS[name].brings_bytes}
+    for name, script in SCRIPTS.items():
+        first = {script.as_sent(AS_REDIS, in_cluster=one).partition("\n")[0] for one in (True, False)}
+        assert (first == {"#!lua flags=allow-oom"}) == (name in going)
+
+
 def test_no_script_writes_to_data_of_a_newer_release(tmp_path):
     with store_server(tmp_path) as (url, _):
         store = store_of(url, Limits(1, pause_idlest=False, host_seconds=60, start_seconds=60))
