@@ -86,6 +86,19 @@ def test_a_run_whose_agent_ended_it_without_an_event_ends(store, begin, agent, c
     assert state(store, conversation) == "idle"
 
 
+def test_a_conversation_that_has_lost_events_is_compared_no_more_and_ends_no_sandbox(
+    store, begin, agent, compare, recovery, sandbox
+):
+    damaged, other = begin(status("running"), message("a"), message("b"), posted=2), begin(status("running"))
+    agent.reported[damaged] = "finished"
+    store.events._redis.ltrim(f"conv:{{{damaged}}}:log", 0, 0)
+
+    assert compare(damaged) < 8
+    recovery.interrupted(sandbox, "code", "The agent server ended.")
+
+    assert state(store, other) == "paused"
+
+
 def test_a_status_that_differs_once_is_left_alone(store, begin, agent, check):
     conversation = begin(status("running"))
     agent.reported[conversation] = "finished"
