@@ -7,6 +7,9 @@ for itself alone, whatever it sends. After it comes HTTP/1.1, read by h11 and wr
     GET http://example.org/…         a plain request by name
     POST /NAME/…                     a request to a service of the spec, with the service's headers
 
+A connection to a server carries one request. A server that does not read the body of a request, or that sends more than
+a response, would mix these bytes with the next request, which may be that of another sandbox.
+
 Refused at once, with a sentence, never held open: what is refused now may be allowed in a minute. Bounds: MOST_AT_ONCE
 connections of a sandbox, MOST_HEAD bytes of a head, HEAD_SECONDS for it, IDLE_SECONDS in which nothing passes.
 
@@ -49,8 +52,10 @@ MOST_AT_ONCE, MOST_IN_ALL = 64, 4096
 #: bytes of a head and of what is read at once
 MOST_HEAD, PIECE = 64 * 1024, 64 * 1024
 
-#: connections to servers that are kept for later requests, and seconds for which they are
-_MOST_KEPT, _KEPT_SECONDS = 256, 30.0
+#: Methods that are passed on: those of RFC 9110 but TRACE, which shows a credential to its caller, and of WebDAV.
+METHODS = frozenset(
+    b"GET HEAD POST PUT PATCH DELETE OPTIONS PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK REPORT SEARCH".split()
+)
 
 #: seconds for a key, for a head or a ClientHello, between two requests, and in which nothing passes
 _KEY_SECONDS, HEAD_SECONDS, KEEP_SECONDS, IDLE_SECONDS = 5.0, 20.0, 60.0, 600.0
@@ -110,15 +115,13 @@ class Proxy:
         self.gate, self.roads = gate, roads or Roads()
         self.by_name = httpcore.ConnectionPool(
             max_connections=MOST_IN_ALL,
-            max_keepalive_connections=_MOST_KEPT,
-            keepalive_expiry=_KEPT_SECONDS,
+            max_keepalive_connections=0,
             network_backend=RoadBackend(self.roads),
         )
         self.to_services = httpcore.ConnectionPool(
             ssl_context=httpcore.default_ssl_context(),
             max_connections=MOST_IN_ALL,
-            max_keepalive_connections=_MOST_KEPT,
-            keepalive_expiry=_KEPT_SECONDS,
+            max_keepalive_connections=0,
             network_backend=RoadBackend(self.roads.to_services()),
         )
         self._lock = threading.Lock()
@@ -202,6 +205,9 @@ class Proxy:
             if request.method == b"CONNECT":
                 self._tunnel(talk, speaker, request, target)
                 return False
+            if request.method not in METHODS:
+                known = ", ".join(sorted(method.decode() for method in METHODS))
+                raise Refusal(405, f"{_shown(request.method.decode())} is not passed on; these methods are: {known}")
             if target.startswith("/"):
                 self._to_service(talk, speaker, request, target)
             else:
@@ -313,8 +319,9 @@ class Proxy:
         count, begun = _Count(), False
         is_chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
         is_long = is_chunked or any(name == b"content-length" for name, _ in request.headers)
+        headers = [*headers, (b"connection", b"close")]
         if is_chunked:
-            headers = [*headers, (b"transfer-encoding", b"chunked")]
+            headers.append((b"transfer-encoding", b"chunked"))
         timeouts = {"connect": CONNECT_SECONDS, "read": IDLE_SECONDS, "write": IDLE_SECONDS, "pool": CONNECT_SECONDS}
         outgoing = httpcore.Request(
             request.method,

@@ -5,6 +5,7 @@ shows as its own credential to a service, whose credential is put in here.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
@@ -17,6 +18,9 @@ Headers = list[tuple[bytes, bytes]]
 _PATH = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
 _QUERY = re.compile(r"[!-~]*")
 
+#: Where servers end a part of a decoded path, and a part that some take for `.` or `..`.
+_ENDS_PART, _DOTS = re.compile(r"[;?#]"), re.compile(r"\s*\.\s*(?:\.\s*)?")
+
 #: how often a path is decoded before it counts as one that hides something
 _MOST_DECODED = 3
 
@@ -24,8 +28,15 @@ _MOST_DECODED = 3
 _OF_CONNECTION = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect", b"host"}
 _OF_CONNECTION |= {b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"http2-settings"}
 
-#: headers that are credentials, of which a service gets none from a sandbox
-_CREDENTIALS = {b"authorization", b"x-api-key", b"api-key", b"cookie", b"x-goog-api-key"}
+#: Headers that a service gets from no sandbox: credentials; what names another method, path or host than the request
+#: line and `Host`; and what only a proxy that the service trusts may say.
+_NOT_FROM_SANDBOX = {
+    *(b"authorization", b"x-api-key", b"api-key", b"cookie", b"x-goog-api-key"),
+    *(b"x-http-method-override", b"x-http-method", b"x-method-override"),
+    *(b"x-original-url", b"x-rewrite-url", b"x-original-uri", b"x-original-host", b"x-host"),
+    *(b"forwarded", b"x-real-ip", b"x-client-ip", b"true-client-ip"),
+}
+_OF_PROXIES = b"x-forwarded-"
 
 
 class Wrong(ValueError):
@@ -64,32 +75,48 @@ def split_target(target: str) -> tuple[str, str]:
 def below(base: str, rest: str) -> str:
     """The path of a base URL with the rest of a request's target. Raises Wrong if that could leave the base.
 
-    However often a server decodes it, and whether it takes a backslash for a slash and drops what follows a semicolon,
-    no part is `.` or `..`.
+    However often a server decodes it, and whether it takes a backslash for a slash, normalizes Unicode, strips spaces,
+    or drops what follows `;`, `?` or `#`, no part consists of dots. Bytes that are no UTF-8 are refused, because some
+    servers read overlong forms of a dot or a slash.
     """
     path, mark, query = rest.partition("?")
     if not _PATH.fullmatch(path) or not _QUERY.fullmatch(query):
         raise Wrong("the path has characters that a URL does not have")
     text = path
     for _ in range(_MOST_DECODED):
-        parts = [part.partition(";")[0] for part in re.split(r"[/\\]", text)]
-        if any(part in (".", "..") for part in parts) or re.search(r"[\x00-\x1f\x7f]", text):
+        parts = [_ENDS_PART.split(part)[0] for part in re.split(r"[/\\]", unicodedata.normalize("NFKC", text))]
+        if any(_DOTS.fullmatch(part) for part in parts) or re.search(r"[\x00-\x1f\x7f]", text):
             raise Wrong("the path leaves the service's base URL")
-        if (decoded := unquote(text, errors="replace")) == text:
+        try:
+            decoded = unquote(text, errors="strict")
+        except UnicodeDecodeError:
+            raise Wrong("the path is no UTF-8 once it is decoded") from None
+        if decoded == text:
             return f"{base}{path}{mark}{query}" if base or path else f"/{mark}{query}"
         text = decoded
     raise Wrong("the path is encoded more than twice")
 
 
 def kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The headers that are passed on: none of one connection, and none that `Connection` names. Raises Wrong."""
+    """The headers that are passed on: none of one connection, and none that `Connection` names. Raises Wrong.
+
+    Names are compared as CGI and its kin read them, where `_` and `-` are one.
+    """
     given = [(name.lower(), value) for name, value in headers]
     framing = [name for name, _ in given if name in (b"content-length", b"transfer-encoding")]
     if len(framing) > 1:
         raise Wrong("the request says twice how long it is")
-    named = {one.strip().lower() for name, value in given if name == b"connection" for one in value.split(b",")}
-    named -= {b"content-length"}
-    return [(name, value) for name, value in given if name not in _OF_CONNECTION and name not in named]
+    named = {_folded(one.strip()) for name, value in given if name == b"connection" for one in value.split(b",")}
+    dropped = _OF_CONNECTION | (named - {b"content-length"})
+    return [
+        (name, value)
+        for name, value in given
+        if _folded(name) not in dropped and (name == b"content-length" or _folded(name) != b"content-length")
+    ]
+
+
+def _folded(name: bytes) -> bytes:
+    return name.lower().replace(b"_", b"-")
 
 
 def toward(service: Service, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
@@ -100,8 +127,11 @@ def toward(service: Service, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     own = [(name.lower().encode(), value.encode()) for name, value in service.headers.items()]
     if service.is_model:
         own.append((b"accept-encoding", b"identity"))
-    dropped = _CREDENTIALS | {name for name, _ in own}
-    return [(name, value) for name, value in kept(headers) if name not in dropped] + own
+    dropped = _NOT_FROM_SANDBOX | {_folded(name) for name, _ in own}
+    passed = [(_folded(name), name, value) for name, value in kept(headers)]
+    return [
+        (name, value) for folded, name, value in passed if folded not in dropped and not folded.startswith(_OF_PROXIES)
+    ] + own
 
 
 def returned(service: Service, base: Base, headers: Iterable[tuple[bytes, bytes]]) -> Headers:

@@ -10,6 +10,8 @@ bytes of a request and of a document are a token, and so is each event of a stre
 
 import json
 import logging
+import math
+import re
 import threading
 from collections import deque
 from typing import Any
@@ -39,6 +41,9 @@ OTHER = "other"
 #: ends of the paths of calls that use no tokens, though they are posted
 _FREE = ("/count_tokens", "/input_tokens", "/moderations", "/tokenize")
 
+#: a number of tokens that a provider writes as text
+_DECIMAL = re.compile(r"[0-9]{1,13}(?:\.[0-9]{1,6})?")
+
 #: the last event of a stream, by its type
 _LAST = ("message_stop", "response.completed", "response.incomplete", "response.failed")
 
@@ -49,18 +54,37 @@ def used_of(usage: dict[str, Any]) -> Used | None:
     Source: https://developers.openai.com/api/reference, https://platform.claude.com/docs/en/api/messages; of
     `prompt_cache_hit_tokens` DeepSeek's reference, of `cache_write_tokens` OpenRouter's.
     """
+    try:
+        return _used_of(usage)
+    except _NotANumber:
+        return None
+
+
+class _NotANumber(ValueError):
+    """A member of a usage that is there, and of which no number of tokens can be read."""
+
+
+def _used_of(usage: dict[str, Any]) -> Used | None:
+    """Raises _NotANumber."""
     if "prompt_tokens" in usage:
         details = usage.get("prompt_tokens_details")
         cached = _number(details, "cached_tokens") or _number(usage, "prompt_cache_hit_tokens")
-        return _within(_number(usage, "prompt_tokens"), _number(usage, "completion_tokens"), cached, details)
+        prompt, output = _number(usage, "prompt_tokens"), _number(usage, "completion_tokens")
+        return _within(prompt, _with_reasoning(usage, prompt, output), cached, details)
     if "input_tokens_details" in usage:
         details = usage["input_tokens_details"]
         cached = _number(details, "cached_tokens")
-        return _within(_number(usage, "input_tokens"), _number(usage, "output_tokens"), cached, details)
+        prompt, output = _number(usage, "input_tokens"), _number(usage, "output_tokens")
+        return _within(prompt, _with_reasoning(usage, prompt, output), cached, details)
     if "input_tokens" in usage or "output_tokens" in usage:
         of_cache = (_number(usage, "cache_read_input_tokens"), _number(usage, "cache_creation_input_tokens"))
         return Used(_number(usage, "input_tokens"), _number(usage, "output_tokens"), *of_cache)
     return None
+
+
+def _with_reasoning(usage: dict[str, Any], prompt: int, output: int) -> int:
+    """The tokens of the output. Some providers count those of reasoning in the total alone."""
+    return max(output, _number(usage, "total_tokens") - prompt)
 
 
 def _within(prompt: int, output: int, cached: int, details: Any) -> Used:
@@ -71,8 +95,17 @@ def _within(prompt: int, output: int, cached: int, details: Any) -> Used:
 
 
 def _number(of: Any, name: str) -> int:
+    """A number of tokens, also written as a float or as text; 0 where it is absent or null. Raises _NotANumber."""
     number = of.get(name) if isinstance(of, dict) else None
-    return number if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 1 << 40 else 0
+    if number is None:
+        return 0
+    if isinstance(number, bool) or not isinstance(number, int | float | str):
+        raise _NotANumber
+    if isinstance(number, str) and not _DECIMAL.fullmatch(number):
+        raise _NotANumber
+    if not 0 <= (read := float(number)) < 1 << 40:  # false for a NaN too
+        raise _NotANumber
+    return math.ceil(read)
 
 
 class UsageReader:
@@ -292,7 +325,8 @@ class Call:
     def __init__(self, accounts: Accounts, sandbox_id: str, owner: str, path: str, model: str) -> None:
         """path: without the query. model: where the response names none."""
         self._accounts, self._whose, self._model = accounts, (sandbox_id, owner), model
-        self._is_free = path.endswith(_FREE)
+        # What a server decodes or cuts off may be the end of the path.
+        self._is_free = path.endswith(_FREE) and "%" not in path and ";" not in path
         self._reader = UsageReader()
         self._left: int | None = None
         self._is_success = False
@@ -317,7 +351,8 @@ class Call:
         if is_whole:
             self._reader.end()
         told, is_estimated = self._reader.used, False
-        if self._is_success and not self._is_free and self._booked is None and (told is None or not is_whole):
+        is_unread = told is None or not told.tokens or not is_whole
+        if self._is_success and not self._is_free and self._booked is None and is_unread:
             told, is_estimated = self._estimated(sent, told), True
         if told is None:
             return

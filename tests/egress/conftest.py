@@ -42,14 +42,23 @@ def certificate(folder: Path) -> tuple[str, str]:
 
 
 class _Echo(BaseHTTPRequestHandler):
-    """Says what it was asked; `/redirect` leads elsewhere, `/stream` sends its second half when it may."""
+    """Says what it was asked; `/redirect` leads elsewhere, `/stream` sends its second half when it may.
+
+    `/unread` reads no body of a request, and `/more` sends a second response that nobody asked for.
+    """
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     go_on: threading.Event
+    paths: list[str]
 
     def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        self.paths.append(self.path)
+        body = (
+            ""
+            if self.path.endswith("/unread")
+            else self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        )
         if self.path.endswith("/redirect"):
             self.send_response(302)
             self.send_header("Location", "https://other.example/x")
@@ -76,6 +85,8 @@ class _Echo(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(said)))
             self.end_headers()
             self.wfile.write(said.encode())
+            if self.path.endswith("/more"):
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nforgotten")
 
     do_POST = do_GET
 
@@ -98,6 +109,7 @@ class Outside:
     plain: int
     certificate: str
     go_on: threading.Event = field(default_factory=threading.Event)
+    paths: list[str] = field(default_factory=list)  #: of all requests that the servers have read
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +117,13 @@ def outside(tmp_path_factory) -> Iterator[Outside]:
     shown, private = certificate(tmp_path_factory.mktemp("outside"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(shown, private)
-    go_on = threading.Event()
-    servers = [_Server(("127.0.0.1", 0), type("Echo", (_Echo,), {"go_on": go_on})) for _ in range(2)]
+    go_on, paths = threading.Event(), list[str]()
+    echo = type("Echo", (_Echo,), {"go_on": go_on, "paths": paths})
+    servers = [_Server(("127.0.0.1", 0), echo) for _ in range(2)]
     servers[0].socket = context.wrap_socket(servers[0].socket, server_side=True, do_handshake_on_connect=False)
     for server in servers:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield Outside(servers[0].server_port, servers[1].server_port, shown, go_on)
+    yield Outside(servers[0].server_port, servers[1].server_port, shown, go_on, paths)
     go_on.set()
     for server in servers:
         server.shutdown()

@@ -8,6 +8,7 @@ import ssl
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -54,7 +55,7 @@ def test_a_tunnel_reaches_an_allowed_name(sandbox, outside):
 def test_a_plain_request_reaches_an_allowed_name_whatever_host_it_claims(sandbox, outside):
     said = body(sandbox.get(f"http://Plain.Example:{outside.plain}/a?b=c", "X-One: 1", "Proxy-Authorization: Basic x"))
     assert said["path"] == "/a?b=c"
-    assert said["headers"] == {"host": f"plain.example:{outside.plain}", "x-one": "1"}
+    assert said["headers"] == {"host": f"plain.example:{outside.plain}", "x-one": "1", "connection": "close"}
 
 
 def test_a_service_gets_its_credential_and_none_of_the_sandboxes(sandbox):
@@ -91,6 +92,30 @@ def test_several_requests_share_a_connection(sandbox):
     one = "GET /near/{} HTTP/1.1\r\nHost: x\r\n\r\n"
     said = sandbox.said(one.format(1) + one.format(2))
     assert [f'"/base/{number}"' in said for number in (1, 2)] == [True, True]
+
+
+@pytest.mark.parametrize("path", ["unread", "more"])
+@pytest.mark.parametrize("to", ["/near", "/model", "http://plain.example:{plain}/base"])
+def test_no_request_meets_bytes_that_another_one_left_behind(sandbox, outside, to, path):
+    """200 tries of the race: whoever asks next, or at the same moment, gets the response to its own words."""
+    to = to.format(plain=outside.plain)
+    hidden = "GET /outside HTTP/1.1\r\nX-I: "
+    hostile = f"GET {to}/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(hidden)}\r\n\r\n{hidden}"
+
+    def ask(number: int) -> str:
+        threading.Thread(target=sandbox.said, args=(hostile,), daemon=True).start()
+        return body(sandbox.get(f"{to}/mine-{number}"))["path"].rpartition("/")[2]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, range(200))) == [f"mine-{number}" for number in range(200)]
+    assert "/outside" not in outside.paths
+
+
+def test_a_method_that_is_not_passed_on_is_405_and_names_those_that_are(sandbox, outside):
+    said = sandbox.said("TRACE /model/x HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert status(said) == 405
+    assert "PROPFIND" in body(said)["detail"]
+    assert "the-true-key" not in said
 
 
 def test_a_redirect_elsewhere_is_left_to_the_sandbox_which_has_no_credential(sandbox):
@@ -378,7 +403,6 @@ def test_a_sandbox_has_a_bounded_number_of_connections_at_once(sandbox, monkeypa
 def test_a_sandbox_whose_look_ups_are_slow_reads_the_bound_of_them(sandbox, outside, monkeypatch):
     lookups = sandbox.proxy.roads.lookups
     monkeypatch.setattr(lookups, "_seconds", 0.1)
-    sandbox.proxy.by_name.close()  # a connection that is kept needs no look-up
     with lookups.of(sandbox.id), contextlib.ExitStack() as slow:
         for _ in range(MOST_LOOKUPS):
             slow.enter_context(lookups.place())

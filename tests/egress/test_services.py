@@ -41,6 +41,8 @@ def test_a_path_that_could_leave_the_base_is_refused():
         "/%252e%252e/",
     ]
     leaving += ["/..;/x", "/..;a=b/x", "/%2e%2e%3b/x", "/..%5cx", "/a%5c..%5cb", "/%25252e", "/%00", "/a%0d%0aX:y"]
+    leaving += ["/..%3fx", "/..%23x", "/..%3bx", "/..%253fx", "/%20..%20/x", "/.%20./x", "/..%09/x"]
+    leaving += ["/%c0%ae%c0%ae/x", "/%e0%80%ae/x", "/..%c0%afx", "/%ff", "/%ef%bc%8e%ef%bc%8e/x", "/..%ef%bc%8fx"]
     leaving += ["/a\\..\\b", "/a b", "/a#b", "/ä", "/%zz", "/a\r\nb", "/x?a b", "/x?a\r\nb"]
     assert taken(leaving, lambda rest: below("/v1", rest), Wrong) == []
 
@@ -51,6 +53,20 @@ def test_the_services_credential_replaces_what_the_sandbox_shows():
         (b"accept", b"*/*"),
         (b"authorization", b"Bearer the-key"),
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["X_Usr", "x-usr", "X-HTTP-Method-Override", "X_Original_URL", "X-Forwarded-Host", "Forwarded", "Api_Key"]
+)
+def test_no_header_that_a_service_reads_as_another_one_passes(name):
+    service = Service("near", "http://near.example", {"X-Usr": "ours"})
+
+    assert toward(service, [(name.encode(), b"theirs")]) == [(b"x-usr", b"ours")]
+
+
+@pytest.mark.parametrize("name", [b"Transfer_Encoding", b"Content_Length", b"Proxy_Authorization", b"Host_", b"Te"])
+def test_no_header_that_frames_a_request_passes_in_another_spelling(name):
+    assert kept([(name, b"1")]) == ([(b"host_", b"1")] if name == b"Host_" else [])
 
 
 def test_a_sandbox_cannot_have_the_credential_dropped():
