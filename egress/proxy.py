@@ -7,8 +7,7 @@ for itself alone, whatever it sends. After it comes HTTP/1.1, read by h11 and wr
     GET http://example.org/…         a plain request by name
     POST /NAME/…                     a request to a service of the spec, with the service's headers
 
-A connection to a server carries one request. A server that does not read the body of a request, or that sends more than
-a response, would mix these bytes with the next request, which may be that of another sandbox.
+A connection to a server carries one request: what a server leaves behind on it would mix with another sandbox's words.
 
 Refused at once, with a sentence, never held open: what is refused now may be allowed in a minute. Bounds: MOST_AT_ONCE
 connections of a sandbox, MOST_HEAD bytes of a head, HEAD_SECONDS for it, IDLE_SECONDS in which nothing passes.
@@ -23,6 +22,7 @@ import json
 import logging
 import re
 import socket
+import ssl
 import threading
 import time
 from collections import Counter, defaultdict
@@ -39,7 +39,7 @@ from core.pauses import Share
 from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker, UnusableSecret
 from egress.hello import NotTls, received
 from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, TooManyLookups, Unreachable
-from egress.services import Base, Headers, Wrong, below, kept, kept_of_response, returned, split_target, toward
+from egress.services import METHODS, Base, Headers, Wrong, below, kept, kept_of_response, returned, split_target, toward
 from egress.spending import Call, OverBudget, refused
 from settings.egress import Service
 from store.errors import UNAVAILABLE, StoreFull
@@ -51,11 +51,6 @@ MOST_AT_ONCE, MOST_IN_ALL = 64, 4096
 
 #: bytes of a head and of what is read at once
 MOST_HEAD, PIECE = 64 * 1024, 64 * 1024
-
-#: Methods that are passed on: those of RFC 9110 but TRACE, which shows a credential to its caller, and of WebDAV.
-METHODS = frozenset(
-    b"GET HEAD POST PUT PATCH DELETE OPTIONS PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK REPORT SEARCH".split()
-)
 
 #: seconds for a key, for a head or a ClientHello, between two requests, and in which nothing passes
 _KEY_SECONDS, HEAD_SECONDS, KEEP_SECONDS, IDLE_SECONDS = 5.0, 20.0, 60.0, 600.0
@@ -113,17 +108,8 @@ class Proxy:
 
     def __init__(self, gate: Gate, roads: Roads | None = None) -> None:
         self.gate, self.roads = gate, roads or Roads()
-        self.by_name = httpcore.ConnectionPool(
-            max_connections=MOST_IN_ALL,
-            max_keepalive_connections=0,
-            network_backend=RoadBackend(self.roads),
-        )
-        self.to_services = httpcore.ConnectionPool(
-            ssl_context=httpcore.default_ssl_context(),
-            max_connections=MOST_IN_ALL,
-            max_keepalive_connections=0,
-            network_backend=RoadBackend(self.roads.to_services()),
-        )
+        self.by_name = _pool(RoadBackend(self.roads))
+        self.to_services = _pool(RoadBackend(self.roads.to_services()), httpcore.default_ssl_context())
         self._lock = threading.Lock()
         self._at_once: Counter[str] = Counter()  #: by sandbox
         self._from: Counter[str] = Counter()  #: by address of a pod
@@ -205,9 +191,9 @@ class Proxy:
             if request.method == b"CONNECT":
                 self._tunnel(talk, speaker, request, target)
                 return False
-            if request.method not in METHODS:
-                known = ", ".join(sorted(method.decode() for method in METHODS))
-                raise Refusal(405, f"{_shown(request.method.decode())} is not passed on; these methods are: {known}")
+            if request.method.decode() not in METHODS:
+                said = f"{_shown(request.method.decode())} is not passed on; these are: {' '.join(METHODS)}"
+                raise Refusal(405, said)
             if target.startswith("/"):
                 self._to_service(talk, speaker, request, target)
             else:
@@ -433,6 +419,13 @@ class Proxy:
                 for each in ends[rule_id]:
                     with contextlib.suppress(OSError):
                         each.shutdown(socket.SHUT_RDWR)
+
+
+def _pool(backend: RoadBackend, context: ssl.SSLContext | None = None) -> httpcore.ConnectionPool:
+    """A pool that keeps no connection for another request."""
+    return httpcore.ConnectionPool(
+        context, max_connections=MOST_IN_ALL, max_keepalive_connections=0, network_backend=backend
+    )
 
 
 class _Talk:

@@ -24,6 +24,12 @@ _ENDS_PART, _DOTS = re.compile(r"[;?#]"), re.compile(r"\s*\.\s*(?:\.\s*)?")
 #: how often a path is decoded before it counts as one that hides something
 _MOST_DECODED = 3
 
+#: Methods that are passed on: those of RFC 9110 but TRACE, which shows a credential to its caller, and of WebDAV.
+METHODS = (
+    *("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
+    *("PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH"),
+)
+
 #: headers of one connection. Source: RFC 9110, 7.6.1
 _OF_CONNECTION = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect", b"host"}
 _OF_CONNECTION |= {b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"http2-settings"}

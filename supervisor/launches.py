@@ -47,10 +47,14 @@ def _noted(store: Store, host: str, isolation: Isolation) -> bool:
     return True
 
 
+#: Names of the sandbox itself, to which programs connect without the proxy: as curl, Go and requests read them (a
+#: network), and as Python's urllib and httpx do (each by itself). `[::1]`, which urllib alone knows, ends httpx.
+_ITSELF = "localhost,sandbox,127.0.0.1,127.0.0.0/8,127.0.0.2,127.0.1.1,0.0.0.0,::1"
+
 #: what programs are told of the way out by name; `NODE_USE_ENV_PROXY` has Node.js read the others
-_WAY_OUT = {
+WAY_OUT = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "{EGRESS}"),
-    **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost,::1"),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), _ITSELF),
     "NODE_USE_ENV_PROXY": "1",
 }
 
@@ -81,7 +85,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
         "OH_SECRET_KEY": sandbox.files_key,
         # One sandbox has one agent server: its conversations are not leased to one that was killed.
         "OH_LEASE_TTL_SECONDS": "0",
-        **(_WAY_OUT if spec.egress == NAMED else {}),
+        **(WAY_OUT if spec.egress == NAMED else {}),
         **{name: filled(text, words) for name, text in spec.environment.items()},
         "OH_SESSION_API_KEYS_0": key,
         "SESSION_API_KEY": key,
