@@ -346,7 +346,7 @@ _deadline: ContextVar[float] = ContextVar("deadline")
 _pulse: ContextVar[Callable[[], None]] = ContextVar("pulse")
 
 #: seconds between two calls of a pulse
-_BEAT = 1.0
+_BEAT = 0.5
 
 #: bytes of one write: so few that the system takes them whole or makes the writer wait
 _CHUNK = 16384
@@ -370,7 +370,7 @@ def deadline(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def pulse(beat: Callable[[], None]) -> Iterator[None]:
-    """Call `beat` each second while the block reads, or waits for bytes; what it raises ends the read."""
+    """Call `beat` every half second while the block reads, or waits for bytes; what it raises ends the read."""
     token = _pulse.set(beat)
     try:
         yield

@@ -1,13 +1,13 @@
 """The audit: who decided what about pending actions, as pages or as JSON lines. Source: docs/approvals.md."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, TypeVar
 
-from flask import Response, current_app, g, request
+from flask import Response, request
 
 from blueprints import current_store
 from blueprints.api import Blueprint, json_page, json_response, needs
+from blueprints.following import key_required
 from core.wire import ConversationId
 from schemas.audit import AuditPage, AuditSearch, ConversationAuditSearch, place_id
 from store.approvals.audit import AuditFilter, Place
@@ -76,8 +76,8 @@ def _page(entries: list[bytes], following: str | None) -> Response:
 def _lines(read: Callable[[Cursor, int], tuple[list[bytes], Cursor | None]], start: Cursor, name: str) -> Response:
     """All entries from a cursor on, one to a line. The first read is done before the response begins."""
     first = read(start, _PAGE)
-    may_go_on = partial(current_app.extensions["guard"].following.are_live, g.principal)
-    lines = _streamed(read, first, may_go_on) if request.method == "GET" else ()
+    require_key = key_required()
+    lines = _streamed(read, first, require_key) if request.method == "GET" else iter(())
     response = Response(lines, mimetype=JSON_LINES)
     response.headers.set("Content-Disposition", "attachment", filename=f"{name}.jsonl")
     return response
@@ -86,7 +86,7 @@ def _lines(read: Callable[[Cursor, int], tuple[list[bytes], Cursor | None]], sta
 def _streamed(
     read: Callable[[Cursor, int], tuple[list[bytes], Cursor | None]],
     page: tuple[list[bytes], Cursor | None],
-    may_go_on: Callable[[], bool],
+    require_key: Callable[[], None],
 ) -> Iterator[bytes]:
     """One page in memory at a time. Nothing is held between two, so a client that hangs up leaves nothing behind."""
     while True:
@@ -94,6 +94,5 @@ def _streamed(
         yield b"".join(entry + b"\n" for entry in entries)
         if following is None:
             return
-        if not may_go_on():
-            raise PermissionError("The key of this export was revoked or has expired")
+        require_key()
         page = read(following, _PAGE)

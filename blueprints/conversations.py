@@ -29,7 +29,7 @@ from blueprints.api import (
     repeated_parameter,
 )
 from blueprints.client_settings import own_settings
-from blueprints.following import client_required, ended_stream, event_lines, last_event_id, streamed
+from blueprints.following import caller_required, ended_stream, event_lines, last_event_id, streamed
 from blueprints.webhooks import keep_report
 from core.wire import EXECUTION_STATUSES, ConversationId, parse_json
 from schemas import conversations as schemas
@@ -288,7 +288,7 @@ _RUNTIMES = {
 
 def current_verbs() -> Verbs:
     """The verbs of the one who asks; valid while a request is handled."""
-    return Verbs(current_store, current_forwarding, client_required())
+    return Verbs(current_store, current_forwarding, caller_required())
 
 
 @agent_verbs.post("/ask_agent")

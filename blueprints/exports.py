@@ -7,16 +7,16 @@ it outlives the sandbox, and has none of its files. Source: the app-server wire.
 import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from flask import Response, current_app, g, request
+from flask import Response, current_app, request
 from werkzeug.exceptions import RequestEntityTooLarge, UnsupportedMediaType
 
 from blueprints import current_store
 from blueprints.api import Blueprint, InvalidInput, begun, needs
 from blueprints.audit import JSON_LINES
+from blueprints.following import caller_required, key_required
 from boot.http import body_of
 from core.wire import ConversationId
 from schemas.app_conversations import AppConversation
@@ -55,17 +55,17 @@ def export_conversation(conversation_id: ConversationId) -> Response:
     """Export a conversation and its events as JSON lines; one that fails breaks off."""
     state = current_store.conversations.get(conversation_id)
     store = current_store._get_current_object()  # type: ignore[attr-defined]
-    may_go_on = partial(current_app.extensions["guard"].following.are_live, g.principal)
-    lines = begun(_streamed(store, state, may_go_on))
-    response = Response(lines if request.method == "GET" else (), mimetype=JSON_LINES)
+    require_key = key_required()
+    lines = begun(_streamed(store, state, require_key))
+    response = Response(lines if request.method == "GET" else iter(()), mimetype=JSON_LINES)
     response.headers.set("Content-Disposition", "attachment", filename=f"conversation_{conversation_id}.jsonl")
     return response
 
 
-def _streamed(store: Store, state: Mapping[str, Any], may_go_on: Callable[[], bool]) -> Iterator[bytes]:
+def _streamed(store: Store, state: Mapping[str, Any], require_key: Callable[[], None]) -> Iterator[bytes]:
     for number, lines in enumerate(export(state, store.conversations.exports.pages(state))):
-        if number and not may_go_on():
-            raise PermissionError("The key of this export was revoked or has expired")
+        if number:
+            require_key()
         yield lines
 
 
@@ -83,7 +83,7 @@ def import_conversation() -> tuple[dict[str, Any], int]:
         raise UnsupportedMediaType(f"Content-Type must be {allowed}, not {request.mimetype or 'absent'}")
     request.max_content_length = current_app.config["MAX_IMPORT_BYTES"]
     if body := body_of(request.environ):
-        body.stream()
+        body.stream(caller_required())
     try:
         head, events = read_export(request.stream)
         conversation_id = ConversationId(head["id"])
@@ -122,9 +122,9 @@ def download_app_conversation(conversation_id: ConversationId) -> Response:
         raise RequestEntityTooLarge(words + f"read them at /api/v1/conversation/{conversation_id}/events/search")
     meta = {**AppConversation().dump(state), "session_api_key": None}
     store = current_store._get_current_object()  # type: ignore[attr-defined]
-    may_go_on = partial(current_app.extensions["guard"].following.are_live, g.principal)
-    pieces = begun(_zipped(store, conversation_id, meta, may_go_on))
-    response = Response(pieces if request.method == "GET" else (), mimetype="application/zip")
+    require_key = key_required()
+    pieces = begun(_zipped(store, conversation_id, meta, require_key))
+    response = Response(pieces if request.method == "GET" else iter(()), mimetype="application/zip")
     response.headers.set("Content-Disposition", "attachment", filename=f"conversation_{conversation_id}.zip")
     return response
 
@@ -158,12 +158,12 @@ class _Sink:
 
 
 def _zipped(
-    store: Store, conversation_id: ConversationId, meta: dict[str, Any], may_go_on: Callable[[], bool]
+    store: Store, conversation_id: ConversationId, meta: dict[str, Any], require_key: Callable[[], None]
 ) -> Iterator[bytes]:
     sink, number, page_id = _Sink(), 0, None
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as zipped:  # type: ignore[call-overload]
         zipped.writestr("meta.json", json.dumps(meta, indent=2))
-        while number < MOST_EVENTS and may_go_on():
+        while number < MOST_EVENTS:
             events, page_id = store.events.search(conversation_id, limit=_PAGE, page_id=page_id)
             for event in events[: MOST_EVENTS - number]:
                 # An id may be any text: as one name without slashes it stays in the folder where it is unpacked.
@@ -172,7 +172,5 @@ def _zipped(
             yield sink.taken()
             if page_id is None:
                 break
-        else:
-            if number < MOST_EVENTS:
-                raise PermissionError("The key of this download was revoked or has expired")
+            require_key()
     yield sink.taken()

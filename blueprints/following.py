@@ -1,9 +1,10 @@
 """Long-lived requests: sockets, streams of server-sent events, long polls, calls that are forwarded.
 
-A key may have MAX_FOLLOWERS_PER_KEY of them at once, forwarded calls aside; those that count end when the key does. A
-worker asks Redis about the keys of all that it serves, several times a second, in one round trip. While Redis does not
-answer nothing ends, because nothing can be revoked either. A request also ends when its client hangs up: WSGI tells a
-view of that only when it writes, so the connection is polled.
+All of them end when their key does. A key may have MAX_FOLLOWERS_PER_KEY of them at once; forwarded calls, archives and
+exports do not count. A worker asks Redis about the keys of all followers several times a second, in one round trip; a
+request that moves bytes asks for itself (`caller_required`, `key_required`). While Redis does not answer nothing ends,
+because nothing can be revoked either. A request also ends when its client hangs up: WSGI tells a view of that only when
+it writes, so the connection is polled.
 """
 
 import logging
@@ -13,15 +14,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from flask import Response, current_app, g, request
 from marshmallow import fields
+from werkzeug.exceptions import Unauthorized
 
 from agents.forwarding import ClientGone
 from blueprints.api import refused
-from core.access import Principal, is_revocable
+from core.access import REVOKED, Principal, is_revocable
 from store.access import Quota
 from store.access.access_keys import AccessKeys
 from store.errors import UNAVAILABLE, StoreError
@@ -209,9 +211,39 @@ class _Body:
                 yield lines or f": {self._source.seq}\n\n".encode()
 
 
-def client_required() -> Callable[[], None]:
-    """A function that raises ClientGone once the client of the present request has ended its connection."""
-    return client_of(request.environ.get("gunicorn.socket"))
+def caller_required() -> Callable[[], None]:
+    """A function that a long request calls while it goes on; it checks the key at most every `_POLL` seconds.
+
+    Raises ClientGone once the client of the present request has ended its connection, Unauthorized once its key opens
+    nothing.
+    """
+    require_client, require_key = client_of(request.environ.get("gunicorn.socket")), key_required(_POLL)
+
+    def require_caller() -> None:
+        require_client()
+        require_key()
+
+    return require_caller
+
+
+def key_required(seconds: float = 0.0) -> Callable[[], None]:
+    """A function that raises Unauthorized once the key of the present request opens nothing.
+
+    seconds: between two checks, each of which is a round trip.
+    """
+    following, principal = current_app.extensions["guard"].following, g.principal
+    checked_at = time.monotonic()
+
+    def require_key() -> None:
+        nonlocal checked_at
+        if time.monotonic() - checked_at < seconds:
+            return
+        with suppress(*UNAVAILABLE):  # while Redis does not answer nothing is revoked
+            if not following.are_live(principal):
+                raise Unauthorized(REVOKED)
+        checked_at = time.monotonic()
+
+    return require_key
 
 
 def client_of(connection: socket.socket | None) -> Callable[[], None]:

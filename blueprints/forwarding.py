@@ -30,7 +30,7 @@ from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folde
 from agents.waking import retry_after_making_room, wake
 from blueprints import current_forwarding, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, View, needs, refuse_unknown, refused
-from blueprints.following import client_required
+from blueprints.following import caller_required
 from boot.http import body_of
 from core.access import Scope
 from core.origins import authority, is_loopback
@@ -230,7 +230,7 @@ def _shown(conversation_id: ConversationId, path: str) -> Response:
         raise NotFound("No such file in the workspace")
     query = f"path={quote(place, safe='')}".encode()
     path = f"/api/conversations/{conversation_id}/file/download"
-    call = Call("GET", path, query, request.headers.get, require_client=client_required())
+    call = Call("GET", path, query, request.headers.get, require_client=caller_required())
     answer = current_forwarding.open(sandbox_id, call)
     response = Response(answer, answer.status)
     del response.headers["Content-Type"]
@@ -328,7 +328,7 @@ def _forward(sandbox_id: SandboxId, service: str, path: str, read_folder: Callab
         content,
         None if is_json else request.content_length,
         lambda path: folder().mapped(path),
-        client_required(),
+        caller_required(),
     )
     answer = current_forwarding.open(sandbox_id, call)
     answer.require_route(path)
@@ -369,7 +369,7 @@ def _pieces() -> Iterator[bytes]:
     request.max_content_length = sys.maxsize  # it is stored nowhere here
     stream = request.stream
     if body := body_of(request.environ):
-        body.stream()
+        body.stream(caller_required())
     return iter(lambda: _read(stream), b"")
 
 

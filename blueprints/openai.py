@@ -26,7 +26,7 @@ from agents.turns import Piece, Turn, TurnNotDone, says
 from blueprints import current_commands, current_joiner, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs, refused
 from blueprints.errors import code_of
-from blueprints.following import client_required, event_lines, streamed
+from blueprints.following import caller_required, event_lines, streamed
 from core.access import REVOKED
 from core.cuts import beginning
 from core.refused import Kind, Refused
@@ -289,7 +289,7 @@ def _waited(turn: Turn) -> list[Piece]:
     Raises TurnNotDone, ClientGone, Unauthorized of a key that ends meanwhile, and how the turn failed.
     """
     seconds = current_app.config["COMPLETION_SECONDS"]
-    deadline, pieces, require_client = time.monotonic() + seconds, list[Piece](), client_required()
+    deadline, pieces, require_client = time.monotonic() + seconds, list[Piece](), caller_required()
     with turn, current_app.extensions["guard"].following.going_on(g.principal, turn.close):
         while not turn.is_over and (remaining := deadline - time.monotonic()) > 0:
             try:

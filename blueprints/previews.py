@@ -47,7 +47,7 @@ from agents.tunnels import PIECE, Tunnel, open_tunnel
 from agents.waking import NotReachable
 from blueprints import current_forwarding, current_store
 from blueprints.api import Blueprint, needs
-from blueprints.following import client_of, client_required
+from blueprints.following import caller_required, client_of
 from blueprints.guard import Guard
 from boot.http import BodyTooSlow, body_of
 from core.access import Principal
@@ -98,7 +98,7 @@ class TooManyExchanges(QuotaExceeded):
 @previews.response(200, ListeningPorts)
 def list_ports(sandbox_id: str) -> dict[str, list[int]]:
     """List the ports at which programs of a sandbox listen, where its agent server can tell."""
-    return {"ports": listening_ports(current_forwarding, _allowed(sandbox_id), client_required())}
+    return {"ports": listening_ports(current_forwarding, _allowed(sandbox_id), caller_required())}
 
 
 @previews.post("/<sandbox_id>/previews")

@@ -3,7 +3,7 @@
 Sources: the app-server wire; of spending docs/egress.md, "Budgets".
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -16,6 +16,7 @@ from agents.joins import join
 from agents.waking import retry_after_making_room
 from blueprints import current_commands, current_joiner, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, array_with_holes, needs, repeated, repeated_parameter
+from blueprints.following import caller_required
 from blueprints.webhooks import keep_report
 from boot.http import body_of
 from core.wire import ConversationId
@@ -195,7 +196,7 @@ def get_sandbox_archive(sandbox_id: str) -> Response:
     sandbox = current_store.sandboxes.get(_checked(sandbox_id))
     if not sandbox.host:
         raise SandboxRefuses("archive", sandbox.status)
-    body = ArchiveBody(current_store.sandboxes.archives.of_sandbox(sandbox.id))
+    body = ArchiveBody(current_store.sandboxes.archives.of_sandbox(sandbox.id), caller_required())
     if request.method == "HEAD":
         body.close()
     response = Response(body, mimetype="application/zstd")
@@ -215,11 +216,16 @@ class ArchiveBody:
     A class, because a generator that was never started is not closed.
     """
 
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
+    def __init__(self, receiver: Receiver, require_caller: Callable[[], None]) -> None:
+        self._receiver, self._require_caller = receiver, require_caller
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._receiver
+        return self
+
+    def __next__(self) -> bytes:
+        """Raises Unauthorized once the key of the download opens nothing, ClientGone, and what the receiver raises."""
+        self._require_caller()
+        return next(self._receiver)
 
     def close(self) -> None:
         self._receiver.close(Outcome.FAILED, "The client has gone")
@@ -238,7 +244,7 @@ def start_from_archive(spec_id: str, owner: str) -> Sandbox:
     request.max_content_length = current_app.config["MAX_ARCHIVE_BYTES"]
     stream = request.stream
     if body := body_of(request.environ):
-        body.stream()
+        body.stream(caller_required())
     sender = current_store.sandboxes.archives.sender(current_store.sandboxes.archives.open())
     sandbox = current_store.sandboxes.start(spec_id, source={"archive": sender.id, "format": form}, owner=owner)
     try:

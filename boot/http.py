@@ -13,7 +13,7 @@ import mmap
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.pauses import take_turns
@@ -26,6 +26,9 @@ _UNREAD_SECONDS = 5.0
 
 #: seconds in which more must come of a body that is streamed: less than its receiver waits for the next chunk
 _STREAM_SECONDS = 20.0
+
+#: Seconds between two checks of who sends a body that is streamed.
+_CALLER_POLL = 0.5
 
 #: bytes of an unread body that are read at once, and of one in chunks: a piece may be hundreds of tiny ones
 _CHUNK, _UNREAD_PIECE = 64 * 1024, 8 * 1024
@@ -73,6 +76,7 @@ class RequestBody:
         self._connection = connection
         self._seconds, self._least_rate = seconds, least_rate
         self._piece_seconds = math.inf
+        self._require_caller: Callable[[], None] = lambda: None
         self._reader = request.body.reader
         self._began: float | None = None
         self._received = 0
@@ -84,9 +88,12 @@ class RequestBody:
         if self._is_asked:
             request.force_close()  # until the client is told: after a refusal it may send the body, or not
 
-    def stream(self) -> None:
-        """Let the body come for as long as it goes on. A response before its end ends the connection, and says so."""
-        self._seconds, self._piece_seconds = math.inf, _STREAM_SECONDS
+    def stream(self, require_caller: Callable[[], None] = lambda: None) -> None:
+        """Let the body come for as long as it goes on. A response before its end ends the connection, and says so.
+
+        require_caller: called every second of it; what it raises ends the body.
+        """
+        self._seconds, self._piece_seconds, self._require_caller = math.inf, _STREAM_SECONDS, require_caller
         if self._has_rest:
             self._request.force_close()
 
@@ -126,9 +133,8 @@ class RequestBody:
         spent = self._waited if self._is_streamed else now - self._began
         before = self._connection.gettimeout()
         # What has arrived already is read, however long this worker was busy meanwhile.
-        self._connection.settimeout(max(min(allowed - spent, self._piece_seconds), 0.001))
         try:
-            data = self._connection.recv(size)
+            data = self._receive(size, min(allowed - spent, self._piece_seconds))
         except TimeoutError:
             within = f"within {self._seconds:g} s" if self._seconds < math.inf else f"every {self._piece_seconds:g} s"
             raise BodyTooSlow(
@@ -144,6 +150,18 @@ class RequestBody:
         self._received_at = time.monotonic()
         return data
 
+    def _receive(self, size: int, seconds: float) -> bytes:
+        """What has come within so many seconds. Raises TimeoutError, and what `require_caller` raises."""
+        last = time.monotonic() + seconds
+        while True:
+            self._require_caller()
+            self._connection.settimeout(max(min(_CALLER_POLL, last - time.monotonic()), 0.001))
+            try:
+                return self._connection.recv(size)
+            except TimeoutError:
+                if time.monotonic() >= last:
+                    raise
+
     def _make_way(self) -> None:
         """Wait while others have their share of this process. Raises BodyTooSlow where that takes too long."""
         now = time.monotonic()
@@ -154,7 +172,7 @@ class RequestBody:
 
     def finish(self) -> bool:
         """Read what the app left of the body. False if its end was not found: the connection must be closed."""
-        self._is_asked = False
+        self._is_asked, self._require_caller = False, lambda: None
         in_chunks = any(name == "TRANSFER-ENCODING" for name, _ in self._request.headers)
         self._most_received = _UNREAD_PIECE if in_chunks else _CHUNK
         self._received_at = time.monotonic()

@@ -158,6 +158,7 @@ def test_a_head_request_names_the_file_and_has_no_body(client, url, conversation
     response = client.head(f"{url}/export")
 
     assert response.headers["Content-Disposition"] == f"attachment; filename=conversation_{conversation}.jsonl"
+    assert "Content-Length" not in response.headers
     assert response.get_data() == b""
 
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 import socket
 import threading
+import time
 from contextlib import ExitStack
 
 import httpx
@@ -218,3 +219,68 @@ def test_a_key_that_may_not_approve_reads_git_and_nothing_else(client, upstream)
     for method, path in (("GET", "bash/echo"), ("POST", "file/upload"), ("GET", "vscode/url")):
         assert client.request(method, f"{PATH}/{path}", headers=writer).status_code == 403
     assert len(upstream.requests) == 1
+
+
+# keys that end
+
+
+@pytest.fixture
+def key(client):
+    """A key that may approve, its headers, and what revokes it."""
+    made = client.post("/api/v1/keys", json={"name": "short-lived", "scopes": ["admin"]}, headers=SHOWN).json()
+
+    def revoke():
+        assert client.delete(f"/api/v1/keys/{made['id']}", headers=SHOWN).status_code == 200
+
+    return {"X-Session-API-Key": made["key"]}, revoke
+
+
+def slowly(pieces):
+    for piece in pieces:
+        time.sleep(0.001)
+        yield piece
+
+
+def test_a_download_breaks_off_when_its_key_is_revoked(client, upstream, key):
+    headers, revoke = key
+    with client.stream("GET", f"{PATH}/file/download", params={"size": str(SIZE)}, headers=headers) as response:
+        revoke()
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(slowly(response.iter_raw(SIZE // 2000)))
+
+
+def test_a_call_that_waits_for_its_agent_server_is_401_when_its_key_is_revoked(client, upstream, key):
+    headers, revoke = key
+    responses = []
+    caller = threading.Thread(
+        target=lambda: responses.append(client.get(f"{PATH}/file/waits", headers=headers, timeout=TIMEOUT))
+    )
+    caller.start()
+    assert upstream.arrived.wait(TIMEOUT)
+    revoke()
+    caller.join(TIMEOUT)
+
+    assert [response.status_code for response in responses] == [401]
+    assert upstream.ended.wait(TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type"),
+    [
+        (f"{PATH}/file/upload", "application/octet-stream"),
+        ("/api/conversations/import", "application/x-ndjson"),
+    ],
+)
+def test_an_upload_is_401_when_its_key_is_revoked_also_while_its_client_sends_nothing(
+    client, upstream, key, path, content_type
+):
+    headers, revoke = key
+    shown = f"X-Session-API-Key: {headers['X-Session-API-Key']}"
+    connection = socket.create_connection((client.base_url.host, client.base_url.port), TIMEOUT)
+    head = [f"POST {path} HTTP/1.1", "Host: localhost", shown, f"Content-Type: {content_type}", "Content-Length: 99999"]
+    with connection:
+        connection.sendall("\r\n".join([*head, "Expect: 100-continue", "", ""]).encode())
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"x" * 1000)
+        revoke()
+        assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
