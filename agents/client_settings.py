@@ -12,7 +12,17 @@ from urllib.parse import unquote, urlsplit
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from core.bounds import MOST_SECRETS_BYTES
-from core.masking import MOST_PROFILES, MOST_STEPS, REDACTED, has_key, merged, unmasked, with_secrets, without_key
+from core.masking import (
+    MOST_PROFILES,
+    MOST_STEPS,
+    REDACTED,
+    bears_credential,
+    has_key,
+    merged,
+    unmasked,
+    with_secrets,
+    without_key,
+)
 from core.refused import Kind
 from settings.specs import Spec, model_of
 from store.access.client_settings import ClientSettings, Entries
@@ -529,15 +539,22 @@ class OwnSettings:
         return {**body, "secrets": {**named, **found}}
 
     def _opened(self, value: Any) -> Any:
-        """A value of settings, with its secrets as they are meant. Raises SealedElsewhere."""
-        return with_secrets(value, self._meant)
+        """A value of settings, with its secrets as they are meant. Raises SealedElsewhere.
 
-    def _unsealed(self, value: Any) -> Any:
+        A sealed text in a member that no name hides stays sealed, unless responses hide what it means: otherwise a
+        client that may not see a secret would read it there.
+        """
+        return self._unsealed(with_secrets(value, self._meant), bears_credential)
+
+    def _unsealed(self, value: Any, may_open: Callable[[str], bool] = lambda _: True) -> Any:
         if isinstance(value, dict):
-            return {name: self._unsealed(inner) for name, inner in value.items()}
+            return {name: self._unsealed(inner, may_open) for name, inner in value.items()}
         if isinstance(value, list):
-            return [self._unsealed(inner) for inner in value]
-        return self._meant(value) if isinstance(value, str) else value
+            return [self._unsealed(inner, may_open) for inner in value]
+        if not isinstance(value, str):
+            return value
+        meant = self._meant(value)
+        return meant if may_open(meant) else value
 
     def _meant(self, text: str) -> str:
         if not text.startswith(SEALED):

@@ -385,12 +385,16 @@ _LEAST = 4
 
 
 def redacted(value: Any) -> Any:
-    """A JSON value with REDACTED in place of each text whose name, or an outer one, is that of a secret."""
+    """A JSON value with REDACTED in place of each text that is a secret, as `with_secrets` finds them."""
     return with_secrets(value, lambda _: REDACTED)
 
 
 def with_secrets(value: Any, replace: Callable[[str], Any], hidden: bool = False) -> Any:
-    """A JSON value with something else in place of each text whose name, or an outer one, is that of a secret."""
+    """A JSON value with something else in place of each text that is a secret.
+
+    A text is one if its name or an outer one says so, if it is a URL with a password, or, in a list, if it is an
+    argument that holds a credential (`bears_credential`).
+    """
     if isinstance(value, dict):
         # The credential of an MCP server is called `value`, beside the strategy by which it is shown.
         return {
@@ -400,13 +404,18 @@ def with_secrets(value: Any, replace: Callable[[str], Any], hidden: bool = False
             for name, inner in value.items()
         }
     if isinstance(value, list):
-        return [with_secrets(inner, replace, hidden) for inner in value]
-    return replace(value) if hidden and value and isinstance(value, str) else value
+        return [
+            with_secrets(inner, replace, hidden or (isinstance(inner, str) and bears_credential(inner, before)))
+            for before, inner in zip([None, *value], value, strict=False)
+        ]
+    if not value or not isinstance(value, str):
+        return value
+    return replace(value) if hidden or _PASSWORD.search(value) else value
 
 
 def without_secrets_of(body: Any, said: Any) -> Any:
     """A JSON value that somebody said about a body, with REDACTED in place of every secret of that body."""
-    found: list[str] = []
+    found = [*credentials_in(body)]
     with_secrets(body, found.append)
     return _without(sorted({text for text in found if len(text) >= _LEAST}, key=len, reverse=True), said)
 
@@ -430,20 +439,24 @@ def credentials_in(settings: Any) -> Iterator[str]:
             else:
                 yield from credentials_in(inner)
     elif isinstance(settings, list):
-        option = ""
-        for inner in settings:
+        for before, inner in zip([None, *settings], settings, strict=False):
             if isinstance(inner, str):
-                yield from _in_argument(inner, option)
+                yield from _in_argument(inner, before)
             else:
                 yield from credentials_in(inner)
-            option = inner if isinstance(inner, str) and inner.startswith("-") else ""
     elif isinstance(settings, str):
         yield from _PASSWORD.findall(settings)
 
 
-def _in_argument(text: str, option: str) -> Iterator[str]:
-    """The credentials in one argument of a program, which follows that option."""
-    if option and not text.startswith("-") and _CREDENTIAL.search(option):
+def bears_credential(text: str, before: Any = None) -> bool:
+    """Whether an argument of a program, which follows that other one, holds a credential."""
+    return any(True for _ in _in_argument(text, before))
+
+
+def _in_argument(text: str, before: Any) -> Iterator[str]:
+    """The credentials in one argument of a program, which follows that other one."""
+    follows_option = isinstance(before, str) and before.startswith("-") and not text.startswith("-")
+    if follows_option and _CREDENTIAL.search(before):
         yield text
     if (named := _ARGUMENT.match(text)) and _CREDENTIAL.search(named[1]):
         yield named[2]

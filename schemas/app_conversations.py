@@ -6,6 +6,7 @@ from uuid import UUID
 from marshmallow import ValidationError, fields, post_load, validate, validates_schema
 
 from core.cuts import beginning
+from core.masking import redacted
 from core.wire import MOST_REPOSITORY, MOST_TITLE
 from schemas.approvals import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
@@ -25,6 +26,7 @@ from schemas.fields import (
     StrictBoolean,
     Text,
     Title,
+    refusal,
 )
 from schemas.sandboxes import SHOWS_KEYS, STATUSES, SandboxName, running
 
@@ -72,6 +74,20 @@ class TitleOfStart(Text):
         return beginning(super()._deserialize(value, *args, **kwargs), MOST_TITLE)
 
 
+class Repository(Text):
+    """The repository of a start, which responses show."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        repository: str = super()._deserialize(value, *args, **kwargs)
+        if redacted(repository) != repository:
+            raise refusal(
+                "A URL with a password would be stored and shown: give it without, and let a service add the "
+                "credential (docs/egress.md)",
+                "value_error",
+            )
+        return repository
+
+
 class InitialMessage(SendMessageRequest):
     """The first message of a conversation; it starts the agent unless `run` is false."""
 
@@ -92,7 +108,7 @@ class AppConversationStartRequest(BaseSchema):
     title = TitleOfStart()
     tags = Tags(allow_none=True)
     llm_model = Text(allow_none=True, most=256, metadata={"description": "Used instead of the model of the spec."})
-    selected_repository = Text(
+    selected_repository = Repository(
         allow_none=True,
         most=MOST_REPOSITORY,
         metadata={

@@ -98,6 +98,29 @@ def test_a_change_is_merged_null_removes_and_a_mask_keeps_a_secret(caller):
     assert sealed.startswith("gAAAAA")
 
 
+def test_the_password_of_a_url_is_masked_and_comes_back_masked_or_sealed(caller, keyed):
+    url = "https://me:hush-hush@llm.example/v1"
+    shown = patched(caller, agent_settings={"llm": {**LLM, "base_url": url}}).get_json()
+    assert shown["agent_settings"]["llm"]["base_url"] == MASK
+    sealed = caller.get("/api/settings", headers=MINE | SEALED).get_json()["agent_settings"]["llm"]["base_url"]
+    assert "hush" not in sealed
+
+    for carried in (MASK, sealed):
+        patched(caller, agent_settings={"llm": {"base_url": carried}})
+        settings = caller.get("/api/settings", headers=MINE | SEALED).get_json()["agent_settings"]
+        _, body = started(keyed, caller, {"agent_settings": settings, "secrets_encrypted": True})
+        assert body["agent_settings"]["llm"]["base_url"] == url
+
+
+def test_a_sealed_secret_in_a_visible_member_stays_sealed(caller):
+    patched(caller, agent_settings={"llm": LLM})
+    sealed = caller.get("/api/settings", headers=MINE | SEALED).get_json()["agent_settings"]["llm"]["api_key"]
+
+    shown = patched(caller, agent_settings={"llm": {"model": sealed}}).get_json()
+
+    assert shown["agent_settings"]["llm"]["model"] == sealed
+
+
 @pytest.mark.parametrize(
     ("body", "place"),
     [

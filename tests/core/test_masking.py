@@ -8,7 +8,17 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from core import masking
-from core.masking import HIDDEN, LEAST, Mask, Masked, TextTooLong, credentials_in
+from core.masking import (
+    HIDDEN,
+    LEAST,
+    REDACTED,
+    Mask,
+    Masked,
+    TextTooLong,
+    credentials_in,
+    redacted,
+    without_secrets_of,
+)
 from core.wire import read_event
 from tests.conftest import event
 
@@ -250,6 +260,28 @@ def test_credentials_among_the_arguments_of_a_program_are_found():
     found = list(credentials_in({"mcp_servers": {"one": {"args": arguments + others}}}))
 
     assert found == ["key one", "key two", "key three", "Bearer 4", "4", "five", "six"]
+
+
+def test_a_response_shows_no_password_of_a_url_and_no_credential_among_arguments():
+    agent = {
+        "llm": {"model": "a-model", "base_url": "https://me:hush@host/v1"},
+        "acp_command": ["agent", "--token", "hush", "--api-key=hush", "--verbose", "--port", "8000"],
+        "mcp_config": {"one": {"url": "https://host/mcp", "args": [["redis://:hush@two"]]}},
+    }
+
+    assert redacted(agent) == {
+        "llm": {"model": "a-model", "base_url": REDACTED},
+        "acp_command": ["agent", "--token", REDACTED, REDACTED, "--verbose", "--port", "8000"],
+        "mcp_config": {"one": {"url": "https://host/mcp", "args": [[REDACTED]]}},
+    }
+
+
+def test_what_is_said_about_a_body_shows_no_part_of_it_that_is_a_secret():
+    body = {"base_url": "https://me:hush-hush@host/v1", "args": ["--token=a-token"], "api_key": "a key"}
+
+    said = without_secrets_of(body, "hush-hush is wrong for https://me:hush-hush@host/v1, so are a-token and a key")
+
+    assert said == f"{REDACTED} is wrong for {REDACTED}, so are {REDACTED} and {REDACTED}"
 
 
 @pytest.mark.parametrize("begin", ["://", "://:", "://a:b", "://:@"])

@@ -1,8 +1,9 @@
 """The use of all models of an agent together."""
 
 import pytest
+from marshmallow import ValidationError
 
-from schemas.app_conversations import combined
+from schemas.app_conversations import AppConversationStartRequest, combined
 
 
 def usage(**members):
@@ -45,3 +46,9 @@ def test_a_member_that_is_no_number_counts_as_zero(tokens):
         0,
         0,
     )
+
+
+def test_a_repository_whose_url_has_a_password_is_refused():
+    with pytest.raises(ValidationError) as refused:
+        AppConversationStartRequest().load({"selected_repository": "https://me:hush@host.example/a/b"})
+    assert "password" in str(refused.value.messages["selected_repository"])
