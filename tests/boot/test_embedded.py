@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -20,7 +21,8 @@ from redis import Redis
 
 from boot.embedded import EmbeddedStore, _answers, main, running_url, server_program, wheel_program
 from tests.chance import often, variants
-from tests.conftest import message, recorded
+from tests.cold import Objects, cold_store
+from tests.conftest import as_events, message, recorded
 from tests.servers import PROJECT, agent_server, redis_program, valkey_program, wait_until
 
 pytestmark = pytest.mark.process("starts stores and ends them")
@@ -73,9 +75,11 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def link(folder: Path, name: str) -> str:
+def program(folder: Path, name: str, said: str) -> str:
+    """A program of that name that says its release."""
     folder.mkdir(exist_ok=True)
-    (folder / name).symlink_to("/bin/true")
+    (folder / name).write_text(f"#!/bin/sh\necho '{said} sha=00000000:0'\n")
+    (folder / name).chmod(0o755)
     return str(folder / name)
 
 
@@ -84,10 +88,23 @@ def test_the_store_is_the_first_of_redis_server_valkey_server_and_the_wheel(tmp_
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
     assert server_program() == wheel_program()
-    valkey = link(tmp_path / "bin", "valkey-server")
+    valkey = program(tmp_path / "bin", "valkey-server", "Valkey server v=7.2.5")
     assert server_program() == valkey
-    redis = link(tmp_path / "bin", "redis-server")
+    redis = program(tmp_path / "bin", "redis-server", "Redis server v=7.0.15")
     assert server_program() == redis
+
+
+def test_a_redis_that_is_too_old_is_passed_over_in_a_sentence(tmp_path, monkeypatch, capfd):
+    valkey_program()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    old = program(tmp_path / "bin", "redis-server", "Redis server v=6.0.16")
+
+    assert server_program() == wheel_program()
+
+    assert (
+        capfd.readouterr().err
+        == f"agent-server: {old} is Redis 6.0.16, which is too old: it is not used. Redis 7 or newer is\n"
+    )
 
 
 @contextlib.contextmanager
@@ -320,6 +337,57 @@ def test_data_of_either_server_are_read_by_the_other(tmp_path, conversation, fir
             assert client.get("/ready").json()["store"]["kind"] == kind
             client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("once more")])
             assert client.get(f"/api/conversations/{conversation}/events/count").json() == number + 1
+
+
+def test_a_file_that_the_program_does_not_read_whole_is_refused_with_the_program_that_wrote_it(tmp_path, monkeypatch):
+    """A DUMP of Valkey 9, as an append-only file had it: Redis 7 drops the command and goes on."""
+    valkey_program(), redis_program()
+    folder = tmp_path / "data"
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", str(tmp_path))
+        with store_of(folder) as redis:
+            redis.rpush("kept", "one")
+            redis.restore("restored", 0, redis.dump("kept"))
+    assert (folder / "store.program").read_text() == "Valkey 9.1.2\n"
+
+    with pytest.raises(RuntimeError, match=r"DUMP payload.*Start with the program that wrote it \(Valkey 9\.1\.2\)"):
+        EmbeddedStore(str(folder), 0)
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with store_of(folder) as redis:
+        assert redis.lrange("restored", 0, -1) == [b"one"]
+
+
+@pytest.mark.parametrize("first", ["redis", "valkey"])
+def test_a_log_that_was_cold_is_whole_when_another_program_reads_the_folder(tmp_path, conversation, monkeypatch, first):
+    """Forth and back: thawed, forked and still cold logs."""
+    redis_program(), valkey_program()
+    paths = {"redis": os.environ["PATH"], "valkey": str(tmp_path)}
+    objects, fork, rests = Objects(), None, str(uuid4())
+    events, expected = as_events([*recorded("never_confirm"), message("Some Words")]), list[bytes]()
+    for number, kind in enumerate([first, *({*paths} - {first}), first]):
+        monkeypatch.setenv("PATH", paths[kind])
+        embedded = EmbeddedStore(str(tmp_path / "data"), 0)
+        store = cold_store(embedded.url, objects)
+        try:
+            if number == 0:
+                for identity in (conversation, rests):
+                    store.conversations.create(identity, title="was cold")
+                    store.events.append(identity, events)
+                expected = store.events.search(conversation, limit=1000)[0]
+                assert store.conversations.cold.freeze(rests)
+                assert store.conversations.cold.freeze(conversation)
+                fork = store.conversations.forks.fork(conversation)
+            for identity in (conversation, fork):
+                assert {*expected} <= {*store.events.search(identity, limit=1000)[0]}
+                assert store.events.count(identity) == len(expected) + (number if identity == conversation else 0)
+            store.events.append(conversation, as_events([message("once more")]))
+            if kind == first and number:  # the object has the format of the program that wrote it
+                assert store.events.search(rests, limit=1000)[0] == expected
+            assert store.conversations.cold.freeze(conversation)
+            store.conversations.cold.thaw(conversation)
+        finally:
+            embedded.stop()
 
 
 @pytest.mark.process("starts a server of its own")

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+from contextlib import suppress
 from uuid import uuid4
 
 import psutil
@@ -15,7 +16,7 @@ import pytest
 
 from settings import ConfigError
 from settings.config import Config
-from telemetry.logs import JsonLines, LogLines
+from telemetry.logs import JsonLines, LogLines, say
 from tests.servers import agent_server, runs, store_server, supervised_server, wait_until
 from tests.sockets import socket
 
@@ -199,3 +200,16 @@ def test_no_line_of_a_traceback_looks_like_a_log_record():
     assert lines[0] == "[7] [supervisor] failed"
     assert all(line.startswith("    ") for line in lines[1:])
     assert "    [1] [supervisor] forged" in lines
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_sentence_that_nobody_can_read_raises_nothing(monkeypatch, is_json):
+    monkeypatch.setenv("LOG_FORMAT", "json" if is_json else "text")
+    reading, writing = os.pipe()
+    os.close(reading)
+    for broken in (open(writing, "w"), open("/dev/full", "w")):  # noqa: SIM115, PTH123
+        monkeypatch.setattr(sys, "stderr", broken)
+        say("a sentence")
+        with suppress(OSError):
+            broken.close()
+        say("one more, to what is closed")
