@@ -539,11 +539,7 @@ class OwnSettings:
         return {**body, "secrets": {**named, **found}}
 
     def _opened(self, value: Any) -> Any:
-        """A value of settings, with its secrets as they are meant. Raises SealedElsewhere.
-
-        A sealed text in a member that no name hides stays sealed, unless responses hide what it means: otherwise a
-        client that may not see a secret would read it there.
-        """
+        """A value of settings; its secrets as they are meant where responses hide them. Raises SealedElsewhere."""
         return self._unsealed(with_secrets(value, self._meant), bears_credential)
 
     def _unsealed(self, value: Any, may_open: Callable[[str], bool] = lambda _: True) -> Any:
@@ -551,10 +547,8 @@ class OwnSettings:
             return {name: self._unsealed(inner, may_open) for name, inner in value.items()}
         if isinstance(value, list):
             return [self._unsealed(inner, may_open) for inner in value]
-        if not isinstance(value, str):
-            return value
-        meant = self._meant(value)
-        return meant if may_open(meant) else value
+        meant = self._meant(value) if isinstance(value, str) else value
+        return meant if meant is value or may_open(meant) else value
 
     def _meant(self, text: str) -> str:
         if not text.startswith(SEALED):
