@@ -15,7 +15,6 @@ if redis.call('HGET', root, 'cold') ~= ARGV[1] then return 0 end
 -- The append-only file and the replicas get the commands that write the elements. They never get the DUMP: another
 -- program or release refuses its format when it loads the file, and would drop the key and go on.
 local ELEMENTS = 500
-local draft = root .. ':thaw'
 local function replicated(what) if redis.set_repl then redis.set_repl(what) end end
 
 local function write_in_pieces(command, key, elements)
@@ -27,15 +26,15 @@ end
 local function write(key, kind)
     redis.call('DEL', key)
     if kind == 'string' then
-        redis.call('SET', key, redis.call('GET', draft))
+        redis.call('SET', key, redis.call('GET', root .. ':thaw'))
     elseif kind == 'list' then
-        write_in_pieces('RPUSH', key, redis.call('LRANGE', draft, 0, -1))
+        write_in_pieces('RPUSH', key, redis.call('LRANGE', root .. ':thaw', 0, -1))
     elseif kind == 'hash' then
-        write_in_pieces('HSET', key, redis.call('HGETALL', draft))
+        write_in_pieces('HSET', key, redis.call('HGETALL', root .. ':thaw'))
     elseif kind == 'set' then
-        write_in_pieces('SADD', key, redis.call('SMEMBERS', draft))
+        write_in_pieces('SADD', key, redis.call('SMEMBERS', root .. ':thaw'))
     elseif kind == 'zset' then
-        local pairs_of = redis.call('ZRANGE', draft, 0, -1, 'WITHSCORES')
+        local pairs_of = redis.call('ZRANGE', root .. ':thaw', 0, -1, 'WITHSCORES')
         for i = 1, #pairs_of, 2 do pairs_of[i], pairs_of[i + 1] = pairs_of[i + 1], pairs_of[i] end
         write_in_pieces('ZADD', key, pairs_of)
     else
@@ -45,12 +44,12 @@ end
 
 for i = 3, #ARGV, 2 do
     replicated(redis.REPL_NONE)
-    local restored = redis.pcall('RESTORE', draft, 0, ARGV[i + 1], 'REPLACE')
+    local restored = redis.pcall('RESTORE', root .. ':thaw', 0, ARGV[i + 1], 'REPLACE')
     replicated(redis.REPL_ALL)
     if restored.err then return restored end
-    local refused = write(root .. ARGV[i], redis.call('TYPE', draft).ok)
+    local refused = write(root .. ARGV[i], redis.call('TYPE', root .. ':thaw').ok)
     replicated(redis.REPL_NONE)
-    redis.call('DEL', draft)
+    redis.call('DEL', root .. ':thaw')
     replicated(redis.REPL_ALL)
     if refused then return refused end
 end
