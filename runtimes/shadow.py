@@ -21,6 +21,7 @@ Limitation: a file that is written again within 20 ms and keeps its size, inode 
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import shutil
 import stat
@@ -35,6 +36,8 @@ from typing import Any, NamedTuple
 
 from runtimes import FileTooLong, FolderNotKept, RuntimeFailure, reading
 from runtimes.folder import Directories, entries, failing, locked, opened_file, remove, unreadable, used
+
+log = logging.getLogger(__name__)
 
 #: bytes of a file whose content is recorded, files of a folder, entries that are looked at, and bytes of all contents
 MOST_FILE, MOST_FILES, MOST_SEEN, MOST_CONTENT = 1 << 20, 20_000, 200_000, 256 << 20
@@ -133,10 +136,10 @@ def beside(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def held(place: Path) -> Iterator[None]:
-    """Hold the lock of a sandbox's shadow repositories. Raises RuntimeFailure after a minute."""
-    with locked(place.with_name(f"{place.name}.lock")):
-        yield
+def held(place: Path) -> Iterator[int]:
+    """Hold the lock of a sandbox's shadow repositories, as an open file. Raises RuntimeFailure after a minute."""
+    with locked(place.with_name(f"{place.name}.lock")) as lock:
+        yield lock
 
 
 def forget(place: Path) -> None:
@@ -153,6 +156,7 @@ class Shadow:
         self._place, self._work, self._start = place, work, start
         self._own = place / hashlib.sha256(start).hexdigest()[:16]
         self._git_dir = self._own / "git"
+        self._lock = -1  #: the open file of the lock, while it is held
 
     def record(self, conversation: str, seq: int) -> None:
         """Record the folder beside an event. An event that has a later record, or its own, changes nothing."""
@@ -193,12 +197,13 @@ class Shadow:
         """The state, with the lock held. What Git or the file system fails with is one sentence."""
         if git_program() is None:
             raise NotRecorded("There is no git program on the sandbox's host, so its folder is not recorded")
-        with _failing(), held(self._place):
+        with _failing(), held(self._place) as self._lock:
             if not self._has_folder():
                 forget(self._place)  # the sandbox was removed: nothing of it stays
                 raise RuntimeFailure("the sandbox has no folder")
             if not (self._git_dir / "HEAD").exists():
                 self._make()
+            self._remove_stale_locks()
             yield self._read()
 
     def _has_folder(self) -> bool:
@@ -210,7 +215,14 @@ class Shadow:
         for name in ("objects", "refs"):
             (self._git_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._git_dir / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
-        (self._git_dir / "HEAD").write_text("ref: refs/heads/none\n")
+        draft = self._git_dir / "HEAD.new"
+        draft.write_text("ref: refs/heads/none\n")
+        draft.replace(self._git_dir / "HEAD")  # a kill leaves no HEAD without content
+
+    def _remove_stale_locks(self) -> None:
+        """Remove the lock files of a Git that was killed. Its callers hold the lock of this place, and so does Git."""
+        for left in (*self._git_dir.glob("*.lock"), *self._git_dir.glob("refs/**/*.lock"), self._git_dir / "gc.pid"):
+            left.unlink(missing_ok=True)
 
     def _between(self, state: State, conversation: str, since: int, until: int | None) -> tuple[str, str]:
         before = _at(state, conversation, since)
@@ -225,6 +237,9 @@ class Shadow:
             kept = json.loads((self._own / "state.json").read_bytes())
         except FileNotFoundError:
             return State("", {}, [], {}, 0)
+        except ValueError:
+            log.warning("%s is damaged: the records of this folder begin again", self._own / "state.json")
+            return State("", {}, [], {}, 0)
         kept["files"] = {path: tuple(seen) for path, seen in kept["files"].items()}
         kept["records"] = [_Record(*one) for one in kept["records"]]
         return State(**kept)
@@ -236,7 +251,10 @@ class Shadow:
             self._shrink(state)
             is_full = used(self._place) > MOST_BYTES
         draft = self._own / "state.json.new"
-        draft.write_text(json.dumps(vars(state)))
+        with draft.open("w") as file:
+            file.write(json.dumps(vars(state)))
+            file.flush()
+            os.fsync(file.fileno())  # a machine that goes down leaves the state before or this one
         draft.replace(self._own / "state.json")
         if is_full:
             raise NotRecorded(f"The records of the sandbox's folder take more than {MOST_BYTES >> 20} MiB")
@@ -256,7 +274,14 @@ class Shadow:
         refs = self._git("for-each-ref", "--format=%(refname)", "refs/trees/").decode().split()
         dropped = "".join(f"delete {ref}\n" for ref in refs if ref.rpartition("/")[2] not in numbers)
         self._git("update-ref", "--stdin", given=dropped.encode())
-        self._git("gc", "--quiet", "--prune=now")
+        self._collect()
+
+    def _collect(self) -> None:
+        """Pack what is kept and remove the rest. A failure costs room alone, and the next call tries again."""
+        try:
+            self._git("gc", "--quiet", "--prune=now")
+        except RuntimeFailure as failure:
+            log.warning("%s is not packed: %s", self._git_dir, failure)
 
     def _recorded(self, state: State) -> str:
         """The tree of the folder as it is now, whose place in the state is set."""
@@ -270,7 +295,7 @@ class Shadow:
         state.tree, state.files = self._imported(state, seen, changed, gone, timeout), seen
         state.trees.setdefault(state.tree, state.number)
         if state.number % _UNPACKED == 0:
-            self._git("gc", "--quiet", "--prune=now")
+            self._collect()
         return state.tree
 
     def _walked(self, timeout: "Timeout") -> dict[str, Seen]:
@@ -319,9 +344,10 @@ class Shadow:
         self, state: State, seen: dict[str, Seen], changed: list[str], gone: list[str], timeout: "Timeout"
     ) -> str:
         """The tree that differs from the last one by some files, which are read; `seen` has what they are by then."""
+        # --force: a kill before the state was written has left a reference of this number.
         start = reading.led(self._work, self._start) or b""
         above = {path[:at] for path in seen for at, letter in enumerate(path) if letter == "/"}
-        with self._started("fast-import", "--quiet", "--done", timeout=timeout) as importer:
+        with self._started("fast-import", "--quiet", "--done", "--force", timeout=timeout) as importer:
             assert importer.stdin is not None
             write = importer.stdin.write
             write(f"commit refs/trees/{state.number}\nmark :1\ncommitter - <-> 0 +0000\ndata 0\n\n".encode())
@@ -375,8 +401,8 @@ class Shadow:
 
     @contextlib.contextmanager
     def _started(self, *words: str, timeout: "Timeout") -> Iterator["subprocess.Popen[bytes]"]:
-        """Git at work on the repository, as `_running` has it."""
-        with _running(self._git_dir, self._environment(), *words, timeout=timeout) as git:
+        """Git at work on the repository, as `_running` has it. It holds the lock too: it may outlive this process."""
+        with _running(self._git_dir, self._environment(), *words, timeout=timeout, lock=self._lock) as git:
             yield git
 
 
@@ -412,9 +438,10 @@ def _environment(git_dir: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _running(
-    folder: Path, environment: Mapping[str, str], *words: str, timeout: Timeout, no: int = 0
+    folder: Path, environment: Mapping[str, str], *words: str, timeout: Timeout, no: int = 0, lock: int = -1
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Git in a folder of ours; it is killed at the timeout. no: a status with which it says no, and has not failed.
+    lock: an open file that it inherits.
 
     Raises NotRecorded at the timeout, RuntimeFailure where it fails.
     """
@@ -431,6 +458,7 @@ def _running(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
+            pass_fds=(lock,) if lock >= 0 else (),
         ) as git,
     ):
         killer = threading.Timer(timeout.left, git.kill)

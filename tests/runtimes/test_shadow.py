@@ -2,12 +2,19 @@
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import threading
+import time
+from random import Random
 
 import pytest
 
 from runtimes import FileTooLong, RuntimeFailure, shadow
 from runtimes.shadow import NotRecorded, Shadow
+from tests.chance import often
+from tests.servers import PROJECT
 
 runs_git = pytest.mark.process("starts git")
 
@@ -249,3 +256,83 @@ def test_a_folder_that_is_gone_is_a_failure_and_makes_nothing(kept, work):
     with pytest.raises(RuntimeFailure, match="has no folder"):
         kept.record("c", 0)
     assert not list(work.parent.parent.iterdir())
+
+
+# kills
+
+#: records a folder in a process of its own, a new file each time, until it is killed
+RECORDER = """
+import sys
+from pathlib import Path
+from runtimes import shadow
+from runtimes.shadow import Shadow
+shadow._UNPACKED = 3
+place, work = map(Path, sys.argv[1:3])
+kept = Shadow(place, work, b"")
+for seq in range(int(sys.argv[3]), 10**6):
+    (work / f"f{seq}").write_text(str(seq))
+    kept.record("c", seq)
+    print(seq, flush=True)
+"""
+
+
+@pytest.mark.faults("kills a process that records, at random moments")
+def test_a_kill_at_any_moment_of_a_record_ends_no_later_one_and_loses_none(kept, work):
+    chance, recorded, seq = Random(20261127), [0], 1
+    (work / "first").write_text("1")
+    kept.record("c", 0)
+    for _ in range(often(20, 200)):
+        command = [sys.executable, "-c", RECORDER, str(kept._place), str(work), str(seq)]
+        with subprocess.Popen(
+            command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            assert process.stdout is not None
+            recorded.append(int(process.stdout.readline()))
+            time.sleep(chance.random() * 0.15)
+            kill = os.kill if chance.random() < 0.5 else os.killpg  # alone, and with the Git that it runs
+            kill(process.pid, signal.SIGKILL)
+            recorded += map(int, process.stdout.read().split())
+        seq = recorded[-1] + 2
+
+    kept.record("c", seq)
+
+    found = changes(kept)
+    assert found["f1"] == "ADDED"
+    for last in recorded[1::7]:
+        assert f"f{last}" in changes(kept, 0, last + 1)
+
+
+@runs_git
+def test_what_a_killed_git_and_a_machine_that_went_down_left_behind_is_removed(kept, work):
+    (work / "a").write_text("one")
+    kept.record("c", 0)
+    git = kept._git_dir
+    kept._git("update-ref", "refs/trees/2", "refs/trees/1")  # of a record whose state was not written
+    for left in ("packed-refs.lock", "refs/trees/2.lock", "HEAD.lock"):
+        (git / left).write_text("")
+    (work / "a").write_text("two")
+
+    kept.record("c", 1)
+    assert changes(kept) == {"a": "UPDATED"}
+
+    (kept._own / "state.json").write_text("")
+    kept.record("c", 2)
+    (work / "b").write_text("new")
+    assert changes(kept, 3) == {"b": "ADDED"}
+
+
+@runs_git
+def test_a_record_is_kept_where_its_packing_fails(kept, work, monkeypatch):
+    monkeypatch.setattr(shadow, "_UNPACKED", 1)
+    git = Shadow._git
+
+    def failing(self, *words, given=b""):
+        if words[0] == "gc":
+            raise RuntimeFailure("git gc failed: no room")
+        return git(self, *words, given=given)
+
+    monkeypatch.setattr(Shadow, "_git", failing)
+    kept.record("c", 0)
+    (work / "a").write_text("one")
+
+    assert changes(kept) == {"a": "ADDED"}
