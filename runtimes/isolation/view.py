@@ -4,6 +4,7 @@ Bubblewrap builds the sandbox's root from it, after root has stepped aside. What
 modes of folders is bound to where the sandbox looks.
 """
 
+import errno
 import os
 import resource
 import site
@@ -26,6 +27,9 @@ ssl/certs ssl/openssl.cnf pki/tls/certs pki/tls/openssl.cnf pki/ca-trust/extract
 python3 java-11-openjdk java-17-openjdk java-21-openjdk perl magic magic.mime
 """
 
+#: Links that are followed to one file. Source: path_resolution(7)
+_MOST_LINKS = 40
+
 #: what the reference agent needs of the server's folder
 _AGENT = ("reference_agent", "core")
 
@@ -36,14 +40,31 @@ def system_files() -> list[str]:
 
 
 def interpreter() -> list[str]:
-    """The server's Python, its packages, and the reference agent; each also under the path that its links lead to."""
+    """The server's Python, its packages, and the reference agent; each also under the path that its links lead to, and
+    every link on the way there, but nothing else of the folders that the links lie in."""
     packages = [path for path in (*site.getsitepackages(), site.getusersitepackages()) if Path(path).is_dir()]
-    program = Path(sys.executable)
     places = [sys.prefix, sys.base_prefix, *packages, *(str(PROJECT / name) for name in _AGENT)]
-    while program.is_symlink():  # a virtual environment links to the interpreter that made it
-        program = program.parent / program.readlink()
-    places.append(str(program.parent))
-    return [path for place in places for path in dict.fromkeys((place, str(Path(place).resolve())))]
+    # A virtual environment links to the interpreter that made it, maybe by links of a version manager.
+    links = [link for place in (sys.executable, *places) for link in links_to(place)]
+    places.append(str(Path(sys.executable).resolve().parent))
+    return [*links, *(path for place in places for path in dict.fromkeys((place, str(Path(place).resolve()))))]
+
+
+def links_to(path: str) -> list[str]:
+    """Each link that is followed on the way to what a path names, in that order. Raises OSError of a loop."""
+    found: list[str] = []
+    here, left = Path("/"), list(Path(path).parts[1:])
+    while left:
+        here, name = (here.parent, "") if left[0] == ".." else (here / left[0], left[0])
+        left = left[1:]
+        if name and here.is_symlink():
+            if len(found) == _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            found.append(str(here))
+            target = here.readlink()
+            left = [*(part for part in target.parts if part != "/"), *left]
+            here = Path("/") if target.is_absolute() else here.parent
+    return found
 
 
 def link_agent(folder: Path) -> None:
@@ -134,8 +155,18 @@ _ACCOUNTS = {
 
 
 def sources(readable: Sequence[str], work: str) -> list[str]:
-    """The paths that are bound into the sandbox, the working folder last; links of the system stay links."""
-    return [path for path in readable if not (path in SYSTEM and Path(path).is_symlink())] + [work]
+    """The paths that are bound into the sandbox, the working folder last, without those that stay links."""
+    return [path for path in readable if not _stays_link(path, readable)] + [work]
+
+
+def _stays_link(path: str, readable: Sequence[str]) -> bool:
+    """Whether a path is a link in the sandbox too: one of the system, or one to what the sandbox sees by itself.
+
+    Python finds its library by the links that lead to it.
+    """
+    if not Path(path).is_symlink():
+        return False
+    return path in SYSTEM or is_seen(os.path.realpath(path), (other for other in readable if other != path))
 
 
 def bubblewrap_words(
@@ -153,7 +184,7 @@ def bubblewrap_words(
         options += ["--perms", "0755" if folder == "/run" else "1777", "--size", str(size), "--tmpfs", folder]
     options += ["--dir", "/var", "--symlink", "../tmp", "/var/tmp"]
     for path in readable:
-        if path in SYSTEM and Path(path).is_symlink():
+        if _stays_link(path, readable):
             options += ["--symlink", str(Path(path).readlink()), path]
     *outer, own = enumerate(sources(readable, work))
     for number, path in outer:
@@ -234,6 +265,7 @@ def show(paths: Sequence[str], folders: Iterable[str]) -> None:
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     places = {place for path in paths for place in (path, os.path.realpath(path))}
+    links = {place: Path(place).readlink() for place in places if Path(place).is_symlink()}
     files = {place: os.open(place, os.O_PATH | os.O_CLOEXEC) for place in sorted(places, key=len)}
     before = os.umask(0o022)
     bound: list[str] = []
@@ -241,7 +273,11 @@ def show(paths: Sequence[str], folders: Iterable[str]) -> None:
         kernel.mount("tmpfs", folder, "tmpfs", options="mode=755,size=1m")
         for place, file in files.items():
             if is_seen(place, [folder]) and not is_seen(place, bound):
-                _bind(file, Path(place))
+                if place in links:
+                    Path(place).parent.mkdir(parents=True, exist_ok=True)
+                    Path(place).symlink_to(links[place])
+                else:
+                    _bind(file, Path(place))
                 bound.append(place)
     os.umask(before)
     for file in files.values():
