@@ -2,13 +2,15 @@
 
 Source: docs/approvals.md. No Redis and no Flask.
 
-A rule matches an action when all that the rule names holds: the tool, the arguments, the risk, the conversation.
+A rule that approves matches an action when all that the rule names holds: the tool, the arguments, the risk, the
+conversation. A rule that rejects matches more: see `rejects`, and `core/wide_match.py` for its patterns.
 
-A pattern is text in which `*` stands for any run of characters of `RUN`, also for none. Every other character of the
-pattern matches itself alone, so a shell metacharacter is matched only where the rule's author wrote it. `RUN` is an
-allow-list: ASCII letters and digits, the space, and `_ . / : , @ + - =`. It has no quote, backslash, newline, tab,
-control character, `NUL`, Unicode letter, blank or line separator, and none of `; & | < > ( ) $ # ~ ! ? * [ ] { } ^ % `
-and the backtick: no run begins a second command, a redirection, a substitution or an expansion, and none leaves quotes.
+A pattern of a rule that approves is text in which `*` stands for any run of characters of `RUN`, also for none. Every
+other character of the pattern matches itself alone, so a shell metacharacter is matched only where the rule's author
+wrote it. `RUN` is an allow-list: ASCII letters and digits, the space, and `_ . / : , @ + - =`. It has no quote,
+backslash, newline, tab, control character, `NUL`, Unicode letter, blank or line separator, and none of `; & | < > ( ) $
+# ~ ! ? * [ ] { } ^ % ` and the backtick: no run begins a second command, a redirection, a substitution or an expansion,
+and none leaves quotes.
 
 Two characters of a run have a meaning by their place, so a run has them in other places alone:
 
@@ -39,6 +41,7 @@ import rfc8785
 from itsdangerous import BadSignature, URLSafeSerializer
 
 from core.cuts import beginning
+from core.wide_match import fits_widely
 from core.wire import ConversationId, Micros, has_tag, now
 
 #: the characters that `*` of a pattern stands for
@@ -108,21 +111,47 @@ class Rule:
     id: str = ""
 
 
-def matches(rule: Rule, action: Action, conversation: Conversation) -> bool:
-    """Whether a rule decides an action, apart from what changes with time."""
-    return (
-        rule.tool_name == action.tool_name
-        and (rule.conversation_ids is None or conversation.id in rule.conversation_ids)
-        and all(has_tag(conversation.tags, name, value) for name, value in (rule.tags or {}).items())
-        and (rule.max_risk is None or _is_at_most(action.risk, rule.max_risk))
-        and (rule.arguments is None or _fits(rule.arguments, action))
+class Matched(NamedTuple):
+    """The rules that may decide an action."""
+
+    rules: list[Rule]  #: those that match, in the order in which they are tried
+    doubts: list[Rule]  #: rules that reject, and may match: while one of them is in force, no rule approves the action
+
+
+def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) -> Matched:
+    """The rules that match, those that reject first, then the oldest first; and those that reject and may match."""
+    found = [(rule, matches(rule, action, conversation)) for rule in rules]
+    matched = [rule for rule, does_match in found if does_match]
+    matched.sort(key=lambda rule: (rule.decision != "reject", rule.created_at or 0, rule.id))
+    return Matched(matched, [rule for rule, does_match in found if does_match is None])
+
+
+def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | None:
+    """Whether a rule decides an action, apart from what changes with time; None if a rule that rejects may do so."""
+    if (
+        rule.tool_name != action.tool_name
+        or (rule.conversation_ids is not None and conversation.id not in rule.conversation_ids)
+        or not all(has_tag(conversation.tags, name, value) for name, value in (rule.tags or {}).items())
+    ):
+        return False
+    if rule.decision == "reject":
+        return rejects(rule, action)
+    return (rule.max_risk is None or _is_at_most(action.risk, rule.max_risk)) and (
+        rule.arguments is None or _fits(rule.arguments, action)
     )
 
 
-def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) -> list[Rule]:
-    """The rules that match, in the order in which they are tried: those that reject first, then the oldest first."""
-    found = [rule for rule in rules if matches(rule, action, conversation)]
-    return sorted(found, key=lambda rule: (rule.decision != "reject", rule.created_at or 0, rule.id))
+def rejects(rule: Rule, action: Action) -> bool | None:
+    """Whether the arguments and the risk of an action are those that a rule rejects; None if unsure.
+
+    Arguments that the rule does not name never matter. An argument that the action lacks, one of another type than the
+    rule expects, arguments without names and an unknown risk leave it unsure.
+    """
+    answers: list[bool | None] = []
+    if rule.max_risk is not None:
+        answers.append(_is_at_most(action.risk, rule.max_risk) if action.risk in RISKS else None)
+    answers += [_rejects(test, name, action) for name, test in (rule.arguments or {}).items()]
+    return False if False in answers else None if None in answers else True
 
 
 def rule_of(
@@ -225,6 +254,25 @@ def _passes(test: Test, name: str, action: Action) -> bool:
         case {"pattern": str(pattern)}:
             return name in action.arguments and fits_pattern(pattern, action.arguments[name])
     return False
+
+
+def _rejects(test: Test, name: str, action: Action) -> bool | None:
+    """Whether an argument of the action is one that a rule rejects; None if unsure."""
+    if "any" in test:
+        return True
+    if not isinstance(action.arguments, dict) or name not in action.arguments:
+        return None
+    value = action.arguments[name]
+    match test, value:
+        case {"equals": wanted}, _ if action.forms[name] == canonical(wanted):
+            return True
+        case {"equals": str(wanted)}, str():
+            return fits_widely([wanted], value)
+        case {"equals": wanted}, int() | float() | None if type(wanted) is type(value):
+            return False
+        case {"pattern": str(pattern)}, str():
+            return fits_widely(pattern.split("*"), value)
+    return None
 
 
 def _says_nothing(value: Any) -> bool:

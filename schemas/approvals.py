@@ -124,7 +124,8 @@ _TEST = {
                     "maxLength": MOST_MATCHED,
                     "allOf": [{"pattern": _FEW_STARS}, {"pattern": _NO_TURN}],
                     "description": "Text as a whole. `*` stands for a run of ASCII letters, digits, spaces and "
-                    "`_ . / : , @ + - =`; never for a shell metacharacter.",
+                    "`_ . / : , @ + - =`; never for a shell metacharacter. In a rule that rejects, `*` stands for any "
+                    "text, and if it is unsure whether the pattern matches, a person decides.",
                 },
             ),
             ("any", {"const": True, "description": "Whatever it is, also absent."}),

@@ -79,6 +79,10 @@ class TooManyRules(StoreError):
     words = f"Limit of {MOST_RULES} approval rules reached: revoke one first (MOST_RULES)"
 
 
+class Doubted(Exception):
+    """A rule that rejects may match the action: a person decides it."""
+
+
 @dataclass(frozen=True, slots=True)
 class UsedRule:
     """A rule as it is listed."""
@@ -157,9 +161,16 @@ class Rules:
             self._remembered = known, rules
         return rules
 
-    def claim(self, uses: Sequence[Use]) -> Use | None:
-        """Count uses, all or none, each once by its claim. Returns the first one that its rule refuses."""
-        refused = self._scripts.claim_rule_uses([RuleKeys.root], _words(uses)) if uses else 0
+    def claim(self, uses: Sequence[Use], doubts: Collection[str] = ()) -> Use | None:
+        """Count uses, all or none, each once by its claim. Returns the first one that its rule refuses.
+
+        Raises Doubted, and counts nothing, while one of the rules in `doubts` (ids) is in force.
+        """
+        if not uses:
+            return None
+        refused = self._scripts.claim_rule_uses([RuleKeys.root], [len(doubts), *doubts, *_words(uses)])
+        if refused < 0:
+            raise Doubted
         return uses[refused - 1] if refused else None
 
     def give_back(self, uses: Collection[Use]) -> None:
@@ -209,6 +220,7 @@ class Waiting(NamedTuple):
     since: str
     digest: str
     rules: list[Rule]
+    doubts: list[Rule]  #: rules that reject and may match it
 
 
 class RuleDecisions:
@@ -279,20 +291,28 @@ class RuleDecisions:
             record = records.get(shown["id"], {"since": None})
             if record["since"] == shown["since"]:
                 action = Action(shown["tool_name"], shown["arguments"], record["risk"])
-                if matched := matching(rules, action, here):
+                if (matched := matching(rules, action, here)).rules:
                     digest = action_digest(action.tool_name, action.arguments)
-                    waiting.append(Waiting(shown["id"], shown["since"], digest, matched))
+                    waiting.append(Waiting(shown["id"], shown["since"], digest, *matched))
         return waiting
 
     def _claim_alike(self, conversation_id: ConversationId, waiting: Sequence[Waiting]) -> dict[str, Use]:
-        """A use for each action, of rules that decide alike; empty where they do not, or have no use left."""
+        """A use for each action, of rules that decide alike; empty where they do not, or have no use left.
+
+        Also empty if the rules approve, and one that rejects may match: then a person decides.
+        """
+        doubts = {rule.id for one in waiting for rule in one.doubts}
         left = {one.id: list(one.rules) for one in waiting}
         while all(left.values()):
             uses = {one.id: Use.of(left[one.id][0], conversation_id, one.id, one.since, one.digest) for one in waiting}
             rules = {use.rule.id: use.rule for use in uses.values()}
             if len({rule.decision for rule in rules.values()}) > 1 or len(rules) > MOST_TOGETHER:
                 return {}
-            refused = self._rules.claim([*uses.values()])
+            is_approval = any(rule.decision == "approve" for rule in rules.values())
+            try:
+                refused = self._rules.claim([*uses.values()], doubts if is_approval else ())
+            except Doubted:
+                return {}
             if refused is None:
                 return uses
             left = {name: [rule for rule in others if rule.id != refused.rule.id] for name, others in left.items()}

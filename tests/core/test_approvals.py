@@ -182,7 +182,88 @@ def test_rules_that_reject_are_tried_before_rules_that_approve_and_older_ones_fi
         rule(id="no", decision="reject", created_at=2),
         rule(id="other", tool_name="browser"),
     ]
-    assert [one.id for one in matching(rules, action(), HERE)] == ["no", "old", "new"]
+    assert [one.id for one in matching(rules, action(), HERE).rules] == ["no", "old", "new"]
+
+
+# what a rule that rejects matches: more than one that approves would
+
+PUSH = {"command": {"pattern": "*git push*"}}
+
+
+def answer(members, of: Action) -> bool | None:
+    return matches(rule(decision="reject", **members), of, HERE)
+
+
+def test_an_argument_that_a_rejecting_rule_does_not_name_never_matters():
+    for other in ({"timeout": 5}, {"is_input": True}, {"note": {"a": [1]}}):
+        assert answer({"arguments": PUSH}, action(command="git push", **other)) is True
+
+
+def test_arguments_that_a_rejecting_rule_cannot_read_leave_it_unsure():
+    for of in (
+        action(command=["git", "push"]),
+        action(command={"line": "git push"}),
+        action(command=None),
+        action(script="git push"),
+        Action("terminal", ["git push"], "LOW"),
+    ):
+        assert answer({"arguments": PUSH}, of) is None, of
+
+
+def test_a_rejecting_rule_that_names_any_value_or_no_argument_matches_whatever_there_is():
+    for members in ({}, {"arguments": {}}, {"arguments": {"command": {"any": True}}}):
+        for of in (action(), action(command="ls", other=1), Action("terminal", "git push", "HIGH")):
+            assert answer(members, of) is True
+
+
+def test_one_argument_that_surely_differs_makes_another_that_is_unsure_no_matter():
+    members = {"arguments": {"command": {"pattern": "*git push*"}, "is_input": {"equals": True}}}
+    assert answer(members, action(command="git $verb", is_input=False)) is False
+    assert answer(members, action(command="git $verb", is_input=True)) is None
+
+
+REJECTED_VALUES = [
+    ("git push", "git push ", True),
+    ("git push", "ls", False),
+    (10, 10.0, True),
+    (10, 11, False),
+    (10, "10", None),
+    (True, 1, None),
+    (True, False, False),
+    (None, None, True),
+    (["a"], ["a"], True),
+    (["a"], ["a", ""], None),
+]
+
+
+def test_a_value_equal_to_a_rejected_one_is_rejected_and_one_of_another_type_is_unsure():
+    def rejected(wanted, value) -> bool | None:
+        return answer({"arguments": {"x": {"equals": wanted}}}, action(x=value))
+
+    assert [row for row in REJECTED_VALUES if rejected(*row[:2]) is not row[2]] == []
+
+
+def test_a_rejecting_rule_with_a_risk_is_unsure_where_the_risk_is_unknown():
+    members = {"arguments": PUSH, "max_risk": "MEDIUM"}
+    of = {risk: answer(members, action(risk, command="git push")) for risk in ("LOW", "MEDIUM", "HIGH", "UNKNOWN")}
+    assert of == {"LOW": True, "MEDIUM": True, "HIGH": False, "UNKNOWN": None}
+    assert answer(members, action("UNKNOWN", command="ls")) is False
+
+
+def test_a_rejecting_rule_of_another_tool_or_conversation_or_tag_does_not_match():
+    for members in ({"tool_name": "browser"}, {"conversation_ids": ()}, {"tags": {"team": "ops"}}):
+        assert answer({"arguments": PUSH, **members}, action(command="git $verb")) is False
+
+
+def test_rules_that_reject_and_may_match_are_told_apart_from_those_that_match():
+    no, maybe, yes = (
+        rule(id="no", decision="reject"),
+        rule(id="maybe", decision="reject", arguments=PUSH),
+        rule(id="yes"),
+    )
+    assert matching([yes, maybe], action(command="git $verb"), HERE) == ([yes], [maybe])
+    assert matching([yes, maybe, no], action(command="git $verb"), HERE) == ([no, yes], [maybe])
+    assert matching([yes, maybe], action(command="ls"), HERE) == ([yes], [])
 
 
 # "always" beside a decision

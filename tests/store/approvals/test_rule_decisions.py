@@ -64,9 +64,9 @@ def between(rules, monkeypatch):
     def do(happen) -> None:
         claim = rules.claim
 
-        def claimed(uses):
+        def claimed(*words):
             monkeypatch.setattr(rules, "claim", claim)
-            refused = claim(uses)
+            refused = claim(*words)
             happen()
             return refused
 
@@ -93,6 +93,12 @@ def deciders(store, conversation) -> list[tuple[str, str, str]]:
 
 def uses(rules, rule) -> int:
     return rules.get(rule.id).uses
+
+
+def end(rules, rule) -> None:
+    """Have a rule be past its expiry."""
+    stored = json.loads(rules._redis.hget("{rules}:uses", rule.id))
+    rules._redis.hset("{rules}:uses", rule.id, json.dumps({**stored, "expires_at": "1"}))
 
 
 def elsewhere(call):
@@ -130,6 +136,38 @@ def test_an_action_that_a_rule_rejects_is_rejected_with_its_reason(store, make, 
     events, _ = store.events.search(conversation, kind="UserRejectObservation")
     assert [json.loads(one)["rejection_reason"] for one in events] == [f"Approval rule {rule.id}: Not from here"]
     assert deciders(store, conversation) == [("reject", "rule", rule.id)]
+
+
+NEVER_PUSH = {"decision": "reject", "arguments": {"command": {"pattern": "*git push*"}}}
+
+
+def test_an_action_that_a_rule_may_reject_waits_for_a_person(store, rules, make, begin):
+    made = [make(), make(**NEVER_PUSH)]
+    conversation = begin(action("git push; true"), action("git $verb"), action("ls"))
+
+    assert waiting(store, conversation) == ["git $verb"]
+    assert deciders(store, conversation) == [("reject", "rule", made[1].id), ("approve", "rule", made[0].id)]
+    assert [uses(rules, rule) for rule in made] == [1, 1]
+
+
+def test_a_rule_that_is_no_longer_in_force_keeps_nothing_waiting(store, rules, make, begin):
+    make()
+    used, past, revoked = make(**NEVER_PUSH, max_uses=1), make(**NEVER_PUSH), make(**NEVER_PUSH)
+    begin(action("git push"))
+    assert uses(rules, used) == 1
+    assert waiting(store, begin(action("git $verb"))) == ["git $verb"]
+
+    end(rules, past)
+    rules.revoke(revoked.id)
+    assert waiting(store, begin(action("git $verb"))) == []
+
+
+def test_a_doubt_about_one_action_leaves_a_group_to_people(store, rules, make, begin, box):
+    approving, _ = make(), make(**NEVER_PUSH)
+    conversation = begin(*group("ls", "git $verb"), sandbox_id=box)
+
+    assert waiting(store, conversation) == ["ls", "git $verb"]
+    assert uses(rules, approving) == 0
 
 
 def test_an_action_that_no_rule_matches_waits(store, rules, make, begin):
@@ -179,8 +217,7 @@ def test_rules_that_have_no_use_left_or_expired_leave_the_action_to_the_next(sto
     first, second = make(decision="reject", max_uses=1), make()
     assert deciders(store, begin(action()))[0][2] == first.id
     assert deciders(store, begin(action()))[0][2] == second.id
-    stored = json.loads(rules._redis.hget("{rules}:uses", second.id))
-    rules._redis.hset("{rules}:uses", second.id, json.dumps({**stored, "expires_at": "1"}))
+    end(rules, second)
     assert waiting(store, begin(action("ls"))) == ["ls"]
 
 
