@@ -120,7 +120,7 @@ def git_program() -> str | None:
 
 @contextlib.contextmanager
 def _failing() -> Iterator[None]:
-    """Say of a failure of the host what it kept from being done; what is a sentence for clients stays as it is."""
+    """Say that a failure of the host kept the folder from being recorded; a sentence for clients stays as it is."""
     try:
         yield
     except (NotRecorded, FileTooLong, FolderNotKept):
@@ -168,8 +168,7 @@ class Shadow:
             self._keep(state)
 
     def changes(self, conversation: str, since: int, until: int | None = None) -> list[Change]:
-        """The files that differ between two moments, sorted: before the event `since` (0: at the start) and before the
-        event `until`, or now."""
+        """List the files that differ between the event `since` (0: the start) and the event `until` (None: now)."""
         with self._used() as state:
             before, after = self._between(state, conversation, since, until)
             if before == after:
@@ -207,7 +206,6 @@ class Shadow:
             yield self._read()
 
     def _has_folder(self) -> bool:
-        """Whether the sandbox has its folder still."""
         return self._work.is_dir()
 
     def _make(self) -> None:
@@ -235,41 +233,44 @@ class Shadow:
     def _read(self) -> State:
         try:
             kept = json.loads((self._own / "state.json").read_bytes())
+            kept["files"] = {path: tuple(seen) for path, seen in kept["files"].items()}
+            kept["records"] = [_Record(*one) for one in kept["records"]]
+            return State(**kept)
         except FileNotFoundError:
-            return State("", {}, [], {}, 0)
-        except ValueError:
+            pass
+        except (ValueError, KeyError, TypeError, AttributeError):
             log.warning("%s is damaged: the records of this folder begin again", self._own / "state.json")
-            return State("", {}, [], {}, 0)
-        kept["files"] = {path: tuple(seen) for path, seen in kept["files"].items()}
-        kept["records"] = [_Record(*one) for one in kept["records"]]
-        return State(**kept)
+        return State("", {}, [], {}, 0)
 
     def _keep(self, state: State) -> None:
         """Write the state, and drop records while there are too many, or too many bytes."""
         is_full = used(self._place) > MOST_BYTES
-        if is_full or len(state.records) > MOST_RECORDS:
+        if shrinks := is_full or len(state.records) > MOST_RECORDS:
             self._shrink(state)
-            is_full = used(self._place) > MOST_BYTES
         draft = self._own / "state.json.new"
         with draft.open("w") as file:
             file.write(json.dumps(vars(state)))
             file.flush()
             os.fsync(file.fileno())  # a machine that goes down leaves the state before or this one
         draft.replace(self._own / "state.json")
+        if shrinks:
+            self._remove_unnamed(state)  # after the state: a kill leaves references without a name, never the opposite
+            is_full = used(self._place) > MOST_BYTES
         if is_full:
             raise NotRecorded(f"The records of the sandbox's folder take more than {MOST_BYTES >> 20} MiB")
 
     def _shrink(self, state: State) -> None:
-        """Drop all but the first record of each conversation and the last ones of all."""
+        """Drop all but the first record of each conversation and the last ones."""
         firsts: dict[str, _Record] = {}
         for one in sorted(state.records, key=lambda one: one.seq):
             firsts.setdefault(one.conversation, one)
-        state.records = [
-            *[one for one in firsts.values() if one not in state.records[-_STAY:]],
-            *state.records[-_STAY:],
-        ]
+        last = state.records[-_STAY:]
+        state.records = [*[one for one in firsts.values() if one not in last], *last]
         kept = {state.tree, *(one.tree for one in state.records)}
         state.trees = {tree: number for tree, number in state.trees.items() if tree in kept}
+
+    def _remove_unnamed(self, state: State) -> None:
+        """Remove the references that the state does not name, and the objects that only they keep."""
         numbers = {str(number) for number in state.trees.values()}
         refs = self._git("for-each-ref", "--format=%(refname)", "refs/trees/").decode().split()
         dropped = "".join(f"delete {ref}\n" for ref in refs if ref.rpartition("/")[2] not in numbers)
@@ -550,10 +551,7 @@ def _word(stream: Any) -> bytes:
 def _at(state: State, conversation: str, seq: int) -> str:
     """The tree that was recorded last before an event; 0: at the start."""
     own = [one for one in state.records if one.conversation == conversation]
-    if seq == 0:
-        found = [one for one in own if one.seq == 0]
-    else:
-        found = sorted((one for one in own if one.seq < seq), key=lambda one: one.seq)
+    found = sorted((one for one in own if one.seq < max(seq, 1)), key=lambda one: one.seq)
     if not found:
         moment = f"before event {seq}" if seq else "at the start of the conversation"
         raise NotRecorded(f"The folder was not recorded {moment}")

@@ -266,7 +266,7 @@ import sys
 from pathlib import Path
 from runtimes import shadow
 from runtimes.shadow import Shadow
-shadow._UNPACKED = 3
+shadow._UNPACKED, shadow.MOST_RECORDS = 3, 22
 place, work = map(Path, sys.argv[1:3])
 kept = Shadow(place, work, b"")
 for seq in range(int(sys.argv[3]), 10**6):
@@ -278,9 +278,10 @@ for seq in range(int(sys.argv[3]), 10**6):
 
 @pytest.mark.faults("kills a process that records, at random moments")
 def test_a_kill_at_any_moment_of_a_record_ends_no_later_one_and_loses_none(kept, work):
-    chance, recorded, seq = Random(20261127), [0], 1
-    (work / "first").write_text("1")
-    kept.record("c", 0)
+    chance, recorded, seq = Random(20261127), [*range(22)], 22
+    for one in recorded:
+        (work / f"f{one}").write_text(str(one))
+        kept.record("c", one)
     for _ in range(often(20, 200)):
         command = [sys.executable, "-c", RECORDER, str(kept._place), str(work), str(seq)]
         with subprocess.Popen(
@@ -293,13 +294,58 @@ def test_a_kill_at_any_moment_of_a_record_ends_no_later_one_and_loses_none(kept,
             kill(process.pid, signal.SIGKILL)
             recorded += map(int, process.stdout.read().split())
         seq = recorded[-1] + 2
+        with kept._used() as state:
+            named = [one.seq for one in state.records]
+        assert {0, recorded[-1], *(one for one in recorded if one >= named[1])} <= set(named)
+        for last in named[-1:] if chance.random() < 0.8 else named:
+            assert (f"f{last}" in changes(kept, 0, last + 1)) is (last > 0)
 
     kept.record("c", seq)
+    assert len(named) < len(recorded)  # records were dropped meanwhile
+    assert changes(kept)["f1"] == "ADDED"
 
-    found = changes(kept)
-    assert found["f1"] == "ADDED"
-    for last in recorded[1::7]:
-        assert f"f{last}" in changes(kept, 0, last + 1)
+
+@runs_git
+def test_a_kill_while_records_are_dropped_loses_no_other_and_ends_no_later_one(kept, work, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def collect_and_die(self):
+        collect(self)
+        raise Killed
+
+    collect = Shadow._collect
+    for seq in range(6):
+        (work / "a").write_text(f"content {seq}")
+        kept.record("c", seq)
+    monkeypatch.setattr(shadow, "MOST_RECORDS", 3)
+    monkeypatch.setattr(shadow, "_STAY", 2)
+    with monkeypatch.context() as dying:
+        dying.setattr(Shadow, "_collect", collect_and_die)
+        (work / "a").write_text("content 6")
+        with pytest.raises(Killed):
+            kept.record("c", 6)
+
+    (work / "a").write_text("content 2")  # as it was before: its tree has been dropped
+    kept.record("c", 7)
+    (work / "b").write_text("new")
+    kept.record("c", 8)
+
+    assert changes(kept, 0, 1) == {}
+    assert changes(kept, 0) == {"a": "UPDATED", "b": "ADDED"}
+    assert kept.contents("c", "a", 0, 8) == (b"content 0", b"content 2")
+
+
+@runs_git
+@pytest.mark.parametrize(
+    "damaged", ["", "[]", "{}", '{"tree": "", "files": {}, "records": [1], "trees": {}, "number": 0}']
+)
+def test_a_damaged_state_begins_again(kept, work, damaged):
+    kept.record("c", 0)
+    (kept._own / "state.json").write_text(damaged)
+    kept.record("c", 1)
+    (work / "a").write_text("one")
+    assert changes(kept, 2) == {"a": "ADDED"}
 
 
 @runs_git
