@@ -28,6 +28,7 @@ from blueprints.api import Blueprint, InvalidInput, needs, refused
 from blueprints.errors import code_of
 from blueprints.following import caller_required, event_lines, streamed
 from core.access import REVOKED
+from core.approvals import digest
 from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import ConversationId, Seq
@@ -59,6 +60,9 @@ CONVERSATION = "X-OpenHands-ServerConversation-ID"
 
 #: what clients of OpenAI's API say of a repeat, and what they are told of one
 _REPEAT, _SHOULD_RETRY = "X-Stainless-Retry-Count", "X-Should-Retry"
+
+#: member of an app conversation: the digest of the instructions that its agent was told last
+_INSTRUCTED = "instructions_digest"
 
 #: seconds between two checks that the client of a call that is not streamed still waits
 _POLL = 1.0
@@ -223,10 +227,11 @@ def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
         content = words.whole if is_new else content
     has_run = state["execution_status"] in ("running", "waiting_for_confirmation")
     after: Seq | None = Seq(0)
-    if not is_new and (under_way := _under_way(conversation_id, (words.new, words.whole), has_run)):
+    instructed = [*words.instructions, *words.new]
+    if not is_new and (under_way := _under_way(conversation_id, (words.new, instructed, words.whole), has_run)):
         after, content = under_way
     elif not is_new:
-        after = None
+        after, content = None, instructed if _are_news(words, state) else content
     turn = Turn(
         current_store._get_current_object(),  # type: ignore[attr-defined]
         conversation_id,
@@ -235,14 +240,20 @@ def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
         has_run=has_run and after is None,
         place=_place_of(conversation_id),
     )
-    if after is not None:
-        return turn
     try:
-        current_commands.send(conversation_id, content=content, run=True)
+        if after is None:
+            current_commands.send(conversation_id, content=content, run=True)
+        if _are_news(words, state):
+            current_store.conversations.update(conversation_id, app={_INSTRUCTED: digest(words.instructions)})
     except BaseException:
         turn.close()
         raise
     return turn
+
+
+def _are_news(words: Words, state: dict[str, Any]) -> bool:
+    """Whether a call has instructions that its conversation was not told last. Clients send them with every call."""
+    return bool(words.instructions) and state["app"].get(_INSTRUCTED) != digest(words.instructions)
 
 
 def _place_of(conversation_id: ConversationId) -> str:

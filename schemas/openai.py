@@ -224,6 +224,7 @@ class Words(NamedTuple):
 
     whole: list[dict[str, Any]]
     new: list[dict[str, Any]]
+    instructions: list[dict[str, Any]]  #: the messages of the roles system and developer
     earlier: list[Mapping[str, Any]]  #: the messages before the new ones
     recent: list[Mapping[str, Any]]  #: the messages that have the new part
 
@@ -252,7 +253,8 @@ def words_of(messages: Sequence[Mapping[str, Any]], member: str) -> Words:
             "X-OpenHands-ServerConversation-ID of its conversation"
         )
         raise ValidationError({member: [Fault(text, "context_length_exceeded")]})
-    return Words(whole, new, said[:start] if ends_with_user else [], list(recent))
+    instructions = [part for one in told for part in _marked(one)]
+    return Words(whole, new, instructions, said[:start] if ends_with_user else [], list(recent))
 
 
 def _marked(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

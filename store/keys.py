@@ -114,8 +114,8 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | rate:{LIMIT}                    | string     | requests of a client in the window of a      | the window            |
 |                                 |            | limit                                        |                       |
 | chat:{SHA-256}                  | hash       | which conversation gave the last answer of a | a week                |
-|                                 |            | chat, and the digest of the words that       |                       |
-|                                 |            | followed it                                  |                       |
+|                                 |            | chat (empty: several), and the digest of the |                       |
+|                                 |            | words that followed it                       |                       |
 | once:{CLIENT}:live              | sorted set | KEY, score when its record expires, µs       | MAX_IDEMPOTENCY_KEYS  |
 
 The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a conversation lie in one

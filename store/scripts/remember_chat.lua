@@ -3,11 +3,13 @@
 -- ARGV  1 conversation id   2 how long it is remembered, ms
 -- Returns  1
 -- Cost  O(1)
--- Idempotent  by chat: the newest conversation that gave this answer counts
+-- Idempotent  by chat and conversation. A chat that two conversations have answered alike belongs to neither: its next
+--             words may be those of another person
 -- Kept  not proven: a chat that is forgotten begins another conversation, and is told to its agent
 -- Brings  bytes
 local root = KEYS[1]
+local known = redis.call('HGET', root, 'conversation')
 redis.call('DEL', root)
-redis.call('HSET', root, 'conversation', ARGV[1])
+redis.call('HSET', root, 'conversation', (not known or known == ARGV[1]) and ARGV[1] or '')
 redis.call('PEXPIRE', root, ARGV[2])
 return 1

@@ -197,32 +197,71 @@ def test_a_known_conversation_gets_the_users_new_messages_alone(client, answerin
         {"role": "user", "content": "third"},
     ]
 
-    assert client.post(CHAT, json=said(messages=history), headers={CONVERSATION: conversation}).status_code == 200
+    assert client.post(CHAT, json=said(messages=history[1:]), headers={CONVERSATION: conversation}).status_code == 200
     assert users(client, conversation) == ["second\npart\nthird"]
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_instructions_that_a_conversation_has_not_been_told_precede_the_new_message_once(
+    client, answering, conversation, role
+):
+    def call(instructions: str, words: str) -> str:
+        messages = [{"role": role, "content": instructions}] if instructions else []
+        body = said(messages=[*messages, {"role": "user", "content": words}])
+        assert client.post(CHAT, json=body, headers={CONVERSATION: conversation}).status_code == 200
+        return users(client, conversation)[-1]
+
+    def told(instructions: str, words: str) -> str:
+        return f'<message role="{role}">\n{instructions}\n</message>\n{words}'
+
+    assert call("Be brief.", "first") == told("Be brief.", "first")
+    assert call("Be brief.", "second") == "second"
+    assert call("", "third") == "third"
+    assert call("Be verbose.", "fourth") == told("Be verbose.", "fourth")
+    assert call("Be verbose.", "fifth") == "fifth"
+
+
+def test_new_instructions_of_the_responses_api_are_told_too(client, answering, conversation):
+    for instructions in ("Be brief.", "Be brief.", "Be verbose."):
+        body = {"model": MODEL, "input": "hello", "instructions": instructions}
+        assert client.post(RESPONSES, json=body, headers={CONVERSATION: conversation}).status_code == 200
+
+    marked = '<message role="system">\nBe {}.\n</message>\nhello'
+    assert users(client, conversation) == [marked.format("brief"), "hello", marked.format("verbose")]
+
+
+def test_a_repeat_of_a_call_with_new_instructions_sends_nothing(client, agent, conversation, stream):
+    body = said(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}])
+    stream(body).until("assistant")
+    agent.posts(status("running"))
+    stream(body).until("assistant")
+    assert users(client, conversation) == ['<message role="system">\nBe brief.\n</message>\nhello']
 
 
 def test_a_chat_goes_on_without_an_id_by_what_was_said_and_its_branches_do_not_meet(
     client, hasty, answering, conversation
 ):
-    first = client.post(CHAT, json=said(), headers={CONVERSATION: conversation}).get_json()
+    begun = said(f"hello {uuid4()}")
+    first = client.post(CHAT, json=begun, headers={CONVERSATION: conversation}).get_json()
     answer = first["choices"][0]["message"]
-    chat = [{"role": "system", "content": str(uuid4())}, *said()["messages"], {**answer, "content": "done \n"}]
+    chat = [*begun["messages"], {**answer, "content": "done \n"}]
 
     def goes_on(*more: str, with_client=client) -> str:
         messages = [*chat, *({"role": "user", "content": text} for text in more)]
         return with_client.post(CHAT, json=said(messages=messages)).headers[CONVERSATION]
 
     assert goes_on("more") == conversation
-    assert users(client, conversation) == ["hello", "more"]
+    assert users(client, conversation)[1:] == ["more"]
     assert goes_on("other", with_client=hasty) != conversation
-    assert users(client, conversation) == ["hello", "more"]
+    assert users(client, conversation)[1:] == ["more"]
 
 
 def test_a_chat_whose_answer_was_streamed_goes_on_too(client, answering, conversation, stream):
     answering.turn[1:1] = [message("on it", "agent")]
-    answer = deltas(stream(said()).rest())
+    begun = said(f"hello {uuid4()}")
+    answer = deltas(stream(begun).rest())
 
-    chat = [*said()["messages"], {"role": "assistant", "content": answer}, {"role": "user", "content": "more"}]
+    chat = [*begun["messages"], {"role": "assistant", "content": answer}, {"role": "user", "content": "more"}]
 
     assert client.post(CHAT, json=said(messages=chat)).headers[CONVERSATION] == conversation
 
@@ -241,7 +280,7 @@ def test_a_response_goes_on_with_the_conversation_of_the_previous_one(client, an
     second = client.post(RESPONSES, json={**again, "previous_response_id": first["id"]})
     assert second.headers[CONVERSATION] == conversation
     assert second.get_json()["previous_response_id"] == first["id"]
-    assert users(client, conversation) == ["hello", "more"]
+    assert users(client, conversation)[1:] == ["more"]
 
 
 def test_a_repeat_with_an_idempotency_key_gets_the_first_response_and_sends_nothing(client, answering, conversation):

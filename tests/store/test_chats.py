@@ -36,11 +36,11 @@ def test_other_words_after_the_same_answer_are_another_branch(chats, chat, conve
     assert chats.take("ada", chat, [said("user", "something else")]) is None
 
 
-def test_the_newest_conversation_that_gave_an_answer_counts(chats, chat, conversation):
-    for one in (str(uuid4()), conversation):
+def test_an_answer_that_two_conversations_gave_belongs_to_neither(chats, chat, conversation):
+    for one in (str(uuid4()), conversation, conversation):
         chats.remember("ada", chat, one)
 
-    assert chats.take("ada", chat, [said("user", "more")]) == conversation
+    assert chats.take("ada", chat, [said("user", "more")]) is None
 
 
 def test_another_key_takes_nothing(chats, chat, conversation):
