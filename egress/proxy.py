@@ -252,7 +252,7 @@ class Proxy:
             self.gate.record(speaker, to.name, to.port, REFUSED)
             raise Refusal(403, _sentence(error)) from None
         url = httpcore.URL(scheme=base.scheme, host=base.host, port=base.port, target=path)
-        headers = [(b"host", base.authority), *toward(service, request.headers)]
+        headers = [(b"host", base.authority), *toward(service, request.method, request.headers)]
         call = self._call(speaker, to, service, request, path)
         self._pass_on(talk, speaker, to, self.to_services, request, url, headers, service, call)
 

@@ -6,7 +6,7 @@ shows as its own credential to a service, whose credential is put in here.
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -125,11 +125,15 @@ def _folded(name: bytes) -> bytes:
     return name.lower().replace(b"_", b"-")
 
 
-def toward(service: Service, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+def toward(service: Service, method: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Headers:
     """The headers of a request to a service: its own credentials for whatever the sandbox showed. Raises Wrong.
 
-    A model is asked for no compression: what its response says of its usage is read here.
+    A model is asked for no compression: what its response says of its usage is read here. A body that servers may leave
+    unread is refused: a server that goes on after it would take it for a request, which nothing here has checked.
     """
+    framing = [value for name, value in headers if name.lower() in (b"content-length", b"transfer-encoding")]
+    if method in (b"GET", b"HEAD", b"OPTIONS") and any(value.strip(b"0 ") for value in framing):
+        raise Wrong(f"{method.decode()} to a service has no body: send it with POST")
     own = [(name.lower().encode(), value.encode()) for name, value in service.headers.items()]
     if service.is_model:
         own.append((b"accept-encoding", b"identity"))

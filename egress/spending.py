@@ -78,7 +78,8 @@ def _used_of(usage: dict[str, Any]) -> Used | None:
         return _within(prompt, _with_reasoning(usage, prompt, output), cached, details)
     if "input_tokens" in usage or "output_tokens" in usage:
         of_cache = (_number(usage, "cache_read_input_tokens"), _number(usage, "cache_creation_input_tokens"))
-        return Used(_number(usage, "input_tokens"), _number(usage, "output_tokens"), *of_cache)
+        prompt, output = _number(usage, "input_tokens"), _number(usage, "output_tokens")
+        return Used(prompt, _with_reasoning(usage, prompt + sum(of_cache), output), *of_cache)
     return None
 
 

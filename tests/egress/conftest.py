@@ -41,10 +41,15 @@ def certificate(folder: Path) -> tuple[str, str]:
     return str(shown), str(private)
 
 
+#: a response that nobody asked for
+FORGOTTEN = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nforgotten"
+
+
 class _Echo(BaseHTTPRequestHandler):
     """Says what it was asked; `/redirect` leads elsewhere, `/stream` sends its second half when it may.
 
-    `/unread` reads no body of a request, and `/more` sends a second response that nobody asked for.
+    `/unread` reads no body of a request and ignores `Connection: close`; `/more`, `/204` and `/304` are followed by a
+    second response that nobody asked for.
     """
 
     protocol_version = "HTTP/1.1"
@@ -59,6 +64,8 @@ class _Echo(BaseHTTPRequestHandler):
             if self.path.endswith("/unread")
             else self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         )
+        if self.path.endswith("/unread"):
+            self.close_connection = False
         if self.path.endswith("/redirect"):
             self.send_response(302)
             self.send_header("Location", "https://other.example/x")
@@ -77,6 +84,10 @@ class _Echo(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b"half")
             self.close_connection = True
+        elif self.path.endswith(("/204", "/304")):
+            self.send_response(int(self.path[-3:]))
+            self.end_headers()
+            self.wfile.write(FORGOTTEN)
         else:
             said = json.dumps(
                 {"path": self.path, "headers": {k.lower(): v for k, v in self.headers.items()}, "body": body}
@@ -84,11 +95,12 @@ class _Echo(BaseHTTPRequestHandler):
             self.send_response(200)
             self.send_header("Content-Length", str(len(said)))
             self.end_headers()
-            self.wfile.write(said.encode())
+            if self.command != "HEAD":
+                self.wfile.write(said.encode())
             if self.path.endswith("/more"):
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nforgotten")
+                self.wfile.write(FORGOTTEN)
 
-    do_POST = do_GET
+    do_POST = do_HEAD = do_GET
 
     def log_message(self, *_: object) -> None:
         pass
@@ -223,3 +235,13 @@ def sandbox(store, outside, tmp_path_factory) -> Iterator[Sandbox]:
         listener.shutdown(socket.SHUT_RDWR)
     proxy.by_name.close()
     proxy.to_services.close()
+
+
+@pytest.fixture(scope="module")
+def neighbour(store, sandbox) -> Sandbox:
+    """Another sandbox of the same spec, behind the same proxy."""
+    store.sandboxes.beat("h", "supervisor")
+    started = store.sandboxes.start("named", host="h")
+    return Sandbox(
+        sandbox.address, store.sandboxes.begin(started.id, "h", "supervisor", "process"), sandbox.proxy, started.id
+    )

@@ -103,7 +103,7 @@ def town(store, redis_url, tmp_path, request) -> Iterator[Town]:
     """Budgets are the test's parameter."""
     sandboxes = fresh_sandboxes(redis_url, most=AGENTS)
     kind = type("Model", (_Model,), {"counted": Counter(), "lock": threading.Lock(), "encodings": set()})
-    model = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    model = type("Model", (ThreadingHTTPServer,), {"request_queue_size": AGENTS})(("127.0.0.1", 0), kind)
     model.daemon_threads = True
     threading.Thread(target=model.serve_forever, args=(0.02,), daemon=True).start()
     (tmp_path / "specs.toml").write_text(SPEC.format(port=model.server_port))

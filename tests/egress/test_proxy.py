@@ -18,6 +18,7 @@ from egress import proxy as room
 from egress.roads import MOST_LOOKUPS
 from store.approvals.audit import Actor
 from store.keys import SandboxKeys
+from tests.chance import often
 from tests.servers import free_port, running, wait_until
 
 pytestmark = pytest.mark.process("runs the proxy and servers behind it on threads")
@@ -94,21 +95,33 @@ def test_several_requests_share_a_connection(sandbox):
     assert [f'"/base/{number}"' in said for number in (1, 2)] == [True, True]
 
 
-@pytest.mark.parametrize("path", ["unread", "more"])
+@pytest.mark.parametrize("asked", ["POST unread", "GET more", "HEAD more", "GET 204", "GET 304"])
 @pytest.mark.parametrize("to", ["/near", "/model", "http://plain.example:{plain}/base"])
-def test_no_request_meets_bytes_that_another_one_left_behind(sandbox, outside, to, path):
-    """200 tries of the race: whoever asks next, or at the same moment, gets the response to its own words."""
+def test_no_request_meets_bytes_that_another_sandbox_left_behind(sandbox, neighbour, outside, to, asked):
+    """Whoever asks next, or at the same moment, gets the response to its own words."""
     to = to.format(plain=outside.plain)
-    hidden = "GET /outside HTTP/1.1\r\nX-I: "
-    hostile = f"GET {to}/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(hidden)}\r\n\r\n{hidden}"
+    (method, path), tries = asked.split(), often(16, 200)
+    hidden = "GET /outside HTTP/1.1\r\nX-I: " if method == "POST" else ""
+    hostile = f"{method} {to}/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(hidden)}\r\n\r\n{hidden}"
 
     def ask(number: int) -> str:
         threading.Thread(target=sandbox.said, args=(hostile,), daemon=True).start()
-        return body(sandbox.get(f"{to}/mine-{number}"))["path"].rpartition("/")[2]
+        return body(neighbour.get(f"{to}/mine-{number}"))["path"].rpartition("/")[2]
 
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(ask, range(200))) == [f"mine-{number}" for number in range(200)]
-    assert "/outside" not in outside.paths
+        assert list(pool.map(ask, range(tries))) == [f"mine-{number}" for number in range(tries)]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+@pytest.mark.parametrize("length", ["Content-Length: 42", "Transfer-Encoding: chunked"])
+def test_a_body_that_servers_leave_unread_reaches_no_service(sandbox, outside, method, length):
+    """A server that goes on after it would take the body for a request: outside of the base URL, and not counted."""
+    hidden = "POST /v1/chat/completions HTTP/1.1\r\nX-I: "
+    said = sandbox.said(f"{method} /near/unread HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n{hidden}")
+    assert status(said) == 400
+    assert f"{method} to a service has no body: send it with POST" in said or method == "HEAD"
+    assert "/v1/chat/completions" not in outside.paths
+    assert status(sandbox.get("/near/x", "Content-Length: 0")) == 200
 
 
 def test_a_method_that_is_not_passed_on_is_405_and_names_those_that_are(sandbox, outside):
@@ -320,12 +333,14 @@ def test_a_key_that_is_nobodys_opens_nothing(sandbox, store):
 
 
 def test_a_sandbox_whose_way_out_is_not_by_name_has_none_here(sandbox, store):
+    store.sandboxes.beat("h", "supervisor")
     started = store.sandboxes.start("open", host="h")
     key = store.sandboxes.begin(started.id, "h", "supervisor", "process")
     assert status(type(sandbox)(sandbox.address, key, sandbox.proxy).get("/model/x")) == 403
 
 
 def test_a_sandbox_that_is_deleted_has_no_way_out(sandbox, store):
+    store.sandboxes.beat("h", "supervisor")
     started = store.sandboxes.start("named", host="h")
     key = store.sandboxes.begin(started.id, "h", "supervisor", "process")
     speaks = type(sandbox)(sandbox.address, key, sandbox.proxy)

@@ -49,7 +49,7 @@ def test_a_path_that_could_leave_the_base_is_refused():
 
 def test_the_services_credential_replaces_what_the_sandbox_shows():
     given = [(b"Host", b"x"), (b"Authorization", b"Bearer placeholder"), (b"X-Api-Key", b"p"), (b"Cookie", b"a=b")]
-    assert toward(MODEL, [*given, (b"Accept", b"*/*")]) == [
+    assert toward(MODEL, b"POST", [*given, (b"Accept", b"*/*")]) == [
         (b"accept", b"*/*"),
         (b"authorization", b"Bearer the-key"),
     ]
@@ -61,7 +61,7 @@ def test_the_services_credential_replaces_what_the_sandbox_shows():
 def test_no_header_that_a_service_reads_as_another_one_passes(name):
     service = Service("near", "http://near.example", {"X-Usr": "ours"})
 
-    assert toward(service, [(name.encode(), b"theirs")]) == [(b"x-usr", b"ours")]
+    assert toward(service, b"POST", [(name.encode(), b"theirs")]) == [(b"x-usr", b"ours")]
 
 
 @pytest.mark.parametrize("name", [b"Transfer_Encoding", b"Content_Length", b"Proxy_Authorization", b"Host_", b"Te"])
@@ -71,7 +71,7 @@ def test_no_header_that_frames_a_request_passes_in_another_spelling(name):
 
 def test_a_sandbox_cannot_have_the_credential_dropped():
     given = [(b"Connection", b"authorization"), (b"Connection", b"content-length, x-own"), (b"X-Own", b"1")]
-    assert toward(MODEL, [*given, (b"Content-Length", b"3")]) == [
+    assert toward(MODEL, b"POST", [*given, (b"Content-Length", b"3")]) == [
         (b"content-length", b"3"),
         (b"authorization", b"Bearer the-key"),
     ]

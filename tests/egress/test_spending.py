@@ -119,6 +119,8 @@ def test_usage_is_found_byte_by_byte_and_before_the_last_byte_of_a_stream(name):
         ({"prompt_tokens": 10, "completion_tokens": 31, "total_tokens": 90_041}, Used(10, 90_031)),  # of reasoning
         ({"prompt_tokens": 10, "completion_tokens": 31, "total_tokens": 41}, Used(10, 31)),
         ({"input_tokens": 10, "output_tokens": 3, "total_tokens": 50, "input_tokens_details": {}}, Used(10, 40)),
+        ({"input_tokens": 31, "output_tokens": 10, "total_tokens": 90_041}, Used(31, 90_010)),
+        ({"input_tokens": 3, "output_tokens": 2, "cache_read_input_tokens": 5, "total_tokens": 10}, Used(3, 2, 5)),
         ({"prompt_tokens": "9", "completion_tokens": 1.5, "prompt_tokens_details": []}, Used(9, 2)),
         ({"prompt_tokens": True, "completion_tokens": 1}, None),
         ({"prompt_tokens": 1, "completion_tokens": -1}, None),
