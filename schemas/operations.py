@@ -57,6 +57,11 @@ class Host(BaseSchema):
 class Readiness(BaseSchema):
     status = fields.String(required=True, metadata={"enum": ["ready"]})
     store = fields.Nested(StoreState, required=True)
+    notice = fields.String(
+        required=True,
+        allow_none=True,
+        metadata={"description": "A sentence while the supervisor of this host is missing, which requests outlive."},
+    )
 
 
 class HostIsolation(Isolation):

@@ -100,7 +100,7 @@ SHARED = [
     *(f"core/{name}.py" for name in ("bounds", "wire", "pauses", "origins", "program", "masking", "visible")),
     "settings/data_dir.py",
     *(f"telemetry/{name}.py" for name in ("meter", "traces", "logs")),
-    *(f"boot/{name}.py" for name in ("embedded", "http", "keeper")),
+    *(f"boot/{name}.py" for name in ("children", "embedded", "http", "keeper")),
 ]
 
 

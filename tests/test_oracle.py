@@ -31,7 +31,7 @@ def server(request, app, tmp_path_factory):
     with agent_server(folder / "log", **environment) as (client, _):
         durable = kind != "fakeredis"
         store = {"kind": kind, "durable": durable, "durability": "fsync" if durable else "none"}
-        assert client.get("/ready").json() == {"status": "ready", "store": store}
+        assert client.get("/ready").json() == {"status": "ready", "store": store, "notice": None}
         yield client
 
 

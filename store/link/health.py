@@ -93,11 +93,10 @@ class Health:
 
         One round trip where the last reading is older. Raises one of UNAVAILABLE.
         """
-        now = time.monotonic()
-        if self._read is None or now - self._read[1] >= _CLOCK_SECONDS:
-            self._read = self.clock(), now
+        if self._read is None or time.monotonic() - self._read[1] >= _CLOCK_SECONDS:
+            self._read = self.clock(), time.monotonic()  # never ahead of Redis by the round trip
         read, at = self._read
-        return Micros(read + round((now - at) * 1_000_000))
+        return Micros(read + round((time.monotonic() - at) * 1_000_000))
 
     def probe(self) -> StoreState:
         """Ask Redis for its state. Two round trips. Raises one of UNAVAILABLE."""

@@ -110,6 +110,11 @@ class Hosts:
             self._redis.hdel(SandboxKeys.isolation, *lost)
         self._redis.hset(SandboxKeys.isolation, host, json.dumps({**isolation, "version": version}))
 
+    def seen_at(self, host: str) -> Micros | None:
+        """The last heartbeat of a host's supervisor; None where it has none. One round trip."""
+        found: Any = self._redis.zscore(SandboxKeys.hosts, host)
+        return None if found is None else Micros(int(found))
+
     def all(self) -> list[Host]:
         """The hosts by their ids. Three round trips."""
         living = self._living()

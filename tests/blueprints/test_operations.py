@@ -1,9 +1,11 @@
 """Health, readiness and information of the server, and paths that it does not serve."""
 
 import multiprocessing
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
+from redis import Redis
 
 from app import create_app
 from core.wire import micros, now
@@ -36,6 +38,30 @@ def test_ready_reports_the_store(client):
     assert state["store"]["durable"] is True
     assert state["store"]["kind"] in ("valkey", "redis")  # where no wheel is, a redis-server stands in
     assert set(state["store"]) == {"kind", "durable", "durability"}  # nobody needs a key to read this
+
+
+def test_ready_and_server_info_say_that_the_supervisor_of_this_host_is_missing_until_it_is_there(app, redis_url):
+    store, host = app.extensions["store"], f"host-{uuid4()}"
+    config = Config(redis_url=redis_url, redis_timeout=10, host_id=host)
+    client, without = (create_app(one).test_client() for one in (config, replace(config, supervisor=0)))
+
+    def notices() -> list[str | None]:
+        ready = client.get("/ready")
+        assert ready.status_code == 200
+        said = ready.get_json()["notice"]
+        assert said is None or said in client.get("/server_info").get_json()["notice"]
+        return [said, without.get("/ready").get_json()["notice"]]
+
+    missing, alone = notices()
+    assert missing.startswith(f"The supervisor of the host {host} is missing: it has had no heartbeat. Sandboxes of")
+    assert alone is None
+
+    assert store.sandboxes.beat(host, "supervisor")
+    assert notices() == [None, None]
+
+    with Redis.from_url(redis_url) as redis:
+        redis.zincrby("{sandboxes}:hosts", -60_000_000, host)
+    assert "is missing: it has had no heartbeat for 6" in notices()[0]
 
 
 def test_server_info_has_the_members_that_clients_check(client):

@@ -360,7 +360,8 @@ def test_objects_are_listed_once_a_day_and_a_part_at_a_time(redis, place, sweep,
 
 
 def test_server_info_says_that_cold_conversations_need_COLD_URL(redis, server, store, sweep, made):
-    client = create_app(Config(redis_url=server, redis_timeout=10, secret_key=SECRET_KEY)).test_client()
+    config = Config(redis_url=server, redis_timeout=10, secret_key=SECRET_KEY, supervisor=0)
+    client = create_app(config).test_client()
     [identity] = made()
     assert client.get("/server_info").json["notice"] is None
 
