@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from boot.embedded import EmbeddedStore, running_url
+from boot.embedded import EmbeddedStore, folder_of, running_url
 from settings.config import Config
 from store import Objects, Store, open_store
 from store.objects import Metered, open_objects
@@ -30,6 +30,7 @@ def open_store_of(config: Config, meter: Meter | None = None) -> Store:
         objects=_cold_objects(config, meter),
         meter=meter,
         durability=config.write_durability,
+        folder=folder_of(config.redis_url, Path(config.data_dir)),
         limits=config.limits,
         bounds=config.bounds,
     )

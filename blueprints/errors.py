@@ -19,12 +19,14 @@ handler serves them all, and docs/errors.md lists them. Beside these:
 | UNAVAILABLE: Redis does not answer, a write is not known to be kept, | 503 with `Retry-After` |
 | or a cold log cannot be read                      |                                     |
 | REDIS_FULL: Redis itself refuses                  | 507                                 |
+| OSError: a disk of this server is full            | 507                                 |
 | ParseException: gunicorn cannot read the body     | 400, and the connection is closed   |
 | BodyTooSlow: the body did not come in time        | 408, and the connection is closed   |
 | an HTTPException (404, 405, 413, 415 …)           | its own                             |
 | anything else                                     | 500 with an `error_id` for the log  |
 """
 
+import errno
 import re
 from typing import Any
 from uuid import uuid4
@@ -37,6 +39,7 @@ from agents.client import AgentRefused
 from agents.forwarding import ClientGone
 from agents.starts import StartFailed
 from agents.waking import WAKING, NotReachable
+from blueprints import current_store
 from blueprints.api import InvalidInput
 from blueprints.request_log import request_id
 from boot.http import BodyTooSlow
@@ -137,7 +140,8 @@ def _unavailable(error: Exception) -> Response:
     cause = f" ({error.__cause__})" if error.__cause__ else ""
     current_app.logger.warning("store unavailable: %s: %s%s", type(error).__name__, error, cause)
     is_told = isinstance(error, NotKept | StillCold)
-    return _retry_later(str(error) if is_told else "The store does not answer: try again shortly")
+    told = str(error) if is_told else current_store.link.health.hindrance(error)
+    return _retry_later(told or "The store does not answer: try again shortly")
 
 
 def _full(error: Exception) -> Response:
@@ -170,6 +174,13 @@ def _http(error: HTTPException) -> Response:
 
 
 def _unforeseen(error: Exception) -> Response:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        current_app.logger.error("a disk is full: %s", error)
+        return _detail(
+            "A disk of this server is full (DATA_DIR, or the folder of temporary files; the log names the file): "
+            "delete files there, then try again",
+            507,
+        )
     error_id = uuid4().hex
     told = (error_id, request_id(), request.method, request.url_rule)  # the path may hold what a log must not
     current_app.logger.error("error %s in request %s: %s %s", *told, exc_info=error)

@@ -34,6 +34,7 @@ from urllib.parse import urlsplit
 
 from boot.children import Child
 from boot.keeper import end, keep_running
+from core.disk import shortage
 from settings.data_dir import make_private
 from telemetry.logs import say
 
@@ -101,6 +102,13 @@ def running_url(folder: Path) -> str | None:
         os.close(lock)
 
 
+def folder_of(url: str, folder: Path) -> Path | None:
+    """The folder itself if the store of a URL keeps its file there; None of another Redis, and of fakeredis."""
+    file = folder / _URL
+    is_here = url.startswith("unix://") and file.exists() and file.read_text() == url
+    return folder if is_here else None
+
+
 def main(data_dir: str, most_bytes: int, url: str = "") -> int:
     """Run the store until standard input ends. url: of the process before. Returns the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -166,6 +174,8 @@ def _run(folder: Path, lock: int, program: str | None, most_bytes: int, url: str
             url = f"redis://127.0.0.1:{address[1]}"
 
         def start() -> subprocess.Popen[bytes]:
+            if program and (found := shortage(folder)):
+                say(f"the embedded store cannot write its file in {folder}. {found}")
             kept, told = _sizes(folder), _size(folder / _LOG)
             started = _start(command, lock)
 

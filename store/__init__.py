@@ -5,6 +5,7 @@ After a write the conversation is listed, the approval rules decide what waits, 
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from core.bounds import AS_REDIS, Bounds, Durability, Limits
 from store.access import AccessWing
@@ -78,16 +79,20 @@ def open_store(
     secret_keys: tuple[str, ...],
     most_idempotency_keys: int = 50_000,
     durability: Durability = AS_REDIS,
+    folder: Path | None = None,
     limits: Limits,
     bounds: Bounds,
     objects: Objects | None = None,
     meter: Meter | None = None,
 ) -> Store:
-    """The store in the Redis of a URL: `store/link/connection.py`. Its first command connects. Raises ValueError."""
+    """The store in the Redis of a URL: `store/link/connection.py`. Its first command connects. Raises ValueError.
+
+    folder: of the file of an embedded store.
+    """
     meter = meter or Meter()
     clients = counted(connect(url, timeout=timeout, max_connections=max_connections, durability=durability), meter)
     redis, probe, sealer = clients.commands, clients.health, Sealer(secret_keys)
-    health, text = Health(probe, durability), MessageText(redis, text_cache_bytes)
+    health, text = Health(probe, durability, folder), MessageText(redis, text_cache_bytes)
     bare = Scripts(redis, durability, health.require_room)
     index = Index(redis, bare, audit_days=bounds.audit_days)
     cold = Cold(redis, bare, Listing(redis, bare, index), bounds, objects)

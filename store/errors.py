@@ -169,6 +169,15 @@ class StoreFull(StoreError, TemporaryRefusal):
         )
 
 
+class DiskFull(StoreError, TemporaryRefusal):
+    """The disk of the embedded store is nearly full: deletions are served, and new data are refused.
+
+    A supervisor retries, as it does at StoreFull.
+    """
+
+    kind = Kind.NO_ROOM
+
+
 class SandboxPostedTooMuch(StoreError):
     """A sandbox has posted as many bytes as it may in all."""
 

@@ -97,7 +97,7 @@ def test_a_wing_of_the_store_imports_from_those_below_it():
 
 #: what the gunicorn master loads, and `admin` before a store is there
 SHARED = [
-    *(f"core/{name}.py" for name in ("bounds", "wire", "pauses", "origins", "program", "masking", "visible")),
+    *(f"core/{name}.py" for name in ("bounds", "disk", "wire", "pauses", "origins", "program", "masking", "visible")),
     "settings/data_dir.py",
     *(f"telemetry/{name}.py" for name in ("meter", "traces", "logs")),
     *(f"boot/{name}.py" for name in ("children", "embedded", "http", "keeper")),

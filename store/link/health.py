@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -12,9 +13,10 @@ from redis import Redis, RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
 from core.bounds import Durability
+from core.disk import shortage
 from core.refused import Kind
 from core.wire import Micros
-from store.errors import UNAVAILABLE, NewerData, StoreError, StoreFull
+from store.errors import UNAVAILABLE, DiskFull, NewerData, StoreError, StoreFull
 from store.keys import DATA_VERSION, VERSION
 from store.link.connection import SYNCED, LazyCluster, unsynced
 
@@ -60,16 +62,19 @@ class StoreState:
 class Health:
     """Probes with their own client, which waits half of the timeout. In a cluster every primary is asked."""
 
-    def __init__(self, redis: "Redis", durability: Durability) -> None:
+    def __init__(self, redis: "Redis", durability: Durability, folder: Path | None = None) -> None:
+        """folder: of the embedded store's file; None of another Redis, whose disk is its own."""
         self._redis = redis
         self._durability = durability
+        self._folder = folder
         self._asked_again_at = 0.0
         self._full: tuple[int, int] | None = None
+        self._shortage: str | None = None
         #: the time of Redis, and that of our monotonic clock when we asked, in seconds
         self._read: tuple[Micros, float] | None = None
 
     def require_room(self) -> None:
-        """Raises StoreFull while Redis has nearly all the memory that it may take.
+        """Raises StoreFull while Redis has nearly all the memory that it may take, DiskFull while its disk is full.
 
         Redis is asked twice a second at most, by one call; of one that does not tell, or not at once, nothing is known.
         """
@@ -79,8 +84,22 @@ class Health:
             with suppress(*UNAVAILABLE, ResponseError):
                 nodes = self._of_primaries(self._redis.info, "memory")
                 self._full = next((full for node in nodes if (full := _full(node))), None)
+            self._shortage = self.shortage()
         if self._full:
             raise StoreFull(*self._full)
+        if self._shortage:
+            raise DiskFull(f"{self._shortage}. Until then it takes nothing new")
+
+    def shortage(self) -> str | None:
+        """What to say of a full disk of the embedded store. Redis is not asked: it may have ended by it."""
+        return shortage(self._folder) if self._folder else None
+
+    def hindrance(self, error: Exception) -> str | None:
+        """What to say of a disk that keeps Redis from serving a command; None where that is not known to be why."""
+        if found := self.shortage():
+            return found
+        refusal = str(error)
+        return _UNWRITTEN.format(refusal.removesuffix(".")) if "writing to the AOF file" in refusal else None
 
     def clock(self) -> Micros:
         """The time of Redis, which is one for all hosts. One round trip. Raises one of UNAVAILABLE."""
@@ -114,6 +133,8 @@ class Health:
         info = nodes[0]
         kind = "valkey" if "valkey_version" in info else "redis"
         faults = [fault for node in nodes for fault in self._faults(node)]
+        if found := self.shortage():
+            faults.append(f"{found}.")
         if self._durability.fsync:
             faults += [_NOT_SYNCED.format(wrong) for one in settings or [{}] if (wrong := unsynced(one))]
         return StoreState(
@@ -144,7 +165,13 @@ class Health:
 
     def _faults(self, node: dict[str, Any]) -> list[str]:
         full = _full(node)
-        found = (_evicting(node), f"{StoreFull(*full)}." if full else None, self._too_few_replicas(node))
+        is_unwritten = node.get("aof_last_write_status", "ok") != "ok"
+        found = (
+            _evicting(node),
+            f"{StoreFull(*full)}." if full else None,
+            f"{_UNWRITTEN.format('aof_last_write_status is err')}." if is_unwritten else None,
+            self._too_few_replicas(node),
+        )
         return [fault for fault in found if fault]
 
     def _too_few_replicas(self, info: dict[str, Any]) -> str | None:
@@ -175,6 +202,12 @@ class Health:
         found = ask(*words, target_nodes=RedisCluster.PRIMARIES)
         return list(found.values()) if all(isinstance(one, dict) for one in found.values()) else [found]
 
+
+#: {}: what Redis says of it
+_UNWRITTEN = (
+    "Redis cannot write its file, and refuses writes ({}). Its log names the reason: where its disk is full, delete "
+    "files there or enlarge the disk; Redis goes on by itself"
+)
 
 _NOT_SYNCED = (
     "DURABILITY=fsync does not hold: {}. Writes are refused until appendonly is yes, appendfsync is always and "
