@@ -17,7 +17,6 @@ Only the standard library stands here, as everywhere in `boot/` but in `boot/wor
 import contextlib
 import os
 import secrets
-import sys
 from collections.abc import Sequence
 from logging import Logger
 from pathlib import Path
@@ -93,14 +92,11 @@ def _show(key_file: Path, addresses: Sequence[Address]) -> None:
     Where logs are JSON, a machine collects them: the sentence names the file alone.
     """
     if is_json():
-        return say(f"A key is needed and none is set: one was made in {key_file}")
+        say(f"A key is needed and none is set: one was made in {key_file}")
+        return
     url = _url(addresses) or "http://127.0.0.1:8000"
-    print(
-        f"agent-server: A key is needed and none is set: one was made in {key_file}. This link is shown this once:\n"
-        f"agent-server: open {url}/console/#key={key_file.read_text().strip()}",
-        file=sys.stderr,
-        flush=True,
-    )
+    say(f"A key is needed and none is set: one was made in {key_file}. This link is shown this once:")
+    say(f"open {url}/console/#key={key_file.read_text().strip()}")
 
 
 def _url(addresses: Sequence[Address]) -> str:

@@ -1,6 +1,8 @@
 """Real starts: whether a key is needed, and what becomes of one that the server makes."""
 
 import contextlib
+import errno
+import io
 import json
 import logging
 import os
@@ -205,6 +207,27 @@ ADDRESSES = [
     (["/run/server.sock"], None),
     ([3], None),
 ]
+
+
+class Broken(io.StringIO):
+    """A standard error that takes nothing."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def write(self, _text: str) -> int:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), ValueError("closed file")])
+def test_a_start_makes_its_key_where_nobody_takes_what_it_prints(tmp_path, monkeypatch, error):
+    monkeypatch.setattr(sys, "stderr", Broken(error))
+
+    settled = settle("keys", [("127.0.0.1", 1)], tmp_path / "key", has_keys=False, log=logging.getLogger("nowhere"))
+
+    assert settled == "keys"
+    assert (tmp_path / "key").exists()
 
 
 def test_a_start_prints_the_address_that_a_browser_of_this_machine_opens(tmp_path, capsys):
