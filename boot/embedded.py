@@ -55,6 +55,9 @@ _CUT = re.compile(r"Truncating the AOF (\S+) at offset (\d+)")
 #: What a server logs of a command in its file that it refuses. It drops the command and goes on.
 _UNREAD = re.compile(r"== CRITICAL == This \S+ is sending an error to its AOF[^:]*: '([^']*)'")
 
+#: what a server logs of a command in its file that it does not know. It ends.
+_UNKNOWN = re.compile(r"Unknown command '([^']*)' reading the append only file")
+
 #: how a server says its release
 _RELEASE = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)", re.IGNORECASE)
 
@@ -173,15 +176,21 @@ def _run(folder: Path, lock: int, program: str | None, most_bytes: int, url: str
             command = [sys.executable, "-m", "store.link.fake", str(address[1])]
             url = f"redis://127.0.0.1:{address[1]}"
 
+        runs = threading.Event()
+
         def start() -> subprocess.Popen[bytes]:
             if program and (found := shortage(folder)):
                 say(f"the embedded store cannot write its file in {folder}. {found}")
-            kept, told = _sizes(folder), _size(folder / _LOG)
+            kept, told, is_first = _sizes(folder), _size(folder / _LOG), not runs.is_set()
             started = _start(command, lock)
 
             def tell() -> None:
                 if _answers(started, address):
                     _tell_dropped(folder, kept, told)
+                    if not is_first and (unread := _unread(folder, told)):
+                        say(f"the embedded store goes on without what it does not read. {unread}")
+                elif not is_first:  # a first start is refused with the reason
+                    say(_reason(folder, told, program))
 
             threading.Thread(target=tell, daemon=True).start()  # the keeper looks after its parent meanwhile
             return started
@@ -190,17 +199,15 @@ def _run(folder: Path, lock: int, program: str | None, most_bytes: int, url: str
         process = start()
         if not _answers(process, address):
             end(process, _GRACE)
-            return _refuse(_reason(folder, told))
-        if refused := _UNREAD.search(_logged(folder, told)):
+            return _refuse(_reason(folder, told, program))
+        if unread := _unread(folder, told):
             process.kill()  # at its end it would write down what it holds, without what it did not read
             process.wait()
-            return _refuse(
-                f"{program} does not read all that {folder} has: {refused[1]}. Start with the program that wrote it"
-                f"{_written_by(folder)}, or with a newer release of it. {_WAY_OUT}"
-            )
+            return _refuse(f"{program}: {unread}")
         if program:
             (folder / _PROGRAM).write_text(f"{release(program)}\n")
         (folder / _URL).write_text(url)
+        runs.set()
         print(json.dumps({"url": url, "program": program}), flush=True)
         try:
             keep_running(process, start, name="the embedded store", steady=_STEADY, grace=_GRACE)
@@ -233,10 +240,26 @@ def _tell_dropped(folder: Path, kept: dict[Path, int], told: int) -> None:
             )
 
 
-def _reason(folder: Path, told: int) -> str:
+def _unread(folder: Path, told: int) -> str:
+    """What to say of a command that the server has dropped; empty where it has read all. told: bytes of its log."""
+    refused = _UNREAD.search(_logged(folder, told))
+    return f"Not all that {folder} has was read: {refused[1]}. {_by_its_writer(folder)}" if refused else ""
+
+
+def _by_its_writer(folder: Path) -> str:
+    return f"Start with the program that wrote it{_written_by(folder)}, or with a newer release of it. {_WAY_OUT}"
+
+
+def _reason(folder: Path, told: int, program: str | None) -> str:
     """Why the server did not start. told: bytes of its log before that."""
     lines = _logged(folder, told)
     sentence = f"the embedded store did not start; see {folder / _LOG}"
+    unknown, writer = _UNKNOWN.search(lines), _written_by(folder)
+    if unknown and program and writer != f" ({release(program)})":
+        return (
+            f"{sentence}: {folder} has the command {unknown[1]!r}, which {program} ({release(program)}) does not know. "
+            f"{_by_its_writer(folder)}"
+        )
     is_damaged = "reading the append only file" in lines or "manifest" in lines
     return f"{sentence}: its file is damaged. {_WAY_OUT}" if is_damaged else sentence
 
@@ -328,6 +351,7 @@ def _server(program: str, folder: Path, path: str, most_bytes: int) -> list[str]
         "logfile": str(folder / _LOG),
         "appendonly": "yes",
         "appendfsync": "always",  # what was acknowledged is on the disk
+        "aof-load-truncated": "yes",  # a write that broke off was acknowledged to nobody; `_tell_dropped` says so
         "aof-use-rdb-preamble": "no",  # snapshots differ between Redis and Valkey; commands are read by either
         "save": "",
         "maxmemory": str(most_bytes),

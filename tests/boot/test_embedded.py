@@ -19,7 +19,7 @@ import httpx
 import pytest
 from redis import Redis
 
-from boot.embedded import EmbeddedStore, _answers, main, running_url, server_program, wheel_program
+from boot.embedded import EmbeddedStore, _answers, main, release, running_url, server_program, wheel_program
 from tests.chance import often, variants
 from tests.cold import Objects, cold_store
 from tests.conftest import as_events, message, recorded
@@ -356,7 +356,7 @@ def test_data_of_either_server_are_read_by_the_other(tmp_path, conversation, fir
 
 
 def test_a_file_that_the_program_does_not_read_whole_is_refused_with_the_program_that_wrote_it(tmp_path, monkeypatch):
-    """A DUMP of Valkey 9, as an append-only file had it: Redis 7 drops the command and goes on."""
+    """A DUMP of the wheel's Valkey, as an append-only file had it: an older Redis drops the command and goes on."""
     valkey_program(), redis_program()
     folder = tmp_path / "data"
     with monkeypatch.context() as patched:
@@ -364,14 +364,55 @@ def test_a_file_that_the_program_does_not_read_whole_is_refused_with_the_program
         with store_of(folder) as redis:
             redis.rpush("kept", "one")
             redis.restore("restored", 0, redis.dump("kept"))
-    assert (folder / "store.program").read_text() == "Valkey 9.1.2\n"
+    writer = release(wheel_program())
+    assert (folder / "store.program").read_text() == f"{writer}\n"
 
-    with pytest.raises(RuntimeError, match=r"DUMP payload.*Start with the program that wrote it \(Valkey 9\.1\.2\)"):
+    with pytest.raises(RuntimeError, match=rf"DUMP payload.*Start with the program that wrote it \({writer}\)"):
         EmbeddedStore(str(folder), 0)
 
     monkeypatch.setenv("PATH", str(tmp_path))
     with store_of(folder) as redis:
         assert redis.lrange("restored", 0, -1) == [b"one"]
+
+
+def command(*words: str) -> bytes:
+    """A command as an append-only file has it."""
+    return b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in words)])
+
+
+def test_a_command_that_the_program_does_not_know_is_named_with_the_program_that_wrote_it(kept):
+    folder, file = kept
+    with file.open("ab") as log:
+        log.write(command("NEXTSET", "key", "value"))
+    (folder / "store.program").write_text("Redis 99.0.0\n")
+
+    refused = refusal(folder)
+    assert f"has the command 'NEXTSET', which {server_program()} ({release(server_program())}) does not know" in refused
+    assert "Start with the program that wrote it (Redis 99.0.0), or with a newer release of it" in refused
+    assert "damaged." not in refused
+
+    # The same program does not write what it does not read
+    (folder / "store.program").write_text(f"{release(server_program())}\n")
+    assert "its file is damaged" in refusal(folder)
+
+
+def test_what_a_store_that_was_killed_does_not_read_when_it_comes_back_is_told(kept, capfd):
+    folder, file = kept
+    with store_of(folder) as redis:
+        server = server_of(folder)
+        with file.open("ab") as log:
+            log.write(command("RESTORE", "restored", "0", "no payload"))
+        os.kill(server, signal.SIGKILL)
+        told = ""
+
+        def is_told() -> bool:
+            nonlocal told
+            told += capfd.readouterr().err
+            return "goes on without what it does not read" in told
+
+        wait_until(is_told, "the sentence about the command")
+        assert redis.dbsize() == 100
+    assert f"Not all that {folder} has was read: DUMP payload version or checksum are wrong" in told
 
 
 @pytest.mark.parametrize("first", ["redis", "valkey"])
