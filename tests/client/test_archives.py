@@ -9,6 +9,7 @@ from agent_server_client import AgentServerError
 from agent_server_client.archives import Unsafe, clone, pack, unpack
 
 from supervisor.archives import compressed
+from tests.client.archive_files import archive as archive
 
 
 def names_of(folder) -> set[str]:
@@ -17,27 +18,6 @@ def names_of(folder) -> set[str]:
     file.seek(0)
     with tarfile.open(fileobj=file) as tar:
         return {member.name for member in tar}
-
-
-@pytest.fixture
-def archive(tmp_path):
-    """Writes an archive as the server does: of (name, content), or of members."""
-
-    def write(*members):
-        content = io.BytesIO()
-        with tarfile.open(fileobj=content, mode="w") as tar:
-            for member in members:
-                data = None
-                if not isinstance(member, tarfile.TarInfo):
-                    (name, text), data = member, member[1].encode()
-                    member = tarfile.TarInfo(name)
-                    member.size = len(text)
-                tar.addfile(member, io.BytesIO(data) if data is not None else None)
-        path = tmp_path / "files.tar.zst"
-        path.write_bytes(b"".join(compressed([content.getvalue()])))
-        return path
-
-    return write
 
 
 @pytest.fixture
@@ -138,6 +118,6 @@ def test_no_link_is_written_and_none_is_followed(archive, tmp_path):
     assert unpack(archive(link, ("file", "x")), "", tmp_path / "out") == [tmp_path / "out/file"]
     assert not (tmp_path / "out/file").is_symlink()
     assert not (tmp_path / "out/link").exists()
-    with pytest.raises(Unsafe, match="leads out"):
+    with pytest.raises(Unsafe, match="symlink"):
         unpack(archive(("here/x", "x")), "", tmp_path / "out")
     assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -1,10 +1,11 @@
 """A folder of this machine as an archive for a sandbox, and the files of a sandbox as a folder of this machine.
 
-What comes out of a sandbox was written by an agent. So nothing is written outside of the folder that was named, also
-through no symlink, and nothing that would run here by itself: a `.git`, whose hooks and settings name programs, stays.
+An agent wrote what comes out of a sandbox. So nothing is written outside of the folder that was named or through a
+symlink, and no Git repository is written (repositories.py says why). What is left out is logged as a warning.
 """
 
 import io
+import logging
 import os
 import posixpath
 import shutil
@@ -13,7 +14,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -21,6 +22,10 @@ else:
     from backports import zstd
 
 from agent_server_client.errors import AgentServerError
+from agent_server_client.repositories import MARKS, folded, is_git, is_repository, marks_in
+from agent_server_client.visible import in_line
+
+_log = logging.getLogger(__name__)
 
 #: most bytes and files that are written, as the server packs at most
 MOST_BYTES, MOST_FILES = 64 << 30, 200_000
@@ -28,8 +33,24 @@ MOST_BYTES, MOST_FILES = 64 << 30, 200_000
 #: the folder in which agents keep their own records
 OF_AGENT = ".agent-server"
 
+#: most names of what is left out that are logged
+_MOST_LOGGED = 10
+
 #: the settings of a repository that go with it: others may name programs, or hold a key of a remote
 _KEPT_SETTINGS = ("core.repositoryformatversion", "core.filemode", "core.bare", "extensions.")
+
+
+#: most characters of the names of an archive's folders, which are kept while it is read
+_MOST_NAMES = 64 << 20
+
+_REPOSITORY = "a Git repository, whose settings could run programs here"
+
+
+class _LeftOut(NamedTuple):
+    """A path of an archive that is not written to this machine."""
+
+    path: str
+    why: str
 
 
 class Unsafe(Exception):
@@ -69,15 +90,25 @@ def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
     """Write the files at a path of a `.tar.zst` below a folder, or one file to a path, and return what was written.
 
     wanted: relative to the archive's root, "" for everything. Files that are there are replaced.
-    Raises Unsafe, OSError, and AgentServerError for a path that the archive has not (404) and for a broken archive.
+    Raises Unsafe, also where all that is wanted is left out, OSError, and AgentServerError for a path that the archive
+    does not have (404) and for a broken archive.
     """
     wanted = posixpath.normpath(wanted or ".").removeprefix("./").strip("/")
-    written, size = list[Path](), 0
+    wanted = "" if wanted == "." else wanted
+    written, left, size = list[Path](), dict[str, str](), 0
     try:
+        folders = _folders(archive, wanted, to)
         with zstd.open(archive) as content, tarfile.open(fileobj=content, mode="r|") as tar:
             for member in tar:
-                inner = _inner(member.name, "" if wanted == "." else wanted)
-                if inner is None or _stays(member.name):
+                path = posixpath.normpath(member.name)
+                inner = _inner(path, wanted)
+                if inner is None or path.split("/")[0] == OF_AGENT:
+                    continue
+                out = folders[path if member.isdir() else posixpath.dirname(path) or "."] or _of_name(path)
+                if out is None and not (member.isreg() or member.isdir()):
+                    out = _LeftOut(path, "a link or a device")
+                if out:
+                    left.setdefault(out.path, out.why)
                     continue
                 size += member.size
                 if size > MOST_BYTES or len(written) > MOST_FILES:
@@ -89,8 +120,15 @@ def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
                     written.append(target)
     except (zstd.ZstdError, EOFError, tarfile.TarError) as error:
         raise AgentServerError(None, f"The archive of the sandbox was cut short or is damaged: {error}") from error
-    if not written and wanted != ".":
+    if not written and wanted:
+        if left:
+            name, why = next(iter(left.items()))
+            raise Unsafe(f"Nothing of {wanted} was written: {name} is {why}")
         raise AgentServerError(404, f"The sandbox has no file {wanted}")
+    for name, why in list(left.items())[:_MOST_LOGGED]:
+        _log.warning("Left out: %s is %s", in_line(name), why)
+    if len(left) > _MOST_LOGGED:
+        _log.warning("Left out: %d more", len(left) - _MOST_LOGGED)
     return written
 
 
@@ -129,20 +167,56 @@ def _inner(name: str, wanted: str) -> str | None:
     return name[len(wanted) + 1 :] if name.startswith(f"{wanted}/") else None
 
 
-def _stays(name: str) -> bool:
-    """Whether a member is not for this machine."""
-    steps = posixpath.normpath(name).split("/")
-    return steps[0] == OF_AGENT or any(step.lower() == ".git" for step in steps)
+def _folders(archive: Path, wanted: str, to: Path) -> dict[str, _LeftOut | None]:
+    """The folders of an archive, and why each is left out, if it is.
+
+    A repository counts with the files that are there already: no two downloads make one together.
+    Raises Unsafe for folders whose names take more than 64 MiB.
+    """
+    keys, marks, size = {".": ""}, {"": marks_in(to) if not wanted else set()}, 0
+    with zstd.open(archive) as content, tarfile.open(fileobj=content, mode="r|") as tar:
+        for member in tar:
+            path = posixpath.normpath(member.name)
+            _inner(path, wanted)  # refuses a path that leads out
+            new, folder = [path] if member.isdir() else [], posixpath.dirname(path) or "."
+            while folder not in keys:
+                new.append(folder)
+                folder = posixpath.dirname(folder) or "."
+            for one in reversed(new):
+                parent, name = keys[posixpath.dirname(one) or "."], folded(posixpath.basename(one))
+                if one not in keys:
+                    inner = _inner(one, wanted)
+                    keys[one] = f"{parent}/{name}" if one != "." else ""
+                    marks.setdefault(keys[one], set()).update(marks_in(to / inner) if inner is not None else ())
+                    size += len(one)
+                marks[parent].update(MARKS & {name})
+            if not member.isdir():
+                marks[keys[posixpath.dirname(path) or "."]].update(MARKS & {folded(posixpath.basename(path))})
+            if size > _MOST_NAMES:
+                raise Unsafe("The archive has too many folders")
+    found = dict[str, _LeftOut | None]()
+    for folder, key in keys.items():  # parents come first
+        above = found.get(posixpath.dirname(folder) or ".")
+        own = _LeftOut(folder, _REPOSITORY) if is_repository(marks[key]) else _of_name(folder)
+        found[folder] = above or own
+    return found
+
+
+def _of_name(path: str) -> _LeftOut | None:
+    """Why the last step of a path is left out, if it is."""
+    step = posixpath.basename(path)
+    if is_git(step):
+        return _LeftOut(path, _REPOSITORY)
+    return _LeftOut(path, "a path that leads elsewhere on Windows") if ".." in step.split("\\") else None
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, root: Path) -> bool:
-    """Write a member; whether that made a file. Links, devices and the like are left out."""
-    if not (member.isreg() or member.isdir()):
-        return False
+    """Write a file or a folder; whether that made a file."""
     below = target if member.isdir() else target.parent
+    # Before any folder is made: a symlink of this machine may lead out, or into the person's own .git.
+    if target != root and below.resolve() != root.resolve() / below.relative_to(root):
+        raise Unsafe(f"A symlink in {root} leads elsewhere: {target}")
     below.mkdir(parents=True, exist_ok=True)
-    if target != root and not below.resolve().is_relative_to(root.resolve()):
-        raise Unsafe(f"A symlink in {root} leads out of it: {target}")
     if member.isdir():
         return False
     if target.is_dir() and not target.is_symlink():

@@ -57,8 +57,8 @@ def upload(session: Session, conversation: str, files: tuple[Path, ...], to: str
 def download(session: Session, conversation: str, path: str, to: Path | None) -> None:
     """Write files of a sandbox to this machine.
 
-    PATH is a file or a folder, else all files are written; TO is where. Links and every `.git` are left out:
-    hooks and settings of an agent would run on this machine.
+    PATH is a file or a folder, else all files are written; TO is where. Links and Git repositories are left out,
+    and named on stderr: hooks and settings of an agent would run on this machine.
     """
     found = session.conversation(session.client(), conversation)
     target = to or Path(PurePosixPath(path).name or found.id[:8])

@@ -1,0 +1,43 @@
+"""Which names and folders Git takes for a repository.
+
+The settings and hooks of a repository name programs, and `git status` is enough to start them. So no repository of an
+agent is written to this machine. The names are those that Git itself refuses to track (core.protectHFS,
+core.protectNTFS), on every system: a download may be copied to another one later.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+
+#: characters that HFS+ ignores in names, as utf8.c of Git lists them
+_IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
+
+#: what NTFS ignores at the end of a name: dots, spaces and the name of a stream
+_END = re.compile(r"(?<=.)(:.*|[. ]+)+$", re.DOTALL)
+
+#: what is in a folder that Git takes for a repository: HEAD and one of these sets
+_EITHER = ({"objects", "refs"}, {"commondir"})
+MARKS = frozenset({"head"}.union(*_EITHER))
+
+
+def folded(step: str) -> str:
+    """A step of a path, the same for all spellings that a file system may read as one name."""
+    return _END.sub("", _IGNORED.sub("", unicodedata.normalize("NFD", step)).casefold())
+
+
+def is_git(step: str) -> bool:
+    """Whether a file system may read a step of a path as `.git`. A backslash may separate steps."""
+    return any(folded(part) in (".git", "git~1") for part in step.split("\\"))
+
+
+def is_repository(marks: Iterable[str]) -> bool:
+    """Whether Git takes a folder with these of the MARKS for a repository."""
+    found = set(marks)
+    return "head" in found and any(needed <= found for needed in _EITHER)
+
+
+def marks_in(folder: Path) -> set[str]:
+    """The MARKS that a folder of this machine has."""
+    names = {"head": "HEAD"}
+    return {mark for mark in MARKS if (folder / names.get(mark, mark)).exists()}
