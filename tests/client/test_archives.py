@@ -83,6 +83,12 @@ def test_a_plain_folder_goes_whole(tmp_path):
     assert names_of(tmp_path) == {"./a", "./a/b", "./a/b/c"}
 
 
+def test_both_names_of_a_hard_linked_file_are_packed(tmp_path):
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").hardlink_to(tmp_path / "a")
+    assert names_of(tmp_path) == {"./a", "./b"}
+
+
 def test_all_files_come_out_but_no_git_and_no_record_of_the_agent(archive, tmp_path):
     path = archive(("./a", "1"), ("./d/.GIT/config", "x"), ("./.git/hooks/pre-commit", "x"), ("./.agent-server/e", "x"))
 

@@ -5,14 +5,12 @@ symlink, and no Git repository is written (repositories.py says why). What is le
 """
 
 import io
-import logging
 import os
 import posixpath
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -22,23 +20,11 @@ else:
     from backports import zstd
 
 from agent_server_client.errors import AgentServerError
-from agent_server_client.repositories import MARKS, folded, is_git, is_repository, marks_in
-from agent_server_client.visible import in_line
-
-_log = logging.getLogger(__name__)
+from agent_server_client.packing import OF_AGENT, chosen
+from agent_server_client.repositories import MARKS, folded, is_git, is_repository, marks_in, report_left_out
 
 #: most bytes and files that are written, as the server packs at most
 MOST_BYTES, MOST_FILES = 64 << 30, 200_000
-
-#: the folder in which agents keep their own records
-OF_AGENT = ".agent-server"
-
-#: most names of what is left out that are logged
-_MOST_LOGGED = 10
-
-#: the settings of a repository that go with it: others may name programs, or hold a key of a remote
-_KEPT_SETTINGS = ("core.repositoryformatversion", "core.filemode", "core.bare", "extensions.")
-
 
 #: most characters of the names of an archive's folders, which are kept while it is read
 _MOST_NAMES = 64 << 20
@@ -58,27 +44,30 @@ class Unsafe(Exception):
 
 
 def pack(folder: Path, into: IO[bytes]) -> None:
-    """Write a folder as a tar. Of a Git repository: what it tracks or would track, and its history without its hooks.
+    """Write a folder as a tar, without what stays on this machine (packing.py says what).
 
-    So what a .gitignore names stays at home. Raises OSError; subprocess.CalledProcessError where Git fails.
+    Raises OSError; subprocess.CalledProcessError where Git fails.
     """
     with tarfile.open(fileobj=into, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-        for path in _chosen(folder):
-            member = tar.gettarinfo(path, f"./{path.relative_to(folder).as_posix()}")
-            if member is None or not (member.isreg() or member.isdir() or member.issym()):
+        for path, content in sorted(chosen(folder).items()):
+            name = f"./{path.relative_to(folder).as_posix()}"
+            if content is not None:
+                member = tarfile.TarInfo(name)
+                member.size, member.mode = len(content), 0o644
+                tar.addfile(member, io.BytesIO(content))
+                continue
+            found = tar.gettarinfo(path, name)
+            if found is not None and found.islnk():  # a second name of a file goes as a file of its own
+                found.type, found.linkname, found.size = tarfile.REGTYPE, "", path.stat().st_size
+            if found is None or not (found.isreg() or found.isdir() or found.issym()):
                 continue  # a socket or a device
-            member.uid = member.gid = 0
-            member.uname = member.gname = ""
-            if member.isreg():
+            found.uid = found.gid = 0
+            found.uname = found.gname = ""
+            if found.isreg():
                 with path.open("rb") as file:
-                    tar.addfile(member, file)
+                    tar.addfile(found, file)
             else:
-                tar.addfile(member)
-        if (folder / ".git").is_dir():
-            for name, text in (("config", _settings(folder)), ("info/exclude", f"{OF_AGENT}/\n")):
-                member = tarfile.TarInfo(f"./.git/{name}")
-                member.size, member.mode = len(text.encode()), 0o644
-                tar.addfile(member, io.BytesIO(text.encode()))
+                tar.addfile(found)
 
 
 def clone(url: str, into: Path) -> None:
@@ -123,36 +112,10 @@ def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
     if not written and wanted:
         if left:
             name, why = next(iter(left.items()))
-            raise Unsafe(f"Nothing of {wanted} was written: {name} is {why}")
+            raise Unsafe(f"Nothing of {wanted} was written: {name}: {why}")
         raise AgentServerError(404, f"The sandbox has no file {wanted}")
-    for name, why in list(left.items())[:_MOST_LOGGED]:
-        _log.warning("Left out: %s is %s", in_line(name), why)
-    if len(left) > _MOST_LOGGED:
-        _log.warning("Left out: %d more", len(left) - _MOST_LOGGED)
+    report_left_out(left)
     return written
-
-
-def _chosen(folder: Path) -> Iterator[Path]:
-    """What is packed, folders before what is in them."""
-    git = folder / ".git"
-    if not git.exists():
-        yield from sorted(folder.rglob("*"))
-        return
-    words = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split("\0")
-    paths = {folder / name for name in names if name}
-    yield from sorted(path for path in paths if path.is_symlink() or path.is_file())
-    if git.is_dir():
-        ours = (path for path in git.rglob("*") if path.relative_to(git).parts[0] not in ("hooks", "config", "info"))
-        yield from sorted(path for path in ours if path.suffix != ".lock")
-
-
-def _settings(folder: Path) -> str:
-    """The settings of a repository, as a file of Git's."""
-    words = ["git", "config", "--file", str(folder / ".git/config"), "--list"]
-    lines = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
-    kept = [line.partition("=") for line in lines if line.lower().startswith(_KEPT_SETTINGS)]
-    return "".join(f"[{name.partition('.')[0]}]\n\t{name.partition('.')[2]} = {value}\n" for name, _, value in kept)
 
 
 def _inner(name: str, wanted: str) -> str | None:

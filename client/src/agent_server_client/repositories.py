@@ -5,10 +5,18 @@ agent is written to this machine. The names are those that Git itself refuses to
 core.protectNTFS), on every system: a download may be copied to another one later.
 """
 
+import logging
 import re
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
+
+from agent_server_client.visible import in_line
+
+_log = logging.getLogger(__name__)
+
+#: most paths that are left out and logged
+_MOST_LOGGED = 10
 
 #: characters that HFS+ ignores in names, as utf8.c of Git lists them
 _IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
@@ -41,3 +49,11 @@ def marks_in(folder: Path) -> set[str]:
     """The MARKS that a folder of this machine has."""
     names = {"head": "HEAD"}
     return {mark for mark in MARKS if (folder / names.get(mark, mark)).exists()}
+
+
+def report_left_out(left: dict[str, str]) -> None:
+    """Log why paths are left out, the first 10 of them."""
+    for path, why in list(left.items())[:_MOST_LOGGED]:
+        _log.warning("Left out: %s: %s", in_line(path), why)
+    if len(left) > _MOST_LOGGED:
+        _log.warning("Left out: %d more", len(left) - _MOST_LOGGED)

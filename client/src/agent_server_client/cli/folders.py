@@ -8,9 +8,9 @@ from uuid import uuid4
 import click
 
 from agent_server_client._sync import Conversation
-from agent_server_client.archives import OF_AGENT
 from agent_server_client.cli.program import INTERRUPTED, Failed, Session, command, conversation_argument, print_json
 from agent_server_client.cli.shown import counted, diff_text
+from agent_server_client.packing import OF_AGENT
 from agent_server_client.visible import in_line, of_output
 
 #: most files that the server lists

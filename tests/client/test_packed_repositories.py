@@ -1,0 +1,210 @@
+"""A repository goes into a sandbox with its files and history, in every shape of a checkout, and without secrets."""
+
+import io
+import os
+import subprocess
+import tarfile
+
+import pytest
+from agent_server_client.archives import pack
+
+pytestmark = pytest.mark.process("starts Git")
+
+SECRET = "token-5f0c"
+NAMED = {"GIT_AUTHOR_NAME": "n", "GIT_AUTHOR_EMAIL": "e", "GIT_COMMITTER_NAME": "n", "GIT_COMMITTER_EMAIL": "e"}
+
+
+def git(folder, *words) -> str:
+    words = ("git", "-c", "protocol.file.allow=always", *words)
+    done = subprocess.run(words, cwd=folder, env=os.environ | NAMED, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def made(folder, **files):
+    """A repository with a commit and with secrets in each place that Git has for them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    git(folder, "init", "-q", "-b", "main")
+    for name, text in ({"a.py": "1", ".gitignore": ".env\n"} | files).items():
+        (folder / name).write_text(text)
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
+    (folder / ".env").write_text(SECRET)
+    plant(folder / ".git")
+    return folder
+
+
+def plant(directory):
+    """Write secrets into a folder of Git's."""
+    git(directory, "config", "--file", str(directory / "config"), "remote.origin.url", f"https://u:{SECRET}@h/x")
+    for name in ("config.worktree", "hooks/post-checkout", "git-crypt/keys/default", "logs/HEAD", "remotes/origin"):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(f"# {SECRET}\n")
+
+
+@pytest.fixture
+def arrived(tmp_path):
+    """Packs a folder, and unpacks it as a sandbox does. No secret comes along."""
+
+    def run(folder):
+        file = io.BytesIO()
+        pack(folder, file)
+        file.seek(0)
+        with tarfile.open(fileobj=file) as tar:
+            tar.extractall(tmp_path / "there", filter="tar")
+        texts = [path.read_bytes() for path in (tmp_path / "there").rglob("*") if path.is_file()]
+        assert not [text for text in texts if SECRET.encode() in text]
+        assert not [path for path in (tmp_path / "there").rglob("*") if path.name in ("hooks", "config.worktree")]
+        return tmp_path / "there"
+
+    return run
+
+
+@pytest.fixture
+def with_submodules(tmp_path):
+    """A repository with a submodule that has one itself, checked out, with secrets at each depth."""
+    made(tmp_path / "inner")
+    made(tmp_path / "outer")
+    git(tmp_path / "outer", "submodule", "add", "-q", str(tmp_path / "inner"), "deep/inner")
+    git(tmp_path / "outer", "commit", "-qm", "submodule")
+    whole = made(tmp_path / "whole")
+    git(whole, "submodule", "add", "-q", str(tmp_path / "outer"), "lib/outer")
+    git(whole, "commit", "-qm", "submodule")
+    git(whole, "submodule", "update", "-q", "--init", "--recursive")
+    for path in list((whole / ".git/modules").rglob("HEAD")):
+        if (path.parent / "objects").is_dir():
+            plant(path.parent)
+    return whole
+
+
+def test_submodules_come_along_at_every_depth_with_their_history(with_submodules, arrived):
+    (with_submodules / "lib/outer/new.py").write_text("new")
+
+    there = arrived(with_submodules)
+
+    assert (there / "lib/outer/deep/inner/a.py").read_text() == "1"
+    assert git(there, "status", "--short", "--ignore-submodules=untracked") == ""
+    assert git(there / "lib/outer", "status", "--short") == "?? new.py\n"
+    assert "first" in git(there / "lib/outer/deep/inner", "log", "--oneline")
+
+
+def test_a_submodule_without_files_is_reported(with_submodules, tmp_path, arrived, caplog):
+    git(tmp_path, "clone", "-q", str(with_submodules), "clone")
+
+    there = arrived(tmp_path / "clone")
+
+    assert "lib/outer" in caplog.text
+    assert "git submodule update" in caplog.text
+    assert git(there, "status", "--short") == ""
+
+
+def test_a_linked_worktree_comes_without_its_history_and_that_is_reported(with_submodules, tmp_path, arrived, caplog):
+    git(with_submodules, "worktree", "add", "-q", str(tmp_path / "linked"))
+
+    there = arrived(tmp_path / "linked")
+
+    assert (there / "a.py").read_text() == "1"
+    assert not (there / ".git").exists()
+    assert "history" in caplog.text
+
+
+def test_a_checkout_with_linked_worktrees_comes_without_their_records(with_submodules, tmp_path, arrived):
+    git(with_submodules, "worktree", "add", "-q", str(tmp_path / "linked"))
+    plant(with_submodules / ".git/worktrees/linked")
+
+    there = arrived(with_submodules)
+
+    assert not (there / ".git/worktrees").exists()
+    assert git(there, "status", "--short") == ""
+
+
+def test_a_history_with_borrowed_objects_is_left_out_and_that_is_reported(tmp_path, arrived, caplog):
+    made(tmp_path / "lender")
+    git(tmp_path, "clone", "-q", "--shared", "lender", "borrower")
+
+    there = arrived(tmp_path / "borrower")
+
+    assert (there / "a.py").exists()
+    assert not (there / ".git").exists()
+    assert "alternates" in caplog.text
+
+
+def test_a_nested_repository_that_is_not_tracked_comes_along(tmp_path, arrived):
+    whole = made(tmp_path / "whole")
+    made(whole / "tools/nested")
+
+    there = arrived(whole)
+
+    assert (there / "tools/nested/a.py").exists()
+    assert not (there / "tools/nested/.env").exists()
+    assert "first" in git(there / "tools/nested", "log", "--oneline")
+
+
+def test_repositories_below_a_plain_folder_come_without_secrets(tmp_path, arrived):
+    made(tmp_path / "folder/a/repository")
+    git(tmp_path / "folder", "clone", "-q", "--bare", "a/repository", "mirror.git")
+    plant(tmp_path / "folder/mirror.git")
+    (tmp_path / "folder/plain.txt").write_text("x")
+
+    there = arrived(tmp_path / "folder")
+
+    assert (there / "plain.txt").exists()
+    assert git(there / "a/repository", "status", "--short") == ""
+    assert "first" in git(there / "mirror.git", "log", "--oneline", "main")
+
+
+def test_a_bare_repository_comes_without_secrets(tmp_path, arrived):
+    made(tmp_path / "source")
+    git(tmp_path, "clone", "-q", "--bare", "source", "bare.git")
+    plant(tmp_path / "bare.git")
+
+    assert "first" in git(arrived(tmp_path / "bare.git"), "log", "--oneline", "main")
+
+
+def test_a_folder_of_git_with_the_least_files_is_packed(tmp_path, arrived):
+    for name in ("objects", "refs"):
+        (tmp_path / "folder/x" / name).mkdir(parents=True)
+    (tmp_path / "folder/x/HEAD").write_text("ref: refs/heads/main\n")
+
+    assert (arrived(tmp_path / "folder") / "x/HEAD").exists()
+
+
+def test_a_bare_repository_in_a_checkout_comes_without_secrets(tmp_path, arrived):
+    whole = made(tmp_path / "whole")
+    git(whole, "clone", "-q", "--bare", ".", "mirror.git")
+    plant(whole / "mirror.git")
+
+    assert "first" in git(arrived(whole) / "mirror.git", "log", "--oneline", "main")
+
+
+def test_branches_named_as_folders_of_git_keep_their_history(tmp_path, arrived):
+    whole = made(tmp_path / "whole")
+    for name in ("config", "info/x", "modules/x", "worktrees"):
+        git(whole, "branch", name)
+
+    assert "worktrees" in git(arrived(whole), "branch", "--list", "worktrees")
+
+
+def test_packing_starts_no_program_that_a_nested_repository_names(tmp_path, arrived):
+    whole = made(tmp_path / "whole")
+    nested = made(whole / "nested")
+    git(nested, "config", "core.fsmonitor", f"touch {tmp_path}/CANARY; false")
+
+    arrived(whole)
+
+    assert not (tmp_path / "CANARY").exists()
+
+
+def test_a_name_that_another_system_reads_as_git_stays_and_is_reported(tmp_path, arrived, caplog):
+    (tmp_path / "folder/GIT~1").mkdir(parents=True)
+    (tmp_path / "folder/GIT~1/config").write_text(SECRET)
+    (tmp_path / "folder/a").write_text("a")
+
+    assert [path.name for path in arrived(tmp_path / "folder").iterdir()] == ["a"]
+    assert "GIT~1" in caplog.text
+
+
+def test_a_name_that_is_not_utf_8_comes_along(tmp_path, arrived):
+    whole = made(tmp_path / "whole")
+    (whole / os.fsdecode(b"caf\xe9")).write_text("x")
+
+    assert (arrived(whole) / os.fsdecode(b"caf\xe9")).exists()
