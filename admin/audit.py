@@ -19,6 +19,7 @@ import httpx
 
 from core.approvals import canonical, digest
 from core.cuts import beginning
+from core.origins import is_loopback
 from core.wire import InvalidJson, parse_json
 from settings import variable
 
@@ -175,7 +176,13 @@ def _lines(export: str) -> Iterator[Iterable[bytes]]:
         key = variable("SESSION_API_KEY")
         headers = {"X-Session-API-Key": key} if key else {}
         url = httpx.URL(export).copy_remove_param("limit").copy_set_param("format", "jsonl")
-        with httpx.stream("GET", url, headers=headers, timeout=_SILENCE) as response:
+        # With a transport httpx reads no proxy of the environment.
+        transport = httpx.HTTPTransport() if is_loopback(url.host) else None
+        try:
+            client = httpx.Client(headers=headers, timeout=_SILENCE, transport=transport)
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            raise Unreadable(f"a proxy of the environment cannot be used: {error}") from None
+        with client, client.stream("GET", url) as response:
             if response.status_code != 200:
                 detail = beginning(response.read().decode(errors="replace"), 1000)
                 raise Unreadable(f"the server responds {response.status_code}: {detail}")

@@ -22,6 +22,7 @@ from uuid import UUID, uuid4
 import httpx
 
 from core.cuts import beginning, head_and_tail
+from core.origins import is_loopback
 from core.visible import visible
 from core.wire import EXECUTION_STATUSES
 from settings import variable
@@ -76,7 +77,12 @@ class AgentServer:
 
     def __init__(self, url: str, key: str) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.Client(base_url=url, headers=headers, timeout=_SECONDS)
+        try:
+            # With a transport httpx reads no proxy of the environment.
+            transport = httpx.HTTPTransport() if is_loopback(httpx.URL(url).host) else None
+            self._client = httpx.Client(base_url=url, headers=headers, timeout=_SECONDS, transport=transport)
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            raise ToolError(f"The URL or a proxy of the environment cannot be used: {error}") from None
 
     def ask(self, method: str, path: str, /, *, json: Any = None, **query: Any) -> Any:
         """The JSON of a response; a member of the query that is None is left out.

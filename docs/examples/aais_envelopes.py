@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import rfc8785
 
@@ -178,7 +178,10 @@ def _get(base_url: str, path: str) -> Any:
     request = urllib.request.Request(base_url + path)
     if key := os.environ.get("SESSION_API_KEY"):
         request.add_header("X-Session-API-Key", key)
-    with urllib.request.urlopen(request, timeout=30) as response:
+    # A proxy of the environment does not reach a server on loopback.
+    proxies: dict[str, str] | None = {} if urlsplit(base_url).hostname in ("localhost", "127.0.0.1", "::1") else None
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    with opener.open(request, timeout=30) as response:
         return json.load(response)
 
 

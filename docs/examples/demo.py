@@ -14,13 +14,16 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
 
 HERE = os.environ.get("AGENT_SERVER_URL") or f"http://127.0.0.1:{os.environ.get('PORT') or 8000}"
 BASE_URL = sys.argv[1] if len(sys.argv) > 1 else HERE
 KEY_FILE = Path(os.environ.get("DATA_DIR") or "data", "key")
 KEY = os.environ.get("SESSION_API_KEY") or (KEY_FILE.read_text().strip() if KEY_FILE.exists() else "")
+# A proxy of the environment does not reach a server on loopback.
+PROXIES: dict[str, str] | None = {} if urlsplit(BASE_URL).hostname in ("localhost", "127.0.0.1", "::1") else None
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler(PROXIES))
 RECORDING = Path(__file__).parent / "pending.events.jsonl"
 
 
@@ -32,7 +35,7 @@ def call(method: str, path: str, body: Any = None) -> Any:
     if body is not None:
         request.data = json.dumps(body).encode()
         request.add_header("Content-Type", "application/json")
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with OPENER.open(request, timeout=30) as response:
         return json.load(response)
 
 

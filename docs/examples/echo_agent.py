@@ -48,7 +48,10 @@ class EchoAgent:
         self.webhook = f"/api/v1/webhooks/events/{conversation_id}"
         self.decisions = f"/api/v1/conversation/{conversation_id}/pending-actions/decisions"
         self.socket = f"{base_url.replace('http', 'ws', 1)}/sockets/events/{conversation_id}"
-        self.http = httpx.Client(base_url=base_url, timeout=30, headers=HEADERS)
+        # A proxy of the environment does not reach a server on loopback. With a transport httpx reads none.
+        self.direct = httpx.URL(base_url).host in ("localhost", "127.0.0.1", "::1")
+        transport = httpx.HTTPTransport() if self.direct else None
+        self.http = httpx.Client(base_url=base_url, timeout=30, headers=HEADERS, transport=transport)
         self.seq = self.known = 0  # of the last event received, and of the last event known to be in the log
         self.status = "idle"
         self.message: Event = {}
@@ -67,7 +70,10 @@ class EchoAgent:
         while True:
             try:
                 with connect(
-                    f"{self.socket}?after_seq={self.seq}", max_size=None, additional_headers=HEADERS
+                    f"{self.socket}?after_seq={self.seq}",
+                    max_size=None,
+                    additional_headers=HEADERS,
+                    proxy=None if self.direct else True,
                 ) as socket:
                     self.post(self.capabilities)
                     self.act()

@@ -35,6 +35,7 @@ from agent_server_client.models import (
     User,
     WaitingAction,
 )
+from agent_server_client.proxies import bad_proxy, is_loopback
 from agent_server_client.wire import SILENCE, STOPPED, Entry, Lines, Output, Sent, Tries, passing, status_of
 
 #: seconds between two polls of what has no stream, and bytes that are read of a file at once
@@ -75,9 +76,14 @@ class AsyncClient:
         limits = httpx.Limits(keepalive_expiry=1)  # the server ends a connection that was idle for 5 s
         timeouts = httpx.Timeout(timeout, connect=min(timeout, 10.0))
         verify = not self.url.startswith("http://")  # to load the certificates would take longer than a request
-        self._http = httpx.AsyncClient(
-            base_url=self.url, headers=headers, timeout=timeouts, limits=limits, transport=transport, verify=verify
-        )
+        if transport is None and is_loopback(self.url):  # with a transport httpx reads no proxy of the environment
+            transport = httpx.AsyncHTTPTransport(verify=verify, limits=limits)
+        try:
+            self._http = httpx.AsyncClient(
+                base_url=self.url, headers=headers, timeout=timeouts, limits=limits, transport=transport, verify=verify
+            )
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            raise bad_proxy(error) from error
 
     async def __aenter__(self) -> Self:
         return self
