@@ -1,5 +1,8 @@
 """`agentctl`, the command line."""
 
+import io
+import sys
+
 from agent_server_client.cli import conversations, decisions, folders, server
 from agent_server_client.cli.program import agentctl
 
@@ -10,4 +13,6 @@ for _module in (conversations, decisions, folders, server):
 
 def main() -> None:
     """Run the command of this process's arguments."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # an encoding without a character ends no command
+        sys.stdout.reconfigure(errors="replace")
     agentctl(prog_name="agentctl")

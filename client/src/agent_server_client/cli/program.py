@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,16 @@ from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import visible
 
 #: exit codes, beside 0 and click's 2 for a wrong command line
-REFUSED, UNREACHABLE, NOT_FOUND, NOT_ALLOWED, NOT_DECIDED, STOPPED_SHORT, INTERRUPTED = 1, 3, 4, 5, 6, 7, 130
+REFUSED, UNREACHABLE, NOT_FOUND, NOT_ALLOWED, NOT_DECIDED, STOPPED_SHORT, INTERRUPTED, CLOSED = (
+    1,
+    3,
+    4,
+    5,
+    6,
+    7,
+    130,
+    141,
+)
 
 #: exit codes of statuses
 _CODES = {None: UNREACHABLE, 401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 410: NOT_FOUND}
@@ -35,6 +45,7 @@ Exit codes:
   6    the decision was not taken: it is decided already, or changed
   7    a followed agent has stopped before it finished
   130  interrupted by Ctrl-C
+  141  the program that read the output has ended
 """
 
 #: what stands before a sentence that is not an error
@@ -125,6 +136,10 @@ class _Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            # What is still buffered goes nowhere: Python would report it at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(CLOSED)
         except (Failed, AgentServerError, Unsafe, subprocess.CalledProcessError, OSError) as error:
             failed = error if isinstance(error, Failed) else _failed(error)
             failed.as_json = ctx.obj is not None and ctx.obj.as_json
