@@ -208,3 +208,198 @@ def test_a_name_that_is_not_utf_8_comes_along(tmp_path, arrived):
     (whole / os.fsdecode(b"caf\xe9")).write_text("x")
 
     assert (arrived(whole) / os.fsdecode(b"caf\xe9")).exists()
+
+
+@pytest.mark.parametrize("name", ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"])
+def test_the_environment_of_a_git_hook_does_not_mislead(tmp_path, arrived, monkeypatch, name):
+    whole, other = made(tmp_path / "whole"), made(tmp_path / "other", **{"other.py": "x"})
+    (whole / "kept.log").write_text("tracked, and named by .gitignore")
+    git(whole, "add", "kept.log")
+    (whole / ".gitignore").write_text(".env\n*.log\n")
+    places = {"GIT_INDEX_FILE": other / ".git/index", "GIT_WORK_TREE": other}
+
+    with monkeypatch.context() as patched:
+        patched.setenv(name, str(places.get(name, other / ".git")))
+        there = arrived(whole)
+
+    assert {path.name for path in there.iterdir()} == {"a.py", "kept.log", ".gitignore", ".git"}
+
+
+@pytest.mark.parametrize("pattern", [".env", ".env\npackages/"])
+def test_a_part_of_a_checkout_comes_without_what_is_ignored(tmp_path, arrived, pattern):
+    whole = made(tmp_path / "whole")
+    (whole / "packages/api/build").mkdir(parents=True)
+    (whole / "packages/api/new.py").write_text("x")
+    git(whole, "add", "packages")
+    (whole / ".gitignore").write_text(f"{pattern}\n")
+    (whole / "packages/api/.git").mkdir()  # Git looks further up
+    for name in (".env", "new.py", "build/out"):
+        (whole / "packages/api" / name).write_text(SECRET if name == ".env" else "x")
+
+    there = arrived(whole / "packages/api")
+
+    found = {path.name for path in there.rglob("*")}
+    assert found == ({"new.py"} if "packages" in pattern else {"new.py", "build", "out"})
+
+
+@pytest.mark.parametrize("pattern", ["build/", "/build", "packages", "*"])
+def test_a_folder_that_is_ignored_as_a_whole_goes_whole_where_it_is_named(tmp_path, arrived, pattern):
+    whole = made(tmp_path / "whole")
+    (whole / ".gitignore").write_text(f"{pattern}\n")
+    folder = whole / ("packages/build" if pattern != "/build" else "build")
+    folder.mkdir(parents=True)
+    (folder / "out").write_text("x")
+
+    assert (arrived(folder) / "out").exists()
+
+
+def test_a_plain_folder_needs_no_git(tmp_path, arrived, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/a").write_text("a")
+    monkeypatch.setenv("PATH", "")
+
+    assert (arrived(tmp_path / "folder") / "a").exists()
+
+
+def test_objects_that_a_partial_clone_has_not_fetched_are_reported(tmp_path, arrived, caplog):
+    source = made(tmp_path / "source")
+    git(source, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "-q", "--filter=blob:none", source.as_uri(), "partial")
+    git(tmp_path / "partial", "config", "extensions.partialClone", f"https://u:{SECRET}@h/x")
+
+    there = arrived(tmp_path / "partial")
+
+    assert (there / "a.py").read_text() == "1"
+    assert "partial clone" in caplog.text
+
+
+def test_a_checkout_whose_repository_is_beside_its_worktrees_comes_along(tmp_path, arrived, caplog):
+    made(tmp_path / "source")
+    git(tmp_path, "clone", "-q", "--bare", "source", "project/.bare")
+    (tmp_path / "project/.git").write_text("gitdir: ./.bare\n")
+    git(tmp_path / "project", "worktree", "add", "-q", "main")
+    plant(tmp_path / "project/.bare")
+    (tmp_path / "project/main/.env").write_text(SECRET)
+
+    there = arrived(tmp_path / "project")
+
+    assert (there / "main/a.py").read_text() == "1"
+    assert "first" in git(there / ".bare", "log", "--oneline", "main")
+    assert "main/.git" in caplog.text
+
+
+def test_a_git_folder_that_is_a_symlink_stays_and_is_reported(tmp_path, arrived, caplog):
+    whole = made(tmp_path / "whole")
+    (whole / ".git").rename(tmp_path / "elsewhere")
+    (whole / ".git").symlink_to(tmp_path / "elsewhere")
+
+    there = arrived(whole)
+
+    assert {path.name for path in there.iterdir()} == {"a.py", ".gitignore"}
+    assert "history" in caplog.text
+
+
+def test_a_pack_that_is_a_symlink_leaves_the_history_here(tmp_path, arrived, caplog):
+    whole = made(tmp_path / "whole")
+    git(whole, "gc", "-q")
+    (whole / ".git/objects/pack").rename(tmp_path / "pack")
+    (whole / ".git/objects/pack").symlink_to(tmp_path / "pack")
+
+    assert not (arrived(whole) / ".git").exists()
+    assert "objects/pack" in caplog.text
+
+
+def test_no_file_comes_from_behind_a_symlink_in_the_place_of_a_tracked_folder(tmp_path, arrived):
+    whole = made(tmp_path / "whole")
+    (whole / "deep/d").mkdir(parents=True)
+    (whole / "deep/d/x").write_text("x")
+    git(whole, "add", "deep")
+    (whole / "deep").rename(tmp_path / "old")
+    (tmp_path / "private/d").mkdir(parents=True)
+    (tmp_path / "private/d/x").write_text(SECRET)
+    (whole / "deep").symlink_to(tmp_path / "private")
+
+    file = io.BytesIO()
+    pack(whole, file)
+
+    assert SECRET.encode() not in file.getvalue()
+    with tarfile.open(fileobj=io.BytesIO(file.getvalue())) as tar:
+        assert [name for name in tar.getnames() if "deep" in name] == ["./deep"]
+
+
+@pytest.mark.parametrize("text", ["", "gitdir: ../nowhere\n", "junk"])
+def test_a_nested_git_that_leads_nowhere_stays_and_is_reported(tmp_path, arrived, caplog, text):
+    (tmp_path / "folder/nested").mkdir(parents=True)
+    (tmp_path / "folder/nested/a").write_text("a")
+    if text:
+        (tmp_path / "folder/nested/.git").write_text(text)
+    else:
+        (tmp_path / "folder/nested/.git").mkdir()
+
+    there = arrived(tmp_path / "folder")
+
+    assert [path.name for path in (there / "nested").iterdir()] == ["a"]
+    assert "nested/.git" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sparse-checkout set b", "sparse-checkout reapply"],
+        ["sparse-checkout set --sparse-index b"],
+        ["update-index --split-index"],
+        ["checkout -q --detach"],
+        ["stash push -q b/new"],
+        ["pack-refs --all", "gc -q"],
+        ["config extensions.worktreeConfig true"],
+    ],
+)
+def test_a_checkout_of_any_kind_is_the_same_there(tmp_path, arrived, words):
+    whole = made(tmp_path / "whole")
+    for name in ("b/new", "c/d"):
+        (whole / name).parent.mkdir()
+        (whole / name).write_text("x")
+    git(whole, "add", ".")
+    git(whole, "commit", "-qm", "second")
+    (whole / "b/new").write_text("changed")
+    for line in words:
+        git(whole, *line.split())
+
+    there = arrived(whole)
+
+    assert git(there, "status", "--short") == git(whole, "status", "--short")
+    assert git(there, "log", "--format=%H") == git(whole, "log", "--format=%H")
+
+
+@pytest.mark.parametrize("options", [["--depth=1"], ["--no-checkout"]])
+def test_a_clone_of_any_kind_is_the_same_there(tmp_path, arrived, options):
+    source = made(tmp_path / "source")
+    git(source, "commit", "-q", "--allow-empty", "-m", "second")
+    git(tmp_path, "clone", "-q", *options, source.as_uri(), "clone")
+
+    there = arrived(tmp_path / "clone")
+
+    assert git(there, "status", "--short") == git(tmp_path / "clone", "status", "--short")
+    assert git(there, "log", "--format=%H") == git(tmp_path / "clone", "log", "--format=%H")
+
+
+@pytest.mark.parametrize("options", [[], ["--object-format=sha256"]])
+def test_a_repository_without_a_commit_comes_along_also_nested(tmp_path, arrived, options):
+    for folder in ("whole", "whole/nested"):
+        (tmp_path / folder).mkdir()
+        git(tmp_path / folder, "init", "-q", *options)
+        (tmp_path / folder / "a").write_text("a")
+
+    there = arrived(tmp_path / "whole")
+
+    assert git(there / "nested", "status", "--short") == "?? a\n"
+    assert git(there, "status", "--short") == "?? a\n?? nested/\n"
+
+
+def test_files_of_git_annex_are_reported(tmp_path, arrived, caplog):
+    whole = made(tmp_path / "whole")
+    (whole / ".git/annex/objects").mkdir(parents=True)
+
+    arrived(whole)
+
+    assert "git-annex" in caplog.text

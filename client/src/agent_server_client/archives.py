@@ -20,7 +20,7 @@ else:
     from backports import zstd
 
 from agent_server_client.errors import AgentServerError
-from agent_server_client.packing import OF_AGENT, chosen
+from agent_server_client.packing import OF_AGENT, chosen, git_environment
 from agent_server_client.repositories import MARKS, folded, is_git, is_repository, marks_in, report_left_out
 
 #: most bytes and files that are written, as the server packs at most
@@ -72,7 +72,8 @@ def pack(folder: Path, into: IO[bytes]) -> None:
 
 def clone(url: str, into: Path) -> None:
     """Clone a repository with the Git of this machine, and with its keys. Raises subprocess.CalledProcessError."""
-    subprocess.run(["git", "clone", "--quiet", "--", url, str(into)], check=True, stdin=subprocess.DEVNULL)
+    words = ["git", "clone", "--quiet", "--", url, str(into)]
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, env=git_environment())
 
 
 def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
