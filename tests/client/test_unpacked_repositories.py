@@ -169,6 +169,66 @@ def test_no_file_is_written_through_a_symlink_to_the_persons_git_folder(archive,
     assert files_in(tmp_path / "out/.git") == set()
 
 
+@pytest.mark.parametrize("link", ["d", "d/e", "absolute"])
+def test_a_symlink_that_stays_in_the_folder_is_followed(archive, tmp_path, link):
+    (tmp_path / "out/new/place").mkdir(parents=True)
+    (tmp_path / "out/d").mkdir()
+    place = tmp_path / "out" / (link if link != "d" else "f")
+    place.symlink_to(
+        tmp_path / "out/new/place" if link == "absolute" else os.path.relpath("out/new/place", f"out/{link}/..")
+    )
+
+    written = unpack(archive((f"{place.name if link != 'd/e' else link}/sub/x", "x")), "", tmp_path / "out")
+
+    assert (tmp_path / "out/new/place/sub/x").read_text() == "x"
+    assert written == [place / "sub/x"]
+
+
+@pytest.mark.parametrize("through", [["y/HEAD"], ["y/objects/a"], ["y/objects/a", "y/refs/a", "y/HEAD"]])
+def test_no_repository_is_made_through_a_symlink(archive, tmp_path, through):
+    (tmp_path / "out/x").mkdir(parents=True)
+    (tmp_path / "out/y").symlink_to("x")
+    names = {"HEAD", "objects/a", "refs/a", "config"} - {name.removeprefix("y/") for name in through}
+
+    unpack(archive(*((name, "") for name in through), *((f"x/{name}", "") for name in names)), "", tmp_path / "out")
+
+    assert files_in(tmp_path / "out") == set()
+
+
+@pytest.mark.parametrize("mine", ["", "mine"])
+def test_no_file_is_written_through_a_symlink_into_a_repository_of_the_person(archive, tmp_path, mine):
+    for name in ("objects", "refs", "hooks"):
+        (tmp_path / "out/a" / mine / name).mkdir(parents=True)
+    (tmp_path / "out/a" / mine / "HEAD").write_text("ref: refs/heads/main")
+    (tmp_path / "out/link").symlink_to(tmp_path / "out/a" / mine / "hooks")
+
+    with pytest.raises(Unsafe, match="symlink"):
+        unpack(archive(("link/post-checkout", "x")), "", tmp_path / "out")
+
+    assert list((tmp_path / "out/a" / mine / "hooks").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [".git", "a/.git/hooks", "GIT~1", "link"])
+def test_no_folder_of_git_is_the_place_of_a_download(archive, tmp_path, name):
+    (tmp_path / "link").symlink_to("elsewhere/.git")
+    with pytest.raises(Unsafe, match="Git"):
+        unpack(archive(("x/post-checkout", "x")), "x", tmp_path / name)
+
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(("wanted", "to"), [("x/refs", "refs"), ("x/refs/a", "refs"), ("x/refs", ".")])
+def test_a_part_of_a_sandbox_completes_no_repository(archive, tmp_path, wanted, to):
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "HEAD").write_text("ref: refs/heads/main")
+    path = archive(("x/refs" if to == "." else "x/refs/a", "a"))
+
+    with pytest.raises(Unsafe, match="Git repository"):
+        unpack(path, wanted, tmp_path / to)
+
+    assert not (tmp_path / "refs").exists()
+
+
 @pytest.mark.process("starts Git")
 @pytest.mark.parametrize("folder", ["x", "x.git", "a/x", "", ".g\u200cit", "GIT~1"])
 def test_git_runs_no_program_of_an_agent_in_a_download(archive, tmp_path, folder):

@@ -85,6 +85,7 @@ def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
     """
     wanted = posixpath.normpath(wanted or ".").removeprefix("./").strip("/")
     wanted = "" if wanted == "." else wanted
+    _refuse_repository(to)
     written, left, size = list[Path](), dict[str, str](), 0
     try:
         folders = _folders(archive, wanted, to)
@@ -106,6 +107,7 @@ def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
                 target = to / inner if inner else to
                 if inner == "" and member.isreg() and to.is_dir():
                     target = to / posixpath.basename(wanted)
+                    _refuse_repository(target)
                 if _write(tar, member, target, to):
                     written.append(target)
     except (zstd.ZstdError, EOFError, tarfile.TarError) as error:
@@ -134,8 +136,8 @@ def _inner(name: str, wanted: str) -> str | None:
 def _folders(archive: Path, wanted: str, to: Path) -> dict[str, _LeftOut | None]:
     """The folders of an archive, and why each is left out, if it is.
 
-    A repository counts with the files that are there already: no two downloads make one together.
-    Raises Unsafe for folders whose names take more than 64 MiB.
+    A repository counts with the files that are there already: no two downloads make one together, nor does one through
+    a symlink. Raises Unsafe for folders whose names take more than 64 MiB.
     """
     keys, marks, size = {".": ""}, {"": marks_in(to) if not wanted else set()}, 0
     with zstd.open(archive) as content, tarfile.open(fileobj=content, mode="r|") as tar:
@@ -151,6 +153,8 @@ def _folders(archive: Path, wanted: str, to: Path) -> dict[str, _LeftOut | None]
                 if one not in keys:
                     inner = _inner(one, wanted)
                     keys[one] = f"{parent}/{name}" if one != "." else ""
+                    if inner and (to / inner).is_symlink():
+                        keys[one] = _key_behind(to / inner, to, keys[wanted or "."]) or keys[one]
                     marks.setdefault(keys[one], set()).update(marks_in(to / inner) if inner is not None else ())
                     size += len(one)
                 marks[parent].update(MARKS & {name})
@@ -166,6 +170,29 @@ def _folders(archive: Path, wanted: str, to: Path) -> dict[str, _LeftOut | None]
     return found
 
 
+def _key_behind(link: Path, root: Path, key: str) -> str | None:
+    """The key of the folder to which a symlink leads, below the key of the root; None where that is not below it.
+
+    Raises Unsafe where the symlink leads into a repository of the person.
+    """
+    there, top = link.resolve(), root.resolve()
+    if not there.is_relative_to(top):
+        return None  # writing refuses it
+    steps = there.relative_to(top).parts
+    if any(map(is_git, steps)) or any(is_repository(marks_in(top.joinpath(*steps[:n]))) for n in range(len(steps) + 1)):
+        raise Unsafe(f"A symlink in {root} leads into a Git repository: {link}")
+    return "/".join((key, *map(folded, steps)))
+
+
+def _refuse_repository(path: Path) -> None:
+    """Raise Unsafe for a path in a folder of Git's, or that would make a repository of its folder."""
+    for real in (path.resolve(), path.parent.resolve() / path.name):
+        if any(map(is_git, real.parts)):
+            raise Unsafe(f"Git keeps its settings and hooks there: {path}. Name another folder")
+        if folded(real.name) in MARKS and is_repository(marks_in(real.parent) | {folded(real.name)}):
+            raise Unsafe(f"{path} would make a Git repository of its folder. Name another folder")
+
+
 def _of_name(path: str) -> _LeftOut | None:
     """Why the last step of a path is left out, if it is."""
     step = posixpath.basename(path)
@@ -177,9 +204,8 @@ def _of_name(path: str) -> _LeftOut | None:
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, root: Path) -> bool:
     """Write a file or a folder; whether that made a file."""
     below = target if member.isdir() else target.parent
-    # Before any folder is made: a symlink of this machine may lead out, or into the person's own .git.
-    if target != root and below.resolve() != root.resolve() / below.relative_to(root):
-        raise Unsafe(f"A symlink in {root} leads elsewhere: {target}")
+    if target != root and not below.resolve().is_relative_to(root.resolve()):  # before any folder is made
+        raise Unsafe(f"A symlink in {root} leads out of it: {target}")
     below.mkdir(parents=True, exist_ok=True)
     if member.isdir():
         return False
