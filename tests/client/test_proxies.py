@@ -21,7 +21,6 @@ pytestmark = pytest.mark.process("listens on loopback")
 NO_SERVER = "127.0.0.1:1"
 PROXIES = [f"http://{NO_SERVER}", f"socks5://{NO_SERVER}", "nonsense://x"]
 
-
 #: the paths of requests that arrived
 ARRIVED = queue.Queue()
 
@@ -57,7 +56,7 @@ def proxy(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]"])
 def test_the_clients_reach_loopback_directly(port, proxy, host):
     with Client(f"http://{host}:{port}", retry_seconds=0) as client:
         assert client.get("/x") == {}
@@ -87,6 +86,13 @@ def test_a_proxy_that_cannot_be_used_is_one_sentence(proxy):
     assert result.exit_code == 3
     assert "proxy" in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://127.0.0.1:port"])
+def test_a_url_that_cannot_be_read_is_one_sentence_about_the_url(url):
+    for client in (Client, AsyncClient):
+        with pytest.raises(AgentServerError, match="URL of the server"):
+            client(url)
 
 
 @pytest.mark.parametrize("example", ["demo.py", "aais_envelopes.py", "echo_agent.py"])

@@ -76,7 +76,7 @@ class AsyncClient:
         limits = httpx.Limits(keepalive_expiry=1)  # the server ends a connection that was idle for 5 s
         timeouts = httpx.Timeout(timeout, connect=min(timeout, 10.0))
         verify = not self.url.startswith("http://")  # to load the certificates would take longer than a request
-        if transport is None and is_loopback(self.url):  # with a transport httpx reads no proxy of the environment
+        if is_loopback(self.url) and transport is None:  # with a transport httpx reads no proxy of the environment
             transport = httpx.AsyncHTTPTransport(verify=verify, limits=limits)
         try:
             self._http = httpx.AsyncClient(
