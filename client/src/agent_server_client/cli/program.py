@@ -20,16 +20,8 @@ from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import visible
 
 #: exit codes, beside 0 and click's 2 for a wrong command line
-REFUSED, UNREACHABLE, NOT_FOUND, NOT_ALLOWED, NOT_DECIDED, STOPPED_SHORT, INTERRUPTED, CLOSED = (
-    1,
-    3,
-    4,
-    5,
-    6,
-    7,
-    130,
-    141,
-)
+REFUSED, UNREACHABLE, NOT_FOUND, NOT_ALLOWED, NOT_DECIDED, STOPPED_SHORT, INTERRUPTED = 1, 3, 4, 5, 6, 7, 130
+CLOSED = 141  # as of a program that SIGPIPE ended
 
 #: exit codes of statuses
 _CODES = {None: UNREACHABLE, 401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 410: NOT_FOUND}
