@@ -36,6 +36,9 @@ _OF_COMMIT = {"sha": "%H", "short_sha": "%h", "subject": "%s", "author": "%an", 
 
 _SHA = re.compile(r"[0-9a-fA-F]{4,64}")
 
+#: characters of a file's name that no header can hold
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
 #: what a repository without commits is compared with
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
@@ -197,7 +200,7 @@ def download(identity: str | None = None) -> Response:
     place = placed(identity, asked_path())
     if not place.is_file():
         abort(404, "File not found")
-    return send_file(place, as_attachment=True, download_name=place.name)
+    return send_file(place, as_attachment=True, download_name=_CONTROLS.sub("_", place.name))
 
 
 @services.get("/git/changes")

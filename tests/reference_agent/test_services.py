@@ -113,6 +113,18 @@ def test_a_file_that_is_uploaded_is_downloaded_again(agent, place):
     assert agent.client.get(f"{at}/file/download", params={"path": "none"}).status_code == 404
 
 
+@pytest.mark.parametrize("name", ["line\nfeed", "return\r\n.txt", "bell\x07", "del\x7f", "caf\xe9\n", 'quote"\n\\'])
+def test_a_file_whose_name_no_header_can_hold_is_downloaded(agent, place, name):
+    at, folder = place
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(b"content")
+
+    answer = agent.client.get(f"{at}/file/download", params={"path": name})
+
+    assert (answer.status_code, answer.content) == (200, b"content")
+    assert answer.headers["Content-Disposition"].isprintable()
+
+
 def test_no_path_leads_out_of_the_working_directory_or_to_what_the_agent_server_keeps(agent, place):
     at, folder = place
     Path(folder / "out").unlink(missing_ok=True)
