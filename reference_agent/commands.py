@@ -5,28 +5,22 @@ A command is read to its end whether or not somebody reads what it prints; the o
 
 import codecs
 import os
-import select
 import signal
 import subprocess
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from uuid import uuid4
 
 from core.masking import Mask, Masked
 from reference_agent.events import now
 from reference_agent.log import Hidden
+from reference_agent.printed import code_of, pieces
 
 #: commands that run at once, that are remembered, and characters of the output of each that are kept
 MOST_RUNNING, MOST_COMMANDS, MOST_KEPT = 8, 64, 1 << 20
-
-#: bytes of one output
-_PIECE = 1 << 16
-
-#: seconds without output after which the end of a command counts
-_SILENCE = 0.2
 
 
 class TooManyRun(Exception):
@@ -68,35 +62,19 @@ class Command:
     def _follow(self) -> None:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        with self._process.stdout as out, self._process.stderr as err:
-            self._read({out: "stdout", err: "stderr"})
+        names = {self._process.stdout: "stdout", self._process.stderr: "stderr"}
+        decoders = {pipe: codecs.getincrementaldecoder("utf-8")("replace") for pipe in names}
+        for piece in pieces(self._process, list(names), self._deadline):
+            if piece:
+                pipe, part = piece
+                self._keep(names[pipe], self._masked[names[pipe]].feed(decoders[pipe].decode(part, not part)))
+        code, is_late = code_of(self._process, self._deadline)
         for name, rest in self._masked.items():
             self._keep(name, rest.end())
-        try:
-            code = self._process.wait(max(self._deadline - time.monotonic(), 1))
-        except subprocess.TimeoutExpired:  # it has closed its output and works on
-            self.stop()
-            code = self._process.wait()
+        if is_late:
+            self._keep("stderr", f"\nKilled: it did not end within {self.events[0]['timeout']} s.\n")
         self._note(exit_code=code)
         self.has_ended.set()
-
-    def _read(self, names: dict[BinaryIO | Any, str]) -> None:
-        """Read until both pipes end, the command does, or its time is over."""
-        decoders = {pipe: codecs.getincrementaldecoder("utf-8")("replace") for pipe in names}
-        pipes = list(names)
-        while pipes:
-            ready, _, _ = select.select(pipes, [], [], _SILENCE)
-            for pipe in ready:
-                part = os.read(pipe.fileno(), _PIECE)
-                self._keep(names[pipe], self._masked[names[pipe]].feed(decoders[pipe].decode(part, not part)))
-                if not part:
-                    pipes.remove(pipe)
-            if not ready and self._process.poll() is not None:
-                return
-            if time.monotonic() > self._deadline:
-                self.stop()
-                self._keep("stderr", f"\nKilled: it did not end within {self.events[0]['timeout']} s.\n")
-                return
 
     def _keep(self, name: str, text: str) -> None:
         kept = text[: max(self._room, 0)]

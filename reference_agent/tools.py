@@ -6,14 +6,12 @@ nowhere else.
 
 import json
 import os
-import select
 import shutil
 import signal
 import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +21,7 @@ from core.cuts import beginning
 from core.masking import NOTHING, Mask
 from reference_agent.events import Event
 from reference_agent.output import Output
+from reference_agent.printed import code_of, kill, pieces
 
 #: the risks that a model may give a call, from the least on; without one of them a risk is UNKNOWN
 RISKS = ("LOW", "MEDIUM", "HIGH")
@@ -168,9 +167,6 @@ COMMAND_SECONDS, MOST_TOLD = 600, 20_000
 #: the exit code that shells give a command that cannot be executed
 NOT_EXECUTED = 126
 
-#: seconds without output after which a command that has ended is done, even if processes that it left hold its output
-_SILENCE = 0.2
-
 #: seconds until a command's output is shown while it runs, those between two times, and those after which it is shown
 #: again though nothing came: somebody may have begun to look
 _SHOWN_FIRST, _SHOWN_EACH, _SHOWN_AGAIN = 0.5, 1.0, 10.0
@@ -227,15 +223,20 @@ class Terminal:
         has printed is kept.
 
         mask: of what neither the result nor the file of its whole output shows. show: called while the command runs.
-        Limitation: a process that the command leaves behind loses its output, unless that goes to a file.
+        Limitation: a process that the command leaves behind runs on, and its output is lost unless it goes to a file.
         """
         process = self._process
         assert process is not None
+        assert process.stdout is not None
         seconds = min(action.get("timeout") or COMMAND_SECONDS, COMMAND_SECONDS)
         deadline = time.monotonic() + seconds
         with Output(self._folder, mask) as output:
-            is_late = _read_output(process, output, deadline, _Shown(output, show))
-            code = self._code(process, deadline)
+            shown = _Shown(output, show)
+            for piece in pieces(process, [process.stdout], deadline):
+                if piece:
+                    output.add(piece[1])
+                shown.pass_time()
+            code, is_late = code_of(process, deadline)
             self._process = None
             text = output.text()
             if is_late:
@@ -248,32 +249,7 @@ class Terminal:
         """End the present command."""
         if process := self._process:
             self._killed = True
-            _kill(process)
-
-    def _code(self, process: subprocess.Popen[bytes], deadline: float) -> int:
-        """The exit code, also of a command that has closed its output and works on."""
-        try:
-            return process.wait(max(deadline - time.monotonic(), 1))
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            return process.wait()
-
-
-def _read_output(process: subprocess.Popen[bytes], output: Output, deadline: float, shown: _Shown) -> bool:
-    """Read what a command prints until it ends; True if it was killed because it did not."""
-    assert process.stdout is not None
-    with process.stdout as pipe:
-        while True:
-            if select.select([pipe], [], [], _SILENCE)[0]:
-                if not (part := os.read(pipe.fileno(), 1 << 16)):
-                    return False
-                output.add(part)
-            elif process.poll() is not None:
-                return False
-            shown.pass_time()
-            if time.monotonic() > deadline:
-                _kill(process)
-                return True
+            kill(process)
 
 
 def seen(command: str, output: str, code: int) -> Event:
@@ -285,11 +261,6 @@ def seen(command: str, output: str, code: int) -> Event:
 def _is_variable(secret: tuple[str, str]) -> bool:
     name, value = secret
     return bool(name) and "=" not in name and "\0" not in name + value
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 #: most bytes of a file, and most characters and entries of a view

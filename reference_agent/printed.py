@@ -1,0 +1,137 @@
+"""What a shell prints until it ends, and what becomes of the processes that it leaves behind.
+
+A command is over when its shell is: what runs in the background runs on. Such a process still holds the pipe that the
+shell printed to, and would be ended by SIGPIPE at its next line if nobody had the other end. So the pipe is read on,
+slowly, and what comes is dropped.
+"""
+
+import array
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import IO
+
+#: bytes of one read
+_PIECE = 1 << 16
+
+#: seconds without output after which the end of a shell counts, and most seconds between the two: what it has left
+#: behind may print without a pause
+_SILENCE, _LINGER = 0.2, 0.5
+
+#: pipes of background processes that are read on; seconds between two reads of them, which slow down one that floods
+MOST_LEFT, _REST = 256, 0.05
+
+Pipe = IO[bytes]
+
+
+def pieces(process: subprocess.Popen[bytes], pipes: list[Pipe], deadline: float) -> Iterator[tuple[Pipe, bytes] | None]:
+    """What a shell prints, b"" at the end of a pipe and None where nothing came; until it or its time is over.
+
+    All that it has printed itself comes. The pipes are used up: those that background processes hold are read on.
+    """
+    is_open, after = list(pipes), None
+    try:
+        while is_open:
+            # The end is looked for before the pipes are: what the shell has printed between the two is not missed.
+            if after is None and process.poll() is not None:
+                after = _After(is_open)
+            if after is None and time.monotonic() > deadline:
+                break
+            ready, _, _ = select.select(is_open, [], [], _SILENCE)
+            for pipe in ready:
+                part = os.read(pipe.fileno(), _PIECE)
+                if after:
+                    after.take(pipe, part)
+                if not part:
+                    is_open.remove(pipe)
+                yield pipe, part
+            if not ready:
+                yield None
+            if after and (not ready or after.is_over()):
+                break
+    finally:
+        for pipe in pipes:
+            if pipe in is_open:
+                _left.read_on(pipe)
+            pipe.close()
+
+
+class _After:
+    """The time after the end of a shell, whose last words may be in the pipes still."""
+
+    def __init__(self, pipes: list[Pipe]) -> None:
+        self._left, self._since = {pipe: unread(pipe.fileno()) for pipe in pipes}, time.monotonic()
+
+    def take(self, pipe: Pipe, part: bytes) -> None:
+        self._left[pipe] -= len(part)
+
+    def is_over(self) -> bool:
+        return max(self._left.values()) <= 0 and time.monotonic() - self._since > _LINGER
+
+
+def unread(file: int) -> int:
+    """Bytes that a pipe or a terminal holds for its reader."""
+    number = array.array("i", [0])
+    fcntl.ioctl(file, termios.FIONREAD, number)
+    return number[0]
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a shell and all that it has started; nothing happens after its end."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def code_of(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:
+    """The exit code of a shell that prints no more, and whether it was killed because its time was over.
+
+    It may have closed its output and work on.
+    """
+    try:
+        return process.wait(max(deadline - time.monotonic(), _SILENCE)), False
+    except subprocess.TimeoutExpired:
+        kill(process)
+        code = process.wait()
+        return code, code == -signal.SIGKILL  # else it has ended by itself in that very moment
+
+
+class _Left:
+    """The pipes of background processes. One thread reads them all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._poll: select.epoll | None = None
+        self._files = set[int]()
+
+    def read_on(self, pipe: Pipe) -> None:
+        """Read a pipe until its end; one beyond MOST_LEFT is closed, which ends what prints to it."""
+        with self._lock:
+            if len(self._files) >= MOST_LEFT:
+                return
+            if self._poll is None:
+                self._poll = select.epoll()
+                threading.Thread(target=self._read, args=(self._poll,), daemon=True).start()
+            file = os.dup(pipe.fileno())
+            self._files.add(file)
+            self._poll.register(file, select.EPOLLIN)
+
+    def _read(self, poll: select.epoll) -> None:
+        while True:
+            for file, _ in poll.poll():
+                if not os.read(file, _PIECE):
+                    with self._lock:
+                        poll.unregister(file)
+                        self._files.discard(file)
+                        os.close(file)
+            time.sleep(_REST)
+
+
+_left = _Left()

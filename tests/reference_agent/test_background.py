@@ -1,0 +1,86 @@
+"""Commands that leave a process in the background: their result comes with the end of the shell, and it runs on."""
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from core.masking import NOTHING
+from reference_agent.commands import Command
+from reference_agent.tools import Terminal
+from tests.servers import wait_until
+
+pytestmark = pytest.mark.process("runs shells, and waits for what they leave behind")
+
+#: seconds that the commands may take, beyond which none of their results comes
+LIMIT = 5
+
+#: prints without a pause of _SILENCE, into the pipe of the shell, and counts its lines in a file
+LOOP = "(echo $$ >pid; while :; do echo tick; echo x >>ticks; sleep 0.05; done) & echo started"
+FLOOD = "(exec sh -c 'echo $$ >pid; exec yes') & echo started; while [ ! -s pid ]; do sleep 0.05; done"
+
+
+@pytest.fixture(params=["terminal", "bash"])
+def run(request, tmp_path):
+    """Runs a command; its exit code, and what it has printed."""
+
+    def in_terminal(command):
+        terminal = Terminal(tmp_path)
+        assert terminal.start(command, {}) is None
+        told = terminal.finish({"command": command, "timeout": LIMIT})
+        return told["exit_code"], told["content"][0]["text"]
+
+    def as_command(command):
+        begun = Command(command, tmp_path, LIMIT, NOTHING)
+        assert begun.has_ended.wait(3 * LIMIT)
+        printed = [one["stdout"] or one["stderr"] or "" for one in begun.outputs]
+        return begun.outputs[-1]["exit_code"], "".join(printed)
+
+    yield in_terminal if request.param == "terminal" else as_command
+    with suppress(OSError, ValueError):
+        os.killpg(os.getpgid(int((tmp_path / "pid").read_text())), signal.SIGKILL)
+
+
+def lines_in(file: Path) -> int:
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def test_the_result_comes_soon_after_the_shell_and_what_prints_in_the_background_runs_on(run, tmp_path):
+    began = time.monotonic()
+    code, text = run(LOOP)
+
+    assert time.monotonic() - began < LIMIT - 1
+    assert (code, "started\n" in text, "Killed" in text) == (0, True, False)
+    ticks = lines_in(tmp_path / "ticks")
+    wait_until(lambda: lines_in(tmp_path / "ticks") > ticks + 5, "the process in the background to go on")
+
+
+def test_a_flood_in_the_background_delays_no_result_and_hides_no_last_words(run, tmp_path):
+    began = time.monotonic()
+    code, text = run(FLOOD)
+
+    assert time.monotonic() - began < LIMIT - 1
+    assert (code, "started\n" in text, "Killed" in text) == (0, True, False)
+    pid = int((tmp_path / "pid").read_text())
+    time.sleep(0.3)  # SIGPIPE would have ended it at its next line
+    assert Path(f"/proc/{pid}").exists()
+
+
+def test_all_that_a_shell_prints_at_its_end_comes(run):
+    code, text = run(
+        "(while :; do sleep 0.01; echo .; done) & echo $! >pid; head -c 60000 /dev/zero | tr '\\0' x; exit 7"
+    )
+
+    assert (code, text.count("x")) == (7, 60000)
+
+
+@pytest.mark.parametrize(
+    "command", ["sleep 60", "while :; do echo x; sleep 0.05; done", "exec >&- 2>&-; sleep 60; true"]
+)
+def test_what_does_not_end_in_time_is_killed_and_says_so_by_its_code_too(run, command):
+    code, text = run(command)
+
+    assert (code, text.count(f"Killed: it did not end within {LIMIT} s.")) == (-9, 1)
