@@ -89,7 +89,7 @@ def decide_action(token: str) -> Response:
     link = _link(token)
     request.max_content_length = _MOST_BODY
     verb = _VERBS.get(request.form.get("decision", ""))
-    reason = "\n".join(request.form.get("reason", "").splitlines()).strip()
+    reason = request.form.get("reason", "").replace("\r\n", "\n").strip()
     if verb is None:
         sentence = "The form lacks a decision: approve or reject. Nothing was decided."
         return _page(422, _question(link), sentence, shown=show_link(current_store, link), link=link)

@@ -31,12 +31,17 @@ def head_and_tail(text: str, most: int) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half:,} characters are not shown here …\n{text[-half:]}"
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines of a text as programs count them: not where str.splitlines ends one too, as at U+2028."""
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
 def last_lines(text: str, tail: int, *, missing: int | None = 0) -> str:
     """The last lines of a log, below a line that counts the earlier ones, where there are any.
 
     missing: lines that the text lacks, beside those that such a line of its own counts; None: their number is unknown.
     """
-    lines = text.splitlines() if tail > 0 else []
+    lines = lines_of(text) if tail > 0 else []
     if lines and (found := _EARLIER.fullmatch(lines[0])):
         missing = missing + int(found[1].replace(",", "")) if found[1] and missing is not None else None
         del lines[0]
@@ -47,7 +52,7 @@ def last_lines(text: str, tail: int, *, missing: int | None = 0) -> str:
 
 def last_lines_of_more(text: str, tail: int) -> str:
     """As `last_lines`, of a text that has one line more where the log has more: the rest is not counted."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     return last_lines("\n".join(lines[-tail:]), tail, missing=None if len(lines) > tail else 0)
 
 

@@ -317,7 +317,8 @@ def _parts(value: str) -> Iterator[str]:
     if match := _SCHEME.fullmatch(value):
         yield match[1]
     if "\n" in value:
-        lines = (line.strip() for line in value.splitlines())
+        # What some programs take for the end of a line, such as a form feed, others print within one: both are masked.
+        lines = (line.strip() for line in dict.fromkeys((*value.split("\n"), *value.splitlines())))
         yield from (line for line in lines if len(line) >= _LEAST_LINE and not line.startswith("-----"))
 
 

@@ -63,6 +63,9 @@ class Mind(Protocol):
 #: and a shell takes 128 KiB
 MOST_COMMANDS, MOST_COMMAND = 200, 300_000
 
+#: what is around a command and none of it
+_SPACE = " \t\r"
+
 
 class Rule:
     """Turns each `run: CMD` line of a message into an action, and replies to other messages with text."""
@@ -77,8 +80,8 @@ class Rule:
         message_id = state.unanswered[0]
         said = next(event for event in so_far if event["id"] == message_id)
         text = events.text_of(said["llm_message"]["content"])
-        lines = [line.strip() for line in text.splitlines()]
-        if commands := [line.removeprefix("run:").strip() for line in lines if line.startswith("run:")]:
+        lines = [line.strip(_SPACE) for line in text.split("\n")]  # a shell's lines end there alone
+        if commands := [line.removeprefix("run:").strip(_SPACE) for line in lines if line.startswith("run:")]:
             if fault := _fault(commands):
                 return Response([events.message("agent", events.parts(fault))], [message_id])
             return Response([_action(command, message_id) for command in commands], [message_id])

@@ -177,7 +177,7 @@ def text_of(message: Event) -> str:
 
 
 def commands_of(message: Event) -> list[str]:
-    lines = text_of(message).splitlines() if message else []
+    lines = text_of(message).split("\n") if message else []
     return [line.partition("run:")[2].strip() for line in lines if line.strip().startswith("run:")]
 
 

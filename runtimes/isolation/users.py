@@ -62,8 +62,10 @@ def processes_of(user: int) -> list[int]:
     found = []
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):  # noqa: PTH208 - names are wanted
         with contextlib.suppress(OSError, StopIteration):
-            status = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-            if str(user) in next(line for line in status if line.startswith("Uid:")).split() and tree.lives(pid):
+            # A process names itself, in the first line: a carriage return or a form feed there ends no line.
+            status = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")
+            users = next(line for line in status if line.startswith(b"Uid:")).split()
+            if str(user).encode() in users and tree.lives(pid):
                 found.append(pid)
     return found
 

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from agent_server_client.cli.shown import print_table
+from agent_server_client.cli.shown import diff_text, print_table
 from rich.console import Console
 
 HEADS = ("ID", "TITLE", "STATUS", "WAITING", "EVENTS", "CHANGED")
@@ -37,3 +37,21 @@ def test_a_narrow_terminal_does_without_the_columns_that_say_least():
     assert table(60)[0].split() == ["ID", "TITLE", "STATUS", "WAITING", "CHANGED"]
     assert table(50)[0].split() == ["ID", "TITLE", "STATUS", "WAITING"]
     assert table(100)[0].split() == list(HEADS)
+
+
+def shown_diff(original, modified):
+    change = {"path": "a.txt", "status": "UPDATED"}
+    return diff_text(change, {"original": original, "modified": modified}).plain.split("\n")
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\f", "\v", "\x1c", "\r"])
+def test_a_difference_between_an_odd_end_of_a_line_and_a_real_one_is_shown(end):
+    lines = shown_diff(f"one{end}two\n", "one\ntwo\n")
+
+    assert [line[:4] for line in lines if line[:1] in "+-" and line][-3:] == ["-one", "+one", "+two"]
+
+
+def test_an_end_of_a_file_that_only_one_of_two_has_is_a_difference_and_none_otherwise():
+    assert "+" in shown_diff("one", "one\n")
+    assert shown_diff("one\n", "one\n") == [""]
+    assert shown_diff("", "one\n")[3:] == ["+one", ""]

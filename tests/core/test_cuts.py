@@ -46,6 +46,12 @@ def test_the_last_lines_of_a_log_stand_below_a_count_of_the_earlier_ones():
     assert [(text, tail, last_lines(text, tail)) for text, tail, _ in CUT] == CUT
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\f", "\v", "\x1c", "\r"])
+def test_a_line_of_a_log_ends_where_programs_end_it(end):
+    assert last_lines(f"1\n2{end}2\n3\r\n", 2) == f"… 1 earlier line is not shown\n2{end}2\n3"
+    assert last_lines_of_more(f"2{end}2\n3\n", 2) == f"2{end}2\n3"
+
+
 def test_where_nobody_has_counted_earlier_lines_the_log_says_that_there_are_some():
     assert last_lines_of_more("8\n9\n10", 2) == "… earlier lines are not shown\n9\n10"
     assert last_lines_of_more("9\n10", 2) == "9\n10"

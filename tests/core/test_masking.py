@@ -77,6 +77,13 @@ def test_a_long_value_is_found_in_base64_of_lines_and_by_its_own_lines():
     assert mask.text("-----BEGIN KEY-----") == "-----BEGIN KEY-----"
 
 
+@pytest.mark.parametrize("within", ["\u2028", "\x85", "\f", "\v"])
+def test_a_line_of_a_long_value_is_found_whole_whatever_stands_in_it(within):
+    line = f"begins{within}and-it-ends"
+
+    assert Mask([f"-----BEGIN-----\n{line}\nanother line of it"]).text(f"1\t{line}") == f"1\t{HIDDEN}"
+
+
 def test_the_credentials_of_a_header_are_found_without_their_scheme():
     assert Mask(["Bearer tok_abcdef"]).text("it is tok_abcdef") == f"it is {HIDDEN}"
 

@@ -5,7 +5,9 @@ import time
 
 import pytest
 
-from reference_agent.mind import Endpoint, Llm, ModelError, Unwanted
+from reference_agent.events import message, parts
+from reference_agent.log import State
+from reference_agent.mind import Endpoint, Llm, ModelError, Rule, Unwanted
 from tests.agents.scripted_model import Reply, calls, chunk, ending, refusal, scripted_model, sse, text
 from tests.servers import free_port
 
@@ -61,6 +63,15 @@ FAILING = [
     Reply(ending("stop")),
     Reply([sse(b"[" * 100_000)]),
 ]
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\f", "\v", "\x1c", "\r"])
+def test_a_command_of_a_message_ends_where_a_shell_ends_a_line(end):
+    said = message("user", parts(f"please\n run: echo 'before{end}after' \r\nrun: x{end}id"))
+
+    actions = Rule().respond([said], State({}, unanswered=[said["id"]]), lambda *_: None).events
+
+    assert [one["action"]["command"] for one in actions] == [f"echo 'before{end}after'", f"x{end}id"]
 
 
 def test_a_try_that_fails_is_repeated(model):

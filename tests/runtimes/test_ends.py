@@ -305,6 +305,25 @@ def test_all_processes_of_a_user_end_at_one_moment(tmp_path):
         assert one.stdout.read() == b""
 
 
+@needs_root
+@pytest.mark.parametrize("end", ["\\r", "\\f", "\\v", "\\n", "\u2028"])
+def test_a_process_that_names_itself_like_another_line_of_its_status_is_found(tmp_path, end):
+    user, hold = held_user(tmp_path)
+    named = (
+        "import ctypes, time\n"
+        f"ctypes.CDLL(None).prctl(15, 'x{end}Uid:\\t0'.encode(), 0, 0, 0)\nprint(1, flush=True)\ntime.sleep(300)"
+    )
+    with (
+        hold,
+        subprocess.Popen(["/usr/bin/python3", "-c", named], user=user, group=user, stdout=subprocess.PIPE) as one,
+    ):
+        one.stdout.readline()
+        try:
+            assert processes_of(user) == [one.pid]
+        finally:
+            one.kill()
+
+
 #: becomes a killer, waits for a line, and kills
 KILLER = """
 import os, signal, sys

@@ -184,12 +184,19 @@ def _budget(budget: AskedBudgetInfo) -> str:
     return f"{in_line(budget['setting'])}{whose}: an approval adds {' and '.join(amounts)}"
 
 
+def _lines(before: str, after: str) -> tuple[list[str], list[str]]:
+    """The lines of two texts, which end at \\n alone; an end that only one of them has is a difference."""
+    if all(not text or text.endswith("\n") for text in (before, after)):
+        before, after = before.removesuffix("\n"), after.removesuffix("\n")
+    return before.split("\n") if before else [], after.split("\n") if after else []
+
+
 def diff_text(change: GitChange, diff: GitDiff) -> Text:
     """A changed file as a unified diff."""
     path = in_line(change["path"])
     names = {"ADDED": ("/dev/null", f"b/{path}"), "DELETED": (f"a/{path}", "/dev/null")}
     old, new = names.get(change["status"], (f"a/{path}", f"b/{path}"))
-    before, after = ((one or "").splitlines() for one in (diff["original"], diff["modified"]))
+    before, after = _lines(diff["original"] or "", diff["modified"] or "")
     lines = difflib.unified_diff(before, after, old, new, lineterm="")
     text = Text()
     for line in lines:
@@ -265,7 +272,7 @@ def _form(values: dict[str, Any]) -> tuple[list[Text], set[str]]:
             return Text.assemble(f"{_VERBS[kind]} ", (in_line(values[path]), "bold"))
 
         if new and (old or verb == "insert") and verb not in ("create", "view"):
-            before, after = values[old].splitlines() if old else [], values[new].splitlines()
+            before, after = _lines(values[old] if old else "", values[new])
             lines = list(difflib.ndiff(before, after))
             shown = [Text(visible(one), {"+": "green", "-": "red"}.get(one[0], "")) for one in lines if one[0] != "?"]
             return [where(verb or "str_replace"), *shown], {*used, new, *([old] if old else [])}
