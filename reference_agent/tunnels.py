@@ -2,7 +2,9 @@
 
 `GET /api/terminal` with `Upgrade: terminal`: a shell in a pseudo-terminal. The server sends lines of JSON,
 `{"input": TEXT}` or `{"cols", "rows"}`, and gets what the terminal prints, byte for byte, until the shell ends. The end
-of the connection ends the shell and all of its session.
+of the connection ends the shell and all of its session. What is typed waits until a program reads it, however long that
+takes; what is not typed, because too much waits, or a person interrupts the program, is told in a line between what the
+terminal prints.
 
 `GET /api/ports/PORT` with `Upgrade: tcp`: the bytes of a connection to the program that listens there, until either
 side ends. `GET /api/ports`: the ports that may be connected to.
@@ -34,6 +36,7 @@ from flask import Blueprint, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
 from reference_agent.api import check_key
+from reference_agent.printed import unread
 from reference_agent.services import folder_of
 
 #: terminals that are open at once
@@ -48,8 +51,17 @@ _PIECE, _GRACE = 16 * 1024, 1.0
 #: seconds between two polls whether a shell that begins has opened its terminal
 _OPENING = 0.02
 
-#: seconds after which what was typed and nobody reads is dropped, and bytes that a terminal takes where it takes any
-_UNREAD, _ROOM = 3.0, 256
+#: most bytes that wait to be typed, and those that a terminal takes where it takes any
+MOST_TYPED, _ROOM = 1 << 20, 256
+
+#: seconds between two tries to type what waits
+_NEXT_TRY = 0.1
+
+#: the signals of the keys that a terminal takes for one, by the place of each among its keys
+_KEYS = {termios.VINTR: signal.SIGINT, termios.VQUIT: signal.SIGQUIT, termios.VSUSP: signal.SIGTSTP}
+
+#: sends a signal to what runs in the foreground of a terminal. Source: asm-generic/ioctls.h
+_TIOCSIG = 0x40045436
 
 #: what opens the terminal by its name, so that it becomes that of the shell's session
 _SCRIPT = 'exec "$1" -i <>"$0" >&0 2>&0'
@@ -79,9 +91,13 @@ class Terminal:
     def __init__(self, folder: Path, cols: int, rows: int) -> None:
         """Raises OSError where none can be made."""
         self._master, slave = os.openpty()
+        self._name = os.ttyname(slave)
+        self._waiting, self._refused, self._has_dropped = bytearray(), 0, False
+        self._changed, self._is_over = threading.Condition(), False
         try:
+            os.set_blocking(self._master, False)
             self.resize(cols, rows)
-            words = ["/bin/sh", "-c", _SCRIPT, os.ttyname(slave), shutil.which("bash") or "/bin/sh"]
+            words = ["/bin/sh", "-c", _SCRIPT, self._name, shutil.which("bash") or "/bin/sh"]
             env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
             env.setdefault("HOME", str(Path.cwd()))
             # The home is the folder of the work: what is typed would be one of its changes.
@@ -93,29 +109,100 @@ class Terminal:
             raise
         finally:
             os.close(slave)
+        self._typist = threading.Thread(target=self._type, daemon=True)
+        self._typist.start()
 
     def resize(self, cols: int, rows: int) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
 
     def type(self, text: str) -> None:
-        """Drops what a program does not take in _UNREAD seconds. Raises OSError after the shell has ended."""
-        left = text.encode("utf-8", "replace")
-        while left and select.select([], [self._master], [], _UNREAD)[1]:
-            left = left[os.write(self._master, left[:_ROOM]) :]
+        """Type a text once a program reads it, after what waits already. Of one that is too much nothing is typed."""
+        typed = text.encode("utf-8", "replace")
+        with self._changed:
+            if (number := self._signal_of(typed)) and self._is_behind():
+                self._interrupt(number)
+            elif len(self._waiting) + len(typed) > MOST_TYPED:
+                self._refused += len(typed)
+            else:
+                self._waiting += typed
+                self._changed.notify()
+
+    def _signal_of(self, typed: bytes) -> signal.Signals | None:
+        """What the terminal makes of a key; None where it is one for the program."""
+        modes = termios.tcgetattr(self._master)
+        keys = {modes[6][place]: number for place, number in _KEYS.items()}
+        return keys.get(typed) if modes[3] & termios.ISIG and typed != b"\0" else None  # NUL: no key is the one
+
+    def _is_behind(self) -> bool:
+        """Whether a key would wait: Linux looks for one only in what the program has room for."""
+        if self._waiting:
+            return True
+        with self._program_end() as slave:
+            return unread(slave) > 0
+
+    def _interrupt(self, number: signal.Signals) -> None:
+        """Signal the program, and drop what it has not read, as Linux does at such a key."""
+        self._waiting.clear()
+        self._has_dropped = True
+        with self._program_end() as slave:
+            for file in (self._master, slave):  # what is on the way to the program, and what it can read
+                termios.tcflush(file, termios.TCIOFLUSH)
+        fcntl.ioctl(self._master, _TIOCSIG, number)
+
+    @contextlib.contextmanager
+    def _program_end(self) -> Iterator[int]:
+        slave = os.open(self._name, os.O_RDWR | os.O_NOCTTY)
+        try:
+            yield slave
+        finally:
+            os.close(slave)
+
+    def _type(self) -> None:
+        while not self._is_over:
+            with self._changed:
+                while not (self._waiting or self._is_over):
+                    self._changed.wait()
+            if not select.select([], [self._master], [], _NEXT_TRY)[1]:
+                continue
+            with self._changed:
+                try:
+                    del self._waiting[: os.write(self._master, self._waiting[:_ROOM])]
+                except BlockingIOError:
+                    time.sleep(_OPENING)
+                except OSError:  # the shell has ended
+                    self._waiting.clear()
 
     def printed(self) -> bytes:
-        """What it prints next; b"" at its end."""
+        """What it prints next, or a line about what was not typed; b"" at its end."""
         while True:
             ready, _, _ = select.select([self._master], [], [], _GRACE)
+            if told := self._untyped():
+                return told
             try:
                 if ready:
                     return os.read(self._master, _PIECE)
             except OSError as error:
-                if error.errno != errno.EIO:  # nobody has the other end open: the shell not yet, or not any more
+                # EIO: nobody has the other end open, the shell not yet or not any more. EAGAIN: a key has dropped it.
+                if error.errno not in (errno.EIO, errno.EAGAIN):
                     raise
                 time.sleep(_OPENING)
             if self._shell.poll() is not None:  # and a program that it has left may hold the terminal
                 return b""
+
+    def _untyped(self) -> bytes:
+        """Lines about what was not typed since they were last asked for."""
+        with self._changed:
+            refused, has_dropped = self._refused, self._has_dropped
+            self._refused, self._has_dropped = 0, False
+        told = []
+        if refused:
+            told.append(
+                f"{refused:,} bytes were not typed: the program has not read what was typed before, and at most "
+                f"{MOST_TYPED:,} bytes wait"
+            )
+        if has_dropped:
+            told.append("What was typed before this key, and the program had not read, was dropped")
+        return "".join(f"\r\n[{line}]\r\n" for line in told).encode()
 
     def end(self) -> None:
         """Hang up, then kill what is left of the session."""
@@ -126,6 +213,10 @@ class Terminal:
             self._shell.wait(_GRACE)
         _signal(session, signal.SIGKILL)
         self._shell.wait()
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+        self._typist.join()
 
     def close(self) -> None:
         """Give the terminal back, after the last read of it."""

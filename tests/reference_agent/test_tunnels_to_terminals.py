@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from reference_agent.tunnels import MOST_TYPED
 from tests.reference_agent.program import KEY, ReferenceAgent
 from tests.servers import TIMEOUT, wait_until
 
@@ -100,3 +101,73 @@ def test_a_plain_request_for_a_terminal_is_told_what_is_missing(agent):
 
     assert response.status_code == 426
     assert "Upgrade: terminal" in response.json()["detail"]
+
+
+#: lines of a paste that the terminal has no room for, as the report had them
+LINES = [f"line {number:04} {'x' * 58}" for number in range(1, 1001)]
+
+
+def pasted(terminal, text):
+    """Types a text as the console does."""
+    for at in range(0, len(text), 4096):
+        terminal.types(text[at : at + 4096])
+
+
+def test_every_line_of_a_paste_arrives_whenever_the_program_reads(opened, tmp_path):
+    terminal, file = opened(), tmp_path / "pasted"
+    terminal.reads(b"101 Switching Protocols")
+    terminal.types(f"stty -echo; echo be''gins; sleep 9; head -n {len(LINES)} >{file}; echo has-$((6*7))\r")
+    terminal.reads(b"begins")
+
+    pasted(terminal, "\r".join(LINES) + "\r")
+    terminal.reads(b"has-42")
+
+    assert file.read_text().splitlines() == LINES
+
+
+def test_what_is_too_much_to_wait_is_told_and_what_waited_arrives(opened, tmp_path):
+    terminal, file = opened(), tmp_path / "pasted"
+    terminal.reads(b"101 Switching Protocols")
+    number = 2 * MOST_TYPED // 4096
+    terminal.types(f"stty -echo; echo be''gins; sleep 8; cat >{file}; echo has-$((6*7))\r")
+    terminal.reads(b"begins")
+
+    for at in range(number):
+        terminal.types(f"{at:04} ".ljust(4095, ".") + "\r")
+    told = terminal.reads(rb"bytes were not typed: .* at most 1,048,576 bytes wait")
+    terminal.types("\x04")
+
+    told += terminal.reads(b"has-42")
+    refused = [int(count.replace(b",", b"")) for count in re.findall(rb"([\d,]+) bytes were not typed", told)]
+    arrived = file.read_text().split("\n")[:-1]
+    assert [int(line[:4]) for line in arrived] == list(range(len(arrived)))
+    assert len(arrived) >= MOST_TYPED // 4096
+    assert 4096 * len(arrived) + sum(refused) == 4096 * number
+
+
+@pytest.mark.parametrize("count", [250, 4000])  # what Linux takes without a program that reads it, and more
+def test_a_key_that_interrupts_reaches_a_program_that_reads_nothing(opened, count):
+    terminal = opened()
+    terminal.reads(b"101 Switching Protocols")
+    terminal.types("sh -c 'echo be\"\"gins; exec sleep 300'\r")
+    terminal.reads(b"begins")
+    pasted(terminal, "echo never-$((6*7))\r" * count)
+    time.sleep(0.5)  # until as much of it as fits is on the way to the program
+
+    terminal.types("\x03")
+
+    terminal.reads(b"the program had not read, was dropped")
+    terminal.types("echo again-$((6*7))\r")
+    assert b"never-42" not in terminal.reads(b"again-42")
+
+
+def test_a_terminal_changes_its_size_while_what_is_typed_waits(opened):
+    terminal = opened()
+    terminal.reads(b"101 Switching Protocols")
+    terminal.types("sh -c 'echo be\"\"gins; for n in $(seq 50); do stty size; sleep 0.1; done'\r")
+    terminal.reads(b"begins")
+    pasted(terminal, ": not read\r" * 7000)
+
+    terminal.socket.sendall(b'{"cols": 61, "rows": 21}\n')
+
+    terminal.reads(b"21 61")
