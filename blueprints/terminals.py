@@ -25,7 +25,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -34,7 +34,7 @@ from uuid import uuid4
 from flask import Blueprint, Response, current_app, g, request
 from marshmallow import ValidationError
 
-from agents.client import MOST_BYTES, AgentUnreachable
+from agents.client import MOST_BYTES, AgentUnreachable, ResponseTooLong
 from agents.forwarding import Call, ClientGone, Folder, Forwarding, SandboxNotNamed
 from agents.tunnels import Tunnel, open_tunnel
 from agents.waking import NotReachable
@@ -57,7 +57,7 @@ from blueprints.sockets import (
 )
 from core.access import NOBODY, REVOKED, Scope
 from core.refused import Refused
-from core.wire import ConversationId, InvalidJson, event_time, now
+from core.wire import MOST_VALUES, ConversationId, InvalidJson, TooManyValues, event_time, now
 from schemas.conversations import BashCommand
 from schemas.errors import validation_errors
 from schemas.fields import read_said, read_told
@@ -217,6 +217,9 @@ bash_socket = Blueprint("bash_socket", __name__, url_prefix="/sockets")
 #: what the query of the socket of commands may have
 _QUERY_OF_COMMANDS = frozenset({"resend_mode", "session_api_key"})
 
+#: commands and outputs of a page, at most
+_PAGE = 100
+
 #: commands of one socket that are followed at once
 _MOST_COMMANDS = 8
 
@@ -337,9 +340,17 @@ class Commands:
 
     def _follow(self, sandbox_id: SandboxId, command_id: str, seconds: int) -> None:
         deadline, pause, order = time.monotonic() + seconds + _GRACE, _FIRST_POLL, -1
+        pages = _Pages(self._ask, sandbox_id)
         while time.monotonic() < deadline:
             query = f"kind__eq=BashOutput&command_id__eq={quote(command_id)}&order__gt={order}&sort_order=TIMESTAMP"
-            outputs = _events_of(self._ask(sandbox_id, "GET", "bash_events/search", query))
+            try:
+                outputs = _events_of(pages.ask(query))
+            except ResponseTooLong as fault:  # one output alone: what follows is sent, the exit code too
+                self._send_error(type(fault).__name__, f"Output {order + 1} of this command is left out: {fault}")
+                order, pages = order + 1, _Pages(self._ask, sandbox_id)
+                if self._has_ended.wait(_FIRST_POLL):
+                    return
+                continue
             for output in outputs:
                 order = max(order, _member(output, "order", int))
                 self._send(output)
@@ -348,17 +359,19 @@ class Commands:
             pause = _FIRST_POLL if outputs else min(2 * pause, _SLOWEST_POLL)
             if self._has_ended.wait(pause):
                 return
+        self._send_error("CommandNotEnded", f"The agent server has not told the end of command {command_id} in time")
 
     def _resend(self) -> None:
         try:
             sandbox_id, page_id = self._forwarding.own_sandbox(self._owner, lambda: ()), ""
+            pages = _Pages(self._ask, sandbox_id)
             while True:
-                page = self._ask(sandbox_id, "GET", "bash_events/search", f"limit=100{page_id}")
+                page = pages.ask(page_id)
                 for event in _events_of(page):
                     self._send(event)
                 if page.get("next_page_id") is None:
                     return
-                page_id = f"&page_id={quote(_member(page, 'next_page_id', str))}"
+                page_id = f"page_id={quote(_member(page, 'next_page_id', str))}"
         except SandboxNotNamed:
             return  # none has run a command, or it is not said which
         except _REFUSALS_OF_COMMANDS as fault:
@@ -377,11 +390,13 @@ class Commands:
             for piece in answer:
                 raw += piece
                 if len(raw) > MOST_BYTES:
-                    raise AgentUnreachable(f"The agent server's response has more than {MOST_BYTES} bytes")
+                    raise ResponseTooLong
         finally:
             answer.close()
         try:
             body = read_told(raw)
+        except TooManyValues as error:
+            raise ResponseTooLong(f"{MOST_VALUES} values") from error
         except InvalidJson:
             body = None
         if answer.status >= 300:
@@ -410,6 +425,24 @@ class Commands:
             self._send(event)
         except SocketClosed:
             self._has_ended.set()
+
+
+class _Pages:
+    """Pages of the commands and outputs of a sandbox. One that is too long is asked for again, half as long."""
+
+    def __init__(self, ask: Callable[[SandboxId, str, str, str], dict[str, Any]], sandbox_id: SandboxId) -> None:
+        self._ask, self._sandbox_id, self._limit = ask, sandbox_id, _PAGE
+
+    def ask(self, query: str) -> dict[str, Any]:
+        """A page of what a query finds. Raises ResponseTooLong where one event alone is, and as `_ask`."""
+        while True:
+            asked = "&".join(filter(None, (f"limit={self._limit}", query)))
+            try:
+                return self._ask(self._sandbox_id, "GET", "bash_events/search", asked)
+            except ResponseTooLong:
+                if self._limit == 1:
+                    raise
+                self._limit //= 2
 
 
 def _events_of(page: dict[str, Any]) -> list[dict[str, Any]]:

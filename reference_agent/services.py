@@ -6,11 +6,13 @@ directory: relative paths begin there. Source: the agent-server wire.
 Limitation: Git reads the configuration of the repository, which may name programs (filters) that it runs.
 """
 
+import json
 import os
 import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from flask import Blueprint, Response, abort, jsonify, request, send_file
@@ -26,6 +28,9 @@ _GIT_SECONDS = 30
 
 #: most characters that are shown of the name of a member of a query
 _LONGEST_NAME = 64
+
+#: bytes of a page of commands and outputs beyond which it ends; a response of one command has at most 6 MiB
+MOST_PAGE = 4 << 20
 
 #: most changed files of a repository that are listed
 MOST_CHANGES = 10_000
@@ -123,6 +128,18 @@ def moment(name: str) -> int | None:
         abort(422, f"{name} should be a date and time")
 
 
+def encoded(value: Any) -> bytes:
+    """JSON in UTF-8: as escapes of ASCII a text of another script would take up to three times the bytes."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which came in a command
+        return json.dumps(value).encode()
+
+
+def json_response(raw: bytes) -> Response:
+    return Response(raw, mimetype="application/json")
+
+
 @services.post("/bash/start_bash_command")
 def start_command(identity: str | None = None) -> Response:
     return jsonify(begun(identity).events[0])
@@ -135,7 +152,7 @@ def execute_command(identity: str | None = None) -> Response:
     command.has_ended.wait()
     outputs = command.outputs
     printed = {name: "".join(one[name] or "" for one in outputs) for name in ("stdout", "stderr")}
-    return jsonify({**outputs[-1], **printed, "order": 0})
+    return json_response(encoded({**outputs[-1], **printed, "order": 0}))
 
 
 @services.post("/bash/bash_commands/<command_id>/stop")
@@ -147,7 +164,10 @@ def stop_command(command_id: str, identity: str | None = None) -> Response:  # n
 
 @services.get("/bash/bash_events/search")
 def search_events(identity: str | None = None) -> Response:  # noqa: ARG001
-    """A page of what was started and printed; page_id names the first event to read."""
+    """A page of what was started and printed; page_id names the first event to read.
+
+    A page of more than MOST_PAGE bytes ends before its limit: a reader bounds what it takes.
+    """
     limit, order = asked_limit(), request.args.get("order__gt", "-1")
     if not (order.isascii() and order.removeprefix("-").isdigit() and len(order) < 10):
         abort(422, "order__gt should be a whole number")
@@ -164,8 +184,16 @@ def search_events(identity: str | None = None) -> Response:  # noqa: ARG001
     events = events[:: -1 if request.args.get("sort_order") == "TIMESTAMP_DESC" else 1]
     page_id = request.args.get("page_id")
     first = next((index for index, event in enumerate(events) if event["id"] == page_id), 0)
-    page, rest = events[first : first + limit], events[first + limit :]
-    return jsonify(items=page, next_page_id=rest[0]["id"] if rest else None)
+    page, room = list[bytes](), MOST_PAGE
+    for event in events[first : first + limit]:
+        raw = encoded(event)
+        room -= len(raw)
+        if page and room < 0:
+            break
+        page.append(raw)
+    rest = events[first + len(page) :]
+    following = encoded(rest[0]["id"] if rest else None)
+    return json_response(b'{"items":[%b],"next_page_id":%b}' % (b",".join(page), following))
 
 
 @services.get("/bash/bash_events/<event_id>")

@@ -2,9 +2,11 @@
 
 import json
 from contextlib import suppress
+from urllib.parse import parse_qsl
 
 import pytest
 
+from agents.client import MOST_BYTES
 from agents.forwarding import Folder
 from blueprints import sockets
 from blueprints.sockets import SocketClosed, served
@@ -43,6 +45,26 @@ class Sandbox:
         return Answer(self.answers.pop(0))
 
 
+class Log:
+    """Forwards to an agent server that has these outputs, and gives as many of them as a page may have."""
+
+    def __init__(self, outputs) -> None:
+        self.outputs, self.limits = outputs, []
+
+    def own_sandbox(self, *_) -> str:
+        return "box"
+
+    def open(self, _sandbox_id, call) -> Answer:
+        if call.method == "POST":
+            return Answer(COMMAND)
+        query = dict(parse_qsl(call.query.decode()))
+        self.limits.append(int(query["limit"]))
+        first = int(query.get("page_id") or int(query.get("order__gt", -1)) + 1)
+        following = first + self.limits[-1]
+        more = str(following) if following < len(self.outputs) else None
+        return Answer({"items": self.outputs[first:following], "next_page_id": more})
+
+
 class Client:
     """A socket whose client leaves at once, and what it was sent before."""
 
@@ -61,7 +83,7 @@ def told(monkeypatch):
     """What a client is told whose agent server gives these answers: to a command, or to what was before."""
 
     def make(*answers, resends=False):
-        client, sandbox = Client(), Sandbox(*answers)
+        client, sandbox = Client(), answers[0] if isinstance(answers[0], Log) else Sandbox(*answers)
         commands = Commands(None, sandbox, "owner", client)
         if resends:
             with suppress(SocketClosed):
@@ -69,7 +91,7 @@ def told(monkeypatch):
         else:
             commands._room.acquire()
             commands._run({"command": "ls", "cwd": None, "timeout": 1})
-        return client.sent, sandbox.queries
+        return client.sent, getattr(sandbox, "queries", None)
 
     monkeypatch.setattr(Folder, "in_sandbox", lambda *_: Folder())
     return make
@@ -109,6 +131,40 @@ def test_a_page_of_another_shape_ends_what_is_sent_again_and_not_the_socket(told
     last = told(page, resends=True)[0][-1]
 
     assert (last["kind"], last["code"]) == ("BashError", "AgentUnreachable")
+
+
+def printed(order, size, code=None):
+    return {"id": str(order), "kind": "BashOutput", "order": order, "stdout": "x" * size, "exit_code": code}
+
+
+@pytest.mark.parametrize("resends", [True, False])
+def test_a_page_that_is_too_long_is_halved_until_it_fits(told, resends):
+    log = Log([*(printed(order, MOST_BYTES // 3) for order in range(6)), printed(6, 0, code=3)])
+
+    events = told(log, resends=resends)[0]
+
+    assert [event["order"] for event in events if event["kind"] == "BashOutput"] == list(range(7))
+    assert events[-1]["exit_code"] == 3
+    assert log.limits[:7] == [100, 50, 25, 12, 6, 3, 1]
+
+
+def test_an_output_that_is_too_long_alone_is_left_out_in_words_and_the_exit_code_comes(told):
+    log = Log([printed(0, 1), printed(1, MOST_BYTES), printed(2, 0, code=3)])
+
+    events = told(log)[0]
+
+    assert [event.get("order", event.get("code")) for event in events[1:]] == [0, "ResponseTooLong", 2]
+    assert "Output 1 of this command is left out" in events[2]["detail"]
+    assert events[-1]["exit_code"] == 3
+    assert log.limits[-1] == 100
+
+
+def test_a_command_whose_end_is_not_told_ends_in_words(told, monkeypatch):
+    monkeypatch.setattr("blueprints.terminals._GRACE", -1.0)  # with the second of the command: its time is over
+
+    last = told(Log([printed(0, 1)]))[0][-1]
+
+    assert (last["kind"], last["code"]) == ("BashError", "CommandNotEnded")
 
 
 def test_an_id_of_any_text_stays_one_member_of_the_query(told):

@@ -56,6 +56,20 @@ def test_what_was_run_before_comes_again_where_it_is_asked_for(whole):
         assert one.receive()["kind"] == "BashCommand"
 
 
+def test_long_outputs_of_another_script_come_again_too(whole):
+    client, _, _ = whole
+    for number in range(6):
+        words = {"command": f"yes 'Привет, мир' | head -c 1000000; exit {number}", "timeout": 60}
+        told = client.post("/api/bash/execute_bash_command", json=words).raise_for_status().json()
+        assert told["exit_code"] == number
+
+    with terminal(client, query="?resend_mode=all") as one:
+        told = [event for number in range(6) for event in one.receive_until(exit_code=number)]
+
+    assert not [event for event in told if event["kind"] == "BashError"]
+    assert sum((event.get("stdout") or "").count("Привет") for event in told) > 6 * 40_000
+
+
 def test_what_is_no_command_is_answered_and_the_socket_goes_on(whole):
     with terminal(whole[0]) as one:
         for sent in ("nonsense", {"command": ""}, {"command": "ls", "timeout": 0}):

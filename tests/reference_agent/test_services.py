@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from agents.client import MOST_BYTES
 from reference_agent.commands import MOST_KEPT, MOST_RUNNING
 from schemas.forwarding import NAMED
 from tests.reference_agent.program import ReferenceAgent, reference_agent
@@ -83,6 +84,23 @@ def test_output_beyond_the_bound_is_cut_and_says_so(agent):
     assert told["exit_code"] == 0
     assert f"output beyond {MOST_KEPT} characters is not kept" in told["stdout"]
     assert len(told["stdout"]) + len(told["stderr"]) < MOST_KEPT + 200
+
+
+@pytest.mark.parametrize("text", ["я", "😀", "\\001"])
+def test_what_commands_print_fits_into_responses_that_this_server_reads(agent, text):
+    for _ in range(3):
+        response = execute(agent, "/api", f"yes \"$(printf '{text * 50}')\" | head -n {MOST_KEPT // 50}")
+        assert response.json()["exit_code"] == 0
+        assert len(response.content) < MOST_BYTES
+
+    page_id, ids = None, []
+    while page_id or not ids:
+        query = {"limit": 100} | ({"page_id": page_id} if page_id else {})
+        response = agent.client.get("/api/bash/bash_events/search", params=query)
+        assert len(response.content) < MOST_BYTES
+        ids += [one["id"] for one in response.json()["items"]]
+        page_id = response.json()["next_page_id"]
+    assert len(ids) == len(set(ids)) > 30
 
 
 def test_only_so_many_commands_run_at_once(agent):
