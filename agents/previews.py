@@ -137,9 +137,9 @@ class Head(NamedTuple):
 class Exchange:
     """One request to the program, and its response; iterate over its body, then close it."""
 
-    def __init__(self, tunnel: Tunnel, seconds: float, require_client: Callable[[], None]) -> None:
-        """seconds: after which it ends. require_client: raises ClientGone once nobody waits."""
-        self._tunnel = tunnel
+    def __init__(self, tunnel: Tunnel, port: int, seconds: float, require_client: Callable[[], None]) -> None:
+        """port: of the program. seconds: after which it ends. require_client: raises ClientGone once nobody waits."""
+        self._tunnel, self._port = tunnel, port
         self._until = time.monotonic() + seconds
         self._require_client = require_client
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MOST_HEAD)
@@ -166,7 +166,7 @@ class Exchange:
             interim += 1
             if interim > _MOST_INTERIM:
                 raise AgentUnreachable(f"The program at this port sends more than {_MOST_INTERIM} interim responses")
-        return Head(event.status_code, response_headers(event.status_code, event.headers))
+        return Head(event.status_code, response_headers(event.status_code, event.headers, self._port))
 
     def _send_body(self, body: Iterable[bytes]) -> None:
         sent = 0
@@ -287,8 +287,8 @@ def _without_ours(cookies: str) -> str:
     return "; ".join(pair for pair in pairs if pair.partition("=")[0].strip() not in COOKIES)
 
 
-def response_headers(status: int, sent: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
-    """The headers that a browser gets of those that a program has sent."""
+def response_headers(status: int, sent: Iterable[tuple[bytes, bytes]], port: int) -> list[tuple[str, str]]:
+    """The headers that a browser gets of those that a program at this port has sent."""
     named = [(name.decode("latin-1"), value.decode("latin-1").strip()) for name, value in sent]
     names = {name.lower() for name, _ in named}
     dropped = _HOP_BY_HOP | _WITHHELD | _listed(named)
@@ -299,9 +299,36 @@ def response_headers(status: int, sent: Iterable[tuple[bytes, bytes]]) -> list[t
         lower = name.lower()
         if lower == "set-cookie":
             value = own_cookie(value)
+        if lower in _ADDRESSES:
+            value = within_preview(value, port)
         if lower not in dropped and (value or lower != "set-cookie") and _VALUE.fullmatch(value):
             kept.append((name.title(), value))
     return [*kept, *GUARDS]
+
+
+#: headers that say where a browser goes, or where a page is: with an address alone, or behind a number of seconds
+_ADDRESSES = frozenset({"location", "content-location", "refresh"})
+
+#: an address with the host of a machine's own, as a program names itself: what stands before it, and after its port
+_OWN_ADDRESS = re.compile(
+    r"(?P<before>\s*(?:[0-9.]+\s*[;,]\s*(?:url\s*=\s*)?[\"']?)?)"
+    r"(?:https?:)?[/\\]{2}(?:[^/\\?#@]*@)?"
+    r"(?:localhost\.?|127(?:\.[0-9]{1,3}){3}|0\.0\.0\.0|\[(?:::1?|::ffff:127(?:\.[0-9]{1,3}){3})\])"
+    r":(?P<port>[0-9]{1,5})(?P<rest>[/\\?#\"'].*)?",
+    re.IGNORECASE,
+)
+
+
+def within_preview(address: str, port: int) -> str:
+    """A `Location` or `Refresh` that stays in the preview: on the browser's machine, loopback is another one's port."""
+    match = _OWN_ADDRESS.fullmatch(address)
+    if match is None or int(match["port"]) != port:
+        return address
+    rest = (match["rest"] or "").replace("\t", "")  # which browsers leave out
+    if not rest.startswith(("/", "\\")):
+        rest = f"/{rest}"
+    # Two slashes would begin the name of a host.
+    return match["before"] + ("/." if rest[1:2] in ("/", "\\") else "") + rest
 
 
 def own_cookie(cookie: str) -> str:

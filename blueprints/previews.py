@@ -357,7 +357,7 @@ class _Visit:
             tunnel = _tunnel(self._forwarding, preview, wakes=self._opens_page())
             served.ends.append(tunnel.close)
             served.ends.append(self._guard.following.begin(principal, tunnel.close, self._address))
-            exchange = Exchange(tunnel, seconds, client_of(self._environ.get("gunicorn.socket")))
+            exchange = Exchange(tunnel, preview.port, seconds, client_of(self._environ.get("gunicorn.socket")))
             head = exchange.ask(self._method, target, self._sent_headers(upgrade), self._body())
             if head.status == 101:
                 _carry(self._environ["gunicorn.socket"], tunnel, head, exchange.rest, time.monotonic() + seconds)

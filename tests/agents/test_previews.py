@@ -100,7 +100,7 @@ def test_a_program_sets_no_rule_for_a_browser_that_holds_beyond_its_page():
         (b"connection", b"close, x-named"),
         (b"x-named", b"1"),
     ]
-    headers = response_headers(200, sent)
+    headers = response_headers(200, sent, 8000)
 
     assert [value for name, value in headers if name == "Content-Security-Policy"] == [
         "default-src 'self'",
@@ -118,7 +118,59 @@ def exchange(said: bytes) -> tuple[Exchange, socket.socket]:
     ours, program = socket.socketpair()
     program.sendall(said)
     program.shutdown(socket.SHUT_WR)
-    return Exchange(Tunnel(ours, b""), 60, lambda: None), program
+    return Exchange(Tunnel(ours, b""), 8000, 60, lambda: None), program
+
+
+#: what a program at port 8000 says, and where its page stays
+LEADS = [
+    ("http://localhost:8000/login", "/login"),
+    ("http://LOCALHOST.:8000/login?next=%2Fa#b", "/login?next=%2Fa#b"),
+    ("https://127.0.0.1:8000/x", "/x"),
+    ("http://127.1.2.3:8000", "/"),
+    ("//0.0.0.0:8000/x", "/x"),
+    ("http://[::1]:8000/x", "/x"),
+    ("http://[::]:8000/x", "/x"),
+    ("http://[::ffff:127.0.0.1]:8000/x", "/x"),
+    ("http://me@localhost:8000?a=1", "/?a=1"),
+    ("http://localhost:8000//evil.example/x", "/.//evil.example/x"),
+    ("http://localhost:8000/\\evil.example/x", "/./\\evil.example/x"),
+    ("http://localhost:8000/\t/evil.example", "/.//evil.example"),
+    *((one, one) for one in ("/login", "login", "?a", "", "https://example.com/", "http://localhost/", "data:,x")),
+    *(
+        (one, one)
+        for one in ("http://localhost:8001/x", "http://localhost:80000/x", "http://localhost:8000.evil.example/")
+    ),
+    *(
+        (one, one)
+        for one in ("http://localhost.evil.example:8000/", "http://127.0.0.1.nip.io:8000/", "ftp://localhost:8000/")
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "kept"), LEADS)
+def test_an_address_by_which_a_program_names_itself_stays_in_the_preview(said, kept):
+    sent = [(name, said.encode("latin-1")) for name in (b"Location", b"Content-Location")]
+    found = dict(response_headers(302, sent, 8000))
+
+    assert (found["Location"], found["Content-Location"]) == (kept, kept)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("5; url=http://localhost:8000/x", "5; url=/x"),
+        ("0;URL='http://127.0.0.1:8000/x'", "0;URL='/x'"),
+        ('1.5, url = "http://[::1]:8000"', '1.5, url = "/"'),
+        ("3, http://0.0.0.0:8000/x", "3, /x"),
+        ("5", "5"),
+        (
+            "5; url=https://example.com/?u=http://localhost:8000/",
+            "5; url=https://example.com/?u=http://localhost:8000/",
+        ),
+    ],
+)
+def test_a_page_that_loads_another_one_by_itself_stays_in_the_preview(said, kept):
+    assert dict(response_headers(200, [(b"Refresh", said.encode())], 8000))["Refresh"] == kept
 
 
 def test_an_exchange_sends_a_request_and_returns_the_response():

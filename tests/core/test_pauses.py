@@ -227,7 +227,7 @@ def show_a_preview() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(CHUNKED + CHUNKS)
-        exchange = Exchange(Tunnel(ours, b""), 1e9, lambda: None)
+        exchange = Exchange(Tunnel(ours, b""), 8000, 1e9, lambda: None)
         assert exchange.ask("GET", "/", [("Host", "some")], []).status == 200
         assert b"".join(exchange) == STATE
 

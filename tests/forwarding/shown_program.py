@@ -45,6 +45,10 @@ def echo(connection, file, headers):
         connection.sendall(bytes([0x81, len(said) + 5]) + b"echo " + said)
 
 
+def redirect(port):
+    return f"HTTP/1.1 302 Found\r\nLocation: http://localhost:{port}/page\r\nContent-Length: 0\r\n\r\n".encode()
+
+
 def serve(connection):
     with connection, connection.makefile("rb") as file:
         method, path, headers = head_of(file)
@@ -60,6 +64,7 @@ def serve(connection):
                 "/cut": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort",
                 "/junk": b"\0\1\2\r\n\r\n",
                 "/cookies": whole("text/plain", "set", cookies),
+                "/away": redirect(connection.getsockname()[1]),
                 "/page": whole("text/html", "<h1>shown</h1>"),
             }.get(path)
             or whole("application/json", json.dumps(seen))

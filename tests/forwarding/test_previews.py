@@ -87,6 +87,13 @@ def test_a_cookie_of_the_program_is_of_its_host_alone(page):
     assert page.client.get("/cookies").headers.get_list("Set-Cookie") == ["a=1; Path=/", "b=2"]
 
 
+def test_a_redirect_of_the_program_to_itself_stays_in_the_preview(page):
+    led = page.client.get("/away")
+
+    assert (led.status_code, led.headers["Location"]) == (302, "/page")
+    assert page.client.get("/away", follow_redirects=True).text == "<h1>shown</h1>"
+
+
 def test_a_stream_comes_whole_and_a_broken_response_breaks_off(page):
     assert page.client.get("/stream").text == "data: 0\n\ndata: 1\n\n"
     with pytest.raises(httpx.TransportError):
