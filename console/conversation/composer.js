@@ -114,7 +114,7 @@ export function Composer({ id, status, log, waiting, onDone }) {
     button.current?.focus();
   };
   const type = (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (event.key !== "Enter" || event.shiftKey) return;
     event.preventDefault();
     if (event.repeat || !text.trim()) return;
     if (waiting) ask();

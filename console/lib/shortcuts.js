@@ -1,4 +1,5 @@
 // Keys of the keyboard. A view says which it knows; `?` lists them. In a text field a key is a letter, and Escape leaves it.
+// A key of a composition is the input method's: it chooses, ends or drops what is being composed, and nothing of the page hears of it.
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { Store } from "./store.js";
 
@@ -27,7 +28,16 @@ function isTyping(target) {
   return target.closest?.("input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]");
 }
 
+/** Whether a key is an input method's. Some browsers end the composition first, and say of its last key 229 alone. */
+const isComposed = (event) => event.isComposing || event.keyCode === 229;
+
+// Before every other listener of the page. The terminal's library has a way of its own with such keys.
 addEventListener("keydown", (event) => {
+  if (isComposed(event) && !event.target.closest?.(".xterm")) event.stopImmediatePropagation();
+}, true);
+
+addEventListener("keydown", (event) => {
+  if (isComposed(event)) return;
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (event.key === "Escape" && shown.get()) return shown.set(false);
   if (document.querySelector("dialog[open]")) return;

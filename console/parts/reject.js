@@ -44,7 +44,7 @@ export function Reject({ item, onClose }) {
 /** Enter in a field of several lines submits its form, once; Shift+Enter begins a line. */
 export function onEnter(submit) {
   return (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    if (event.key === "Enter" && !event.shiftKey) submit(event);
   };
 }
 
