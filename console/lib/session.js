@@ -7,6 +7,9 @@ const NAME = ours("agent-server-key");
 /** What a key may look like; anything else is none, and no header can carry it. */
 const FORM = /^[\x21-\x7e]{1,512}$/;
 
+/** The key of a link that would take the place of this browser's: the person is asked. "" for none. */
+export const offered = new Store("");
+
 /** The key, "" for none. */
 export const key = new Store(taken() || sessionStorage.getItem(NAME) || localStorage.getItem(NAME) || "");
 
@@ -47,13 +50,27 @@ export function may(scope) {
   return me.get()?.scopes.includes(scope) ?? false;
 }
 
-/** The key in `#key=…` of the link that the server prints; the address and the history lose it at once. */
+/** Take the key of a link, in this tab, once the person says so or where theirs is none that the server knows. */
+export function takeOffered() {
+  sessionStorage.setItem(NAME, offered.get());
+  location.reload();
+}
+
+/**
+ * The key in `#key=…` of the link that the server prints; the address and the history lose it at once. "" where there is
+ * none, and where this browser has another one: whoever made the link could have the person work with a key of theirs.
+ */
 function taken() {
   const found = /^#key=([^&]*)/.exec(location.hash);
   if (!found) return "";
   history.replaceState(null, "", location.pathname);
   const value = new URLSearchParams(found[0].slice(1)).get("key");
   if (!isKey(value)) return "";
+  const present = sessionStorage.getItem(NAME) || localStorage.getItem(NAME);
+  if (present && present !== value) {
+    offered.set(value);
+    return "";
+  }
   sessionStorage.setItem(NAME, value);
   return value;
 }

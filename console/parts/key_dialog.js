@@ -1,14 +1,28 @@
-// Asks for the key, once. It stays in the session of the tab, and longer where the person says so.
-import { useState } from "preact/hooks";
+// Asks for the key, once. It stays in the session of the tab, and longer where the person says so. A link with another key is asked about.
+import { useEffect, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
-import { isKey, keep, wanted } from "../lib/session.js";
+import { isKey, keep, offered, takeOffered, wanted } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { Dialog } from "./dialog.js";
 
 export function KeyDialog() {
-  const why = useStore(wanted);
+  const why = useStore(wanted), other = useStore(offered);
+  useEffect(() => void (why && other && takeOffered()), [why, other]); // the person's own opens nothing any more
+  if (other) return html`<${Other} />`;
   return why ? html`<${Form} why=${why} />` : null;
+}
+
+/** Whether the key of a link takes the place of the person's own. */
+function Other() {
+  const close = () => offered.set("");
+  return html`<${Dialog} title="Open with another key?" data-testid="other-key" onClose=${close}>
+    <p>The link that you opened has a key of its own. With it, what you start and write in this tab belongs to whoever made the link. Go on only if you know where it is from.</p>
+    <footer>
+      <button type="button" autofocus data-testid="keep-key" onClick=${close}>Keep my key</button>
+      <button type="button" class="danger" data-testid="take-key" onClick=${takeOffered}>Use the other key</button>
+    </footer>
+  <//>`;
 }
 
 function Form({ why }) {

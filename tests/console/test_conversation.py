@@ -258,6 +258,7 @@ def test_what_a_key_may_not_do_is_not_offered(browsers, locked):
     browser.find("export")
 
     browser.open(f"conversations/{identity}", key=keyed(locked, "write"))
+    browser.find("take-key").click()
     browser.says("your key cannot decide that", "composer")
     assert not browser.all("send")
     locked.post(f"/api/conversations/{identity}/events/respond_to_confirmation", json={"accept": False})

@@ -3,6 +3,7 @@
 from uuid import uuid4
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from tests.console import Browser
 from tests.servers import supervised_server, wait_until
@@ -141,6 +142,53 @@ def test_a_link_that_is_opened_where_the_page_is_already_is_taken_too(opened):
     at(opened, "Inbox")
     opened.gone("key-dialog")
     assert KEY not in opened.driver.current_url
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_the_key_of_a_link_takes_the_place_of_another_one_only_if_the_person_says_so(opened, keyed, is_open):
+    other = made_key(keyed, "read")["key"]
+    opened.open("inbox")
+    enter(opened, KEY, remember=True)
+    at(opened, "Inbox")
+
+    def follow_link():
+        if not is_open:
+            opened.driver.get("about:blank")
+        opened.driver.get(f"{opened.base_url}/console/#key={other}")
+        opened.find("other-key")
+        assert other not in opened.driver.current_url
+        assert stored(opened) == (None, KEY)
+
+    follow_link()
+    assert opened.violations() == []
+    opened.find("keep-key").click()
+    opened.gone("other-key")
+    assert stored(opened) == (None, KEY)
+    opened.driver.refresh()
+    at(opened, "Inbox")
+    assert not opened.all("other-key")
+
+    follow_link()
+    opened.press(Keys.ESCAPE)
+    opened.gone("other-key")
+
+    follow_link()
+    opened.find("take-key").click()
+    wait_until(lambda: stored(opened) == (other, KEY), "the other key, in this tab alone")
+    at(opened, "Inbox")
+
+
+def test_the_key_of_a_link_takes_the_place_of_one_that_the_server_knows_no_longer(opened, keyed):
+    made = made_key(keyed, "read")
+    opened.open(key=made["key"])
+    at(opened, "Inbox")
+    keyed.delete(f"/api/v1/keys/{made['id']}").raise_for_status()
+
+    opened.open(key=KEY)
+
+    at(opened, "Inbox")
+    wait_until(lambda: stored(opened) == (KEY, None), "the key of the link")
+    opened.gone("key-dialog")
 
 
 def test_an_address_that_is_no_place_leads_on(opened):
