@@ -31,6 +31,19 @@ const TAGS = {
 /** How cells may be aligned: what markdown-it says, and the class. */
 const ALIGNED = { "text-align:right": "right", "text-align:center": "center" };
 
+/** Names and addresses of loopback, as URL writes them: one host, whatever it is called. */
+const LOOPBACK = /^(?:(?:.+\.)?localhost|127(?:\.\d+){3}|0\.0\.0\.0|\[::1?\]|\[::ffff:7f[\da-f]{2}:[\da-f]{1,4}\]|\[::ffff:0:0\])$/;
+
+/** Characters of a name that DNS has, and its port: a longer one could not be shown whole. */
+const HOST = 260;
+
+/** The host and the port that an address leads to, in one way of writing. */
+function placeOf({ protocol, hostname, port }) {
+  const name = hostname.replace(/\.$/, "");
+  const number = port || { "http:": "80", "https:": "443" }[protocol];
+  return `${LOOPBACK.test(name) ? "localhost" : name}:${number === "80" ? "443" : number}`; // a server at one of the two leads to the other
+}
+
 /** The address of a link that may be followed: to elsewhere alone, so that no text leads into this server; else null. */
 export function followable(address) {
   let url;
@@ -40,23 +53,21 @@ export function followable(address) {
     return null;
   }
   if (url.protocol === "mailto:") return url;
-  return ["http:", "https:"].includes(url.protocol) && url.host !== location.host && !url.username && !url.password ? url : null;
+  if (!["http:", "https:"].includes(url.protocol) || url.username || url.password || url.host.length > HOST) return null;
+  return placeOf(url) !== placeOf(location) ? url : null;
 }
 
-/** Whether the words of a link are its address. */
-function says(words, url) {
-  try {
-    return new URL(words).href === url.href;
-  } catch {
-    return false;
-  }
-}
+/** Whether the words of a link are its address, letter by letter: a browser may read letters that look alike as another one. */
+const says = (words, url) => words === url.href || `${words}/` === url.href;
+
+/** Whether a part is read as the end of the word before it. */
+const continues = (part) => part?.nesting > 0 || (part?.type === "text" && /^\S*[\p{L}\p{N}]/u.test(part.content));
 
 /** A link says where it leads, unless its words do. One that may not be followed is a text. */
 function Link({ address, said, children }) {
   const url = followable(address), shown = visible(beginning(url?.href ?? address, ADDRESS));
   if (!url) return html`${children} <span class="muted">(<${Text} text=${beginning(address, ADDRESS)} />)</span>`;
-  return html`<a href=${url.href} target="_blank" rel="noopener noreferrer nofollow" title=${shown}>${children}</a>${!says(said, url) && html`<span class="muted leads"> (${visible(beginning(url.host || url.pathname, ADDRESS))})</span>`}`;
+  return html`<a href=${url.href} target="_blank" rel="noopener noreferrer nofollow" title=${shown}>${children}</a>${!says(said, url) && html`<span class="muted leads" dir="ltr"> (${url.host || visible(beginning(url.pathname, ADDRESS))})</span>`}`;
 }
 
 /** An image that the text itself holds; another one is told, and nothing is loaded from it. */
@@ -99,10 +110,11 @@ function whole({ token, children, said }, state) {
 
 function elements(tokens, state = { level: 1 }) {
   const stack = [{ token: null, children: [], said: "" }];
-  for (const token of tokens) {
+  for (const [index, token] of tokens.entries()) {
     if (token.nesting > 0) stack.push({ token, children: [], said: "" });
     else if (token.nesting < 0) {
       const closed = stack.pop();
+      if (closed.token.type === "link_open" && continues(tokens[index + 1])) closed.said = ""; // an address that goes on is read as another one
       stack.at(-1).children.push(...whole(closed, state));
       stack.at(-1).said += closed.said;
     } else {

@@ -105,6 +105,76 @@ def test_markdown_that_means_harm_runs_nothing_loads_nothing_and_leads_nowhere_u
     assert [url for url in browser.requested() if ".test" in url] == []
 
 
+def test_no_link_leads_into_this_server_whatever_name_of_its_machine_it_has(browser, server):
+    port = server.base_url.port
+    hosts = (
+        "localhost",
+        "LOCALHOST.",
+        "127.0.0.1",
+        "127.1",
+        "127.9.9.9",
+        "0.0.0.0",
+        "0",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+    )
+    ours = [f"http://{host}:{port}/console/#key=stolen" for host in (*hosts, "x.preview.localhost")]
+    others = [f"http://localhost:{port + 1}/", f"http://localhost.elsewhere.test:{port}/", "http://128.0.0.1/"]
+    text = "\n\n".join(f"[click]({address}) {address}" for address in [*ours, *others])
+    browser.open(f"conversations/{conversation(server, message('answer', 0, text, 'agent'))}")
+
+    links = browser.find("event-answer").find_elements("css selector", ".markdown a")
+    addresses = [link.get_dom_attribute("href") for link in links]
+
+    assert [address for address in addresses if "stolen" in address] == []
+    assert [address for address in others if addresses.count(address) != 2] == []
+
+
+#: the text of a link, where it leads, and whether the words alone say so
+SAYING = [
+    ("https://good.example/", "https://good.example/", ""),
+    ("https://good.example", "https://good.example/", ""),
+    ("https://good.example/a?b=1#c", "https://good.example/a?b=1#c", ""),
+    ("https://аррle.example/", "https://аррle.example/", "xn--le-6kc8da.example"),
+    ("https://good.example∕path.evil.example/", "https://good.example∕path.evil.example/", "xn--"),
+    ("https://evil.example\\\\@good.example/", "https://evil.example/@good.example/", "evil.example"),
+    ("https://good.example/", "https://evil.example/", "evil.example"),
+    ("HTTPS://GOOD.example/", "https://good.example/", "good.example"),
+    ("https://good.example/", f"https://good.example.{'a' * 60}.{'b' * 60}.{'c' * 60}.evil.example/", ".evil.example"),
+]
+
+
+def test_a_link_names_its_server_in_ascii_unless_its_words_are_its_address(browser, server):
+    text = "\n\n".join(f"[{words}](<{address}>)" for words, address, _ in SAYING)
+    browser.open(f"conversations/{conversation(server, message('answer', 0, text, 'agent'))}")
+
+    rows = browser.find("event-answer").find_elements("css selector", ".markdown p")
+
+    for row, (words, _, said) in zip(rows, SAYING, strict=True):
+        leads = [one.text for one in row.find_elements("class name", "leads")]
+        assert len(leads) == bool(said), words
+        assert not said or (said in leads[0] and leads[0].isascii()), words
+
+
+#: a text with an address in it, and what is shown of the server beside the address
+WRITTEN = [
+    ("see https://good.example/x, (https://good.example/y) and **https://good.example/z**.", ""),
+    ("see https://аррle.example/.", "xn--le-6kc8da.example"),
+    ("see https://evil.example\\\\@good.example/", "evil.example"),
+    ("see https://evil.example**\\\\@good.example/**", "evil.example"),
+]
+
+
+def test_an_address_in_a_text_names_its_server_too(browser, server):
+    text = "\n\n".join(text for text, _ in WRITTEN)
+    browser.open(f"conversations/{conversation(server, message('answer', 0, text, 'agent'))}")
+
+    rows = browser.find("event-answer").find_elements("css selector", ".markdown p")
+
+    shown = [[one.text for one in row.find_elements("class name", "leads")] for row in rows]
+    assert shown == [[f"({host})"] if host else [] for _, host in WRITTEN]
+
+
 @pytest.mark.parametrize("name", SLOW)
 def test_a_text_that_is_hard_to_read_holds_nothing_up(browser, server, name):
     identity = conversation(server, message("asked"))
