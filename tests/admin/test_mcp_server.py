@@ -112,7 +112,7 @@ def test_a_server_that_cannot_be_asked_ends_the_program_with_a_sentence(monkeypa
     monkeypatch.setenv("AGENT_SERVER_URL", url)
     monkeypatch.setattr(mcp_server, "agent_server", mcp_server.agent_server.__wrapped__)
 
-    assert mcp_server.main() == 1
+    assert mcp_server.main([]) == 1
     printed = capsys.readouterr()
     assert (printed.out, sentence in printed.err) == ("", True)
 

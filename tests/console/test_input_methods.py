@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import action as proposed
 from tests.console import Browser
 from tests.console.logs import conversation
-from tests.console.prompts import press
+from tests.console.prompts import press, steady
 from tests.console.test_conversation import said
 from tests.servers import wait_until
 
@@ -71,6 +71,7 @@ def test_no_key_of_a_composition_rejects_or_loses_a_reason(browser, waits, name,
     press(browser, one, "reject")
     field = browser.find("reason")
     field.click()
+    steady(browser, one)  # from then on Enter would count
 
     composed_key(browser, name, way)
     browser.command("Input.insertText", text="語")
