@@ -152,11 +152,14 @@ class Runtime(Protocol):
     def remove(self, sandbox_id: str) -> None:
         """End every process of the sandbox and remove all of its files. One that is gone stays gone."""
 
-    def disk_bytes(self, sandbox_id: str) -> int | None:
-        """Bytes that the kept files take on the disk; None if that is not known. Raises PartlyMeasured."""
+    def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:
+        """Bytes that the kept files take on the disk; None if that is not known. Raises PartlyMeasured.
+
+        most: a runtime that walks through the files ends the walk where they take more.
+        """
 
     def occupied_bytes(self, sandbox_id: str) -> int | None:
-        """Bytes in use on the whole file system that has its files, at little cost; None where that is not known."""
+        """Bytes and inodes in use on the file system that has its files, at little cost; None where not known."""
 
     def usage(self, sandbox_id: str) -> Usage:
         """What its processes use now."""

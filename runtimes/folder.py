@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -371,9 +372,14 @@ def _usable(name: str | Path, parent: int | None = None) -> Iterator[int]:
         os.close(directory)
 
 
-def used(folder: Path) -> int:
-    """Bytes that a folder takes on the disk; files that vanish meanwhile count as nothing. No symlink is followed.
+#: minimum size counted per entry, in bytes: files without content take inodes, and time in each walk
+_LEAST = 4096
 
+
+def used(folder: Path, most: int | None = None) -> int:
+    """Bytes that a folder takes on the disk, at least _LEAST per entry; files that vanish meanwhile count as nothing.
+
+    most: the measurement ends as soon as it is exceeded. No symlink is followed.
     One directory is open at a time, and the way back up is by `..`, so the depth of a folder does not bound it. A
     directory that its owner, this process, may not read is made readable while it is measured. Raises PartlyMeasured
     where a directory was moved or removed meanwhile, or cannot be read.
@@ -387,8 +393,9 @@ def used(folder: Path) -> int:
         raise PartlyMeasured(0) from None
     with contextlib.closing(Stack()) as left, contextlib.closing(here):
         try:
-            total += here.measure(left, 0)
-            while (record := left.pop()) is not None:
+            bound = sys.maxsize if most is None else most
+            total += here.measure(left, 0, bound)
+            while total <= bound and (record := left.pop()) is not None:
                 depth, _, name = record.partition(b" ")
                 here.rise(above, int(depth))
                 identity, mode = here.identity, here.mode
@@ -398,7 +405,7 @@ def used(folder: Path) -> int:
                     here.is_whole = False
                     continue
                 above.append((identity, mode))
-                total += here.measure(left, len(above))
+                total += here.measure(left, len(above), bound - total)
             here.rise(above, 0)
         except OSError:
             here.is_whole = False
@@ -446,19 +453,24 @@ class _Place:
                 self.mode = None
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
-    def measure(self, left: Stack, depth: int) -> int:
-        """Bytes of its entries; the directories among them are pushed, to be measured. Raises OSError."""
+    def measure(self, left: Stack, depth: int, room: int) -> int:
+        """Count the bytes of its entries until they exceed `room`, and push the directories, which are measured later.
+
+        Raises OSError.
+        """
         total = 0
         with os.scandir(self._file) as scanned:
             for entry in scanned:
                 is_directory = False
                 with contextlib.suppress(FileNotFoundError):
                     seen = entry.stat(follow_symlinks=False)
-                    total += seen.st_blocks * 512
+                    total += max(seen.st_blocks * 512, _LEAST)
                     if is_directory := stat.S_ISDIR(seen.st_mode):
                         left.push(b"%d %s" % (depth, os.fsencode(entry.name)))
                 if entry.is_dir(follow_symlinks=False) and not is_directory:
                     self.is_whole = False
+                if total > room:
+                    break
         return total
 
     def close(self) -> None:

@@ -281,15 +281,15 @@ class ProcessRuntime:
         if not _clear(folder, *(each["cgroup"] for each in handles), self._cgroups.of(folder)):
             raise RuntimeFailure(UNSHOWN.format(folder))
 
-    def disk_bytes(self, sandbox_id: str) -> int | None:
-        """Bytes of the folder on the disk. Raises PartlyMeasured. Cost: one stat per file."""
-        return used(self._folder_of(sandbox_id))
+    def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:
+        """Bytes of the folder on the disk. Raises PartlyMeasured. Cost: one stat per file, `most` / 4096 files."""
+        return used(self._folder_of(sandbox_id), most)
 
     def occupied_bytes(self, sandbox_id: str) -> int | None:
-        """Bytes in use on the file system of the folder."""
+        """Bytes in use on the file system of the folder; an inode counts as one block."""
         with contextlib.suppress(OSError):
             seen = os.statvfs(self._folder_of(sandbox_id))
-            return (seen.f_blocks - seen.f_bfree) * seen.f_frsize
+            return (seen.f_blocks - seen.f_bfree + seen.f_files - seen.f_ffree) * seen.f_frsize
         return None
 
     def usage(self, sandbox_id: str) -> Usage:

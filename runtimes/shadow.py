@@ -244,7 +244,7 @@ class Shadow:
 
     def _keep(self, state: State) -> None:
         """Write the state, and drop records while there are too many, or too many bytes."""
-        is_full = used(self._place) > MOST_BYTES
+        is_full = used(self._place, MOST_BYTES) > MOST_BYTES
         if shrinks := is_full or len(state.records) > MOST_RECORDS:
             self._shrink(state)
         draft = self._own / "state.json.new"
@@ -255,7 +255,7 @@ class Shadow:
         draft.replace(self._own / "state.json")
         if shrinks:
             self._remove_unnamed(state)  # after the state: a kill leaves references without a name, never the opposite
-            is_full = used(self._place) > MOST_BYTES
+            is_full = used(self._place, MOST_BYTES) > MOST_BYTES
         if is_full:
             raise NotRecorded(f"The records of the sandbox's folder take more than {MOST_BYTES >> 20} MiB")
 

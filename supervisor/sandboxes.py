@@ -259,12 +259,12 @@ class Reconciler:
         """Measure the sandbox's files; one that has too many is paused."""
         if not self._disk.is_due(sandbox, runtime, spec.disk_bytes):
             return True
-        used = self._disk.measure(sandbox, runtime)
+        used = self._disk.measure(sandbox, runtime, spec.disk_bytes)
         self._endings.report(sandbox, "", disk_bytes=used)
         if used is None or not spec.disk_bytes or used <= spec.disk_bytes:
             return True
-        detail = f"Its files take {used} bytes and may take {spec.disk_bytes} (disk_mb): it is paused. "
-        detail += f"After a resume it has {MEASURE_DISK:g} s to remove some"
+        detail = f"Its files take {used} bytes or more, and {spec.disk_bytes} are allowed (disk_mb): it is paused. "
+        detail += f"Many small files count too. After a resume it has {MEASURE_DISK:g} s to remove some"
         self._endings.report(sandbox, "", detail=detail)
         self._store.sandboxes.ask(sandbox.id, "rest")
         return False
@@ -354,6 +354,9 @@ _MEMORY_STEP, _CPU_STEP, _PART = 1 << 20, 0.05, 0.1
 #: seconds between two measurements of a sandbox's files, and at least where their disk fills quickly
 MEASURE_DISK, _MEASURE_AGAIN = 60.0, 5.0
 
+#: a measurement is followed by this many times its duration without one: the walk takes a tenth of a core at most
+_REST = 9
+
 #: the part of what a sandbox's files may take by which their disk must fill before they are measured at once
 _GROWTH = 16
 
@@ -414,7 +417,8 @@ class UsageMeter:
 class _Disk(NamedTuple):
     """A measurement of a sandbox's files."""
 
-    at: float
+    at: float  #: when it had ended
+    rest: float  #: seconds after it in which no other one begins
     used: int | None
     occupied: int | None  #: bytes in use on their whole file system
     again: float  #: seconds until the next one
@@ -435,27 +439,29 @@ class DiskMeter:
         now, last = self._clock(), self._last.get(sandbox.id)
         if last is None or now >= last.at + last.again:
             return True
-        if not limit or now < last.at + _MEASURE_AGAIN or last.used is None or last.occupied is None:
+        if not limit or now < last.at + max(_MEASURE_AGAIN, last.rest) or last.used is None or last.occupied is None:
             return False
         room = limit - last.used if last.used <= limit else limit  # one that is above it has a minute to remove some
         occupied = runtime.occupied_bytes(sandbox.id)
         return occupied is not None and occupied - last.occupied > max(room, limit // _GROWTH)
 
-    def measure(self, sandbox: Sandbox, runtime: Runtime) -> int | None:
-        """Bytes that a sandbox's files take; None if that is not known.
+    def measure(self, sandbox: Sandbox, runtime: Runtime, limit: int | None) -> int | None:
+        """Bytes that a sandbox's files take, not counted far above the limit; None if that is not known.
 
         Where not all of them could be measured they take what was last known at least, and are measured again soon.
         """
-        now, occupied, last = self._clock(), runtime.occupied_bytes(sandbox.id), self._last.get(sandbox.id)
+        begun, occupied, last = self._clock(), runtime.occupied_bytes(sandbox.id), self._last.get(sandbox.id)
         again, is_whole = MEASURE_DISK, True
         try:
-            used = runtime.disk_bytes(sandbox.id)
+            used = runtime.disk_bytes(sandbox.id, limit)
         except PartlyMeasured as partly:
             used = max(partly.least, sandbox.disk_bytes or 0)
             again = _MEASURE_AGAIN if last is None or last.is_whole else min(2 * last.again, MEASURE_DISK)
             is_whole = False
-        recent = {one: disk for one, disk in self._last.items() if now < disk.at + 2 * MEASURE_DISK}
-        self._last = recent | {sandbox.id: _Disk(now, used, occupied, again, is_whole)}
+        now = self._clock()
+        rest = _REST * (now - begun)
+        recent = {one: disk for one, disk in self._last.items() if now < disk.at + disk.again + MEASURE_DISK}
+        self._last = recent | {sandbox.id: _Disk(now, rest, used, occupied, max(again, rest), is_whole)}
         return used
 
 

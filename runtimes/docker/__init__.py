@@ -282,7 +282,7 @@ class DockerRuntime(Volumes):
                 _remove_volume(engine, launch.sandbox_id)
                 raise
 
-    def disk_bytes(self, sandbox_id: str) -> int | None:
+    def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:  # noqa: ARG002
         """The sizes of all files together, as of some seconds ago; None where the engine does not tell."""
         with self._measuring:
             if self._clock() >= self._sizes_until:

@@ -259,7 +259,7 @@ class KubernetesRuntime(Volumes):
                 self._cluster.delete(Kind.CLAIM, name)
                 raise
 
-    def disk_bytes(self, sandbox_id: str) -> int | None:
+    def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:
         """Not known: no part of the API tells it."""
 
     def discard_leftovers(self, pods: Iterable[Object]) -> None:

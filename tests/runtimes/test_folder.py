@@ -133,6 +133,40 @@ def test_a_directory_that_is_moved_while_it_is_measured_makes_the_measure_a_part
     assert measured.value.least >= 1 << 20
 
 
+@pytest.mark.parametrize("kind", ["files", "symlinks", "directories", "FIFOs"])
+def test_each_entry_counts_as_one_block_at_least(folder, kind):
+    before = used(folder)
+    for number in range(100):
+        entry = folder / "work" / str(number)
+        match kind:
+            case "files":
+                entry.touch()
+            case "symlinks":
+                entry.symlink_to("x")
+            case "directories":
+                entry.mkdir()
+            case "FIFOs":
+                os.mkfifo(entry)
+
+    assert used(folder) - before >= 100 * 4096
+
+
+def test_a_hole_of_a_file_counts_nothing(folder):
+    (folder / "work" / "sparse").touch()
+    os.truncate(folder / "work" / "sparse", 1 << 40)
+
+    assert used(folder) < 1 << 20
+
+
+def test_a_measurement_ends_where_the_files_take_more_than_they_may(folder):
+    for number in range(100):
+        (folder / "work" / f"directory-{number}").mkdir()
+        (folder / "work" / f"directory-{number}" / "file").touch()
+
+    assert 100_000 < used(folder, most=100_000) <= 100_000 + 4096
+    assert used(folder, most=10_000_000) >= 200 * 4096
+
+
 HIDES = """
 import os, sys
 from pathlib import Path

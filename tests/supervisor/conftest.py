@@ -59,6 +59,8 @@ class Scripted:
         self.state = State.RUNNING
         self.printed = ""
         self.used: int | None = None
+        self.bounds: list[int | None] = []  #: of the measurements of files
+        self.measuring = lambda: None
         self.occupied: int | None = None
         self.usages = Usage(None, None)
         self.by_order = False
@@ -99,8 +101,10 @@ class Scripted:
         if sandbox_id in self.known_ids:
             self.known_ids.remove(sandbox_id)
 
-    def disk_bytes(self, sandbox_id: str) -> int | None:
+    def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:
         self._call("disk_bytes", sandbox_id)
+        self.bounds.append(most)
+        self.measuring()
         return self.used
 
     def occupied_bytes(self, sandbox_id: str) -> int | None:

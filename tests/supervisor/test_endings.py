@@ -237,6 +237,25 @@ def test_a_sandbox_whose_files_take_more_than_they_may_is_paused_with_the_reason
     assert "disk_mb" in paused.detail
 
 
+@pytest.mark.parametrize("spec", [replace(SPEC, disk_bytes=1000)])
+def test_a_measurement_has_the_limit_as_its_bound(sandboxes, runtime, reconciler, running, spec):
+    reconciler.reconcile(sandboxes.get(running.id))
+
+    assert runtime.bounds == [spec.disk_bytes]
+
+
+def test_measurements_take_a_tenth_of_the_time_at_most(sandboxes, runtime, reconciler, clock, running):
+    runtime.measuring = lambda: setattr(clock, "now", clock.now + 30)
+    reconciler.reconcile(sandboxes.get(running.id))
+    clock.now += 269
+    reconciler.reconcile(sandboxes.get(running.id))
+    assert runtime.count("disk_bytes") == 1
+
+    clock.now += 2
+    reconciler.reconcile(sandboxes.get(running.id))
+    assert runtime.count("disk_bytes") == 2
+
+
 @pytest.mark.parametrize("spec", [replace(SPEC, disk_bytes=1600)])
 def test_a_disk_that_fills_quickly_has_its_sandboxes_measured_before_the_minute_is_over(
     sandboxes, runtime, reconciler, clock, running, spec
