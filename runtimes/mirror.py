@@ -15,8 +15,9 @@ from pathlib import Path
 from runtimes import shadow
 from runtimes.archive import Target
 from runtimes.folder import remove
+from runtimes.git import NotRecorded, Timeout
 from runtimes.reading import HEAVY
-from runtimes.shadow import NotRecorded, Shadow
+from runtimes.shadow import Shadow
 from runtimes.tar_stream import Kind, Member, TarReader
 
 #: bytes of contents that are copied for a record, and the largest size that a file whose content is not copied shows
@@ -49,7 +50,7 @@ class Mirror(Shadow):
         state.files = dict.fromkeys(state.files, _UNKNOWN)  # times of a tar stream are seconds: each file is read again
         try:
             with contextlib.closing(self._packed()) as chunks:
-                copy(self._work, chunks, shadow.Timeout(shadow.RECORD_SECONDS))
+                copy(self._work, chunks, Timeout(shadow.RECORD_SECONDS))
             return super()._recorded(state)
         finally:
             remove(self._work)
@@ -60,7 +61,7 @@ class Mirror(Shadow):
         return repr((mode, size, changed))
 
 
-def copy(folder: Path, chunks: Iterable[bytes], timeout: shadow.Timeout) -> None:
+def copy(folder: Path, chunks: Iterable[bytes], timeout: Timeout) -> None:
     """Fill an empty folder with what a record needs of a tar stream. Raises RuntimeFailure, OSError."""
     reader, target, number, size = TarReader(chunks, skips=True), Target(folder), 0, 0
     with contextlib.closing(target):

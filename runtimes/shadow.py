@@ -23,19 +23,17 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import stat
 import subprocess
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from runtimes import FileTooLong, FolderNotKept, RuntimeFailure, reading
 from runtimes.folder import Directories, entries, failing, locked, opened_file, remove, unreadable, used
+from runtimes.git import COPIES, Ignored, NotRecorded, Timeout, environment_of, git_program, running
 
 log = logging.getLogger(__name__)
 
@@ -60,21 +58,8 @@ RECORD_SECONDS, _GIT_SECONDS = 15.0, 10.0
 #: ns for which a file that was just changed may change again without another time
 _TICK = 20_000_000
 
-#: bytes of a `.gitignore` that are read
-_MOST_IGNORE = 64 * 1024
-
-#: how the names of folders with copies of `.gitignore` files begin
-_COPIES = "copies-"
-
 #: modes of Git's trees
 _FILE, _PROGRAM, _LINK, _UNREAD = "100644", "100755", "120000", "160000"
-
-_OPTIONS = (
-    *("core.hooksPath=/dev/null", "core.attributesFile=/dev/null", "core.excludesFile=/dev/null"),
-    *("core.fsmonitor=false", "core.protectNTFS=false", "core.protectHFS=false", "core.ignoreCase=false"),
-    *("core.quotePath=false", "protocol.allow=never", "gc.auto=0", "maintenance.auto=false"),
-    "fastimport.unpackLimit=1",
-)
 
 #: the tree without files
 _EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -83,10 +68,6 @@ _EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _UNPACKED = 50
 
 _STATUSES = {"A": "ADDED", "D": "DELETED"}
-
-
-class NotRecorded(RuntimeFailure):
-    """A folder is not recorded, or was not at the moment that is asked for; the message is a sentence for clients."""
 
 
 class Change(NamedTuple):
@@ -111,11 +92,6 @@ class State:
     records: list[_Record]
     trees: dict[str, int]  #: number of the reference that keeps each tree
     number: int  #: of the last one
-
-
-def git_program() -> str | None:
-    """The path of Git; None where the host has none."""
-    return shutil.which("git")
 
 
 @contextlib.contextmanager
@@ -167,10 +143,11 @@ class Shadow:
             state.records.append(_Record(conversation, seq, tree))
             self._keep(state)
 
-    def changes(self, conversation: str, since: int, until: int | None = None) -> list[Change]:
-        """List the files that differ between the event `since` (0: the start) and the event `until` (None: now)."""
+    def changes(self, conversation: str, since: int, until: int | None = None, *, walks: bool = True) -> list[Change]:
+        """The files that differ between two moments, sorted: before the event `since` (0: at the start) and before the
+        event `until`, or now. walks: read the folder; otherwise "now" is when it was read last."""
         with self._used() as state:
-            before, after = self._between(state, conversation, since, until)
+            before, after = self._between(state, conversation, since, until, walks)
             if before == after:
                 return []
             options = ("-r", "-z", "--no-renames", "--name-status", "--ignore-submodules=none")
@@ -184,11 +161,11 @@ class Shadow:
         return sorted(found, key=lambda one: one.path)
 
     def contents(
-        self, conversation: str, path: str, since: int, until: int | None = None
+        self, conversation: str, path: str, since: int, until: int | None = None, *, walks: bool = True
     ) -> tuple[bytes | None, bytes | None]:
         """A file at those two moments; None where there is none. Raises FileTooLong."""
         with self._used() as state:
-            before, after = self._between(state, conversation, since, until)
+            before, after = self._between(state, conversation, since, until, walks)
             return self._content(before, path), self._content(after, path)
 
     @contextlib.contextmanager
@@ -222,10 +199,12 @@ class Shadow:
         for left in (*self._git_dir.glob("*.lock"), *self._git_dir.glob("refs/**/*.lock"), self._git_dir / "gc.pid"):
             left.unlink(missing_ok=True)
 
-    def _between(self, state: State, conversation: str, since: int, until: int | None) -> tuple[str, str]:
+    def _between(self, state: State, conversation: str, since: int, until: int | None, walks: bool) -> tuple[str, str]:
         before = _at(state, conversation, since)
         if until is not None:
             return before, _at(state, conversation, until)
+        if not walks:
+            return before, state.tree
         after = self._recorded(state)
         self._keep(state)
         return before, after
@@ -299,16 +278,16 @@ class Shadow:
             self._collect()
         return state.tree
 
-    def _walked(self, timeout: "Timeout") -> dict[str, Seen]:
+    def _walked(self, timeout: Timeout) -> dict[str, Seen]:
         """Every file of the folder that is recorded, by its path from there."""
         start = reading.led(self._work, self._start)
         if start is None:
             raise NotRecorded("The conversation's folder is a link out of the files that are kept")
         found: dict[str, Seen] = {}
         number = size = kept = passed = 0
-        for left in self._own.glob(f"{_COPIES}*"):  # by a supervisor that was killed
+        for left in self._own.glob(f"{COPIES}*"):  # by a supervisor that was killed
             remove(left)
-        with _Ignored(self._own, self._environment(), timeout) as ignored:
+        with Ignored(self._own, self._environment(), timeout) as ignored:
 
             def enters(path: bytes) -> bool:
                 return not ignored.has(_from(start, path), is_directory=True)
@@ -342,7 +321,7 @@ class Shadow:
         return found
 
     def _imported(
-        self, state: State, seen: dict[str, Seen], changed: list[str], gone: list[str], timeout: "Timeout"
+        self, state: State, seen: dict[str, Seen], changed: list[str], gone: list[str], timeout: Timeout
     ) -> str:
         """The tree that differs from the last one by some files, which are read; `seen` has what they are by then."""
         # --force: a kill before the state was written has left a reference of this number.
@@ -398,154 +377,13 @@ class Shadow:
             return git.communicate(given)[0]
 
     def _environment(self) -> dict[str, str]:
-        return _environment(self._git_dir)
+        return environment_of(self._git_dir)
 
     @contextlib.contextmanager
-    def _started(self, *words: str, timeout: "Timeout") -> Iterator["subprocess.Popen[bytes]"]:
-        """Git at work on the repository, as `_running` has it. It holds the lock too: it may outlive this process."""
-        with _running(self._git_dir, self._environment(), *words, timeout=timeout, lock=self._lock) as git:
+    def _started(self, *words: str, timeout: Timeout) -> Iterator["subprocess.Popen[bytes]"]:
+        """Git at work on the repository, as `running` has it. It holds the lock too: it may outlive this process."""
+        with running(self._git_dir, self._environment(), *words, timeout=timeout, lock=self._lock) as git:
             yield git
-
-
-class Timeout:
-    """The end of the time that something may take."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._end = seconds, time.monotonic() + seconds
-
-    @property
-    def left(self) -> float:
-        return max(0.0, self._end - time.monotonic())
-
-    def check(self) -> None:
-        if not self.left:
-            raise NotRecorded(f"The folder was not read within {self._seconds:g} s, so it is not recorded")
-
-
-def _environment(git_dir: Path) -> dict[str, str]:
-    """No variable of the server's reaches Git, and no configuration but that of the shadow repository."""
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "GIT_DIR": str(git_dir),
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-        "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_LITERAL_PATHSPECS": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-        "HOME": "/nonexistent",
-        "LC_ALL": "C",
-    }
-
-
-@contextlib.contextmanager
-def _running(
-    folder: Path, environment: Mapping[str, str], *words: str, timeout: Timeout, no: int = 0, lock: int = -1
-) -> Iterator["subprocess.Popen[bytes]"]:
-    """Git in a folder of ours; it is killed at the timeout. no: a status with which it says no, and has not failed.
-    lock: an open file that it inherits.
-
-    Raises NotRecorded at the timeout, RuntimeFailure where it fails.
-    """
-    program = git_program()
-    if program is None:
-        raise NotRecorded("There is no git program on the sandbox's host, so its folder is not recorded")
-    options = [word for option in _OPTIONS for word in ("-c", option)]
-    with (
-        TemporaryFile() as errors,
-        subprocess.Popen(
-            [program, *options, *words],
-            cwd=folder,
-            env=dict(environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            pass_fds=(lock,) if lock >= 0 else (),
-        ) as git,
-    ):
-        killer = threading.Timer(timeout.left, git.kill)
-        killer.start()
-        failed: Exception | None = None
-        try:
-            yield git
-        except (BrokenPipeError, IndexError) as error:
-            failed = error
-        except BaseException:
-            git.kill()
-            raise
-        finally:
-            with contextlib.suppress(OSError):
-                if git.stdin and not git.stdin.closed:
-                    git.stdin.close()
-            status = git.wait()
-            killer.cancel()
-        timeout.check()
-        if status not in (0, no) or failed:
-            for report in folder.glob("fast_import_crash_*"):
-                report.unlink()
-            errors.seek(0)
-            told = errors.read(500).decode(errors="replace").strip().splitlines() or ["it says nothing"]
-            raise RuntimeFailure(f"git {words[0]} failed: {told[0]}")
-
-
-class _Ignored:
-    """What the `.gitignore` files of a folder leave out, as Git says of copies of them. Close it."""
-
-    def __init__(self, folder: Path, environment: Mapping[str, str], timeout: Timeout) -> None:
-        """folder: of ours, for the copies."""
-        self._folder, self._environment, self._timeout = folder, environment, timeout
-        self._ends = contextlib.ExitStack()
-        self._copies: Path | None = None
-        self._git: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> "_Ignored":
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._ends.__exit__(*raised)
-
-    def enter(self, path: bytes, directory: int) -> None:
-        """Take the `.gitignore` of an open directory, if it has one, before its entries are asked about."""
-        try:
-            with opened_file(b".gitignore", directory) as (file, _):
-                content = os.read(file, _MOST_IGNORE)
-        except OSError:
-            return
-        if self._copies is None:
-            self._copies = Path(self._ends.enter_context(TemporaryDirectory(prefix=_COPIES, dir=self._folder)))
-        copy = self._copies / os.fsdecode(path) / ".gitignore"
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(content)
-
-    def has(self, path: bytes, *, is_directory: bool = False) -> bool:
-        """Whether a path is left out; a directory is with all that lies in it."""
-        if self._copies is None:
-            return False
-        if is_directory:  # patterns that end with a slash are about what is one
-            (self._copies / os.fsdecode(path)).mkdir(parents=True, exist_ok=True)
-        git = self._git or self._start()
-        assert git.stdin is not None
-        assert git.stdout is not None
-        git.stdin.write(b"./" + path + b"\0")
-        git.stdin.flush()
-        _, _, pattern, _ = (_word(git.stdout) for _ in range(4))
-        return bool(pattern) and not pattern.startswith(b"!")
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        assert self._copies is not None
-        environment = {**self._environment, "GIT_WORK_TREE": str(self._copies), "GIT_LITERAL_PATHSPECS": "0"}
-        words = ("check-ignore", "--no-index", "--stdin", "-z", "--verbose", "--non-matching")
-        self._git = self._ends.enter_context(_running(self._copies, environment, *words, timeout=self._timeout, no=1))
-        return self._git
-
-
-def _word(stream: Any) -> bytes:
-    """The next word that ends with a zero byte. Raises BrokenPipeError at the end of the stream."""
-    word = bytearray()
-    while letter := stream.read(1):
-        if letter == b"\0":
-            return bytes(word)
-        word += letter
-    raise BrokenPipeError
 
 
 def _at(state: State, conversation: str, seq: int) -> str:

@@ -300,6 +300,16 @@ class NoSupervisor(StoreError):
     words = "No supervisor is running that could do this; try again shortly"
 
 
+class HostSilent(NoSupervisor):
+    """The host of a sandbox did not reply in time: it is busy, or its supervisor is not running."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"The host of the sandbox did not reply within {seconds:g} s: it is busy, or its supervisor is not "
+            "running. Try again shortly"
+        )
+
+
 class ArchiveUnreadable(StoreError):
     """An uploaded body is not an archive, or not a whole one."""
 

@@ -15,15 +15,16 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from agents.inquiries import folder_of
 from core.wire import ConversationId
 from runtimes import FileTooLong, FolderNotKept, Launch, Runtime, RuntimeFailure
-from runtimes.shadow import NotRecorded, Shadow
+from runtimes.git import NotRecorded
+from runtimes.shadow import Shadow
 from runtimes.tar_stream import PIECE, ArchiveTooLarge, ArchiveUnreadable, MemberRefused
 from settings.specs import Specs
 from store import Store
@@ -272,6 +273,13 @@ class Archives:
             yield chunk
 
 
+class _Walk(NamedTuple):
+    """A long read of a folder for a client."""
+
+    until: float  #: its result stands
+    refusal: str  #: why the folder was not recorded; empty if it was
+
+
 class Files:
     """The files of one host's sandboxes. Any number of threads may use it."""
 
@@ -292,7 +300,8 @@ class Files:
         self._host = host
         self._clock, self._rest = clock, rest
         self._room = threading.BoundedSemaphore(_MOST_RECORDED)
-        self._lock = threading.Lock()  #: of the next
+        self._lock = threading.Lock()  #: of the next two
+        self._walks: dict[tuple[SandboxId, str], _Walk] = {}  #: that took long, by sandbox and folder
         self._recording: dict[SandboxId, dict[str, int]] = {}  #: of those at work: conversation → seq that comes next
 
     def send_names(self, sandbox: Sandbox, folder: str, reply: str) -> None:
@@ -360,7 +369,8 @@ class Files:
         """Reply with the files that differ between two moments of a conversation, as `Shadow.changes` has it."""
 
         def changed(runtime: Runtime, order: Launch) -> bytes:
-            found = _shadow(runtime, order, folder).changes(conversation_id, since, until)
+            with self._walk(sandbox, folder, until) as walks:
+                found = _shadow(runtime, order, folder).changes(conversation_id, since, until, walks=walks)
             return json.dumps([one._asdict() for one in found]).encode()
 
         self._send(sandbox, reply, changed)
@@ -378,11 +388,41 @@ class Files:
         """Reply with a file at two such moments."""
 
         def differ(runtime: Runtime, order: Launch) -> bytes:
-            both = _shadow(runtime, order, folder).contents(conversation_id, path, since, until)
+            with self._walk(sandbox, folder, until) as walks:
+                both = _shadow(runtime, order, folder).contents(conversation_id, path, since, until, walks=walks)
             original, modified = (None if one is None else one.decode(errors="replace") for one in both)
             return json.dumps({"modified": modified, "original": original}).encode()
 
         self._send(sandbox, reply, differ)
+
+    @contextmanager
+    def _walk(self, sandbox: Sandbox, folder: str, until: int | None) -> Iterator[bool]:
+        """Tell whether a request reads the folder. The result of a long read stands for _REST times as long.
+
+        Raises NotRecorded where that result was one.
+        """
+        place = (sandbox.id, folder)
+        with self._lock:
+            last = self._walks.get(place)
+        if until is not None or (last and self._clock() < last.until and not last.refusal):
+            yield False
+            return
+        if last and self._clock() < last.until:
+            raise NotRecorded(
+                f"{last.refusal}. It is not read again before {last.until - self._clock():.0f} s are over"
+            )
+        began, refusal = self._clock(), ""
+        try:
+            yield True
+        except NotRecorded as error:
+            refusal = str(error)
+            raise
+        finally:
+            now = self._clock()
+            if now - began > _LONG:
+                with self._lock:
+                    walks = {one: walk for one, walk in self._walks.items() if now < walk.until}
+                    self._walks = walks | {place: _Walk(now + _REST * (now - began), refusal)}
 
     def _send(self, sandbox: Sandbox, reply: str, read: Callable[[Runtime, Launch], bytes | None]) -> None:
         files = self._store.sandboxes.files

@@ -17,7 +17,7 @@ from redis import Redis
 from redis.client import PubSub
 from redis.exceptions import ConnectionError
 
-from store.errors import UNAVAILABLE, NoSupervisor
+from store.errors import UNAVAILABLE, HostSilent
 from store.keys import SandboxKeys, StartKeys, followers_channel
 
 #: takes a signal, or `MAYBE_MISSED`; called in the subscriber's thread
@@ -169,7 +169,7 @@ def ask_supervisors(redis: "Redis", verb: str, sandbox_id: str, **details: Any) 
 
 
 def answered(redis: "Redis", seconds: float, verb: str, sandbox_id: str, **details: Any) -> bytes:
-    """What the supervisor that has a sandbox replies to a request. Raises NoSupervisor after so many seconds."""
+    """What the supervisor that has a sandbox replies to a request. Raises HostSilent after so many seconds."""
     reply = SandboxKeys.reply(str(uuid4()))
     ask_supervisors(redis, verb, sandbox_id, reply=reply, **details)
     deadline = time.monotonic() + seconds
@@ -178,7 +178,7 @@ def answered(redis: "Redis", seconds: float, verb: str, sandbox_id: str, **detai
         if found is not None:
             return bytes(found)
         time.sleep(_POLL)
-    raise NoSupervisor
+    raise HostSilent(seconds)
 
 
 def answer(redis: "Redis", reply: str, data: bytes) -> None:

@@ -23,7 +23,7 @@ from store.errors import (
     ArchivesBusy,
     ArchiveTooLarge,
     ArchiveUnreadable,
-    NoSupervisor,
+    HostSilent,
     StoreError,
 )
 from store.keys import SandboxKeys
@@ -88,7 +88,7 @@ class Archives:
     def of_sandbox(self, sandbox_id: SandboxId) -> "Receiver":
         """The archive of a sandbox's files; its supervisor has begun to send it.
 
-        Raises NoSupervisor, ArchivesBusy, and ArchiveFailed, which may also come with a later chunk.
+        Raises HostSilent, ArchivesBusy, and ArchiveFailed, which may also come with a later chunk.
         """
         receiver = self.receiver(self.open())
         ask_supervisors(self._redis, "archive", sandbox_id, transfer=receiver.id)
@@ -178,9 +178,9 @@ class Receiver:
         return chunk
 
     def begin(self, seconds: float) -> None:
-        """Wait so long for the first chunk. Raises NoSupervisor; the stream is closed then, and after any failure."""
+        """Wait so long for the first chunk. Raises HostSilent; the stream is closed then, and after any failure."""
         try:
-            self._ahead = self._take(seconds, NoSupervisor())
+            self._ahead = self._take(seconds, HostSilent(seconds))
         except BaseException:
             self.close(Outcome.FAILED, "Nobody waits for the archive")
             raise
@@ -304,7 +304,7 @@ class Between(NamedTuple):
 
 
 class SandboxFiles:
-    """The files of all sandboxes. Each read raises NoSupervisor, FilesBusy, FileNotKept, FileUnreadable, StoreFull."""
+    """The files of all sandboxes. Each read raises HostSilent, FilesBusy, FileNotKept, FileUnreadable, StoreFull."""
 
     def __init__(self, redis: "Redis", health: Health) -> None:
         self._redis = redis

@@ -397,7 +397,7 @@ class Sandboxes:
         return page[:limit], (page[limit].created_at, page[limit].id) if len(page) > limit else None
 
     def log(self, sandbox_id: SandboxId, tail: int) -> str:
-        """The last lines that a sandbox printed. Raises SandboxNotFound, NoSupervisor."""
+        """The last lines that a sandbox printed. Raises SandboxNotFound, HostSilent."""
         sandbox = self.get(sandbox_id)
         if sandbox.status == "ERROR" or sandbox.handle is None:
             kept: Any = self._redis.get(SandboxKeys.log(sandbox_id))

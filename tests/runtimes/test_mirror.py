@@ -7,8 +7,8 @@ import tarfile
 import pytest
 
 from runtimes import FileTooLong, RuntimeFailure, archive, mirror, shadow
+from runtimes.git import NotRecorded, Timeout
 from runtimes.mirror import Mirror
-from runtimes.shadow import NotRecorded, Timeout
 from runtimes.tar_stream import MemberRefused
 from tests.runtimes.test_shadow import changes, clear
 

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from runtimes import FileTooLong, RuntimeFailure, shadow
-from runtimes.shadow import NotRecorded, Shadow
+from runtimes.git import NotRecorded
+from runtimes.shadow import Shadow
 from tests.chance import often
 from tests.servers import PROJECT
 
@@ -155,6 +158,58 @@ def test_a_hostile_folder_runs_nothing_and_shows_nothing_of_the_host(kept, work,
     assert kept.contents("c", "nested/f", 0)[1] == b"in\r\n"
     assert kept.contents("c", "link", 0)[1] == os.fsencode(tmp_path / "secret")
     assert not (tmp_path / "ran").exists()
+
+
+@runs_git
+def test_the_copies_of_all_gitignore_files_have_a_bound(kept, work):
+    (work / ".gitignore").write_bytes(b"#" * (64 << 10))
+    for number in range(520):
+        (work / str(number)).mkdir()
+        os.link(work / ".gitignore", work / str(number) / ".gitignore")
+
+    with pytest.raises(NotRecorded, match=r"The folder's \.gitignore files have more than 32 MiB in all"):
+        kept.record("c", 0)
+
+
+@runs_git
+def test_a_directory_without_gitignore_has_no_copy_once_git_was_asked(kept, work, monkeypatch):
+    (work / ".gitignore").write_text("out/\n")
+    (work / "deep" / "er").mkdir(parents=True)
+    (work / "deep" / ".gitignore").write_text("*.log\n")
+    for number in range(20):
+        (work / "deep" / "er" / str(number) / "out" / "x").mkdir(parents=True)
+    copies, cleanup = [], TemporaryDirectory.cleanup
+    monkeypatch.setattr(
+        TemporaryDirectory, "cleanup", lambda self: (copies.extend(Path(self.name).rglob("*")), cleanup(self))[1]
+    )
+
+    kept.record("c", 0)
+
+    assert {path.name for path in copies} == {"deep", ".gitignore"}
+
+
+@runs_git
+def test_a_request_that_does_not_read_the_folder_has_the_state_of_the_last_read(kept, work):
+    kept.record("c", 0)
+    (work / "a").write_text("a")
+    assert changes(kept) == {"a": "ADDED"}
+    (work / "b").write_text("b")
+
+    assert kept.changes("c", 0, walks=False) == [("ADDED", "a")]
+    assert kept.contents("c", "b", 0, walks=False) == (None, None)
+    assert changes(kept) == {"a": "ADDED", "b": "ADDED"}
+
+
+@runs_git
+def test_a_pattern_that_takes_git_long_is_named_as_the_reason(kept, work, monkeypatch):
+    monkeypatch.setattr("runtimes.git._MATCH_SECONDS", 0.1, raising=False)
+    (work / ".gitignore").write_text("**/a/" * 6 + "**/b\n")
+    deep = work / "/".join("a" * 100)
+    deep.mkdir(parents=True)
+    (deep / "x").touch()
+
+    with pytest.raises(NotRecorded, match="Simplify the patterns"):
+        kept.record("c", 0)
 
 
 @runs_git

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from runtimes.git import NotRecorded
 from runtimes.tar_stream import PIECE, ArchiveUnreadable
 from settings.specs import Specs
 from store.sandboxes.files import Found
@@ -163,6 +164,67 @@ def test_a_record_that_fails_unforeseen_leaves_the_next_ones_to_be_made(one_stor
     files.record(running, one, 2)
 
     wait_until(lambda: folders.recorded == [(one, 2)], "the next record")
+
+
+class Read:
+    """The shadow repository of a folder that takes so many seconds to read, and may not be recorded."""
+
+    def __init__(self, clock, seconds: float, refusal: str = ""):
+        self._clock, self._seconds, self._refusal = clock, seconds, refusal
+        self.walked = []
+
+    def changes(self, _conversation: str, _since: int, until: int | None, *, walks: bool = True) -> list:
+        self.walked.append(walks and until is None)
+        if self.walked[-1]:
+            self._clock.now += self._seconds
+            if self._refusal:
+                raise NotRecorded(self._refusal)
+        return []
+
+
+@pytest.fixture
+def reads(one_store, spec, runtime, running, clock, monkeypatch):
+    """Make the repository, and what asks for its changes."""
+
+    def make(seconds: float, refusal: str = ""):
+        folder = Read(clock, seconds, refusal)
+        monkeypatch.setattr(runtime, "shadow", lambda *_: folder)
+        files = Files(one_store, Specs([spec]), {"scripted": runtime}, "h", clock=clock)
+        return folder, lambda until=None: files.send_changes(running, "/work", "reply", "conversation", 0, until)
+
+    return make
+
+
+def test_the_result_of_a_long_read_stands_nine_times_as_long(reads, replies, clock):
+    folder, ask = reads(10.0)
+    ask()
+    clock.now += 89
+    ask()
+    clock.now += 2
+    ask()
+
+    assert folder.walked == [True, False, True]
+    assert replies == [(Found.CONTENT, b"[]")] * 3
+
+
+def test_a_short_read_and_one_between_two_events_have_no_rest(reads, replies):
+    folder, ask = reads(0.5)
+    for until in (None, None, 7, None):
+        ask(until)
+
+    assert folder.walked == [True, True, False, True]
+    assert replies == [(Found.CONTENT, b"[]")] * 4
+
+
+def test_a_folder_that_took_long_and_is_not_recorded_is_not_read_again_soon(reads, replies, clock):
+    folder, ask = reads(15.0, "It was not read within 15 s")
+    ask()
+    clock.now += 100
+    ask()
+
+    assert folder.walked == [True]
+    assert [found for found, _ in replies] == [Found.NOT_RECORDED] * 2
+    assert replies[1][1] == b"It was not read within 15 s. It is not read again before 35 s are over"
 
 
 def test_a_record_that_gets_no_thread_leaves_the_next_ones_to_be_made(one_store, running, recorder):

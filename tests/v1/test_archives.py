@@ -212,7 +212,7 @@ def test_a_sandbox_of_a_host_that_does_not_answer_has_no_archive_now(api, box, s
     try:
         response = download(api, sandbox["id"])
         assert response.status_code == 503
-        assert "No supervisor" in response.json()["detail"]
+        assert "its supervisor is not running" in response.json()["detail"]
     finally:
         supervisor.resume()
 

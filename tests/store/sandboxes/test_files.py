@@ -254,6 +254,15 @@ def test_a_copy_on_a_host_that_does_not_answer_is_refused(store, monkeypatch):
         store.sandboxes.start("spec", source={"sandbox": "other"}, host="lost")
 
 
+def test_a_host_that_does_not_reply_is_busy_or_has_no_supervisor(store, monkeypatch):
+    monkeypatch.setattr("store.sandboxes.files.FILE_TIMEOUT", 0.05)
+
+    with pytest.raises(
+        NoSupervisor, match=r"did not reply within 0\.05 s: it is busy, or its supervisor is not running"
+    ):
+        store.sandboxes.files.names(SandboxId("some"), "/work")
+
+
 def test_a_request_for_files_that_is_one_too_many_says_so(store, monkeypatch):
     def ask(_redis, _verb, _sandbox_id, *, reply, **_details) -> None:
         store.sandboxes.files.answer(reply, Found.BUSY, b"64 requests wait")

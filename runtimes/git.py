@@ -1,0 +1,207 @@
+"""Git on the host, for a folder that may be hostile: what it runs with, and what `.gitignore` files leave out."""
+
+import contextlib
+import os
+import select
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Any
+
+from runtimes import RuntimeFailure
+from runtimes.folder import opened_file
+from runtimes.tar_stream import shown
+
+_OPTIONS = (
+    *("core.hooksPath=/dev/null", "core.attributesFile=/dev/null", "core.excludesFile=/dev/null"),
+    *("core.fsmonitor=false", "core.protectNTFS=false", "core.protectHFS=false", "core.ignoreCase=false"),
+    *("core.quotePath=false", "protocol.allow=never", "gc.auto=0", "maintenance.auto=false"),
+    "fastimport.unpackLimit=1",
+)
+
+
+class NotRecorded(RuntimeFailure):
+    """A folder is not recorded, or was not at the moment that is asked for; the message is a sentence for clients."""
+
+
+def git_program() -> str | None:
+    """The path of Git; None where the host has none."""
+    return shutil.which("git")
+
+
+class Timeout:
+    """The end of the time that something may take."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._end = seconds, time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+    def check(self) -> None:
+        if not self.left:
+            raise NotRecorded(f"The folder was not read within {self._seconds:g} s, so it is not recorded")
+
+
+def environment_of(git_dir: Path) -> dict[str, str]:
+    """No variable of the server's reaches Git, and no configuration but that of the shadow repository."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "GIT_DIR": str(git_dir),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+    }
+
+
+@contextlib.contextmanager
+def running(
+    folder: Path, environment: Mapping[str, str], *words: str, timeout: Timeout, no: int = 0, lock: int = -1
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Git in a folder of ours; it is killed at the timeout. no: a status with which it says no, and has not failed.
+    lock: an open file that it inherits.
+
+    Raises NotRecorded at the timeout, RuntimeFailure where it fails.
+    """
+    program = git_program()
+    if program is None:
+        raise NotRecorded("There is no git program on the sandbox's host, so its folder is not recorded")
+    options = [word for option in _OPTIONS for word in ("-c", option)]
+    with (
+        TemporaryFile() as errors,
+        subprocess.Popen(
+            [program, *options, *words],
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            pass_fds=(lock,) if lock >= 0 else (),
+        ) as git,
+    ):
+        killer = threading.Timer(timeout.left, git.kill)
+        killer.start()
+        failed: Exception | None = None
+        try:
+            yield git
+        except (BrokenPipeError, IndexError) as error:
+            failed = error
+        except BaseException:
+            git.kill()
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                if git.stdin and not git.stdin.closed:
+                    git.stdin.close()
+            status = git.wait()
+            killer.cancel()
+        timeout.check()
+        if status not in (0, no) or failed:
+            for report in folder.glob("fast_import_crash_*"):
+                report.unlink()
+            errors.seek(0)
+            told = errors.read(500).decode(errors="replace").strip().splitlines() or ["it says nothing"]
+            raise RuntimeFailure(f"git {words[0]} failed: {told[0]}")
+
+
+#: maximum size of a `.gitignore`, and of all copies of such files in a folder, in bytes
+_MOST_IGNORE, MOST_COPIED = 64 * 1024, 32 << 20
+
+#: minimum size counted per copy and per directory that it needs, in bytes
+_COPY = 4096
+
+#: maximum time in which Git matches one path, in seconds: a pattern with many `*` takes exponential time
+_MATCH_SECONDS = 2.0
+
+#: how the names of folders with copies of `.gitignore` files begin
+COPIES = "copies-"
+
+
+class Ignored:
+    """What the `.gitignore` files of a folder leave out, as Git says of copies of them. Close it."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], timeout: Timeout) -> None:
+        """folder: of ours, for the copies."""
+        self._folder, self._environment, self._timeout = folder, environment, timeout
+        self._ends = contextlib.ExitStack()
+        self._copies: Path | None = None
+        self._git: subprocess.Popen[bytes] | None = None
+        self._copied = 0  #: bytes
+
+    def __enter__(self) -> "Ignored":
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._ends.__exit__(*raised)
+
+    def enter(self, path: bytes, directory: int) -> None:
+        """Take the `.gitignore` of an open directory, if it has one, before its entries are asked about."""
+        try:
+            with opened_file(b".gitignore", directory) as (file, _):
+                content = os.read(file, _MOST_IGNORE)
+        except OSError:
+            return
+        self._copied += max(len(content), _COPY * (path.count(b"/") + 1))
+        if self._copied > MOST_COPIED:
+            raise NotRecorded(f"The folder's .gitignore files have more than {MOST_COPIED >> 20} MiB in all")
+        if self._copies is None:
+            self._copies = Path(self._ends.enter_context(TemporaryDirectory(prefix=COPIES, dir=self._folder)))
+        copy = self._copies / os.fsdecode(path) / ".gitignore"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
+
+    def has(self, path: bytes, *, is_directory: bool = False) -> bool:
+        """Whether a path is left out; a directory is with all that lies in it."""
+        if self._copies is None:
+            return False
+        if not is_directory:
+            return self._matches(path)
+        copy = self._copies / os.fsdecode(path)
+        copy.mkdir(parents=True, exist_ok=True)  # a pattern that ends with a slash matches what is a directory
+        is_left_out = self._matches(path)
+        with contextlib.suppress(OSError):  # those with a copy stay
+            os.removedirs(copy)
+        return is_left_out
+
+    def _matches(self, path: bytes) -> bool:
+        git = self._git or self._start()
+        assert git.stdin is not None
+        assert git.stdout is not None
+        git.stdin.write(b"./" + path + b"\0")
+        git.stdin.flush()
+        answers = select.poll()
+        answers.register(git.stdout, select.POLLIN)
+        if not answers.poll(1000 * min(_MATCH_SECONDS, self._timeout.left)):
+            self._timeout.check()
+            raise NotRecorded(
+                f"Git does not match {shown(path)} with the patterns of .gitignore files within {_MATCH_SECONDS:g} s. "
+                "Simplify the patterns that have many `*`"
+            )
+        _, _, pattern, _ = (_word(git.stdout) for _ in range(4))
+        return bool(pattern) and not pattern.startswith(b"!")
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        assert self._copies is not None
+        environment = {**self._environment, "GIT_WORK_TREE": str(self._copies), "GIT_LITERAL_PATHSPECS": "0"}
+        words = ("check-ignore", "--no-index", "--stdin", "-z", "--verbose", "--non-matching")
+        self._git = self._ends.enter_context(running(self._copies, environment, *words, timeout=self._timeout, no=1))
+        return self._git
+
+
+def _word(stream: Any) -> bytes:
+    """The next word that ends with a zero byte. Raises BrokenPipeError at the end of the stream."""
+    word = bytearray()
+    while letter := stream.read(1):
+        if letter == b"\0":
+            return bytes(word)
+        word += letter
+    raise BrokenPipeError
