@@ -18,6 +18,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
@@ -226,6 +227,29 @@ class Answer:
                 raise
             self._pieces = iter([raw])
 
+    def require_web_url(self) -> None:
+        """Read a body `{"url": …}`, whose URL a client opens in a browser: `javascript:` would run in its page.
+
+        Raises AgentUnreachable unless it is null or a URL of http or https.
+        """
+        if self.status != HTTPStatus.OK:
+            return
+        raw = b""
+        for piece in self:
+            raw += piece
+            if len(raw) > _LONGEST_REFUSAL:
+                break
+        try:
+            body = parse_json(raw)
+        except InvalidJson:
+            body = None
+        url = body.get("url", 0) if isinstance(body, dict) else 0
+        if url is not None and not (isinstance(url, str) and _WEB_URL.fullmatch(url)):
+            self.close()
+            raise AgentUnreachable('The agent server\'s "url" is neither null nor a URL of http or https')
+        self._pieces = iter([json.dumps({"url": url}).encode()])
+        self.headers = [(name, value) for name, value in self.headers if name not in _OF_THE_BYTES]
+
     def mask(self, mask: Mask) -> None:
         """Have the texts of a JSON body masked as they come; another body stays as it is.
 
@@ -245,8 +269,11 @@ class Answer:
         self._response.close()
 
 
-#: bytes of a refusal of which it is looked for what it says
+#: bytes of a refusal of which it is looked for what it says, and of the answer that has a URL
 _LONGEST_REFUSAL = 4096
+
+#: what a browser opens as a page of another server
+_WEB_URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 
 #: a path without an id: where nothing is found there, the route is what is missing
 _NAMED = re.compile(r"/api/[a-z_/]+")

@@ -119,19 +119,18 @@ def conversation_request(
     return body
 
 
+def of_sandbox(value: Any, sandbox: Sandbox) -> Any:
+    """Return a value of a spec as a sandbox gets it: `{EGRESS}` stands for the URL of its way out."""
+    if isinstance(value, dict):
+        return {name: of_sandbox(one, sandbox) for name, one in value.items()}
+    if isinstance(value, list):
+        return [of_sandbox(one, sandbox) for one in value]
+    return value.replace("{EGRESS}", sandbox.egress_url) if isinstance(value, str) and sandbox.egress_url else value
+
+
 def template_of(spec: Spec, sandbox: Sandbox) -> dict[str, Any]:
-    """The spec's template as a sandbox gets it: `{EGRESS}` stands for the URL of its way out."""
-
-    def filled(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: filled(one) for name, one in value.items()}
-        if isinstance(value, list):
-            return [filled(one) for one in value]
-        return value.replace("{EGRESS}", sandbox.egress_url) if isinstance(value, str) else value
-
-    return (
-        {name: filled(one) for name, one in spec.conversation.items()} if sandbox.egress_url else {**spec.conversation}
-    )
+    """The spec's template of a conversation as a sandbox gets it."""
+    return {name: of_sandbox(one, sandbox) for name, one in spec.conversation.items()}
 
 
 def title_of_message(content: Any) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 from flask import Response, g, jsonify, request
 from werkzeug.exceptions import Forbidden, NotFound, Unauthorized
 
+from agents.starts import of_sandbox
 from blueprints import current_specs, current_store
 from blueprints.api import Blueprint, needs
 from blueprints.rates import count_failure
@@ -150,7 +151,7 @@ def _secrets_of(sandbox_id: str) -> dict[str, str]:
     spec = current_specs.find(sandbox.spec_id)
     if spec is None:
         return {}
-    inside = spec.environment
+    inside = {name: of_sandbox(value, sandbox) for name, value in spec.environment.items()}
     return {name: inside[name] for name in spec.secret_env if name in inside}
 
 

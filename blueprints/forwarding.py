@@ -332,6 +332,8 @@ def _forward(sandbox_id: SandboxId, service: str, path: str, read_folder: Callab
     )
     answer = current_forwarding.open(sandbox_id, call)
     answer.require_route(path)
+    if request.method == "GET" and path.endswith("/vscode/url"):
+        answer.require_web_url()
     if service in _TOLD:
         answer.mask(current_store.masks.in_sandbox(sandbox_id))
     if request.method == "HEAD":

@@ -1,8 +1,12 @@
 """Responses to a pause or a deletion that the supervisor has not done. Source: docs/wire.md, 9."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
 from blueprints import sandboxes as blueprint
+from tests.agents import SPECS
 
 
 @pytest.fixture
@@ -30,6 +34,24 @@ def test_a_request_that_exceeds_its_timeout_is_503_and_continues(client, store, 
     assert said in response.json["detail"]
     assert int(response.headers["Retry-After"]) > 0
     assert store.sandboxes.get(sandbox.id).wanted in ("paused", "deleted")
+
+
+def test_a_secret_with_the_way_out_is_shown_as_the_sandbox_has_it(client, store, sandbox, monkeypatch):
+    model = {"LLM_MODEL": "gpt", "LLM_BASE_URL": "https://model.example", "LLM_API_KEY": "of the operator"}
+    spec = replace(SPECS.all[0], id="spec", egress="named", secret_env=model)
+    monkeypatch.setattr("blueprints.access.current_specs", SimpleNamespace(find=lambda _: spec))
+    assert store.sandboxes.begin(sandbox.id, "idle-host", "supervisor", "process")  # makes its session key
+    handle = {"egress_url": "http://127.0.0.1:1023"}
+    store.sandboxes.report(
+        sandbox.id, "idle-host", "supervisor", "RUNNING", agent_url="http://127.0.0.1:1", urls=[], handle=handle
+    )
+
+    shown = client.get(
+        f"/api/v1/sandboxes/{sandbox.id}/settings/secrets/LLM_BASE_URL",
+        headers={"X-Session-API-Key": store.sandboxes.get(sandbox.id).session_api_key},
+    )
+
+    assert (shown.status_code, shown.get_data(as_text=True)) == (200, "http://127.0.0.1:1023/model")
 
 
 def test_a_failed_deletion_reports_its_reason_and_shows_an_error_without_a_key(client, store, sandbox):

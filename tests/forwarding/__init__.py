@@ -105,6 +105,12 @@ class Handler(BaseHTTPRequestHandler):
         self.head(len(raw))
         self.wfile.write(raw)
 
+    def url(self, query):
+        """The URL of VS Code."""
+        raw = query["answer"].encode()
+        self.head(len(raw))
+        self.wfile.write(raw)
+
     def says(self, query):
         """A refusal with that detail."""
         raw = json.dumps({"detail": query["detail"]}).encode()

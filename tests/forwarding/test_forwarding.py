@@ -75,6 +75,39 @@ def test_a_detached_conversation_is_409_in_words_and_an_unknown_one_404(client, 
     assert "has no sandbox" in response.get_json()["detail"]
 
 
+@pytest.mark.parametrize("answer", ['{"url": null}', '{"url": "http://localhost:8001/?tkn=a&folder=/work"}'])
+def test_the_url_of_vs_code_is_forwarded_as_it_came(client, upstream, linked, answer):
+    upstream.headers = [("Content-Type", "application/json")]
+
+    response = client.get(scoped(linked, "vscode/url"), query_string={"answer": answer})
+
+    assert (response.status_code, response.get_data(as_text=True)) == (200, answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"url": "javascript:alert(1)"}',
+        '{"url": " JavaScript:alert(1)"}',
+        '{"url": "java\\nscript:alert(1)"}',
+        '{"url": "data:text/html,x"}',
+        '{"url": "//elsewhere.example"}',
+        '{"url": 1}',
+        '{"url": "http://a", "url": "javascript:alert(1)"}',
+        '["javascript:alert(1)"]',
+        "<script>alert(1)</script>",
+    ],
+)
+@pytest.mark.parametrize("scoping", [scoped, lambda _, rest: f"/api/{rest}"])
+def test_a_url_of_vs_code_that_a_browser_would_run_is_502(client, upstream, linked, answer, scoping):
+    upstream.headers = [("Content-Type", "application/json")]
+
+    response = client.get(scoping(linked, "vscode/url"), query_string={"answer": answer, "cid": linked})
+
+    assert response.status_code == 502
+    assert "neither null nor a URL of http or https" in response.get_json()["detail"]
+
+
 def test_a_repeatable_call_is_refused_for_no_response_is_kept_of_it(client, upstream, linked):
     response = client.post(scoped(linked, "bash/echo"), json={}, headers={"Idempotency-Key": "once"})
 
