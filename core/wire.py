@@ -6,6 +6,7 @@ Pure Python, no Flask and no Redis: `schemas/` reads events with it, `store/` wr
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, NewType
@@ -246,15 +247,37 @@ _FEW_MARKS = 50_000
 #: from any place outside of a string to the next commas and brackets that are outside too
 _MARKS = re.compile(r'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{},]++)', re.DOTALL)
 
+
+def _finite_number(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise InvalidJson(f"the number {text[:32]} is larger than a double can hold")
+    return number
+
+
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    twice = next(name for name, number in Counter(name for name, _ in pairs).items() if number > 1)
+    raise InvalidJson(f"the name {json.dumps(twice[:64])} occurs twice in one object")
+
+
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_number)
+_STRICT_DECODER = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_float=_finite_number, object_pairs_hook=_unique_members
+)
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def parse_json(raw: bytes) -> Any:
-    """Parse one JSON text. Raises InvalidJson, also for NaN, bad UTF-8, nesting over MAX_DEPTH and too many values."""
+def parse_json(raw: bytes, *, strict: bool = False) -> Any:
+    """Parse one JSON text. Raises InvalidJson, also for NaN, bad UTF-8, nesting over MAX_DEPTH and too many values.
+
+    strict: refuse what two readers may read differently: names that occur twice in an object, and numbers that a double
+    cannot hold. For requests of clients alone: an agent that sends them, or a log that has them, stays readable.
+    """
     text = _decode(raw)
     is_checked = _check_large(text)
-    value, end = _value(text, _skip_space(text, 0))
+    value, end = _value(text, _skip_space(text, 0), _STRICT_DECODER if strict else _DECODER)
     if _skip_space(text, end) != len(text):
         raise InvalidJson(f"unexpected data after the JSON text, at character {end}")
     if not is_checked:
@@ -339,9 +362,9 @@ def _skip_space(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _value(text: str, at: int) -> tuple[Any, int]:
+def _value(text: str, at: int, decoder: json.JSONDecoder = _DECODER) -> tuple[Any, int]:
     try:
-        return _DECODER.raw_decode(text, at)
+        return decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
         raise InvalidJson(f"{error.msg} at character {error.pos}") from None
     except RecursionError:

@@ -267,11 +267,13 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_said(raw: bytes) -> Any:
-    """The JSON that a client sends, every text of which is Unicode. Raises InvalidJson, and ValidationError by member.
+    """The JSON that a client sends: each text is Unicode, each name occurs once in its object, each number is finite.
+
+    Raises InvalidJson, and ValidationError by member.
 
     What is taken here can be written as UTF-8 by all that it reaches: Redis, an agent server, a log, an environment.
     """
-    value = parse_json(raw)
+    value = parse_json(raw, strict=True)
     if _HALF.search(raw) and (place := lone_surrogate(value)) is not None:
         messages: Any = [_NO_UNICODE]
         for step in reversed(place):

@@ -55,6 +55,19 @@ def test_a_policy_holds_actions_by_risk(agent, policy, held):
     assert waited == held
 
 
+@pytest.mark.parametrize("body", [b'{"accept": false, "accept": true}', b'{"accept": true, "reason": "x", "n": 1e999}'])
+def test_a_decision_that_two_readers_may_read_differently_is_422_and_decides_nothing(agent, body):
+    agent.posts(action("rm -r build"))
+
+    response = agent.client.post(
+        f"{agent.url}/events/respond_to_confirmation", data=body, content_type="application/json"
+    )
+
+    assert response.status_code == 422
+    assert response.get_json()["detail"][0]["type"] == "json_invalid"
+    assert agent.status == "waiting_for_confirmation"
+
+
 def test_a_risky_action_holds_its_whole_batch(agent):
     agent.policy(kind="ConfirmRisky", threshold="HIGH", confirm_unknown=False)
     batch = [action(security_risk="LOW"), action(security_risk="HIGH")]

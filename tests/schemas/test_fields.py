@@ -1,14 +1,30 @@
 """Types of the wire: tables of accepted values and of refused values, with the type of each refusal; and cursors."""
 
+import json
+import re
 from uuid import UUID
 
 import pytest
 from marshmallow import ValidationError
 
+from core.wire import InvalidJson
 from schemas.app_conversations import AppConversationSearch, StartTaskSearch
 from schemas.conversations import ConversationListSearch, ConversationSearch
 from schemas.errors import validation_errors
-from schemas.fields import Choice, Id, Instant, Kind, Limit, Seconds, StrictBoolean, StrictInteger, Text, page_id
+from schemas.fields import (
+    Choice,
+    Id,
+    Instant,
+    Kind,
+    Limit,
+    Seconds,
+    StrictBoolean,
+    StrictInteger,
+    Text,
+    page_id,
+    read_said,
+    read_told,
+)
 from schemas.sandboxes import SandboxSearch
 
 ID = "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0001"
@@ -168,3 +184,26 @@ def test_the_cursor_of_sandboxes_is_a_time_and_an_id():
     assert SandboxSearch().load({"page_id": PLAIN})["start"] == (1_763_730_000_000_000, HEX)
 
     assert [one for one in FOREIGN_CURSORS if refusal_of(SandboxSearch, page_id=one) != FOREIGN] == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "words", "told"),
+    [
+        (b'{"a": 1, "b": 2, "a": 3}', 'the name "a" occurs twice in one object', {"a": 3, "b": 2}),
+        (b'{"a": 1, "\\u0061": 1}', 'the name "a" occurs twice', {"a": 1}),
+        (b'[{"x": {"": 1, "": 1}}]', 'the name "" occurs twice', [{"x": {"": 1}}]),
+        (b'{"a": [1e999]}', "the number 1e999 is larger than a double can hold", {"a": ["1e999"]}),
+        (b"-1E400", "the number -1E400 is larger", "-1E400"),
+    ],
+)
+def test_json_that_two_readers_may_read_differently_is_refused_of_a_client_and_read_of_an_agent(raw, words, told):
+    with pytest.raises(InvalidJson, match=re.escape(words)):
+        read_said(raw)
+
+    assert read_told(raw) == told
+
+
+def test_the_same_name_in_two_objects_and_numbers_of_a_double_are_read_of_a_client():
+    raw = b'[{"a": 1, "b": {"a": 2}}, {"a": 1.7976931348623157e308, "b": 1e-999, "c": 123456789012345678901234567890}]'
+
+    assert read_said(raw) == json.loads(raw)
