@@ -9,6 +9,7 @@ Limitation: Git reads the configuration of the repository, which may name progra
 import json
 import os
 import re
+import shutil
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -214,6 +215,8 @@ def upload(identity: str | None = None) -> Response:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         sent.save(draft)
+        with suppress(FileNotFoundError):
+            shutil.copymode(place, draft)
         size = draft.stat().st_size
         draft.replace(place)
     except OSError as error:

@@ -1,5 +1,6 @@
 """Commands, files and Git, which the reference agent serves to clients of its sandbox."""
 
+import stat
 import subprocess
 from pathlib import Path
 from uuid import uuid4
@@ -119,6 +120,19 @@ def test_only_so_many_commands_run_at_once(agent):
 def test_a_command_that_is_none_is_422_in_words(agent, body):
     refused = agent.client.post("/api/bash/start_bash_command", json=body)
     assert (refused.status_code, "should be" in refused.json()["detail"][0]["msg"]) == (422, True)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o640, 0o444])
+def test_an_upload_over_a_file_keeps_its_mode(agent, place, mode):
+    at, folder = place
+    file = folder / uuid4().hex
+    file.write_text("#!/bin/sh\necho old\n")
+    file.chmod(mode)
+
+    sent = agent.client.post(f"{at}/file/upload", params={"path": file.name}, files={"file": b"#!/bin/sh\necho new\n"})
+
+    assert sent.json() == {"success": True, "file_size": 19}
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("#!/bin/sh\necho new\n", mode)
 
 
 def test_a_file_that_is_uploaded_is_downloaded_again(agent, place):
