@@ -45,9 +45,6 @@ _SHA = re.compile(r"[0-9a-fA-F]{4,64}")
 #: characters of a file's name that no header can hold
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
-#: what a repository without commits is compared with
-_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-
 #: what is not told of the files that a repository does not know: those that it ignores, and the agent server's own
 _UNTOLD = ("--exclude-standard", "--exclude=/.agent-server/")
 
@@ -304,7 +301,7 @@ def commit_of(folder: Path, sha: str) -> str:
 
 def parent_of(folder: Path, commit: str) -> str:
     """The first parent of a commit, or what has no files."""
-    return (git(folder, "rev-parse", "--verify", "--quiet", f"{commit}^1") or _EMPTY_TREE).strip()
+    return (git(folder, "rev-parse", "--verify", "--quiet", f"{commit}^1") or empty_tree(folder)).strip()
 
 
 def ref_of(folder: Path) -> str:
@@ -314,7 +311,12 @@ def ref_of(folder: Path) -> str:
     for ref in (asked,) if asked else ("@{upstream}", "HEAD"):
         if found := _resolved(folder, ref):
             return found
-    return abort(400, "ref names no commit of the repository") if asked else _EMPTY_TREE
+    return abort(400, "ref names no commit of the repository") if asked else empty_tree(folder)
+
+
+def empty_tree(folder: Path) -> str:
+    """The tree without files, which a repository without commits is compared with; its name depends on the hash."""
+    return needed(folder, "hash-object", "-t", "tree", os.devnull).strip()
 
 
 def _resolved(folder: Path, name: str) -> str | None:

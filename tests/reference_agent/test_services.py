@@ -238,6 +238,25 @@ def test_a_folder_without_a_repository_is_409_in_words(agent, place):
     assert (refused.status_code, "not in a Git repository" in refused.json()["detail"]) == (409, True)
 
 
+@pytest.mark.parametrize("hashes", ["sha1", "sha256"])
+def test_a_repository_of_either_hash_has_changes_before_its_first_commit_and_of_it(agent, place, hashes):
+    at, folder = place
+    repository = folder / uuid4().hex
+    git = ["git", "-C", str(repository), "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run(["git", "init", "-q", f"--object-format={hashes}", str(repository)], check=True)
+    (repository / "a").write_text("a\n")
+    subprocess.run([*git, "add", "a"], check=True)
+    added, asked = [{"status": "ADDED", "path": "a"}], {"path": repository.name}
+
+    assert agent.client.get(f"{at}/git/changes", params=asked).json() == added
+    subprocess.run([*git, "commit", "-q", "-m", "first"], check=True)
+    [first] = agent.client.get(f"{at}/git/commits", params=asked).json()["commits"]
+
+    assert agent.client.get(f"{at}/git/commits/{first['sha']}/changes", params=asked).json() == added
+    diff = {"path": f"{repository}/a", "commit": first["sha"]}
+    assert agent.client.get(f"{at}/git/diff", params=diff).json() == {"modified": "a\n", "original": None}
+
+
 def test_a_repository_around_the_working_folder_is_none_of_it(tmp_path):
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "home").mkdir()
