@@ -39,8 +39,12 @@ MOST_CONFIRMATION_SECONDS = 31_536_000
 #: what an agent may say that it is capable of: most names, and most characters of each. Source: docs/agents.md
 MOST_CAPABILITIES, MOST_CAPABILITY = 16, 64
 
-#: bytes of one event; characters of its id, its kind or its source; bytes of each name that an observation repeats
-MOST_EVENT_BYTES, MOST_NAME, MOST_CALL_BYTES = 1024 * 1024, 128, 4096
+#: maximum size of a WebSocket frame, in bytes, that clients read by default. Source: `max_size` of websockets
+FRAME_BYTES = 1024 * 1024
+
+#: bytes of one event, which leave room in a frame for what stands around it; characters of its id, its kind or its
+#: source; bytes of each name that an observation repeats
+MOST_EVENT_BYTES, MOST_NAME, MOST_CALL_BYTES = FRAME_BYTES - 4096, 128, 4096
 
 #: most bytes of JSON of the tags, the stats and other members that an agent server reports; the agent, which may have
 #: its skills in it, may have more. As much passes an export and its import

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from marshmallow import ValidationError, fields
 
-from core.wire import EXECUTION_STATUSES, MOST_EVENT_BYTES, MOST_TITLE, REPORTED_MEMBERS, Event, InvalidJson, parse_json
+from core.wire import EXECUTION_STATUSES, MOST_TITLE, REPORTED_MEMBERS, Event, InvalidJson, parse_json
 from schemas.approvals import ConfirmationPolicy, ConfirmationSeconds
 from schemas.conversations import ConversationInfo, ConversationReport, Settings
 from schemas.events import read_event
@@ -32,8 +32,9 @@ LINES = rf'^ *\{{[^\n]+\n((?!{_END_PATTERN}) *[{{"][^\n]+\n)*' + rf'{_END_PATTER
 #: most bytes of a line: a head has what many reports of an agent have brought
 MOST_LINE_BYTES = 32 * 1024 * 1024
 
-#: most bytes of an event of a log: the server rewrites some, with escapes for what is not ASCII
-_MOST_LOGGED_BYTES = 4 * MOST_EVENT_BYTES
+#: most bytes of an event of a log: earlier releases took events of a whole mebibyte, and the server rewrites some, with
+#: escapes for what is not ASCII
+_MOST_LOGGED_BYTES = 4 * 1024 * 1024
 
 #: bytes that are read at once
 _PIECE = 64 * 1024

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from blueprints import webhooks
+from core.wire import MOST_EVENT_BYTES
 from tests.conftest import action, event, message, status
 
 
@@ -118,11 +119,11 @@ def test_any_text_can_be_kept_and_found(client, url, events_url, text):
     assert found["llm_message"]["content"][0]["text"] == f"before {text} after"
 
 
-def test_an_event_of_a_mebibyte_is_kept_and_a_longer_event_is_refused(client, url, events_url):
+def test_the_largest_event_is_kept_and_a_longer_event_is_refused(client, url, events_url):
     frame = len(json.dumps(event(text="")))
-    assert client.post(url, json=[event(text="x" * (1024 * 1024 - frame))]).status_code == 200
+    assert client.post(url, json=[event(text="x" * (MOST_EVENT_BYTES - frame))]).status_code == 200
 
-    [fault] = refused(client, url, [event(), event(text="x" * (1024 * 1024 - frame + 1))])
+    [fault] = refused(client, url, [event(), event(text="x" * (MOST_EVENT_BYTES - frame + 1))])
 
     assert (fault["loc"], fault["type"]) == (["body", 1], "too_long")
     assert client.get(f"{events_url}/count").get_json() == 1

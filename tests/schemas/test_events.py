@@ -1,8 +1,11 @@
 """What a client may ask of events and may send: which values are refused, where, and with which type."""
 
 import json
+from inspect import signature
 from itertools import product
 from uuid import uuid4
+
+from websockets.sync.client import connect
 
 from core.wire import MOST_EVENT_BYTES, InvalidJson
 from schemas.events import (
@@ -224,13 +227,16 @@ def test_the_names_of_an_event_have_up_to_128_characters():
     assert (one.id, one.kind, one.source) == tuple(longest.values())
 
 
-def test_an_event_has_at_most_a_mebibyte():
+def test_the_largest_event_fits_with_its_seq_into_a_frame_of_a_mebibyte():
     frame = len(json.dumps(event(text="")))
     assert read_batch(batch(event(text="x" * (MOST_EVENT_BYTES - frame))))
 
     too_long = batch(event(), event(text="x" * (MOST_EVENT_BYTES - frame + 1)))
     assert refusals(read_batch, too_long, "body") == [(["body", 1], "too_long")]
-    assert MOST_EVENT_BYTES == 1024 * 1024
+    [largest] = read_batch(batch(event(text="x" * (MOST_EVENT_BYTES - frame))))
+    assert (
+        len(b'{"seq":9007199254740991,"event":%b}' % largest.raw) <= signature(connect).parameters["max_size"].default
+    )
 
 
 NO_JSON = [

@@ -51,6 +51,13 @@ def test_what_was_exported_is_read(events):
     assert read(made(events).removesuffix(b"\n")) == (head, events)
 
 
+def test_an_event_of_a_whole_mebibyte_that_an_earlier_release_took_is_read():
+    events = [json.dumps(event(text="x" * (1024 * 1024 - len(json.dumps(event(text="")))))).encode()]
+
+    assert len(events[0]) == 1024 * 1024
+    assert read(made(events))[1] == events
+
+
 CHANGED = [
     (lambda lines: lines[:-1], "is missing"),
     (lambda lines: [*lines, lines[-1]], "more lines follow"),
