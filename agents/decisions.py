@@ -24,7 +24,7 @@ from agents.commands import Commands
 from core.access import Principal
 from core.approvals import Link, Rule, action_digest, rule_of, shown_arguments
 from core.refused import Kind
-from core.wire import ConversationId, Micros, parse_json, utc_time
+from core.wire import ConversationId, Micros, micros, parse_json, utc_time
 from settings.specs import Specs
 from store import Store
 from store.approvals.audit import Actor
@@ -100,6 +100,7 @@ def show_link(store: Store, link: Link) -> Shown:
     record = next((one for one in found.pending if one["id"] == link.action_id), None)
     if record is None:
         raise ActionDecided(_told(store, link))
+    _require_same_wait(link, found)
     try:
         event = parse_json(store.events.get(link.conversation_id, link.action_id))
     except (ConversationNotFound, EventNotFound):
@@ -132,6 +133,7 @@ def decide_by_link(
     store.approvals.confirmations.encode_decisions(
         link.conversation_id, [decision]
     )  # a reason that is too long uses no link
+    _require_same_wait(link, store.approvals.index.read_approvals(link.conversation_id))
     _use(store, link, verb, "the action", lambda use: _require_untaken(store, link, use))
     try:
         commands.of(Actor("link", link.target, address)).decide_each(link.conversation_id, [decision])
@@ -206,6 +208,16 @@ def _require_untaken(store: Store, link: Link, use: Use) -> None:
     for entry in _entries(store, link):
         if (entry["actor"]["kind"], entry["actor"]["name"]) == ("link", link.target):
             raise LinkUsed(f"This link was used at {utc_time(use.at)}: the action was {_DECIDED[use.decision]}.")
+
+
+def _require_same_wait(link: Link, found: Approvals) -> None:
+    """Raises ActionDecided where the action waits again: in a conversation that was deleted and created again."""
+    since = next((_text(one.get("since")) for one in found.pending if one["id"] == link.action_id), "")
+    if link.since and since and micros(since) != link.since:
+        raise ActionDecided(
+            f"The link is about an earlier wait of this action, which waits again since {since}. Nothing was decided "
+            "by this link: decide in the inbox, or open the link of the newer notification."
+        )
 
 
 def _told(store: Store, link: Link) -> str:

@@ -346,6 +346,7 @@ class Link(NamedTuple):
     digest: str  #: of the action as it was notified of
     target: str  #: name of the target that was notified: the audit has it as the actor's
     ends: Micros
+    since: Micros  #: when the wait of the action began; 0: a link of an earlier release
     identity: str  #: hex SHA-256 of the token without its signature; nothing stores the token
 
     @property
@@ -395,17 +396,20 @@ class Links:
         digest: str,
         target: str,
         *,
+        since: Micros | None = None,
         deadline: Micros | None = None,
     ) -> str | None:
         """The URL of a link to a pending action; None where the settings name no PUBLIC_URL or no SECRET_KEY.
 
-        It expires after the seconds of the settings, or at the action's deadline if that is earlier. Of a destination
-        conversation_id is "", and action_id "SANDBOX NAME:PORT".
+        It expires after the seconds of the settings, or at the action's deadline if that is earlier. since: the link is
+        about the wait that began then, and about no later one of the same action; None: any. Of a destination
+        conversation_id is "", action_id "SANDBOX NAME:PORT", and the digest has the beginning of its wait.
         """
         if not self._public_url or self._serializer is None:
             return None
         ends = Micros(self._clock() + self._seconds * 1_000_000)
-        words = [conversation_id, action_id, digest, beginning(target, _MOST_TARGET), min(ends, deadline or ends)]
+        ends = min(ends, deadline or ends)
+        words = [conversation_id, action_id, digest, beginning(target, _MOST_TARGET), ends, since or 0]
         return f"{self._public_url}{LINK_PATH}/{self._serializer.dumps(words)}"
 
     def read(self, token: str) -> Link:
@@ -413,9 +417,10 @@ class Links:
         if self._serializer is None:
             raise LinkForged
         try:
-            conversation_id, action_id, digest, target, ends = self._serializer.loads(token)
+            conversation_id, action_id, digest, target, ends, *since = self._serializer.loads(token)
         except (BadSignature, UnicodeEncodeError):  # a lone surrogate has no bytes
             raise LinkForged from None
         # Of what is signed: the last letter of a signature has bits that mean nothing, and would make other tokens.
         identity = sha256(token.rpartition(".")[0].encode()).hexdigest()
-        return Link(ConversationId(conversation_id), action_id, digest, target, Micros(ends), identity)
+        began = Micros(since[0] if since else 0)
+        return Link(ConversationId(conversation_id), action_id, digest, target, Micros(ends), began, identity)

@@ -159,7 +159,7 @@ class OutboxMover:
             words = (ConversationId(""), f"{entry['sandbox_id']} {at}", subject.digest, target.name)
         else:
             words = (ConversationId(entry["conversation_id"]), entry["action_id"], subject.digest, target.name)
-        return self._links.make(*words, deadline=deadline or None)
+        return self._links.make(*words, since=micros(subject.since), deadline=deadline or None)
 
 
 #: most seconds between two tries of what fails

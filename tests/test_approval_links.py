@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from itsdangerous import URLSafeSerializer
 
-from core.approvals import Link, LinkForged, Links
+from core.approvals import LinkForged, Links
 from core.wire import Micros, now
 from tests.refusals import taken
 
@@ -35,8 +35,16 @@ def test_a_link_says_what_it_is_about():
 
     assert url.startswith("https://agents.example/approvals/")
     link = links(NEW).read(url.rpartition("/")[2])
-    assert link[:4] == Link(conversation, "äct/1", DIGEST, "chat", 0, "")[:4]
+    assert link[:4] == (conversation, "äct/1", DIGEST, "chat")
     assert before + 3_600_000_000 <= link.ends <= now() + 3_600_000_000
+
+
+def test_a_link_says_which_wait_it_is_about_and_one_of_an_earlier_release_says_none():
+    maker, began = links(NEW), now()
+
+    assert maker.read(token(maker, since=began)).since == began
+    earlier = maker._serializer.dumps([str(uuid4()), "act", DIGEST, "chat", now()])
+    assert maker.read(earlier).since == 0
 
 
 def test_a_link_ends_at_the_deadline_of_its_action_if_that_is_earlier():

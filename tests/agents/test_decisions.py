@@ -18,7 +18,7 @@ from agents.decisions import (
 from app import create_app
 from core.access import Principal
 from core.approvals import Links, action_digest, shown_arguments
-from core.wire import now
+from core.wire import Micros, micros, now
 from settings.config import Config
 from settings.specs import BUNDLED, Specs
 from store.errors import ConversationNotFound
@@ -69,6 +69,23 @@ def test_the_agent_in_a_sandbox_receives_the_decision_of_a_link_once(store, comm
     for verb in ("reject", "approve"):
         with pytest.raises(LinkUsed):
             decide_by_link(commands, link, verb, "", "")
+    assert len(agent.decisions) == 1
+
+
+def test_a_link_about_an_earlier_wait_of_an_action_decides_nothing_and_a_link_about_this_one_does(
+    store, commands, waiting, agent
+):
+    [act] = store.approvals.confirmations.pending(waiting)
+    words = {"id": act["id"], "tool_name": act["tool_name"], "action": act["arguments"]}
+    began = micros(act["since"])
+
+    for verb in ("approve", "reject"):
+        with pytest.raises(ActionDecided, match="Nothing was decided by this link"):
+            decide_by_link(commands, link_to(waiting, words, since=Micros(began - 1)), verb, "", "")
+    assert [one["id"] for one in store.approvals.confirmations.pending(waiting)] == [act["id"]]
+    assert agent.decisions == []
+
+    decide_by_link(commands, link_to(waiting, words, since=began), "approve", "", "")
     assert len(agent.decisions) == 1
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from agents.decisions import ActionDecided, show_link
 from core.approvals import Links
 from core.prices import Budget
 from notifications.messages import QuietRules
@@ -16,6 +17,7 @@ from store.approvals.audit import Actor
 from store.errors import SecretsRefused
 from supervisor import notifications
 from supervisor.notifications import Notifier, OutboxMover
+from tests.conftest import action, as_events
 from tests.notifications import SECRET, Receiver, entry, forget_notifications, push, receiver
 from tests.servers import free_port, wait_until
 from tests.store.conftest import fresh_sandboxes, running_sandbox
@@ -278,6 +280,29 @@ def test_a_failure_that_repeats_is_said_once_and_tried_less_and_less_often(caplo
     failures.end()
     assert failures.note(SecretsRefused()) == 0.25
     assert len(caplog.records) == 3
+
+
+def test_the_link_of_an_action_is_about_no_later_wait_of_the_same_action(store, queues, conversation):
+    config = Config(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
+    links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
+    mover = OutboxMover(store, targets_of(config), QuietRules.of(config), links, public_url="")
+    act, found = action(), []
+    for _ in range(2):
+        store.notifications.outboxes.want()
+        store.conversations.create(conversation, confirmation_policy={"kind": "AlwaysConfirm"})
+        store.events.append(conversation, as_events([act]))
+        raws = store.notifications.outboxes.read(50)["approvals"]
+        data = [json.loads(mover._message(raw, {})[1][0])["data"] for raw in raws]
+        token = next(one["approval_link"] for one in reversed(data) if "approval_link" in one).rpartition("/")[2]
+        found.append(links.read(token))
+        if len(found) == 1:
+            assert show_link(store, found[0]).arguments == {"command": act["action"]["command"]}
+            store.conversations.delete(conversation)
+    earlier, later = found
+
+    with pytest.raises(ActionDecided, match="an earlier wait of this action"):
+        show_link(store, earlier)
+    assert show_link(store, later).used_for == ""
 
 
 def test_what_a_sandbox_asks_to_reach_is_notified_of_with_a_link_of_its_own(store, queues, redis_url):
