@@ -136,10 +136,15 @@ def template_of(spec: Spec, sandbox: Sandbox) -> dict[str, Any]:
 def title_of_message(content: Any) -> str | None:
     """Return the title that a first message stands for: its first line, without the word `run:` of a command.
 
-    content: the parts of the message, as clients send them. None where they have no text.
+    content: the parts of the message, as clients send them. Messages that only a client of OpenAI's API knew before,
+    such as its system message, stand between marks and are left out. None where the parts have no text.
     """
+    is_marked = False
     for part in content if isinstance(content, list) else ():
         text = part.get("text") if isinstance(part, dict) else None
+        is_marked = text != "</message>" and (is_marked or str(text).startswith('<message role="'))
+        if is_marked or text == "</message>":
+            continue
         lines = text.strip().split("\n") if isinstance(text, str) else [""]
         if line := lines[0].removeprefix("run:").strip():
             return beginning(line, MOST_OWN_TITLE)

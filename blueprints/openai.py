@@ -67,6 +67,9 @@ _INSTRUCTED = "instructions_digest"
 #: seconds between two checks that the client of a call that is not streamed still waits
 _POLL = 1.0
 
+#: seconds for which a call that is not streamed waits for a person's decision: clients give up after a minute or less
+_DECISION_SECONDS = 10.0
+
 #: before the id of a response; 32 digits of its conversation follow, and 16 of its own
 _RESPONSE = "resp_"
 
@@ -295,14 +298,17 @@ def _under_way(
 
 
 def _waited(turn: Turn) -> list[Piece]:
-    """All that an agent says until it stops, or until COMPLETION_SECONDS while an action waits for a decision.
+    """All that an agent says until it stops, or until an action has waited for a decision for _DECISION_SECONDS.
 
     Raises TurnNotDone, ClientGone, Unauthorized of a key that ends meanwhile, and how the turn failed.
     """
-    seconds = current_app.config["COMPLETION_SECONDS"]
+    seconds, asked_at = current_app.config["COMPLETION_SECONDS"], None
     deadline, pieces, require_client = time.monotonic() + seconds, list[Piece](), caller_required()
     with turn, current_app.extensions["guard"].following.going_on(g.principal, turn.close):
-        while not turn.is_over and (remaining := deadline - time.monotonic()) > 0:
+        while not turn.is_over and (remaining := deadline - (now := time.monotonic())) > 0:
+            asked_at = (asked_at or now) if turn.waits else None
+            if asked_at and now - asked_at > _DECISION_SECONDS:
+                break
             try:
                 pieces += turn.next(min(_POLL, remaining))
             except UNAVAILABLE:

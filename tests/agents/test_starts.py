@@ -239,6 +239,10 @@ def test_a_template_names_the_way_out_of_the_sandbox_that_gets_it(make):
         ([{"type": "text", "text": "run: ls -la\nthen stop"}], "ls -la"),
         ([{"type": "image", "image_urls": ["x"]}, {"type": "text", "text": "Look"}], "Look"),
         ([{"type": "text", "text": "x" * 100}], "x" * (MOST_OWN_TITLE - 1) + "…"),
+        (
+            [{"text": one} for one in ('<message role="system">', "Be brief.", "</message>", "Mend the door")],
+            "Mend the door",
+        ),
         ([{"type": "text", "text": "  "}], None),
         ([], None),
         (None, None),

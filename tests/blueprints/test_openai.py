@@ -8,6 +8,7 @@ import pytest
 
 from agents import turns
 from app import create_app
+from blueprints import openai
 from settings.config import Config
 from tests.agents import running_sandbox, scripted_agent
 from tests.conftest import SECRET_KEY, action, as_events, event, message, status
@@ -346,6 +347,17 @@ def test_what_still_waits_when_the_time_is_over_is_told_in_the_answer(hasty, age
         "incomplete",
         {"reason": "max_output_tokens"},
     )
+
+
+def test_a_call_returns_soon_after_an_action_begins_to_wait_for_a_person(client, agent, conversation, monkeypatch):
+    monkeypatch.setattr(openai, "_DECISION_SECONDS", 0.01)
+    agent.posts(message("hello"), status("running"), action("rm -r build"))
+
+    response = client.post(CHAT, json=said(), headers={CONVERSATION: conversation})
+
+    [choice] = response.get_json()["choices"]
+    assert (choice["finish_reason"], len(agent.pending)) == ("length", 1)
+    assert f"/console/#/conversations/{conversation}" in choice["message"]["content"]
 
 
 def test_a_call_that_could_only_begin_another_conversation_forbids_a_repeat(hasty):
