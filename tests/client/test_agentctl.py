@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from agent_server_client import AgentServerError
 from agent_server_client.cli import agentctl
 from agent_server_client.cli.program import Session
 from click.testing import CliRunner
@@ -134,13 +135,24 @@ def test_keys_are_made_listed_and_revoked(ctl):
 
 
 def test_exit_codes_say_what_is_wrong(ctl, monkeypatch):
-    monkeypatch.setattr("agent_server_client.cli.program._BRIEF", 0.1)
+    monkeypatch.setattr("agent_server_client.cli.program._FIRST", 0.1)
     assert "does not answer" in ctl("ls", url=f"http://127.0.0.1:{free_port()}", code=3).stderr
     assert "No conversation begins with 0000" in ctl("logs", "0000", code=4).stderr
     ctl("ls", key="a-wrong-key-of-some-length", code=5)
     ctl("ls", "--no-such-option", code=2)
     ctl("run", "x", "--approve", "ask", code=2)
+    assert "TEXT is empty" in ctl("run", " \n", code=2).stderr
+    assert "TEXT is empty: nothing came on the standard input" in ctl("send", str(uuid4()), "-", code=2).stderr
     ctl("files", str(uuid4()), code=4)
+
+
+def test_a_wait_for_a_server_that_has_answered_is_told_once(capsys, monkeypatch):
+    monkeypatch.setattr("agent_server_client.cli.program._FIRST", 0.1)
+    session, refusal = Session(), AgentServerError(None, "http://server does not answer: refused")
+    for spent in (0.0, 0.2, 0.7, 0.0, 0.2):
+        session._tell_retry(refusal, spent, 300 - spent)
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["http://server does not answer: refused. Trying again for 300 s; Ctrl-C ends this"] * 2
 
 
 def test_the_status_says_who_one_is(ctl):

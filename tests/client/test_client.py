@@ -186,6 +186,24 @@ def test_tries_end_with_the_time_for_them():
     assert len(requests) == 1
 
 
+def test_a_server_that_has_never_answered_is_tried_for_the_first_seconds_alone():
+    client, requests = responding(httpx.ConnectError("refused"), first_seconds=0.0)
+    with pytest.raises(AgentServerError, match="does not answer: refused"):
+        client.get("/api/x")
+    assert len(requests) == 1
+
+    lost, back = httpx.ConnectError("refused"), httpx.Response(200, json={})
+    retries = []
+    client, requests = responding(
+        back, lost, lost, back, first_seconds=0.0, on_retry=lambda *said: retries.append(said)
+    )
+    assert client.get("/api/x") == client.get("/api/x") == {}
+    assert len(requests) == 4
+    assert [(str(error), 0 <= spent < left) for error, spent, left in retries] == [
+        ("http://server does not answer: refused", True)
+    ] * 2
+
+
 @pytest.mark.parametrize("code", [400, 404, 409, 500, 502])
 def test_a_refusal_without_a_retry_after_is_final(code):
     client, requests = responding(httpx.Response(code, json={"detail": "no"}))

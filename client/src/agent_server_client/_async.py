@@ -36,7 +36,7 @@ from agent_server_client.models import (
     WaitingAction,
 )
 from agent_server_client.proxies import bad_proxy, is_loopback
-from agent_server_client.wire import SILENCE, STOPPED, Entry, Lines, Output, Sent, Tries, passing, status_of
+from agent_server_client.wire import SILENCE, STOPPED, Entry, Lines, Output, Patience, Sent, Tries, passing, status_of
 
 #: seconds between two polls of what has no stream, and bytes that are read of a file at once
 _POLL, _PIECE = 0.25, 1 << 16
@@ -48,7 +48,7 @@ _PAGE = 100
 _BEHIND = 30.0
 
 #: seconds before a stream that its server ended is opened again, as the server asks of browsers
-_ENDED = 1.0
+_ENDED: float | None = 1.0
 
 
 class AsyncClient:
@@ -57,7 +57,9 @@ class AsyncClient:
     url, key: AGENT_SERVER_URL and AGENT_SERVER_KEY by default. timeout: seconds of silence after which a response is
     given up. retry_seconds: how long a request is tried again that may be: a GET, DELETE or PATCH, and a POST with an
     Idempotency-Key, after a lost connection, or a 503, 429 or 409 with a Retry-After. A stream connects again for as
-    long after the last that came. Every method raises AgentServerError.
+    long after the last that came. first_seconds: how long a server is tried again that has never answered; None: as any
+    other. on_retry: called before each repeat with the error, the seconds since the first try, and those that are left.
+    Every method raises AgentServerError.
     """
 
     def __init__(
@@ -67,11 +69,13 @@ class AsyncClient:
         *,
         timeout: float = 60.0,
         retry_seconds: float = 120.0,
+        first_seconds: float | None = None,
+        on_retry: Callable[[AgentServerError, float, float], None] | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = (url or os.environ.get("AGENT_SERVER_URL") or "http://127.0.0.1:8000").rstrip("/")
         key = key or os.environ.get("AGENT_SERVER_KEY", "")
-        self._retry_seconds = retry_seconds
+        self._patience = Patience(retry_seconds, first_seconds, on_retry)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(keepalive_expiry=1)  # the server ends a connection that was idle for 5 s
         timeouts = httpx.Timeout(timeout, connect=min(timeout, 10.0))
@@ -104,19 +108,20 @@ class AsyncClient:
         """
         headers = {"Idempotency-Key": uuid4().hex} if again and method == "POST" else {}
         headers |= options.pop("headers", {})
-        tries = Tries(self._retry_seconds if again else 0.0)
+        tries = Tries(self._patience.seconds if again else 0.0, self._patience)
         while True:
             asked: float | None = 0.0
             cause: httpx.TransportError | None = None
             try:
                 response = await self._http.request(method, path, headers=headers, **options)
             except httpx.TransportError as error:
-                refusal, cause = self._unreachable(error), error
+                refusal, cause, asked = self._unreachable(error), error, tries.asked_by_silence
             else:
+                self._patience.has_answered = True
                 if not response.is_error:
                     return response
                 refusal, asked = AgentServerError.of(response), passing(response)
-            pause = None if asked is None else tries.pause(asked)
+            pause = None if asked is None else tries.pause(asked, refusal)
             if pause is None:
                 raise refusal from cause
             await asyncio.sleep(pause)
@@ -147,18 +152,16 @@ class AsyncClient:
 
         cursor: the `id` of the event to go on after.
         """
-        tries, timeout = Tries(self._retry_seconds), httpx.Timeout(SILENCE, connect=10.0)
+        tries, timeout = Tries(self._patience.seconds, self._patience), httpx.Timeout(SILENCE, connect=10.0)
         while True:
             headers = {"Last-Event-ID": cursor} if cursor else {}
             refusal, asked = AgentServerError(None, f"{self.url} ended the stream"), _ENDED
             try:
                 async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+                    self._patience.has_answered = True
                     if response.is_error:
                         await response.aread()
-                        refusal, waits = AgentServerError.of(response), passing(response)
-                        if waits is None:
-                            raise refusal
-                        asked = waits
+                        refusal, asked = AgentServerError.of(response), passing(response)
                     else:
                         lines = Lines()
                         async for piece in response.aiter_bytes():
@@ -167,8 +170,8 @@ class AsyncClient:
                                 cursor = sent.id or cursor
                                 yield sent
             except httpx.TransportError as error:
-                refusal, asked = self._unreachable(error), 0.0
-            pause = tries.pause(asked)
+                refusal, asked = self._unreachable(error), tries.asked_by_silence
+            pause = None if asked is None else tries.pause(asked, refusal)
             if pause is None:
                 raise refusal
             await asyncio.sleep(pause)

@@ -2,11 +2,13 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import httpx
 
+from agent_server_client.errors import AgentServerError
 from agent_server_client.models import Event
 
 #: seconds of the first and the longest pause between two tries
@@ -37,11 +39,21 @@ class Output(NamedTuple):
     exit_code: int | None
 
 
+@dataclass
+class Patience:
+    """How long the requests of one client are tried again, in seconds."""
+
+    seconds: float
+    first_seconds: float | None  #: while the server has never answered; None: as any other time
+    on_retry: Callable[[AgentServerError, float, float], None] | None
+    has_answered: bool = False
+
+
 class Tries:
     """Tries of one request, within a number of seconds."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, patience: Patience | None = None) -> None:
+        self._seconds, self._patience = seconds, patience or Patience(seconds, None, None)
         self.begin()
 
     def begin(self) -> None:
@@ -49,15 +61,37 @@ class Tries:
         self._deadline, self._number = time.monotonic() + self._seconds, 0
 
     @property
+    def spent(self) -> float:
+        """Seconds since the count began."""
+        return self._seconds - self.left
+
+    @property
+    def left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    @property
     def are_over(self) -> bool:
         """Whether no time is left."""
-        return time.monotonic() >= self._deadline
+        return self.left <= 0
 
-    def pause(self, asked: float = 0.0) -> float | None:
-        """Seconds until the next try, at least as many as the server asked for; None where no time is left."""
-        pause = max(asked, min(_LONGEST, _FIRST * 2**self._number) * random.uniform(0.5, 1.0))
+    @property
+    def asked_by_silence(self) -> float | None:
+        """What `passing` says of a refusal, of a server that does not answer."""
+        most = None if self._patience.has_answered else self._patience.first_seconds
+        return None if most is not None and self.spent >= most else 0.0
+
+    def pause(self, asked: float = 0.0, refusal: AgentServerError | None = None) -> float | None:
+        """Seconds until the next try, at least as many as the server asked for; None where no time is left.
+
+        refusal: of which `on_retry` is told.
+        """
+        pause: float = max(asked, min(_LONGEST, _FIRST * 2**self._number) * random.uniform(0.5, 1.0))
         self._number += 1
-        return pause if time.monotonic() + pause < self._deadline else None
+        if pause >= self.left:
+            return None
+        if refusal and self._patience.on_retry:
+            self._patience.on_retry(refusal, self.spent, self.left)
+        return pause
 
 
 def passing(response: httpx.Response) -> float | None:

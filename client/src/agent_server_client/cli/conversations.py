@@ -89,13 +89,12 @@ def run(
     TEXT is its task, `-` reads it from the standard input. A folder goes without what its .gitignore names, and a URL
     is cloned here, with your keys: no key reaches the sandbox.
     """
-    approver, client = Approver(session, approve), session.client(patient=True)
+    approver, client, text = Approver(session, approve), session.client(patient=True), _read(text)
     with _folder_of(repo) as folder, session.err.status("Starting") as shown:
 
         def progress(task: AppConversationStartTask) -> None:
             shown.update(f"Starting: {task['status'].lower().replace('_', ' ')}")
 
-        text = sys.stdin.read() if text == "-" else text
         started = client.start(text, folder=folder, title=title or _title_of(text), model=model, on_progress=progress)
     words = Text.assemble(("Conversation ", "dim"), (started.id[:8], "bold"), (f"  {_page_of(started)}", "dim"))
     session.tell({"conversation_id": started.id}, words, soft_wrap=True)
@@ -107,6 +106,14 @@ def run(
         if pull is not None:
             written = started.files.download("", pull)
             session.err.print(f"{counted(len(written), 'file')} in {pull}", style="dim")
+
+
+def _read(text: str) -> str:
+    """TEXT of the command line, or of the standard input. Raises Failed where it says nothing."""
+    found = sys.stdin.read() if text == "-" else text
+    if not found.strip():
+        raise Failed(2, "TEXT is empty" + (": nothing came on the standard input" if text == "-" else ""))
+    return found
 
 
 def _title_of(text: str) -> str:
@@ -173,7 +180,7 @@ def send(session: Session, conversation: str, text: str, follow: bool, yes: bool
     The message rejects what waits for a decision; at a terminal you are asked before. TEXT `-` is read from the
     standard input.
     """
-    approver, client = Approver(session, approve), session.client(patient=follow)
+    approver, client, text = Approver(session, approve), session.client(patient=follow), _read(text)
     found = session.conversation(client, conversation)
     after = found.count() if follow else 0
     rejects = yes or not sys.stdin.isatty()
@@ -181,7 +188,7 @@ def send(session: Session, conversation: str, text: str, follow: bool, yes: bool
         click.confirm(f"This message rejects {counted(len(waiting), 'action')}. Send it?", abort=True, err=True)
         rejects = True
     # Whoever saw nothing that waits rejects nothing that came meanwhile.
-    found.send(sys.stdin.read() if text == "-" else text, rejects=rejects)
+    found.send(text, rejects=rejects)
     if follow:
         _follow(session, found, after, approver)
     else:

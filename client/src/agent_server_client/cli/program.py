@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import click
@@ -46,6 +47,9 @@ _LABELS = {STOPPED_SHORT: click.style("Stopped: ", fg="yellow", bold=True)}
 #: seconds for which a command tries again, and for which one that follows does
 _BRIEF, _PATIENT = 15.0, 300.0
 
+#: seconds for which a server is tried again that has not answered yet, and after which a wait for one is told
+_FIRST = 1.0
+
 #: seconds of silence after which a server counts as one that does not answer, where a command asks just that
 _SILENCE = 5.0
 
@@ -78,6 +82,7 @@ class Session:
 
     def __init__(self, profile: str = "") -> None:
         self.profile, self.as_json = profile, False
+        self._told_retry = inf  #: seconds into an outage at which it was told
         # Nothing that comes from a server is markup, and nothing is coloured for what it seems to be.
         plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
         self.out, self.err = Console(**plain), Console(**plain, stderr=True)
@@ -101,9 +106,18 @@ class Session:
         if once:
             client = Client(*found, timeout=_SILENCE, retry_seconds=0.0)
         else:
-            client = Client(*found, retry_seconds=_PATIENT if patient else _BRIEF)
+            seconds = _PATIENT if patient else _BRIEF
+            client = Client(*found, retry_seconds=seconds, first_seconds=_FIRST, on_retry=self._tell_retry)
         click.get_current_context().call_on_close(client.close)
         return client
+
+    def _tell_retry(self, refusal: AgentServerError, spent: float, left: float) -> None:
+        """Say once of each outage, after a second, that the command waits for the server."""
+        if spent < self._told_retry:
+            self._told_retry = inf
+        if spent >= _FIRST and self._told_retry == inf:
+            self._told_retry = spent
+            self.err.print(f"{visible(str(refusal))}. Trying again for {left:.0f} s; Ctrl-C ends this", style="dim")
 
     def conversation(self, client: Client, words: str) -> Conversation:
         """The conversation of an id, or of the beginning of one. Raises Failed."""
