@@ -233,8 +233,10 @@ def _start_store(server: Any) -> None:
         )
 
 
-def _migrate() -> bool | None:
-    """Bring the data to this version; whether the store holds keys that admins made, None while it does not answer.
+def _migrate() -> tuple[int, int] | None:
+    """Bring the data to this version. Return the number of stored keys, and of those of an admin that are valid.
+
+    None while the store does not answer.
 
     A child does it, so that this process loads nothing that gevent has to patch in the workers first.
     """
@@ -253,17 +255,23 @@ def _migrate() -> bool | None:
         keys = told.read()
     if os.waitpid(child, 0)[1]:
         sys.exit(1)
-    return int(keys) > 0 if keys else None
+    return (int(keys.split()[0]), int(keys.split()[1])) if keys else None
 
 
-def _settle_posture(server: Any, store_has_keys: bool | None) -> None:
+def _settle_posture(server: Any, stored: tuple[int, int] | None) -> None:
     """The workers and the supervisor read the outcome in AUTH, and a key that was made in its file."""
-    has_keys = True if _config.api_keys else store_has_keys
+    has_keys = True if _config.api_keys else stored and stored[0] > 0
+    has_admin = bool(_config.api_keys or (stored and stored[1]))
     try:
         # Those of the command line too, and the sockets that systemd hands over.
         addresses = [*server.cfg.address, *range(systemd.listen_fds(unset_environment=False))]
         os.environ["AUTH"] = settle(
-            _config.auth, addresses, _config.key_file, has_keys=has_keys, log=server.log.error_log
+            _config.auth,
+            addresses,
+            _config.key_file,
+            has_keys=has_keys,
+            has_admin=has_admin,
+            log=server.log.error_log,
         )
     except OSError as error:
         sys.exit(f"agent-server: a key is needed, and none can be kept in {_config.key_file}: {error.strerror}")

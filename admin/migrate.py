@@ -24,7 +24,11 @@ def main(words: list[str] | None = None) -> int:
     options = argparse.ArgumentParser(
         prog="python -m admin migrate", description="Bring the stored data to this version."
     )
-    options.add_argument("--count-keys", action="store_true", help="then print how many keys of access the store holds")
+    options.add_argument(
+        "--count-keys",
+        action="store_true",
+        help="then print how many keys the store holds, and how many of them are an admin's and valid",
+    )
     given = options.parse_args(words)
     log_to_stderr(logging.Formatter("[%(process)d] [migrate] %(message)s"), logging.WARNING, as_json=is_json())
     try:
@@ -39,7 +43,8 @@ def main(words: list[str] | None = None) -> int:
             if other_key := store.link.seal_check.fault():
                 logging.warning(other_key)
             if given.count_keys:
-                print(len(store.access.keys.all()))
+                keys = store.access.keys.all()
+                print(len(keys), len(store.access.keys.live([one.id for one in keys if "admin" in one.scopes])))
     except (ConfigError, NewerData, SecretsRefused, RuntimeError) as error:
         say(str(error))
         return 1

@@ -11,6 +11,8 @@
 | `open` | any          | loopback alone        | open, and the log says so   |
 | `open` | any          | another address       | open, and the log warns     |
 
+Where keys are needed and none of them is a valid admin's, one is made too: nobody is locked out by a key of theirs.
+
 Only the standard library stands here, as everywhere in `boot/` but in `boot/worker.py`.
 """
 
@@ -31,11 +33,18 @@ Address = tuple[str, int] | str | int
 
 
 def settle(
-    auth: str, addresses: Sequence[Address], key_file: Path, *, has_keys: bool | None, log: Logger
+    auth: str,
+    addresses: Sequence[Address],
+    key_file: Path,
+    *,
+    has_keys: bool | None,
+    has_admin: bool = True,
+    log: Logger,
 ) -> Literal["auto", "keys", "open"]:
     """Settle whether keys are needed, and make one where none is set.
 
-    auth: the setting. has_keys: whether a key is set anywhere; None while the store does not answer.
+    auth: the setting. has_keys: whether a key is set anywhere; None while the store does not answer. has_admin: whether
+    one of them is an admin's and has not expired.
     Raises OSError when the key that is made cannot be kept.
     """
     is_keyed = has_keys if auth != "open" else False
@@ -56,10 +65,10 @@ def settle(
         log.info("No key is needed: the server listens on this machine alone. Set SESSION_API_KEY to need one.")
     else:
         outcome = "keys"
-        if is_keyed:
+        if is_keyed and has_admin:
             log.info("A key is needed.")
         elif make_key(key_file):
-            _show(key_file, addresses)
+            _show(key_file, addresses, "none of the stored ones is an admin's" if is_keyed else "none is set")
             return outcome
     if url := _url(addresses):
         say(f"open {url}/")
@@ -86,16 +95,16 @@ def make_key(path: Path) -> bool:
     return True
 
 
-def _show(key_file: Path, addresses: Sequence[Address]) -> None:
+def _show(key_file: Path, addresses: Sequence[Address], reason: str) -> None:
     """Print the key with the link that uses it. A browser sends the part after `#` to no server, so no log has it.
 
     Where logs are JSON, a machine collects them: the sentence names the file alone.
     """
     if is_json():
-        say(f"A key is needed and none is set: one was made in {key_file}")
+        say(f"A key is needed and {reason}: one was made in {key_file}")
         return
     url = _url(addresses) or "http://127.0.0.1:8000"
-    say(f"A key is needed and none is set: one was made in {key_file}. This link is shown this once:")
+    say(f"A key is needed and {reason}: one was made in {key_file}. This link is shown this once:")
     say(f"open {url}/console/#key={key_file.read_text().strip()}")
 
 

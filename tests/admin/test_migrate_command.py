@@ -24,11 +24,11 @@ def test_the_embedded_store_is_migrated_while_no_server_runs(tmp_path):
 
 @pytest.mark.process("starts programs and an embedded store")
 def test_the_keys_are_counted_when_the_data_are_of_this_version(tmp_path):
-    assert migrate(tmp_path, "--count-keys").stdout == "0\n"
+    assert migrate(tmp_path, "--count-keys").stdout == "0 0\n"
     make = [sys.executable, "-m", "admin", "keys", "make", "laptop", "--scope", "read"]
     subprocess.run(make, cwd=PROJECT, env={**os.environ, "DATA_DIR": str(tmp_path), "REDIS_URL": ""}, check=True)
 
-    assert migrate(tmp_path, "--count-keys").stdout == "1\n"
+    assert migrate(tmp_path, "--count-keys").stdout == "1 0\n"
 
 
 @pytest.mark.process("starts a program")

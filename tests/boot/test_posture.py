@@ -197,6 +197,18 @@ def test_every_line_of_the_table_holds(tmp_path):
         assert (found, key_file.exists()) == (outcome, is_made), (auth, address, has_keys)
 
 
+def test_a_key_is_made_beside_stored_ones_that_are_no_admins(tmp_path, capsys):
+    key_file, log = tmp_path / "key", logging.getLogger("nowhere")
+    open_, settled = (
+        settle(auth, [("127.0.0.1", 1)], key_file, has_keys=True, has_admin=False, log=log) for auth in ("open", "auto")
+    )
+
+    assert (open_, settled, key_file.exists()) == ("open", "keys", True)
+    told = capsys.readouterr().err
+    assert f"A key is needed and none of the stored ones is an admin's: one was made in {key_file}" in told
+    assert f"/console/#key={key_file.read_text().strip()}" in told
+
+
 ADDRESSES = [
     ([("127.0.0.1", 8000)], "http://127.0.0.1:8000/"),
     ([("0.0.0.0", 80)], "http://127.0.0.1:80/"),
