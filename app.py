@@ -36,6 +36,7 @@ from blueprints.openai import openai
 from blueprints.operations import notifications, operations
 from blueprints.posture import Posture, TrustedProxies, admit, with_headers
 from blueprints.previews import PreviewHosts, previews
+from blueprints.provider_connections import provider_connections
 from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
 from blueprints.sandboxes import sandboxes, specs, spending
@@ -84,6 +85,7 @@ BLUEPRINTS = (
     client_settings,
     profiles,
     agent_profiles,
+    provider_connections,
     catalogs,
     workspace_files,
     approval_rules,

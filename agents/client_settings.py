@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
+from agents.provider_connections import kept_form, link_of, links_in, resolved, runnable
 from core.bounds import MOST_SECRETS_BYTES
 from core.masking import (
     MOST_PROFILES,
@@ -27,9 +28,6 @@ from core.refused import Kind
 from settings.specs import Spec, model_of
 from store.access.client_settings import ClientSettings, Entries
 from store.errors import StoreError, TooManySecrets
-
-#: most folders of a sort that a key keeps
-MOST_WORKSPACES = 100
 
 #: what everything begins with that a Fernet has sealed
 SEALED = "gAAAAA"
@@ -81,20 +79,6 @@ class SecretNotKept(StoreError):
 
     kind = Kind.MISSING
     words = "Secret not found"
-
-
-class WorkspaceNotFound(StoreError):
-    """The key's clients remember no folder of that path."""
-
-    kind = Kind.MISSING
-    words = "Workspace not found"
-
-
-class TooManyWorkspaces(StoreError):
-    """The key's clients remember as many folders as may be."""
-
-    kind = Kind.CONFLICT
-    words = f"A key keeps at most {MOST_WORKSPACES} folders: delete one first"
 
 
 class SealedElsewhere(StoreError):
@@ -163,7 +147,7 @@ class OwnSettings:
         return self._info(self._kept.of(self._owner), show)
 
     def update(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Change settings, and return them masked. Raises ProfileNotFound."""
+        """Change settings, and return them masked. Raises ProfileNotFound, ConnectionUnknown, LinkedModel."""
 
         def change(entries: Entries) -> dict[str, Any]:
             settings = entries.get("settings", {})
@@ -174,7 +158,12 @@ class OwnSettings:
             for part in ("agent_settings", "conversation_settings", "misc_settings"):
                 if (diff := given.get(f"{part}_diff")) is not None:
                     kept = settings.get(part, {})
-                    settings[part] = merged(kept, self._opened(unmasked(diff, kept)))
+                    settings[part] = merged(kept, self.unsealed(unmasked(diff, kept)))
+            if (diff := given.get("agent_settings_diff")) is not None:
+                names_link = "provider_connection_id" in (diff.get("llm") or {})
+                settings["agent_settings"] = kept_form(
+                    settings["agent_settings"], entries, "agent_settings_diff", names_link=names_link
+                )
             for pointer in ("active_profile", "active_agent_profile_id"):
                 if pointer in given:
                     settings[pointer] = None if given[pointer] is None else str(given[pointer])
@@ -209,7 +198,9 @@ class OwnSettings:
         own = entries.get("settings", {}).get("agent_settings", {})
         if own.get("llm", {}).get("model", self._template.model) != self._template.model:
             begun["llm"] = {}  # the endpoint of the template's model is not that of another one
-        return merged(begun, own)
+        settings = merged(begun, own)
+        settings["llm"] = resolved(settings.get("llm", {}), entries, "llm")
+        return settings
 
     # secrets
 
@@ -242,7 +233,13 @@ class OwnSettings:
         found = [(name, entries[_LLM + name]) for name in _named(entries, _LLM)]
         return {
             "profiles": [
-                {"name": name, "model": llm.get("model"), "base_url": llm.get("base_url"), "api_key_set": has_key(llm)}
+                {
+                    "name": name,
+                    "model": llm.get("model"),
+                    "base_url": llm.get("base_url"),
+                    "provider_connection_id": link_of(llm),
+                    "api_key_set": has_key(resolved(llm, entries, "llm")),
+                }
                 for name, llm in found
             ],
             "active_profile": entries.get("settings", {}).get("active_profile"),
@@ -250,15 +247,17 @@ class OwnSettings:
 
     def profile(self, name: str, show: Show) -> dict[str, Any]:
         """Raises ProfileNotFound."""
-        llm = _llm_of(self._kept.of(self._owner), name)
-        return {"name": name, "config": with_secrets(llm, show), "api_key_set": has_key(llm)}
+        entries = self._kept.of(self._owner)
+        llm = _llm_of(entries, name)
+        is_set = has_key(resolved(llm, entries, "llm"))
+        return {"name": name, "config": with_secrets(llm, show), "api_key_set": is_set}
 
     def save_profile(self, name: str, llm: dict[str, Any], *, include_secrets: bool) -> None:
-        """Keep a model under a name; one of that name is overwritten. Raises TooManyProfiles."""
+        """Keep a model under a name; one of that name is overwritten. Raises TooManyProfiles, ConnectionUnknown."""
 
         def change(entries: Entries) -> None:
             _require_room(entries, _LLM + name, _LLM)
-            new = self._opened(unmasked(llm, entries.get(_LLM + name)))
+            new = kept_form(self.unsealed(unmasked(llm, entries.get(_LLM + name))), entries, "llm")
             entries[_LLM + name] = new if include_secrets else without_key(new)
 
         self._kept.change(self._owner, change)
@@ -423,44 +422,11 @@ class OwnSettings:
         """The model of an agent; None where its profile does not exist."""
         name = agent.get("llm_profile_ref") or _DEFAULT
         if _LLM + name in entries:
-            found: dict[str, Any] = entries[_LLM + name]
-            return found
+            return resolved(entries[_LLM + name], entries, "agent_profile_id")
         if agent.get("id") == self._default(entries)["id"]:
             own: dict[str, Any] = self._agent_settings(entries)["llm"]
             return own
         return None
-
-    # folders
-
-    def workspaces(self) -> dict[str, Any]:
-        """The folders that clients remember, by their sorts."""
-        return _folders(self._kept.of(self._owner))
-
-    def add_workspaces(self, sort: str, folders: list[dict[str, Any]]) -> dict[str, Any]:
-        """Remember folders, once per path. Raises TooManyWorkspaces."""
-
-        def change(entries: Entries) -> dict[str, Any]:
-            kept = _folders(entries)
-            by_path = {one["path"]: one for one in [*folders[::-1], *kept[sort][::-1]]}  # the first of each path counts
-            kept[sort] = [by_path[path] for path in dict.fromkeys(one["path"] for one in [*kept[sort], *folders])]
-            if len(kept[sort]) > MOST_WORKSPACES:
-                raise TooManyWorkspaces
-            entries["workspaces"] = kept
-            return kept
-
-        return self._kept.change(self._owner, change)
-
-    def delete_workspace(self, sort: str, path: str) -> None:
-        """Forget a folder. Raises WorkspaceNotFound."""
-
-        def change(entries: Entries) -> None:
-            kept = _folders(entries)
-            left = [one for one in kept[sort] if one["path"] != path]
-            if len(left) == len(kept[sort]):
-                raise WorkspaceNotFound
-            entries["workspaces"] = {**kept, sort: left}
-
-        self._kept.change(self._owner, change)
 
     # starts
 
@@ -468,25 +434,34 @@ class OwnSettings:
         """The body of a start with what this key keeps in place of what names it; the body itself where it names none.
 
         host: by which the client reaches this server.
-        Raises ProfileUnusable, SealedElsewhere, SecretNotKept, TooManySecrets.
+        Raises ProfileUnusable, SealedElsewhere, SecretNotKept, ConnectionUnknown, TooManySecrets.
         """
         body = self._with_secrets(self._with_agent(body), host)
         if body.get("secrets_encrypted"):
             opened = {name: self._unsealed(body[name]) for name in _SEALED_MEMBERS if name in body}
             body = {**body, **opened, "secrets_encrypted": False}
+        body = self._with_connections(body)
         if len(json.dumps(body.get("secrets"))) > MOST_SECRETS_BYTES:  # a kept one may have been looked up often
             raise TooManySecrets
         return body
 
     def llm_named(self, name: str) -> dict[str, Any] | None:
-        """The model of a profile; None where the key keeps none of that name."""
-        llm: dict[str, Any] | None = self._kept.of(self._owner).get(_LLM + name)
+        """The model of a profile, as an agent server runs it; None where the key keeps none of that name."""
+        entries = self._kept.of(self._owner)
+        llm: dict[str, Any] | None = runnable(entries.get(_LLM + name), entries, "llm")
         return llm
 
     def opened(self, llm: dict[str, Any]) -> dict[str, Any]:
-        """A model that a client sends, with its sealed values opened. Raises SealedElsewhere."""
-        opened: dict[str, Any] = self._unsealed(llm)
+        """A model that a client sends, as an agent server runs it. Raises SealedElsewhere, ConnectionUnknown."""
+        opened: dict[str, Any] = self._with_connections({"llm": self._unsealed(llm)})["llm"]
         return opened
+
+    def _with_connections(self, body: dict[str, Any]) -> dict[str, Any]:
+        linked = [name for name in ("agent", "agent_settings", "llm") if links_in({name: body.get(name)})]
+        if not linked:
+            return body
+        entries = self._kept.of(self._owner)
+        return {**body, **{name: runnable(body[name], entries, name) for name in linked}}
 
     def _with_agent(self, body: dict[str, Any]) -> dict[str, Any]:
         identity = body.get("agent_profile_id")
@@ -538,7 +513,7 @@ class OwnSettings:
             found[name] = {"kind": "StaticSecret", "value": secret["value"], "description": secret["description"]}
         return {**body, "secrets": {**named, **found}}
 
-    def _opened(self, value: Any) -> Any:
+    def unsealed(self, value: Any) -> Any:
         """A value of settings; its secrets as they are meant where responses hide them. Raises SealedElsewhere."""
         return self._unsealed(with_secrets(value, self._meant), bears_credential)
 
@@ -564,10 +539,6 @@ _OF_PROFILES = {
     *("id", "name", "revision", "schema_version", "llm_profile_ref", "mcp_server_refs", "secret_refs"),
     *("public_skills", "meta_profile_ref"),
 }
-
-
-def _folders(entries: Entries) -> dict[str, Any]:
-    return {"workspaces": [], "workspace_parents": [], **entries.get("workspaces", {})}
 
 
 def _named(entries: Entries, prefix: str) -> list[str]:

@@ -7,9 +7,10 @@ listed here. GET /api/v1/app-conversations/{conversation_id}/skills and /hooks r
 
 from typing import Any
 
-from flask import Response, jsonify
+from flask import Response, g, jsonify
 
-from blueprints import current_specs
+from agents.workspaces import OwnWorkspaces
+from blueprints import current_specs, current_store
 from blueprints.api import Blueprint, needs
 from blueprints.client_settings import own_settings
 from blueprints.operations import USABLE_TOOLS
@@ -118,13 +119,17 @@ def get_hooks(_: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _own_workspaces() -> OwnWorkspaces:
+    return OwnWorkspaces(current_store.access.settings, g.principal.owner)
+
+
 @catalogs.get("/workspaces")
 @needs("read")
 @catalogs.fails()
 @catalogs.response(200, Workspaces)
 def list_workspaces() -> dict[str, Any]:
     """List the folders that the key's clients remember."""
-    return own_settings().workspaces()
+    return _own_workspaces().all()
 
 
 @catalogs.post("/workspaces")
@@ -134,7 +139,7 @@ def list_workspaces() -> dict[str, Any]:
 @catalogs.response(200, Workspaces)
 def add_workspaces(given: dict[str, Any]) -> dict[str, Any]:
     """Remember folders, once per path. They are names for the working folders of sandboxes: nothing reads them here."""
-    return own_settings().add_workspaces("workspaces", given["workspaces"])
+    return _own_workspaces().add("workspaces", given["workspaces"])
 
 
 @catalogs.delete("/workspaces")
@@ -144,7 +149,7 @@ def add_workspaces(given: dict[str, Any]) -> dict[str, Any]:
 @catalogs.response(200, WorkspaceDeleted)
 def delete_workspace(query: dict[str, str]) -> dict[str, bool]:
     """Forget a folder."""
-    own_settings().delete_workspace("workspaces", query["path"])
+    _own_workspaces().delete("workspaces", query["path"])
     return {"deleted": True}
 
 
@@ -155,7 +160,7 @@ def delete_workspace(query: dict[str, str]) -> dict[str, bool]:
 @catalogs.response(200, Workspaces)
 def add_workspace_parents(given: dict[str, Any]) -> dict[str, Any]:
     """Remember folders of folders, once per path."""
-    return own_settings().add_workspaces("workspace_parents", given["parents"])
+    return _own_workspaces().add("workspace_parents", given["parents"])
 
 
 @catalogs.delete("/workspaces/parents")
@@ -165,5 +170,5 @@ def add_workspace_parents(given: dict[str, Any]) -> dict[str, Any]:
 @catalogs.response(200, WorkspaceDeleted)
 def delete_workspace_parent(query: dict[str, str]) -> dict[str, bool]:
     """Forget a folder of folders."""
-    own_settings().delete_workspace("workspace_parents", query["path"])
+    _own_workspaces().delete("workspace_parents", query["path"])
     return {"deleted": True}

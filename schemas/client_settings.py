@@ -62,6 +62,11 @@ class Llm(_Open):
     model = Text(least=1, most=256)
     api_key = Text(most=8192, allow_none=True)
     base_url = Text(most=2048, allow_none=True)
+    provider_connection_id = Text(
+        most=128,
+        allow_none=True,
+        metadata={"description": "A provider connection, whose key and base URL the model has; null: its own."},
+    )
 
 
 class SavedLlm(Llm):
@@ -207,7 +212,7 @@ class ProfileInfo(BaseSchema):
     name = fields.String(required=True)
     model = fields.String(required=True, allow_none=True)
     base_url = fields.String(required=True, allow_none=True)
-    provider_connection_id = fields.Constant(None)
+    provider_connection_id = fields.String(required=True, allow_none=True)
     provider_connection_broken = fields.Constant(False)
     api_key_set = fields.Boolean(required=True)
 

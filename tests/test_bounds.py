@@ -153,6 +153,13 @@ def models(doors: Doors, character: str) -> None:
     assert (shown["config"]["model"], shown["api_key_set"]) == (llm["model"], True)
     assert doors.client.patch("/api/settings", json={"agent_settings_diff": {"llm": llm}}).status_code == 200
     assert doors.client.delete("/api/profiles/largest").status_code == 200
+    shared = {name: llm[name] for name in ("api_key", "base_url")}
+    named = {"display_name": character * 128, "provider": character * 128}
+    made = doors.client.post("/api/llm/provider-connections", json=named | shared)
+    assert {name: made.get_json()[name] for name in named} == named
+    path = f"/api/llm/provider-connections/{made.get_json()['id']}"
+    assert doors.client.patch(path, json=named | shared).status_code == 200
+    assert doors.client.delete(path).status_code == 200
     doors.asked(llm_model=llm["model"])
 
 
@@ -341,6 +348,8 @@ def asked(most: int, name: str, *paths: str) -> dict[str, int]:
     return {f"query {name} of {path}": most for path in paths}
 
 
+_CONNECTION = ("ProviderConnectionCreate", "ProviderConnectionUpdate")
+
 _SEARCHES = (
     "/api/conversations/{conversation_id}/events/search",
     "/api/v1/conversation/{conversation_id}/events/search",
@@ -374,8 +383,11 @@ TABLE = {
     "a model": Row(
         of(256, ".model", "Llm", "SavedLlm")
         | of(256, ".llm_model", _APP[0])
-        | of(8192, ".api_key", "Llm", "SavedLlm")
-        | of(2048, ".base_url", "Llm", "SavedLlm")
+        | of(8192, ".api_key", "Llm", "SavedLlm", *_CONNECTION)
+        | of(2048, ".base_url", "Llm", "SavedLlm", *_CONNECTION)
+        | of(128, ".provider_connection_id", "Llm", "SavedLlm")
+        | of(128, ".display_name", *_CONNECTION)
+        | of(128, ".provider", *_CONNECTION)
         | asked(128, "provider", "/api/llm/models"),
         "client_settings._MOST_NAME",
         models,

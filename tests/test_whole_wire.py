@@ -309,6 +309,14 @@ def of_client_settings(walk: Walk) -> None:
     walk("DELETE", "/api/agent-profiles/{name}")
     walk("DELETE", "/api/profiles/{name}")
 
+    shared = {"display_name": "Shared", "api_key": "sk-shared-key", "base_url": "https://shared.example/v1"}
+    connection = walk("POST", "/api/llm/provider-connections", 201, json=shared)
+    assert walk("GET", "/api/llm/provider-connections") == [connection]
+    walk.names["connection_id"] = connection["id"]
+    moved = walk("PATCH", "/api/llm/provider-connections/{connection_id}", json={"base_url": None})
+    assert (moved["base_url"], moved["api_key_set"]) == (None, True)
+    assert walk("DELETE", "/api/llm/provider-connections/{connection_id}")["api_key_set"] is False
+
     folder = {"id": "/w", "name": "w", "path": "/w"}
     for path, member in (("/api/workspaces", "workspaces"), ("/api/workspaces/parents", "parents")):
         walk("POST", path, json={member: [folder]})

@@ -1,8 +1,8 @@
-"""What a key keeps for its clients: settings, profiles of models and agents, secrets, workspaces. Each entry is sealed.
+"""What a key keeps for its clients: settings, profiles, connections, secrets, workspaces. Each is sealed.
 
-An entry is a JSON value below a name such as `settings`, `llm NAME` or `secret NAME`. Nobody but the key it belongs to
-reads it, and it ends with the key. A change is written only if nothing else has changed since it was read, so that two
-clients of a key do not undo each other's.
+An entry is a JSON value below a name such as `settings`, `llm NAME`, `connection ID` or `secret NAME`. Nobody but the
+key it belongs to reads it, and it ends with the key. A change is written only if nothing else has changed since it was
+read, so that two clients of a key do not undo each other's.
 """
 
 import json
@@ -38,7 +38,7 @@ class TooManySettings(StoreError):
     """A key keeps as many entries as may be."""
 
     kind = Kind.CONFLICT
-    words = f"A key keeps at most {MOST_ENTRIES} profiles and secrets: delete some first"
+    words = f"A key keeps at most {MOST_ENTRIES} profiles, connections and secrets: delete some first"
 
 
 class SettingsTooLong(StoreError):
@@ -116,6 +116,10 @@ class ClientSettings:
                 case ("long",):
                     raise SettingsTooLong
         raise SettingsBusy
+
+    def now(self) -> Micros:
+        """The time by Redis' clock."""
+        return self._clock()
 
     def forget(self, owner: str) -> None:
         """Forget all that a key keeps."""

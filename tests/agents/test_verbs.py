@@ -123,6 +123,26 @@ def test_a_bad_member_is_named_and_no_agent_is_asked(client, agent, linked):
     assert agent.requests == []
 
 
+def test_a_model_of_a_provider_connection_comes_with_its_key(client, agent, linked):
+    shared = {"api_key": "sk-shared", "base_url": "https://shared.example/v1"}
+    made = client.post("/api/llm/provider-connections", json={"display_name": "Shared", **shared}).get_json()
+    llm = {"model": "some/model", "provider_connection_id": made["id"]}
+    client.post("/api/profiles/shared", json={"llm": llm})
+
+    for verb, body in (("switch_llm", {"llm": llm}), ("switch_profile", {"profile_name": "shared"})):
+        assert client.post(url(linked, verb), json=body).status_code == 200
+    unknown = client.post(url(linked, "switch_llm"), json={"llm": {**llm, "provider_connection_id": "gone"}})
+
+    assert [path.rpartition("/")[2] for path, _ in agent.requests] == ["switch_llm", "switch_llm"]
+    assert [body["llm"] for _, body in agent.requests] == [
+        {"model": "some/model", **shared},
+        {"usage_id": "profile:shared", "model": "some/model", **shared},
+    ]
+    assert (unknown.status_code, unknown.get_json()["detail"][0]["loc"]) == (422, ["body", "llm"])
+    client.delete("/api/profiles/shared")
+    assert client.delete(f"/api/llm/provider-connections/{made['id']}").status_code == 200
+
+
 @pytest.mark.parametrize("refused", [400, 404, 409, 429, 504])
 def test_what_the_agent_server_refuses_has_its_status_and_its_words(client, agent, linked, refused):
     agent.broken[linked] = refused
