@@ -70,6 +70,8 @@ BODIES = {
     "update_mcp_server": {"url": "https://mcp.example.org"},
     "put_secret": {"name": "A", "value": "x"},
     "save_profile": {"llm": {"model": "x"}},
+    "create_provider_connection": {"display_name": "x", "api_key": "x"},
+    "update_provider_connection": {"provider": "x"},
     "validate_profile": {"llm": {"model": "x"}},
     "rename_profile": {"new_name": "other"},
     "save_agent_profile": {"llm_profile_ref": "x"},
