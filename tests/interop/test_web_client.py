@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import httpx
@@ -15,6 +16,7 @@ import pytest
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.keys import Keys
 
+from docs.make import COMPATIBILITY
 from settings.specs import BUNDLED
 from tests.console import Browser, end_browsers
 from tests.interop import model
@@ -26,6 +28,15 @@ KEY = "a-key-for-tests-only"
 
 #: paths that the client's own static server passes on to this server
 _PASSED_ON = ("/api", "/sockets", "/server_info", "/health", "/alive", "/ready")
+
+#: pages of the client beside that of a conversation
+_PAGES = (
+    *("settings/llm", "settings/secrets", "settings/app", "settings/condenser", "settings/verification"),
+    *("settings/agents", "mcp", "skills", "plugins", "apps", "automations", "conversations"),
+)
+
+#: seconds without a response after which a page has asked for all it asks for
+_QUIET_SECONDS = 2
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -119,6 +130,16 @@ class Canvas(Browser):
         self.find("chat-input").send_keys(text)
         self.press("submit-button")
 
+    def visit(self, path: str) -> list[tuple[str, int]]:
+        """Open a page, and return path and status of each response until no more come."""
+        self.driver.get(f"{self.base_url}/{path}")
+        found, quiet_since = [], time.monotonic()
+        while time.monotonic() - quiet_since < _QUIET_SECONDS:
+            if more := _responses(self):
+                found, quiet_since = [*found, *more], time.monotonic()
+            time.sleep(0.1)
+        return found
+
 
 def _first_run(browser: Canvas, page: str, llm: str) -> None:
     """From the first page to a model that is set and a first message."""
@@ -163,13 +184,41 @@ def test_a_person_works_in_the_published_web_client(served):
         browser.says("Uncommitted")
         browser.press("conversation-tab-terminal")
         browser.wait(lambda: "approved" in browser.script("return document.body.innerText"), "the terminal")
+        browser.press("conversation-tab-usage")
 
         browser.driver.get(page + "/conversations/" + identity)  # the history, from the server alone
         browser.says("run: rm hello.txt")
-        failed = [path for path, status in _responses(browser) if status >= 500 or status in (401, 403, 409, 422)]
-        assert failed == []
+        seen = _responses(browser)
+        for place in _PAGES:
+            seen += browser.visit(place)
+        assert [path for path, status in seen if status >= 500 or status in (401, 403, 409, 422)] == []
+        assert {path.partition("?")[0] for path, status in seen if status == 404} == _documented()
+
+        _shares_a_key(browser, client)
     finally:
         browser.close()
+
+
+def _documented() -> set[str]:
+    """The paths that the page of compatibility says the client asks for in vain."""
+    section = COMPATIBILITY.read_text().partition("\n## The published web client\n")[2]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `/api/")]
+    return {path for row in rows for path in re.findall("`(/[^`]+)`", row)}
+
+
+def _shares_a_key(browser: Canvas, client: httpx.Client) -> None:
+    """Make a provider connection on the page of models, and see it listed."""
+    browser.visit("settings/llm")
+    browser.press("add-provider-connection")
+    browser.fill('[data-testid="provider-connection-name-input"]', "Shared key")
+    browser.press("provider-connection-provider-input")
+    browser.press("provider-item-openai")
+    browser.fill('[data-testid="provider-connection-api-key-input"]', "sk-shared-0123456789")
+    browser.press("provider-connection-submit")
+    browser.says("Shared key")
+    wait_until(lambda: client.get("/api/llm/provider-connections").json(), "the connection")
+    [made] = client.get("/api/llm/provider-connections").json()
+    assert (made["display_name"], made["api_key_set"], "api_key" in made) == ("Shared key", True, False)
 
 
 def _count(client: httpx.Client, identity: str, kind: str) -> int:
