@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
-from agents.provider_connections import kept_form, link_of, links_in, resolved, runnable
+from agents.provider_connections import is_broken, kept_form, link_of, links_in, runnable, shown_form
 from core.bounds import MOST_SECRETS_BYTES
 from core.masking import (
     MOST_PROFILES,
@@ -199,7 +199,7 @@ class OwnSettings:
         if own.get("llm", {}).get("model", self._template.model) != self._template.model:
             begun["llm"] = {}  # the endpoint of the template's model is not that of another one
         settings = merged(begun, own)
-        settings["llm"] = resolved(settings.get("llm", {}), entries, "llm")
+        settings["llm"] = shown_form(settings.get("llm", {}), entries)
         return settings
 
     # secrets
@@ -238,7 +238,8 @@ class OwnSettings:
                     "model": llm.get("model"),
                     "base_url": llm.get("base_url"),
                     "provider_connection_id": link_of(llm),
-                    "api_key_set": has_key(resolved(llm, entries, "llm")),
+                    "provider_connection_broken": is_broken(llm, entries),
+                    "api_key_set": has_key(shown_form(llm, entries)),
                 }
                 for name, llm in found
             ],
@@ -249,7 +250,7 @@ class OwnSettings:
         """Raises ProfileNotFound."""
         entries = self._kept.of(self._owner)
         llm = _llm_of(entries, name)
-        is_set = has_key(resolved(llm, entries, "llm"))
+        is_set = has_key(shown_form(llm, entries))
         return {"name": name, "config": with_secrets(llm, show), "api_key_set": is_set}
 
     def save_profile(self, name: str, llm: dict[str, Any], *, include_secrets: bool) -> None:
@@ -357,6 +358,8 @@ class OwnSettings:
         llm, errors = self._llm_of_agent(entries, agent), []
         if llm is None and agent.get("agent_kind") != "acp":
             errors.append(f"The model's profile {agent.get('llm_profile_ref')} does not exist")
+        elif llm is not None and is_broken(llm, entries):
+            errors.append(f"The model's provider connection {link_of(llm)} does not exist")
         servers, wanted = self._agent_settings(entries)["mcp_config"], agent.get("mcp_server_refs")
         missing = [one for one in wanted or [] if one not in servers]
         errors += [f"The MCP server {one} does not exist" for one in missing]
@@ -422,7 +425,7 @@ class OwnSettings:
         """The model of an agent; None where its profile does not exist."""
         name = agent.get("llm_profile_ref") or _DEFAULT
         if _LLM + name in entries:
-            return resolved(entries[_LLM + name], entries, "agent_profile_id")
+            return shown_form(entries[_LLM + name], entries)
         if agent.get("id") == self._default(entries)["id"]:
             own: dict[str, Any] = self._agent_settings(entries)["llm"]
             return own

@@ -118,6 +118,17 @@ def resolved(llm: dict[str, Any], entries: Entries, member: str) -> dict[str, An
     return {**_without_credentials(llm), **{name: connection[name] for name in _CREDENTIALS if connection[name]}}
 
 
+def is_broken(llm: dict[str, Any], entries: Entries) -> bool:
+    """Whether a model names a connection that is not kept: one that was saved before there were any."""
+    link = link_of(llm)
+    return link is not None and _CONNECTION + link not in entries
+
+
+def shown_form(llm: dict[str, Any], entries: Entries) -> dict[str, Any]:
+    """A model resolved, for what only shows it; one with a broken link as it is."""
+    return llm if is_broken(llm, entries) else resolved(llm, entries, "llm")
+
+
 def runnable(value: Any, entries: Entries, member: str) -> Any:
     """A JSON value whose models an agent server can run: resolved, and without the ids, which mean nothing there.
 

@@ -213,7 +213,7 @@ class ProfileInfo(BaseSchema):
     model = fields.String(required=True, allow_none=True)
     base_url = fields.String(required=True, allow_none=True)
     provider_connection_id = fields.String(required=True, allow_none=True)
-    provider_connection_broken = fields.Constant(False)
+    provider_connection_broken = fields.Boolean(required=True)
     api_key_set = fields.Boolean(required=True)
 
 

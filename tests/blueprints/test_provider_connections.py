@@ -246,6 +246,23 @@ def test_the_address_of_the_specs_model_never_gets_the_key_of_a_connection(redis
     assert body["agent_settings"]["llm"] == {"model": "openai/of-the-spec", "api_key": OURS["api_key"]}
 
 
+def test_a_link_that_was_kept_before_there_were_connections_is_shown_as_broken_and_starts_nothing(keyed, caller):
+    def link(entries):
+        llm = {"model": LLM["model"], "provider_connection_id": "gone"}
+        entries |= {"llm old": llm, "settings": {"agent_settings": {"llm": llm}, "active_profile": "old"}}
+
+    keyed.extensions["store"].access.settings.change("settings-1", link)
+
+    [profile] = caller.get("/api/profiles", headers=MINE).get_json()["profiles"]
+    assert (profile["provider_connection_broken"], profile["api_key_set"]) == (True, False)
+    for path in ("/api/profiles/old", "/api/settings", "/api/llm/models", "/api/agent-profiles"):
+        assert caller.get(path, headers=MINE).status_code == 200
+    report = caller.post("/api/agent-profiles/default/materialize", headers=MINE).get_json()
+    assert (report["valid"], report["errors"]) == (False, ["The model's provider connection gone does not exist"])
+    loc, words = fault(started(keyed, caller, with_agent(caller, "old")))
+    assert (loc, "'gone'" in words) == (["body", "agent_settings"], True)
+
+
 def test_a_connection_that_is_used_is_kept_and_its_users_are_named(caller):
     connection = created(caller)
     linked(caller, connection, "b")
