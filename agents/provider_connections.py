@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
+from core.cuts import beginning
 from core.masking import redacted, unmasked
 from core.refused import Kind
 from store.access.client_settings import ClientSettings, Entries
@@ -59,8 +60,9 @@ class ConnectionUnknown(StoreError):
     def __init__(self, connection_id: str, member: str) -> None:
         self.member = member
         super().__init__(
-            f"{_LINK} names {connection_id[:128]!r}, which this key does not keep. GET /api/llm/provider-connections "
-            f"lists the connections; send {_LINK}: null for a model with a key of its own"
+            f"{_LINK} names {beginning(connection_id, 128)!r}, which this key does not keep. "
+            "GET /api/llm/provider-connections lists those that are. For a model with a key of its own send "
+            f"{_LINK}: null"
         )
 
 
