@@ -11,7 +11,8 @@ answers:
 Options are compared by their letters: `-rf`, `-fr`, `-r -f` and `--recursive --force` are the same.
 
 Limitation: a command may read what it runs from a file (`python x.py`, `make`), use what an earlier command prepared,
-or be typed in several parts. The text does not show that.
+or be typed in several parts. The text does not show that. A program that is not listed here may build a text from its
+arguments.
 """
 
 import re
@@ -28,9 +29,20 @@ _JOINED = re.compile(r"['\"\\]")
 _WORD = re.compile(r"\w+")
 _OPTION = re.compile(r"(?<![\w-])-(-?)(\w*)[\w-]*")
 
-#: An interpreter that is given an option: its code can build any text, for instance `perl -esystem+q/pu/.q/sh/`.
+#: What a shell takes from one pair of quotes. Two quotes in it are code that builds a text: `run "f 'gi'+'t'"`.
+_QUOTED = re.compile(r"'([^']*)'?|\"([^\"]*)\"?")
+
+#: Programs whose code can build any text from literal characters, for instance `perl -esystem+q/pu/.q/sh/`: with an
+#: option, with any argument, or in a variable with options. A data URL holds code, and Git corrects a misspelt verb.
+#: `sed` runs its text by `e`, so only a script that prints, deletes or quits by line is plain.
 _CODE = re.compile(
-    r"\b([gm]?awk|bun|deno|julia|lua|node|osascript|perl|php|powershell|pwsh|python|r|rscript|ruby|tclsh)[\d.]*\s+-"
+    r"\b(?:[gm]?awk|bun|deno|elixir|emacs|erl|expect|gdb|ghc|gnuplot|groovy|iex|ipython|irb|jshell|julia|jython|lua|luajit"
+    r"|micropython|node|nodejs|ocaml|octave|osascript|perl|php|powershell|psql|pwsh|pypy|python|r|rake|raku|rscript|ruby"
+    r"|scala|sqlite|tclsh|view)(?:-?[\d.][\w.-]{0,40})?\s+[-+]"
+    r"|\b(?:bun|crystal|deno)\s+eval\b|\brails\s+r"
+    r"|(?:^|[\s;&/])(?:ex|[gr]?n?vim?|parallel|socat|xargs)\s"
+    r"|\b(?:exinit|node_options|perl5db|perl5opt|rubyopt|viminit)=|\bbase64,|autocorrect"
+    r"|\bg?sed\b(?! (?:-n )?\d+(?:,\d+)?[dpq](?: [\w./][\w./-]{0,250}){0,9} ?(?:[;&]|$))"
 )
 
 
@@ -47,11 +59,17 @@ def fits_widely(parts: list[str], text: str) -> bool | None:
     parts = [_JOINED.sub("", part) for part in plain_parts]
     if parts == plain_parts and _is_in_order(parts, joined):
         return True
-    if not _LITERAL.issuperset(text) or _CODE.search(joined):
+    if not _LITERAL.issuperset(text) or _CODE.search(joined) or _has_quotes_in_quotes(text):
         return None
     if not any(map(_WORD.search, parts)):
         return False
     return None if _has_words(parts, words, letters) else False
+
+
+def _has_quotes_in_quotes(text: str) -> bool:
+    """Whether there are two; one is an apostrophe."""
+    inner: int = sum(single.count('"') + double.count("'") for single, double in _QUOTED.findall(text))
+    return inner > 1
 
 
 @lru_cache(maxsize=16)

@@ -61,6 +61,23 @@ UNSURE = [
     "git\N{ZERO WIDTH SPACE} status",
     "perl -esystem+q/git/,q/pu/.q/sh/",
     "python3.11 -c 'import os'",
+    "perl5.36-x86_64-linux-gnu -esystem+q/gi/.q/t/,q/pu/.q/sh/",
+    "PERL5OPT='-Mstrict;system+q.gi..q.t.,q.pu..q.sh.' perl x",
+    "nodejs --input-type=module -e 'import \"data:text/javascript;base64,aW1wb3J0\"'",
+    "NODE_OPTIONS=--import=data:text/javascript;base64,aW1wb3J0 npm -v",
+    "deno run data:text/javascript;base64,aW1wb3J0",
+    "sed '1s/.../giQ pW;/;s/Q/t/;s/W/ush/;1e' x",
+    "sed -n 1p -e 's/a/gi/;e' x",
+    "xargs -a x -d : -I, sh -c 'gi,t pu,sh'",
+    "parallel -I, 'gi,t pu,sh' ::: ''",
+    "socat -u 'SYSTEM:printf gi; echo t pu; echo sh' EXEC:sh",
+    'ex -s -c \'exe "term gi"."t pu"."sh"\'',
+    "/usr/bin/vim +1 x",
+    'luajit -e \'for k in os.execute, "gi".."t pu".."sh" do end\'',
+    'gnuplot -e \'system "gi"."t pu"."sh"\'',
+    "rails runner 'system :gi.to_s+:t.to_s'",
+    "unknown run \"system 'gi'+'t pu'+'sh'\"",
+    "git -c help.autocorrect=-1 pusj",
     "x" * (MOST_SEARCHED + 1),
 ]
 
@@ -70,7 +87,18 @@ def test_a_text_that_may_run_the_command_leaves_it_unsure(text):
     assert widely("*git push*", text) is None
 
 
-OTHERS = ["ls -la", "git status", "cd a && make; git log --oneline", "echo 'a b' \"c\"", "python x.py", ""]
+OTHERS = [
+    "ls -la",
+    "git status",
+    "cd a && make; git log --oneline",
+    "echo 'a b' \"c\"",
+    'git commit -m "don\'t"',
+    "python x.py",
+    "rm -rf node_modules",
+    "cd a; sed -n 1,200p a.py b.py && ls",
+    "cat a.ex vim.txt",
+    "",
+]
 
 
 @pytest.mark.parametrize("text", OTHERS)
