@@ -113,6 +113,14 @@ def test_a_name_that_leads_out_is_refused(archive, tmp_path, name):
     assert not (tmp_path / "up").exists()
 
 
+def test_names_that_only_begin_with_two_dots_come_out(archive, tmp_path):
+    unpack(archive(("..data/a", "1"), ("..b", "2")), "", tmp_path / "to")
+    unpack(archive(("..data/a", "1"), ("..b", "2")), "..b", tmp_path / "b")
+
+    assert (tmp_path / "to/..data/a").read_text() == "1"
+    assert (tmp_path / "b").read_text() == (tmp_path / "to/..b").read_text() == "2"
+
+
 def test_no_link_is_written_and_none_is_followed(archive, tmp_path):
     link = tarfile.TarInfo("link")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc"

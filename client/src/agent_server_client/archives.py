@@ -124,7 +124,7 @@ def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
 def _inner(name: str, wanted: str) -> str | None:
     """The path of a member below the wanted path, "" for that itself; None where it lies elsewhere."""
     name = posixpath.normpath(name)
-    if name.startswith(("/", "..")):
+    if name.startswith(("/", "../")) or name == "..":
         raise Unsafe(f"The archive has a member outside of it: {name!r}")
     if not wanted:
         return name if name != "." else None
