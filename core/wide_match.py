@@ -77,7 +77,9 @@ def _read(text: str) -> tuple[str, str, frozenset[str], frozenset[str]]:
     """A text in lower case, the same as a shell joins it, its words, and the letters of its options."""
     plain = _plain(text)
     joined = _plain(_JOINED.sub("", plain)).strip()
-    return plain, joined, frozenset(_WORD.findall(joined)), _letters(joined)
+    words = _WORD.findall(joined)
+    unversioned = {word.rstrip(digits) for word in words}  # `pip3` is a `pip`
+    return plain, joined, frozenset(words) | unversioned - {""}, _letters(joined)
 
 
 def _plain(text: str) -> str:
