@@ -32,6 +32,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from boot.broken_write import broke_off
 from boot.children import Child
 from boot.keeper import end, keep_running
 from core.disk import shortage
@@ -51,6 +52,9 @@ _URL, _LOG, _PROGRAM = "store.url", "store.log", "store.program"
 
 #: what a server logs when it cuts a file that broke off within a write: the file's name, and the bytes that it keeps
 _CUT = re.compile(r"Truncating the AOF (\S+) at offset (\d+)")
+
+#: what a server logs of such a file where it may not cut it. It ends.
+_BROKEN_OFF = "Unexpected end of file reading the append only file"
 
 #: What a server logs of a command in its file that it refuses. It drops the command and goes on.
 _UNREAD = re.compile(r"== CRITICAL == This \S+ is sending an error to its AOF[^:]*: '([^']*)'")
@@ -176,28 +180,38 @@ def _run(folder: Path, lock: int, program: str | None, most_bytes: int, url: str
             command = [sys.executable, "-m", "store.link.fake", str(address[1])]
             url = f"redis://127.0.0.1:{address[1]}"
 
-        runs = threading.Event()
+        runs, may_cut = threading.Event(), threading.Event()
 
         def start() -> subprocess.Popen[bytes]:
             if program and (found := shortage(folder)):
                 say(f"the embedded store cannot write its file in {folder}. {found}")
             kept, told, is_first = _sizes(folder), _size(folder / _LOG), not runs.is_set()
-            started = _start(command, lock)
+            started = _start([*command, *_CUTS] if may_cut.is_set() else command, lock)
 
             def tell() -> None:
                 if _answers(started, address):
+                    may_cut.clear()
                     _tell_dropped(folder, kept, told)
                     if not is_first and (unread := _unread(folder, told)):
                         say(f"the embedded store goes on without what it does not read. {unread}")
                 elif not is_first:  # a first start is refused with the reason
-                    say(_reason(folder, told, program))
+                    if program and _broke_off(folder, told, program):
+                        may_cut.set()
+                    else:
+                        say(_reason(folder, told, program))
 
             threading.Thread(target=tell, daemon=True).start()  # the keeper looks after its parent meanwhile
             return started
 
         told = _size(folder / _LOG)
         process = start()
-        if not _answers(process, address):
+        is_up = _answers(process, address)
+        if not is_up and program and _broke_off(folder, told, program):
+            may_cut.set()
+            told = _size(folder / _LOG)
+            process = start()
+            is_up = _answers(process, address)
+        if not is_up:
             end(process, _GRACE)
             return _refuse(_reason(folder, told, program))
         if unread := _unread(folder, told):
@@ -238,6 +252,11 @@ def _tell_dropped(folder: Path, kept: dict[Path, int], told: int) -> None:
                 f"the embedded store has dropped the last {lost} bytes of {path}, which broke off within a write. "
                 "After a crash that write was acknowledged to nobody; after a restored backup more may be missing."
             )
+
+
+def _broke_off(folder: Path, told: int, program: str) -> bool:
+    """Whether a server ended because its file broke off within a write. told: bytes of its log before that."""
+    return _BROKEN_OFF in _logged(folder, told) and broke_off(folder / "appendonlydir", program)
 
 
 def _unread(folder: Path, told: int) -> str:
@@ -342,6 +361,10 @@ def memory() -> int:
     return machine
 
 
+#: settings of a server that may cut a write that broke off: it was acknowledged to nobody, and `_tell_dropped` says so
+_CUTS = ("--aof-load-truncated", "yes")
+
+
 def _server(program: str, folder: Path, path: str, most_bytes: int) -> list[str]:
     settings = {
         "port": "0",
@@ -351,7 +374,7 @@ def _server(program: str, folder: Path, path: str, most_bytes: int) -> list[str]
         "logfile": str(folder / _LOG),
         "appendonly": "yes",
         "appendfsync": "always",  # what was acknowledged is on the disk
-        "aof-load-truncated": "yes",  # a write that broke off was acknowledged to nobody; `_tell_dropped` says so
+        "aof-load-truncated": "no",  # unless `_CUTS` says otherwise
         "aof-use-rdb-preamble": "no",  # snapshots differ between Redis and Valkey; commands are read by either
         "save": "",
         "maxmemory": str(most_bytes),
