@@ -33,13 +33,19 @@ def title_of(info: dict[str, Any]) -> str | None:
 
 
 def adopt(commands: Commands, specs: Specs, sandbox: Sandbox, conversation_id: ConversationId) -> dict[str, Any] | None:
-    """Create a conversation of a sandbox's agent server here; its description there, None if it is here already.
+    """Create a conversation of a sandbox's agent server here; its description there, which the caller keeps; None if
+    it is here with a description.
 
-    A repeat creates nothing. Raises SandboxRefuses unless the sandbox runs, IdInUse of an id that is another one's
-    here, ConversationNotFound of one that the agent server does not have, TooManyConversations, and as `Commands` does.
+    A repeat creates nothing, and does what is missing after a first call that was cut off. Raises SandboxRefuses unless
+    the sandbox runs, IdInUse of an id that is another one's here, ConversationNotFound of one that the agent server
+    does not have, TooManyConversations, and as `Commands` does.
     """
     store = commands.store
-    if _is_here(commands, sandbox, conversation_id):
+    state = _here(commands, sandbox, conversation_id)
+    if state and state["info"]:
+        store.sandboxes.checks.require(
+            sandbox.id
+        )  # its agent may have posted its description before the first call did
         return None
     if sandbox.wanted == "deleted" or sandbox.status != "RUNNING":
         status = "being deleted" if sandbox.wanted == "deleted" else f"{sandbox.status}, and has to run for that"
@@ -58,7 +64,7 @@ def adopt(commands: Commands, specs: Specs, sandbox: Sandbox, conversation_id: C
         sandbox_id=sandbox.id,
         app={"parent_conversation_id": parent_id} if parent_id in present else {},
     )
-    if not created and not _is_here(commands, sandbox, conversation_id):
+    if not created and not _here(commands, sandbox, conversation_id):
         raise IdInUse
     if created and store.sandboxes.places.is_deleted(sandbox.id, conversation_id):
         # Another call has adopted it and a client has deleted it, both since the tombstones were read above.
@@ -69,12 +75,12 @@ def adopt(commands: Commands, specs: Specs, sandbox: Sandbox, conversation_id: C
     return info
 
 
-def _is_here(commands: Commands, sandbox: Sandbox, conversation_id: ConversationId) -> bool:
-    """Whether the conversation is in that sandbox. Raises IdInUse of one that is elsewhere here."""
+def _here(commands: Commands, sandbox: Sandbox, conversation_id: ConversationId) -> dict[str, Any] | None:
+    """The conversation, if it is in that sandbox. Raises IdInUse of one that is elsewhere here."""
     [state] = commands.store.conversations.get_many([conversation_id])
     if state is not None and state.get("sandbox_id") != sandbox.id:
         raise IdInUse(f"A conversation of the id {conversation_id} is here already, and not in this sandbox")
-    return state is not None
+    return state
 
 
 def _described(commands: Commands, sandbox: Sandbox, conversation_id: ConversationId) -> dict[str, Any]:

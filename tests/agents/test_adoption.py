@@ -8,6 +8,7 @@ from app import create_app
 from settings.config import Config
 from tests.agents import running_sandbox
 from tests.conftest import SECRET_KEY, as_events, message
+from tests.killed_app import WorkerKilled
 from tests.shared import ADMIN
 
 #: host and supervisor of `running_sandbox`
@@ -65,6 +66,37 @@ def test_a_repeat_of_an_adoption_changes_nothing_and_asks_no_agent(client, store
     assert (again["created_at"], again["title"]) == (first["created_at"], first["title"])
     assert store.events.count(stray) == 1
     assert agent.requests == []
+
+
+@pytest.mark.parametrize("cut", ["store.sandboxes.checks.Checks.require", "blueprints.sandboxes.keep_report"])
+def test_the_repeat_of_an_adoption_whose_worker_was_killed_does_what_is_missing(
+    client, store, sandbox, stray, monkeypatch, cut
+):
+    def die(*_):
+        raise WorkerKilled
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cut, die)
+        with pytest.raises(WorkerKilled):
+            adopt(client, sandbox, stray)
+    store.events._redis.delete("{sandboxes}:checks")
+
+    shown = adopt(client, sandbox, stray)
+
+    assert shown["llm_model"] == "m"
+    assert client.get(f"/api/conversations/{stray}").json["tags"] == {"from": "cli"}
+    assert store.events._redis.zscore("{sandboxes}:checks", f"{stray} {sandbox.id}") is not None
+
+
+def test_the_repeat_of_an_adoption_whose_description_its_agent_has_posted_meanwhile_is_due_to_be_compared(
+    client, store, sandbox, stray
+):
+    adopt(client, sandbox, stray)
+    store.events._redis.delete("{sandboxes}:checks")
+
+    adopt(client, sandbox, stray)
+
+    assert store.events._redis.zscore("{sandboxes}:checks", f"{stray} {sandbox.id}") is not None
 
 
 def test_an_adopted_conversation_is_due_to_be_compared_and_takes_its_webhooks(client, store, sandbox, stray, agent):
