@@ -12,6 +12,7 @@ import redis.exceptions
 from redis.connection import DefaultParser
 
 from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
+from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import UNASKED
 
@@ -418,9 +419,16 @@ class NewerData(StoreError):
 
     kind = Kind.UNSERVED
 
-    def __init__(self, found: int, known: int) -> None:
-        words = f"The stored data have version {found}, but this server knows version {known}"
-        super().__init__(f"{words}: run a newer release")
+    def __init__(self, found: str, known: int) -> None:
+        """found: the key `data_version`."""
+        if found.isascii() and found.isdecimal() and int(found) > known:
+            words = f"The stored data have version {found}, but this server knows version {known}: run a newer release"
+        else:
+            words = (
+                f"The key data_version of Redis has {beginning(found, 40)!r}, which no release of this server "
+                "writes: another program keeps its data there. Set REDIS_URL to a Redis that this server has for itself"
+            )
+        super().__init__(words)
 
 
 class Stopping(StoreError):

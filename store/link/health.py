@@ -259,14 +259,28 @@ class DataVersion:
 
         Raises NewerData, or one of UNAVAILABLE.
         """
-        stored: Any = self._probe.get(DATA_VERSION)
-        found = int(stored or VERSION)
-        if stored is not None and found == VERSION and self.is_current:
+        stored = self._stored()
+        if stored == str(VERSION) and self.is_current:
             return
         self.is_current = False
-        if found > VERSION:
-            raise NewerData(found, VERSION)
-        for version in range(found + 1, VERSION + 1):
+        if stored is not None and not _is_known(stored):
+            raise NewerData(stored, VERSION)
+        for version in range(int(stored or VERSION) + 1, VERSION + 1):
             MIGRATIONS[version](self._redis)
         self._redis.set(DATA_VERSION, VERSION)
         self.is_current = True
+
+    def _stored(self) -> str | None:
+        """The key with the version, None of an empty store. Raises NewerData, or one of UNAVAILABLE."""
+        try:
+            stored: Any = self._probe.get(DATA_VERSION)
+        except ResponseError as refusal:
+            if not str(refusal).startswith("WRONGTYPE"):
+                raise
+            raise NewerData("a list or a table", VERSION) from None
+        return None if stored is None else stored.decode(errors="replace")
+
+
+def _is_known(stored: str) -> bool:
+    """Whether a release up to this one has written the version."""
+    return stored in map(str, range(1, VERSION + 1))

@@ -90,7 +90,7 @@ end
 #: come between. In a cluster the key is on another node, see `link/health.py`.
 _OF_THIS_VERSION = """do
   local found = redis.call('GET', '%s')
-  if found and tonumber(found) > %d then return redis.error_reply('NEWERDATA ' .. found) end
+  if found and (tonumber(found) or math.huge) > %d then return redis.error_reply('NEWERDATA ' .. found) end
 end
 """
 
@@ -260,7 +260,7 @@ class _LoadedScript:
                     self._thaw(keys[0])
             return self._send(command)
         except IsNewer as error:
-            raise NewerData(int(str(error)), VERSION) from None
+            raise NewerData(str(error), VERSION) from None
         except IsDamaged as error:
             raise LogDamaged(keys[0].partition("{")[2].partition("}")[0], *map(int, str(error).split())) from None
 

@@ -454,7 +454,7 @@ def refusal(session) -> tuple[str, str]:
     [
         (OutOfMemoryError("OOM command not allowed"), "StoreFull", FULL),
         (StoreFull(99, 100), "StoreFull", "Redis is nearly full: 99 of 100 bytes are in use"),
-        (NewerData(8, 7), "NewerData", "run a newer release"),
+        (NewerData("8", 7), "NewerData", "run a newer release"),
         (TooManyKinds(9), "TooManyKinds", "at most 9 pairs"),  # a refusal that a message rarely meets
         (Away("refused"), "StoreUnavailable", "the store does not answer"),
     ],
@@ -472,7 +472,7 @@ def test_a_message_that_the_store_refuses_names_the_reason(session, monkeypatch,
 
 def test_an_open_socket_takes_no_message_once_a_newer_release_was_found(session, store, monkeypatch):
     def found():
-        raise NewerData(8, 7)
+        raise NewerData("8", 7)
 
     monkeypatch.setattr(store.data_version, "is_current", False)
     monkeypatch.setattr(store.data_version, "ensure", found)

@@ -83,6 +83,36 @@ def test_newer_data_are_refused_and_stay(redis):
     assert (version.is_current, int(redis.get(DATA_VERSION))) == (False, VERSION + 1)
 
 
+@pytest.mark.parametrize("stored", ["0", "-1", "1.5", "v2", "", "\xff"])
+def test_a_version_that_no_release_writes_is_refused_in_words_and_nothing_is_written(redis, stored):
+    redis.set(DATA_VERSION, stored)
+    client = create_app(Config(redis_url=url_of(redis))).test_client()
+
+    for refused in (client.post("/api/conversations", json={}), client.get("/ready")):
+        assert (refused.status_code, "Set REDIS_URL to a Redis" in refused.get_json()["detail"]) == (503, True)
+    assert (redis.keys(), redis.get(DATA_VERSION)) == ([b"data_version"], stored.encode())
+
+
+def test_a_version_of_another_type_is_refused_in_words(redis):
+    redis.rpush(DATA_VERSION, "1")
+
+    with pytest.raises(NewerData, match="another program keeps its data there"):
+        DataVersion(redis, redis).ensure()
+
+
+def test_a_version_that_another_program_writes_meanwhile_ends_writes_in_words(redis):
+    app = create_app(Config(redis_url=url_of(redis)))
+    client = app.test_client()
+    assert client.post("/api/conversations", json={}).status_code == 201
+    redis.set(DATA_VERSION, "v2")
+    before = set(redis.keys())
+
+    refused = client.post("/api/conversations", json={})
+
+    assert (refused.status_code, "another program keeps its data" in refused.get_json()["detail"]) == (503, True)
+    assert set(redis.keys()) == before
+
+
 def test_a_store_that_has_lost_its_data_is_of_this_version_again(redis):
     version = DataVersion(redis, redis)
     version.ensure()
