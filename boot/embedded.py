@@ -53,6 +53,9 @@ _URL, _LOG, _PROGRAM = "store.url", "store.log", "store.program"
 #: what a server logs when it cuts a file that broke off within a write: the file's name, and the bytes that it keeps
 _CUT = re.compile(r"Truncating the AOF (\S+) at offset (\d+)")
 
+#: what a server logs of a disk that fails. It ends.
+_FAILED = re.compile(r"(?:Error writing to the AOF file|AOF fsync policy is 'always'): ([^\n.]+)")
+
 #: what a server logs of such a file where it may not cut it. It ends.
 _BROKEN_OFF = "Unexpected end of file reading the append only file"
 
@@ -180,12 +183,14 @@ def _run(folder: Path, lock: int, program: str | None, most_bytes: int, url: str
             command = [sys.executable, "-m", "store.link.fake", str(address[1])]
             url = f"redis://127.0.0.1:{address[1]}"
 
-        runs, may_cut = threading.Event(), threading.Event()
+        runs, may_cut, told_before = threading.Event(), threading.Event(), _size(folder / _LOG)
 
         def start() -> subprocess.Popen[bytes]:
-            if program and (found := shortage(folder)):
-                say(f"the embedded store cannot write its file in {folder}. {found}")
+            nonlocal told_before
             kept, told, is_first = _sizes(folder), _size(folder / _LOG), not runs.is_set()
+            if program and (found := shortage(folder) or _failure(folder, told_before)):
+                say(f"the embedded store cannot write its file in {folder}. {found}")
+            told_before = told
             started = _start([*command, *_CUTS] if may_cut.is_set() else command, lock)
 
             def tell() -> None:
@@ -252,6 +257,12 @@ def _tell_dropped(folder: Path, kept: dict[Path, int], told: int) -> None:
                 f"the embedded store has dropped the last {lost} bytes of {path}, which broke off within a write. "
                 "After a crash that write was acknowledged to nobody; after a restored backup more may be missing."
             )
+
+
+def _failure(folder: Path, told: int) -> str:
+    """What to say of a disk by which a server ended; empty where none failed. told: bytes of its log before that."""
+    failed = _FAILED.search(_logged(folder, told))
+    return f"The disk failed: {failed[1]}. What was acknowledged is kept. Look into the system's log" if failed else ""
 
 
 def _broke_off(folder: Path, told: int, program: str) -> bool:
