@@ -281,8 +281,7 @@ def _why_shared(confinement: Confinement, program: str) -> str:
     if not confinement.work:
         return "its spec says so"
     programs = [program] if program.startswith("/") else []
-    shut = "" if confinement.kind == BUBBLEWRAP else view.closed([*programs, *confinement.readable])
-    return f"other users may not read {shut}" if shut else ""
+    return "" if confinement.kind == BUBBLEWRAP else view.closed([*programs, *confinement.readable])
 
 
 def _of_user(confinement: Confinement, user: int, processes: int | None) -> Confinement:

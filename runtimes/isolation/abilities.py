@@ -83,7 +83,13 @@ def _failure(network: str) -> str:
             return f"it does not end within {_TIMEOUT:g} s"
         output.seek(0)
         said = output.read().decode(errors="replace").strip().splitlines()
-    return "" if child.exitcode == 0 else said[-1] if said else f"exit status {child.exitcode}"
+    return "" if child.exitcode == 0 else _explained(said[-1] if said else f"exit status {child.exitcode}")
+
+
+def _explained(reason: str) -> str:
+    """The reason of a failure, with the files that the user of root's sandboxes may not read, if there are any."""
+    shut = view.closed(readable([], [])) if os.geteuid() == 0 else ""
+    return f"{reason}; {shut}" if shut else reason
 
 
 def _try(network: str, output: int) -> None:

@@ -7,6 +7,7 @@ modes of folders is bound to where the sandbox looks.
 import errno
 import os
 import resource
+import shlex
 import site
 import stat
 import sys
@@ -249,12 +250,15 @@ def hidden(paths: Iterable[str]) -> list[str]:
 
 
 def closed(paths: Iterable[str]) -> str:
-    """The first of these files and folders that its owner alone may read; empty if all users may."""
+    """Name the files and folders that only their owner may read, and the command that changes it; empty if none."""
+    shut = []
     for path in paths:
         wanted = stat.S_IROTH | (stat.S_IXOTH if Path(path).is_dir() else 0)
         if _mode(Path(path)) & wanted != wanted:
-            return path
-    return ""
+            shut.append(path)
+    if not shut:
+        return ""
+    return f"other users may not read {', '.join(shut)} (`chmod -R a+rX {shlex.join(shut)}` changes that)"
 
 
 def show(paths: Sequence[str], folders: Iterable[str]) -> None:

@@ -239,7 +239,8 @@ def test_what_other_users_may_not_read_is_named_and_its_sandbox_runs_as_the_serv
 
     assert outcomes["who"].startswith("reached: 0 0")
     assert outcomes["read"].startswith("reached")
-    assert f"A user of its own: other users may not read {closed}." in handle["isolation"]["lacks"]
+    opens = f"`chmod -R a+rX {closed}` changes that"
+    assert f"A user of its own: other users may not read {closed} ({opens})." in handle["isolation"]["lacks"]
     assert any("server's user" in sentence for sentence in handle["isolation"]["reaches"])
 
 

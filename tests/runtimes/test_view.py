@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from runtimes.isolation import abilities as probes
 from runtimes.isolation import view
 from runtimes.isolation.abilities import abilities
 from runtimes.isolation.view import bubblewrap_words, interpreter, links_to, readable
@@ -32,6 +33,33 @@ def test_links_in_a_circle_are_an_error_and_no_wait(tmp_path):
 
     with pytest.raises(OSError, match="symbolic links"):
         links_to(str(tmp_path / "a"))
+
+
+def test_each_file_that_only_its_owner_may_read_is_named_with_the_command_that_changes_it(tmp_path):
+    for name, mode in (("program", 0o700), ("a folder", 0o750), ("open", 0o755)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(mode)
+    program, folder = tmp_path / "program", tmp_path / "a folder"
+
+    told = view.closed(map(str, (program, tmp_path / "open", folder)))
+
+    command = f"chmod -R a+rX {program} '{folder}'"
+    assert told == f"other users may not read {program}, {folder} (`{command}` changes that)"
+    assert view.closed([str(tmp_path / "open")]) == ""
+
+
+@pytest.mark.process("forks, as each try of what works here does")
+@pytest.mark.parametrize(("user", "adds"), [(0, True), (1000, False)])
+def test_why_roots_sandboxes_fail_names_the_files_that_their_user_may_not_read(tmp_path, monkeypatch, user, adds):
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(probes.os, "geteuid", lambda: user)
+    monkeypatch.setattr(probes, "readable", lambda *_: [str(tmp_path)])
+    monkeypatch.setattr(probes, "_run", lambda _: os.write(1, b"bwrap: execvp: Permission denied"))
+
+    reason = probes._failure("none")
+
+    why = f"; other users may not read {tmp_path} (`chmod -R a+rX {tmp_path}` changes that)"
+    assert reason == "bwrap: execvp: Permission denied" + (why if adds else "")
 
 
 def chain(folder: Path, python: str) -> Path:
