@@ -77,7 +77,8 @@ def chain(folder: Path, python: str) -> Path:
     subprocess.run([home / "shims/python3", "-m", "venv", "--without-pip", venv], check=True)
     (venv / "bin/python3").unlink()
     (venv / "bin/python3").symlink_to(home / "shims/python3")  # as uv makes it
-    (venv / "pyvenv.cfg").write_text(f"home = {home}/shims\n")
+    # Also as uv: a Python finds its library from there, wherever it was built for.
+    (venv / "pyvenv.cfg").write_text(f"home = {home}/versions/3/bin\n")
     return venv / "bin/python3"
 
 
