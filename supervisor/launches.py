@@ -34,7 +34,8 @@ def announce(store: Store, host: str, users: range) -> None:
     isolation = decided("auto", "internet", abilities(), why_shared(users, abilities()))
     say = log.info if isolation.kind == BUBBLEWRAP and not isolation.lacks else log.warning
     sentences = " ".join([*isolation.lacks, *isolation.reaches])
-    say("process sandboxes are isolated by %s, with network %s. %s", isolation.kind, isolation.network, sentences)
+    line = 'process sandboxes are isolated by %s. With `egress = "open"` their network is %s. %s'
+    say(line, isolation.kind, isolation.network, sentences)
     while not _noted(store, host, isolation):
         time.sleep(_DELAY)
 
