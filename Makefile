@@ -12,11 +12,13 @@ help: ## list the targets
 
 .venv/run: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
+	@echo 'Setting up .venv, once. This takes a minute or two.'
 	$(PYTHON) -m venv .venv
 	$(INSTALL) -r requirements.txt
 	@touch $@
 
 .venv/dev: .venv/run requirements/dev.txt
+	@echo 'Adding what the tests need to .venv, once. This takes a minute or two.'
 	$(INSTALL) -r requirements/dev.txt
 	@touch $@
 
