@@ -228,13 +228,14 @@ def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
         g.call_can_be_repeated = named is not None or "Idempotency-Key" in request.headers
         state, is_new = started(current_store, conversation_id, partial(_start, conversation_id, spec, words.whole))
         content = words.whole if is_new else content
+    is_instructed = _has_new_instructions(words, state)
     has_run = state["execution_status"] in ("running", "waiting_for_confirmation")
     after: Seq | None = Seq(0)
     instructed = [*words.instructions, *words.new]
     if not is_new and (under_way := _under_way(conversation_id, (words.new, instructed, words.whole), has_run)):
         after, content = under_way
     elif not is_new:
-        after, content = None, instructed if _are_news(words, state) else content
+        after, content = None, instructed if is_instructed else content
     turn = Turn(
         current_store._get_current_object(),  # type: ignore[attr-defined]
         conversation_id,
@@ -246,7 +247,7 @@ def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
     try:
         if after is None:
             current_commands.send(conversation_id, content=content, run=True)
-        if _are_news(words, state):
+        if is_instructed:
             current_store.conversations.update(conversation_id, app={_INSTRUCTED: digest(words.instructions)})
     except BaseException:
         turn.close()
@@ -254,7 +255,7 @@ def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
     return turn
 
 
-def _are_news(words: Words, state: dict[str, Any]) -> bool:
+def _has_new_instructions(words: Words, state: dict[str, Any]) -> bool:
     """Whether a call has instructions that its conversation was not told last. Clients send them with every call."""
     return bool(words.instructions) and state["app"].get(_INSTRUCTED) != digest(words.instructions)
 

@@ -17,7 +17,7 @@ export function KeyDialog() {
 function Other() {
   const close = () => offered.set("");
   return html`<${Dialog} title="Open with another key?" data-testid="other-key" onClose=${close}>
-    <p>The link that you opened has a key of its own. With it, what you start and write in this tab belongs to whoever made the link. Go on only if you know where it is from.</p>
+    <p>This link carries a key of its own. If you use it, whatever you start and write in this tab belongs to the owner of that key. Continue only if you know where the link came from.</p>
     <footer>
       <button type="button" autofocus data-testid="keep-key" onClick=${close}>Keep my key</button>
       <button type="button" class="danger" data-testid="take-key" onClick=${takeOffered}>Use the other key</button>

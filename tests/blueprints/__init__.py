@@ -10,6 +10,10 @@ from tests.conftest import message
 
 API = "/api/conversations"
 SECRET_KEY = "a key for tests of 32 characters"
+
+#: two keys of the settings, each of which keeps its own
+KEYS = ("the-first-key-of-the-settings", "the-other-key-of-the-settings")
+
 NOT_FOUND = (404, {"detail": "Conversation not found"})
 
 #: nothing listens there: a request that asks the store gets 503

@@ -4,7 +4,9 @@ import pytest
 
 from app import create_app
 from settings.config import Config
-from tests.blueprints import API, SECRET_KEY
+from tests.blueprints import API, KEYS, SECRET_KEY
+from tests.conftest import LIMITS
+from tests.conftest import SECRET_KEY as SHARED_KEY
 from tests.servers import agent_server, store_server
 
 ALWAYS = {"kind": "AlwaysConfirm"}
@@ -33,6 +35,20 @@ def keeper(redis_url):
 def keyless(redis_url):
     """A client of an app that has no SECRET_KEY."""
     return create_app(Config(redis_url=redis_url, redis_timeout=10)).test_client()
+
+
+@pytest.fixture(scope="module")
+def keyed(redis_url):
+    """An app that wants keys."""
+    return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SHARED_KEY, api_keys=KEYS, **LIMITS))
+
+
+@pytest.fixture
+def caller(keyed):
+    """A client of a server that wants keys, none of which keeps anything."""
+    for owner in ("settings-1", "settings-2"):
+        keyed.extensions["store"].access.settings.forget(owner)
+    return keyed.test_client()
 
 
 @pytest.fixture(scope="module")

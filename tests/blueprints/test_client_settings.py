@@ -4,33 +4,17 @@ from uuid import uuid4
 
 import pytest
 
-from app import create_app
 from core.bounds import MOST_SECRETS_BYTES
 from core.refused import Kind, Refused
 from schemas.conversations import MOST_SECRET_BYTES
-from settings.config import Config
 from store.access.client_settings import MOST_BYTES
 from store.keys import ClientKeys
-from tests.conftest import LIMITS, SECRET_KEY
+from tests.blueprints import KEYS
 
-KEYS = ("the-first-key-of-the-settings", "the-other-key-of-the-settings")
 MINE, THEIRS = ({"X-Session-API-Key": key} for key in KEYS)
 SEALED = {"X-Expose-Secrets": "encrypted"}
 MASK = "**********"
 LLM = {"model": "openai/gpt-x", "api_key": "sk-hush-hush", "base_url": "https://llm.example/v1"}
-
-
-@pytest.fixture(scope="module")
-def keyed(redis_url):
-    return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=KEYS, **LIMITS))
-
-
-@pytest.fixture
-def caller(keyed):
-    """A client of a server that wants keys, none of which keeps anything."""
-    for owner in ("settings-1", "settings-2"):
-        keyed.extensions["store"].access.settings.forget(owner)
-    return keyed.test_client()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from agents.provider_connections import MOST_CONNECTIONS
 from app import create_app
 from settings.config import Config
-from tests.blueprints.test_client_settings import KEYS, LLM, MASK, MINE, SEALED, THEIRS, patched, started
+from tests.blueprints.test_client_settings import LLM, MASK, MINE, SEALED, THEIRS, patched, started
 from tests.conftest import LIMITS, SECRET_KEY
 
 CONNECTIONS = "/api/llm/provider-connections"
@@ -24,19 +24,6 @@ command = ["true"]
 created_at = 2026-11-21T00:00:00Z
 initial_env = { LLM_MODEL = "openai/of-the-spec", LLM_BASE_URL = "https://spec.example/v1" }
 """
-
-
-@pytest.fixture(scope="module")
-def keyed(redis_url):
-    return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=KEYS, **LIMITS))
-
-
-@pytest.fixture
-def caller(keyed):
-    """A client of a server that wants keys, none of which keeps anything."""
-    for owner in ("settings-1", "settings-2"):
-        keyed.extensions["store"].access.settings.forget(owner)
-    return keyed.test_client()
 
 
 def created(caller, headers=MINE, **members):

@@ -3,15 +3,13 @@
 import random
 import re
 import shutil
-from collections.abc import Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
-from redis import Redis
 
 from boot.broken_write import is_one_write
-from boot.embedded import EmbeddedStore
+from tests.boot.stores import store_of
 from tests.chance import damaged, often
 
 MULTI, EXEC = b"*1\r\n$5\r\nMULTI\r\n", b"*1\r\n$4\r\nEXEC\r\n"
@@ -44,17 +42,6 @@ def test_a_whole_write_is_no_write_that_broke_off():
 def file_of(folder: Path) -> Path:
     [file] = [path for path in (folder / "appendonlydir").glob("*.aof") if path.stat().st_size]
     return file
-
-
-@contextmanager
-def store_of(folder: Path) -> Iterator[Redis]:
-    """The embedded store of a folder. Raises RuntimeError with the sentence of a refusal."""
-    store = EmbeddedStore(str(folder), 0)
-    try:
-        with Redis.from_url(store.url) as redis:
-            yield redis
-    finally:
-        store.stop()
 
 
 def refusal(folder: Path, expected: Set[bytes] = frozenset()) -> str:

@@ -11,15 +11,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import httpx
 import pytest
-from redis import Redis
 
 from boot.embedded import EmbeddedStore, _answers, main, release, running_url, server_program, wheel_program
+from tests.boot.stores import heard, store_of
 from tests.chance import often, variants
 from tests.cold import Objects, cold_store
 from tests.conftest import as_events, message, recorded
@@ -118,17 +117,6 @@ def test_a_program_that_does_not_say_its_release_is_passed_over_in_a_sentence(tm
     assert capfd.readouterr().err == (
         f"agent-server: {path} is not used: `{path} --version` does not say which release of Redis or Valkey it is\n"
     )
-
-
-@contextlib.contextmanager
-def store_of(folder: Path) -> Iterator[Redis]:
-    """The embedded store of a folder, without a server around it."""
-    store = EmbeddedStore(str(folder), 0)
-    try:
-        with Redis.from_url(store.url) as redis:
-            yield redis
-    finally:
-        store.stop()
 
 
 def modes(folder: Path) -> dict[Path, int]:
@@ -239,14 +227,7 @@ def test_what_a_store_that_was_killed_drops_when_it_comes_back_is_told(kept, cap
         with file.open("ab") as log:
             log.write(b"*3\r\n$3\r\nSE")  # as of a write that the end of the machine broke off
         os.kill(server, signal.SIGKILL)
-        told = ""
-
-        def is_told() -> bool:
-            nonlocal told
-            told += capfd.readouterr().err
-            return "has dropped" in told
-
-        wait_until(is_told, "the sentence about the dropped bytes")
+        told = heard(capfd, "has dropped")
         assert redis.dbsize() == 100
     assert f"has dropped the last 10 bytes of {file}" in told
 
@@ -403,14 +384,7 @@ def test_what_a_store_that_was_killed_does_not_read_when_it_comes_back_is_told(k
         with file.open("ab") as log:
             log.write(command("RESTORE", "restored", "0", "no payload"))
         os.kill(server, signal.SIGKILL)
-        told = ""
-
-        def is_told() -> bool:
-            nonlocal told
-            told += capfd.readouterr().err
-            return "goes on without what it does not read" in told
-
-        wait_until(is_told, "the sentence about the command")
+        told = heard(capfd, "goes on without what it does not read")
         assert redis.dbsize() == 100
     assert f"Not all that {folder} has was read: DUMP payload version or checksum are wrong" in told
 
