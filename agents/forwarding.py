@@ -28,6 +28,7 @@ from agents.client import MOST_BYTES, AgentUnreachable, ResponseTooLong, Transpo
 from agents.inquiries import NO_ROUTE, RouteLacking, seen_folder
 from agents.waking import wake
 from core.cuts import beginning
+from core.filenames import from_text
 from core.masking import Mask, TextTooLong
 from core.pauses import take_turns
 from core.refused import Kind, Refused
@@ -378,8 +379,9 @@ class Head(NamedTuple):
 
 
 def pairs_of(raw: bytes) -> list[tuple[str, str]]:
-    """The names and values of a client's query; bytes that are no UTF-8, as file names may have, are surrogates."""
-    return parse_qsl(raw.decode(errors="surrogateescape"), keep_blank_values=True, errors="surrogateescape")
+    """The names and values of a client's query, with the file names of its paths; other bytes are surrogates."""
+    pairs = parse_qsl(raw.decode(errors="surrogateescape"), keep_blank_values=True, errors="surrogateescape")
+    return [(name, from_text(value) if name in QUERY_PATHS else value) for name, value in pairs]
 
 
 def query_of(raw: bytes, mapped: Callable[[str], str]) -> str:

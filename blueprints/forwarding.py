@@ -33,6 +33,7 @@ from blueprints.api import Blueprint, InvalidInput, View, needs, refuse_unknown,
 from blueprints.following import caller_required
 from boot.http import body_of
 from core.access import Scope
+from core.filenames import from_text
 from core.origins import authority, is_loopback
 from core.wire import ConversationId
 from schemas.catalogs import Home
@@ -228,7 +229,7 @@ def _shown(conversation_id: ConversationId, path: str) -> Response:
     place = posixpath.normpath(posixpath.join(folder.real or "/", path))
     if not folder.has(place):
         raise NotFound("No such file in the workspace")
-    query = f"path={quote(place, safe='')}".encode()
+    query = f"path={quote(from_text(place), safe='', errors='surrogateescape')}".encode()
     path = f"/api/conversations/{conversation_id}/file/download"
     call = Call("GET", path, query, request.headers.get, require_client=caller_required())
     answer = current_forwarding.open(sandbox_id, call)

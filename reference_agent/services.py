@@ -11,14 +11,17 @@ import os
 import re
 import shutil
 import subprocess
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 from uuid import uuid4
 
 from flask import Blueprint, Response, abort, jsonify, request, send_file
 
 from core.cuts import beginning
+from core.filenames import as_text
 from core.wire import as_unicode, micros
 from reference_agent.api import asked_limit, body, check_key, done, parsed, server, working_folder
 from reference_agent.commands import Command, TooManyRun
@@ -93,11 +96,13 @@ def placed(identity: str | None, path: str) -> Path:
     try:
         return Files(Path.cwd(), server.folder).inside(str(folder_of(identity) / path))
     except (Refused, OSError, ValueError) as refused:
-        abort(400, f"{path} {refused}")
+        abort(400, f"{as_text(path)} {refused}")
 
 
 def asked_path() -> str:
-    return request.args.get("path") or abort(422, "path is needed in the query")
+    """The path of the query, whatever its bytes are."""
+    asked = parse_qsl(request.query_string.decode(errors="surrogateescape"), errors="surrogateescape")
+    return next((value for name, value in asked if name == "path"), None) or abort(422, "path is needed in the query")
 
 
 def begun(identity: str | None) -> Command:
@@ -219,7 +224,7 @@ def upload(identity: str | None = None) -> Response:
     except OSError as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-        abort(400, f"{asked_path()} cannot be written: {error.strerror}")
+        abort(400, f"{as_text(asked_path())} cannot be written: {error.strerror}")
     return jsonify(success=True, file_size=size)
 
 
@@ -228,7 +233,10 @@ def download(identity: str | None = None) -> Response:
     place = placed(identity, asked_path())
     if not place.is_file():
         abort(404, "File not found")
-    return send_file(place, as_attachment=True, download_name=_CONTROLS.sub("_", place.name))
+    name, status = _CONTROLS.sub("_", as_text(place.name)), place.stat()
+    # An ETag of our own: send_file encodes the path for its one, which fails for a name that is not UTF-8.
+    etag = f"{status.st_mtime_ns}-{status.st_size}-{zlib.crc32(os.fsencode(place))}"
+    return send_file(place, as_attachment=True, download_name=name, etag=etag)
 
 
 @services.get("/git/changes")
@@ -241,7 +249,7 @@ def changes(identity: str | None = None) -> Response:
             found.setdefault(path, "ADDED")
     if len(found) > MOST_CHANGES:
         abort(400, f"More than {MOST_CHANGES} files have changed: give the path of a folder of the repository")
-    return jsonify([{"status": status, "path": path} for path, status in sorted(found.items())])
+    return jsonify([{"status": status, "path": as_text(path)} for path, status in sorted(found.items())])
 
 
 @services.get("/git/commits")
@@ -261,7 +269,7 @@ def changes_of_commit(sha: str, identity: str | None = None) -> Response:
     folder = placed(identity, asked_path())
     commit = commit_of(folder, sha)
     found = _differing(folder, parent_of(folder, commit), commit)
-    return jsonify([{"status": status, "path": path} for path, status in found.items()])
+    return jsonify([{"status": status, "path": as_text(path)} for path, status in found.items()])
 
 
 def _differing(folder: Path, *commits: str) -> dict[str, str]:
@@ -326,13 +334,13 @@ def _resolved(folder: Path, name: str) -> str | None:
 
 
 def needed(folder: Path, *words: str) -> str:
-    """What Git prints in a folder; where it refuses, so does this."""
-    printed = git(folder, *words)
+    """Return what Git prints in a folder; bytes that are not UTF-8 are surrogates. Abort with 409 if Git fails."""
+    printed = git(folder, *words, errors="surrogateescape")
     return abort(409, "The folder is not in a Git repository that can be read") if printed is None else printed
 
 
-def git(folder: Path, *words: str) -> str | None:
-    """What Git prints in a folder; None where it refuses. A repository around the working folder is none of it."""
+def git(folder: Path, *words: str, errors: str = "replace") -> str | None:
+    """Return what Git prints in a folder, or None if it fails. A repository around the working folder is ignored."""
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path.cwd().parent)}
     command = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "--no-optional-locks", *words)
     try:
@@ -343,7 +351,7 @@ def git(folder: Path, *words: str) -> str | None:
         abort(504, f"Git was not done within {_GIT_SECONDS} s")
     except OSError as error:
         abort(400, f"Git cannot be run: {error.strerror}")
-    return None if run.returncode else run.stdout.decode(errors="replace")
+    return None if run.returncode else run.stdout.decode(errors=errors)
 
 
 def _text(place: Path) -> str | None:

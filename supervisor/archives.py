@@ -9,7 +9,6 @@ paused or has ended.
 import itertools
 import json
 import logging
-import os
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from agents.inquiries import folder_of
+from core.filenames import as_text, from_text
 from core.wire import ConversationId
 from runtimes import FileTooLong, FolderNotKept, Launch, Runtime, RuntimeFailure
 from runtimes.git import NotRecorded
@@ -308,14 +308,14 @@ class Files:
         """Reply with the names of the files in a folder of an agent."""
 
         def listed(runtime: Runtime, order: Launch) -> bytes:
-            with closing(runtime.names(order, folder)) as names:  # type: ignore[type-var]  # a generator
+            with closing(runtime.names(order, from_text(folder))) as names:  # type: ignore[type-var]  # a generator
                 return json.dumps(list(_first(names))).encode()
 
         self._send(sandbox, reply, listed)
 
     def send_content(self, sandbox: Sandbox, folder: str, path: str, reply: str) -> None:
         """Reply with a file in a folder of an agent."""
-        self._send(sandbox, reply, lambda runtime, order: runtime.content(order, folder, path, MOST_BYTES))
+        self._send(sandbox, reply, lambda runtime, order: runtime.content(order, folder, from_text(path), MOST_BYTES))
 
     def record(self, sandbox: Sandbox, conversation_id: str, seq: int) -> None:
         """Have the folder of a conversation recorded beside an event. Returns at once.
@@ -371,7 +371,7 @@ class Files:
         def changed(runtime: Runtime, order: Launch) -> bytes:
             with self._walk(sandbox, folder, until) as walks:
                 found = _shadow(runtime, order, folder).changes(conversation_id, since, until, walks=walks)
-            return json.dumps([one._asdict() for one in found]).encode()
+            return json.dumps([one._replace(path=as_text(one.path))._asdict() for one in found]).encode()
 
         self._send(sandbox, reply, changed)
 
@@ -389,7 +389,9 @@ class Files:
 
         def differ(runtime: Runtime, order: Launch) -> bytes:
             with self._walk(sandbox, folder, until) as walks:
-                both = _shadow(runtime, order, folder).contents(conversation_id, path, since, until, walks=walks)
+                both = _shadow(runtime, order, folder).contents(
+                    conversation_id, from_text(path), since, until, walks=walks
+                )
             original, modified = (None if one is None else one.decode(errors="replace") for one in both)
             return json.dumps({"modified": modified, "original": original}).encode()
 
@@ -455,7 +457,7 @@ def _first(names: Iterable[bytes]) -> Iterator[str]:
         size += len(name)
         if size > MOST_LISTED:
             return
-        yield os.fsdecode(name)
+        yield as_text(name)
 
 
 def _shadow(runtime: Runtime, order: Launch, folder: str) -> Shadow:

@@ -2,7 +2,7 @@
 
 import json
 import string
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 import pytest
 from hypothesis import given, settings
@@ -155,6 +155,11 @@ def test_a_query_crosses_without_keys_and_with_its_paths_mapped(pairs):
 
 def test_a_path_that_is_no_utf_8_crosses_as_it_came():
     assert query_of(b"path=%FF%2Fa&path=", str) == "path=%FF%2Fa&path="
+
+
+def test_a_name_as_a_list_escapes_it_crosses_as_its_bytes_in_a_path_alone():
+    escaped = quote("\uefff")
+    assert query_of(f"path={escaped}&text={escaped}".encode(), str) == f"path=%FF&text={escaped}"
 
 
 INSIDE = [

@@ -1,13 +1,16 @@
 """Commands, files and Git, which the reference agent serves to clients of its sandbox."""
 
+import os
 import stat
 import subprocess
 from pathlib import Path
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
 
 from agents.client import MOST_BYTES
+from core.filenames import from_text
 from reference_agent.commands import MOST_KEPT, MOST_RUNNING
 from schemas.forwarding import NAMED
 from tests.reference_agent.program import ReferenceAgent, reference_agent
@@ -155,6 +158,24 @@ def test_a_file_whose_name_no_header_can_hold_is_downloaded(agent, place, name):
 
     assert (answer.status_code, answer.content) == (200, b"content")
     assert answer.headers["Content-Disposition"].isprintable()
+
+
+def test_a_file_whose_name_is_not_utf8_is_changed_and_downloaded(agent, place):
+    at, folder = place
+    repository = os.fsencode(folder / uuid4().hex)
+    os.makedirs(repository)  # noqa: PTH103 - a path of bytes
+    subprocess.run(["git", "init", "-q", repository], check=True)
+    with open(repository + b"/caf\xe9", "w") as file:  # noqa: PTH123 - as above
+        file.write("content")
+    within = quote(os.path.basename(repository))  # noqa: PTH119 - as above
+
+    [change] = agent.client.get(f"{at}/git/changes?path={within}").json()
+    path = f"path={within}/{quote(from_text(change['path']), errors='surrogateescape')}"
+
+    assert change == {"status": "ADDED", "path": "caf\uefe9"}
+    assert agent.client.get(f"{at}/file/download?{path}").content == b"content"
+    assert agent.client.get(f"{at}/git/diff?{path}").json() == {"modified": "content", "original": None}
+    assert agent.client.get(f"{at}/file/download?{path}%E9").status_code == 404
 
 
 def test_no_path_leads_out_of_the_working_directory_or_to_what_the_agent_server_keeps(agent, place):

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from core.filenames import as_text
 from runtimes.git import NotRecorded
 from runtimes.tar_stream import PIECE, ArchiveUnreadable
 from settings.specs import Specs
@@ -266,7 +267,7 @@ def test_a_list_of_files_has_few_bytes_however_long_their_paths_are(
 
     [(found, data)] = replies
     assert found is Found.CONTENT
-    assert json.loads(data) == [os.fsdecode(path) for path in paths[: MOST_LISTED // 60_000]]
+    assert json.loads(data) == [as_text(path) for path in paths[: MOST_LISTED // 60_000]]
 
 
 def test_a_reply_about_files_that_has_too_many_bytes_says_so(one_store, spec, runtime, running, replies, monkeypatch):

@@ -203,6 +203,20 @@ def test_files_are_listed_without_what_tools_make(api, work):
     assert listed(api, conversation, "none") == []
 
 
+@pytest.mark.parametrize("name", [b"caf\xe9.txt", b"\xff/\xfe", "\uefe9".encode(), "café \uf8ff".encode()])
+def test_each_listed_name_opens_its_file_whatever_its_bytes_are(api, work, name):
+    conversation, folder = work
+    place = os.path.join(os.fsencode(folder), name)  # noqa: PTH118 - a path of bytes
+    os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120 - as above
+    with open(place, "w") as file:  # noqa: PTH123 - as above
+        file.write("content")
+
+    [text] = listed(api, conversation)
+
+    text.encode()
+    assert read(api, conversation, text) == "content"
+
+
 def test_at_most_two_thousand_files_are_listed(api, work):
     conversation, folder = work
     for number in range(2001):
