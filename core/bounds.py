@@ -55,7 +55,6 @@ class Bounds:
     confirmation_seconds: int = 0  #: until a pending action expires; 0: it does not
     audit_days: int = 400  #: for which the audit of a deleted conversation is kept
     cold_bytes: int = 256 * 1024 * 1024  #: of a log in Redis that may become cold; a longer one stays
-    cold_whole_bytes: int = 8 * 1024 * 1024  #: of a log in Redis from which on it goes in pieces
 
 
 @dataclass(frozen=True, slots=True)

@@ -534,14 +534,13 @@ class ColdKeys:
     ids = (":seqs", ":ids")
 
     @staticmethod
-    def moved(seq: int, last_chunk: int, pairs: Iterable[str]) -> tuple[set[str], set[str]]:
-        """What follows the root in the keys that a log has, and in those that it may have.
+    def moved(last_chunk: int, pairs: Iterable[str]) -> set[str]:
+        """What follows the root in the keys that a log may have.
 
-        seq: of its last event. last_chunk: number of its last chunk of text. pairs: of kind and source, that occur.
+        last_chunk: number of its last chunk of text. pairs: of kind and source, that occur.
         """
         texts = (f":text:{number}" for number in range(last_chunk + 1))
-        must = {":log"} if seq else set()
-        return must, {":log", ":peaks", *ColdKeys.ids, *(f":at:{pair}" for pair in pairs), *texts}
+        return {":log", ":peaks", *ColdKeys.ids, *(f":at:{pair}" for pair in pairs), *texts}
 
     @staticmethod
     def frame(root: str, name: str, text: str) -> str:

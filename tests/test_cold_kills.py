@@ -30,10 +30,10 @@ EVENTS, BATCH = 3_000, 3
 SECOND = 1_000_000
 
 
-def sweep(url: str, folder: Path, conversation_id: ConversationId, whole_bytes: int, frozen) -> None:
+def sweep(url: str, folder: Path, conversation_id: ConversationId, frozen) -> None:
     """Freeze without rest, and delete what is unneeded as soon as no freezing that lasts needs it any more."""
     cold._LEFT, cold._FREEZING, cold._LOOK = 2 * SECOND, SECOND, SECOND // 10
-    store, objects = cold_store(url, Folder(folder), cold_whole_bytes=whole_bytes), Folder(folder)
+    store, objects = cold_store(url, Folder(folder)), Folder(folder)
     while True:
         frozen.value += store.conversations.cold.freeze(conversation_id)
         names = store.conversations.cold.unneeded(100)
@@ -63,11 +63,11 @@ def log(store, conversation_id: ConversationId) -> list[bytes]:
     return events
 
 
-@pytest.mark.parametrize(("events", "whole_bytes"), [(EVENTS, 1 << 30), (EVENTS // 5, 0)], ids=["whole", "in pieces"])
+@pytest.mark.parametrize(("events", "words"), [(EVENTS, 1 << 30), (EVENTS // 5, 500)], ids=["whole", "in pieces"])
 def test_freezings_and_thaws_that_are_killed_at_any_moment_lose_and_double_nothing(
-    tmp_path, monkeypatch, events, whole_bytes
+    tmp_path, monkeypatch, events, words
 ):
-    monkeypatch.setattr("store.log.frames._MOST_WORDS", 500)  # of the children too: a log of some six pieces
+    monkeypatch.setattr("store.log.frames._MOST_WORDS", words)  # of the children too
     chance, fork = random.Random(8), multiprocessing.get_context("fork")
     folder = tmp_path / "objects"
     folder.mkdir()
@@ -85,7 +85,7 @@ def test_freezings_and_thaws_that_are_killed_at_any_moment_lose_and_double_nothi
         while killed < KILLS or frozen.value < KILLS:
             told = (url, folder, conversation_id)
             children = [
-                fork.Process(target=sweep, args=(*told, whole_bytes, frozen)),
+                fork.Process(target=sweep, args=(*told, frozen)),
                 fork.Process(target=work, args=(*told, batches, acknowledged, killed)),
             ]
             for child in children:

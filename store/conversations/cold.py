@@ -3,10 +3,10 @@
 A conversation is cold while its hash has the field `cold`, the name of its object. `freeze` puts the object there,
 `thaw` brings the log back; `store/scripts` thaws before a script that needs the log, and calls the script again. Each
 freezing has an object of its own name, which is registered before it is put: an object that nobody needs is found,
-whatever was killed, and none that was given up is ever needed again. A log that is too large for one object lies in
-pieces, which the object names.
+whatever was killed, and none that was given up is ever needed again. A log lies in pieces, which the object names, or
+holds itself if there is only one.
 
-What comes back in pieces is put aside under keys of its own, which end by themselves; one short script then makes all
+What comes back is put aside under keys of its own, which end by themselves; one short script then makes all
 of it current. A kill leaves the conversation as cold as it was, and the next thaw goes on where that one ended.
 """
 
@@ -19,27 +19,23 @@ from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from redis import Redis
-from redis.exceptions import ResponseError
 
 from core.bounds import Bounds
 from core.wire import ConversationId, Micros, micros
 from store.conversations.lists import name_in_log
-from store.errors import UNAVAILABLE, UNREADABLE, TemporaryRefusal
+from store.errors import UNREADABLE, TemporaryRefusal
 from store.keys import ColdKeys, ConversationKeys
 from store.listing import Cursor, Filter, Listing
 from store.log.frames import (
     Frozen,
     Range,
     Unreadable,
-    digests_in,
-    frozen,
     head,
     head_name,
-    is_head,
     piece_name,
     pieces,
     ranges_in,
-    thawed,
+    read_head,
 )
 from store.log.text import as_frame
 from store.scripts import IsCold, Scripts
@@ -94,8 +90,7 @@ class _Cold(NamedTuple):
     """A cold conversation, as Redis has it."""
 
     of: Frozen
-    must: set[str]
-    may: set[str]
+    may: set[str] | None  #: parts that its log may have; None: any
 
 
 def checks(redis: "Redis", objects: Objects) -> Iterator[Checked]:
@@ -124,25 +119,22 @@ def owner(name: str) -> ConversationId:
 def _needing(redis: Any, name: str) -> _Cold | None:
     """The cold conversation whose log an object has; None: there is none."""
     keys = ConversationKeys(owner(name))
-    stored, *state = redis.hmget(keys.root, "cold", "incarnation", "revision", "seq", "text_chunk")
+    stored, *state = redis.hmget(keys.root, "cold", "incarnation", "revision", "text_chunk")
     if stored != name.encode():
         return None
-    incarnation, revision, seq, last_chunk = (word.decode() for word in state)
+    incarnation, revision, last_chunk = (word.decode() for word in state)
     pairs = (pair.decode() for pair in redis.smembers(keys.pairs))
-    return _Cold(Frozen(name, keys.id, incarnation, revision), *ColdKeys.moved(int(seq), int(last_chunk), pairs))
+    return _Cold(Frozen(name, keys.id, incarnation, revision), ColdKeys.moved(int(last_chunk), pairs))
 
 
 def _checked(redis: Any, objects: Objects, name: str, needed: _Cold | None) -> Iterator[Checked]:
     """One object with its pieces; nothing of one that is gone, or no longer needed, at the end of its check."""
     try:
         content = objects.get(name)
-        of, must, may = needed or _as_it_says(name, content)
-        if is_head(content):
-            for number, digest in enumerate(digests_in(of, content)):
-                piece = piece_name(name, number)
-                _check_piece(objects, piece, digest, may if needed else None)
-        else:
-            thawed(of, content, must, may)
+        of, may = needed or _as_it_says(name, content)
+        digests, inner = read_head(of, content)
+        for number, digest in enumerate(digests):
+            _check_piece(objects, piece_name(name, number), digest, may, inner)
     except ObjectMissing as missing:
         if needed and _needing(redis, name):
             yield Checked(name, True, f"the object {missing} is missing")
@@ -153,10 +145,10 @@ def _checked(redis: Any, objects: Objects, name: str, needed: _Cold | None) -> I
         yield Checked(name, needed is not None, None)
 
 
-def _check_piece(objects: Objects, name: str, digest: str, may: set[str] | None) -> None:
-    """Raises Unreadable or ObjectMissing. may: parts that the log may have; None: whatever the piece has."""
+def _check_piece(objects: Objects, name: str, digest: str, may: set[str] | None, inner: bytes) -> None:
+    """Raises Unreadable or ObjectMissing. inner: the piece, if the object of the log holds it."""
     try:
-        ranges_in(objects.get(name), digest, may)
+        ranges_in(inner or objects.get(name), digest, may)
     except Unreadable as error:
         raise Unreadable(f"its piece {name}: {error}") from None
 
@@ -165,8 +157,7 @@ def _as_it_says(name: str, content: bytes) -> _Cold:
     """What an object that no conversation needs says of itself, but for its name. Raises Unreadable."""
     try:
         fields, _ = json.JSONDecoder().raw_decode(content.partition(b"\n")[0].decode("utf-8", "replace"))
-        of = Frozen(name, owner(name), fields["incarnation"], fields["revision"])
-        return _Cold(of, set(), {part for part, _ in fields.get("parts", ())})
+        return _Cold(Frozen(name, owner(name), fields["incarnation"], fields["revision"]), None)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Unreadable(f"it is damaged: {error}") from None
 
@@ -185,7 +176,7 @@ class Changed(Exception):
     """The conversation was deleted, or is no longer under that name, while its log was read or came back."""
 
 
-class LargeLogs:
+class Pieces:
     """Puts logs into pieces, and brings them back."""
 
     def __init__(self, redis: "Redis", scripts: Scripts) -> None:
@@ -193,28 +184,33 @@ class LargeLogs:
         self._scripts = scripts
 
     def put(self, of: Frozen, parts: Sequence[str], keep: Callable[[str, bytes], None]) -> bytes:
-        """Keep the pieces of a log one after the other; returns the content of its head object. Raises Changed.
+        """Keep the pieces of a log one after the other, unless there is only one; returns the content of its object.
 
-        parts: of the log. keep: given the name and the content of each piece.
+        parts: of the log. keep: given the name and the content of each piece. Raises Changed.
         """
-        root, digests = ConversationKeys(of.conversation_id).root, list[str]()
+        root, digests, first = ConversationKeys(of.conversation_id).root, list[str](), b""
         for content, digest in pieces(self._ranges(root, of.incarnation, parts)):
-            keep(piece_name(of.name, len(digests)), content)
+            if len(digests) == 1:
+                keep(piece_name(of.name, 0), first)
+            if digests:
+                keep(piece_name(of.name, len(digests)), content)
+            first = first or content
             digests.append(digest)
-        return head(of, digests)
+        return head(of, digests, first if len(digests) == 1 else b"")
 
     def restore(self, of: Frozen, content: bytes, may: set[str], get: Callable[[str], bytes], aside: int) -> None:
-        """Bring a log back. content: of its head object. may: parts that it may have. get: a piece by its name. aside:
-        µs for which it is not frozen again.
+        """Bring a log back. content: of its object. may: parts that it may have. get: a piece by its name.
+
+        aside: µs for which it is not frozen again.
 
         Raises Unreadable, Changed where the log is back already, what `get` raises, or one of UNAVAILABLE.
         """
-        digests, roots = digests_in(of, content), [ConversationKeys(of.conversation_id).root]
+        (digests, inner), roots = read_head(of, content), [ConversationKeys(of.conversation_id).root]
         for _ in range(_MOST_TRIES):
             number = int(self._redis.get(ColdKeys.back(roots[0], of.name)) or 0)
             while number < len(digests):
                 name = piece_name(of.name, number)
-                ranges = ranges_in(get(name), digests[number], may)
+                ranges = ranges_in(inner or get(name), digests[number], may)
                 words = [word for part, some in ranges for word in (part, len(some), *some)]
                 done = self._scripts.thaw_piece(roots, [of.name, number, _ASIDE, *words])
                 if done is None:
@@ -315,8 +311,8 @@ class Cold:
         self._redis: Any = redis  # returns bytes; redis-py's annotations do not say so
         self._scripts = scripts
         self._listing = listing
-        self._most_bytes, self._whole_bytes = bounds.cold_bytes, bounds.cold_whole_bytes
-        self._large_logs = LargeLogs(redis, scripts)
+        self._most_bytes = bounds.cold_bytes
+        self._pieces = Pieces(redis, scripts)
         self.objects = objects
         self._start: Cursor | None = None
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
@@ -364,10 +360,7 @@ class Cold:
         name = f"{conversation_id}-{uuid4().hex}"
         of, texts, is_cold = Frozen(name, conversation_id, incarnation, revision), parts[-int(chunks) :], False
         try:
-            if int(size) < self._whole_bytes:
-                content = frozen(of, self._dumps(root, parts))
-            else:
-                content = self._large_logs.put(of, parts, self._put)
+            content = self._pieces.put(of, parts, self._put)
             self._put_frames(root, name, texts)
             if self._redis.hmget(root, "incarnation", "revision", "cold") == [*map(str.encode, of[2:]), None]:
                 self._put(name, content)
@@ -385,15 +378,18 @@ class Cold:
         root = ConversationKeys(conversation_id).root
         with self._locks[hash(conversation_id) % _LOCKS]:
             with self._redis.pipeline(transaction=True) as pipe:
-                pipe.hmget(root, "cold", "incarnation", "revision", "seq", "text_chunk")
+                pipe.hmget(root, "cold", "incarnation", "revision", "text_chunk")
                 pipe.smembers(ConversationKeys(conversation_id).pairs)
                 (stored, *state), pairs = pipe.execute()
             if stored is None:
                 return
-            name, incarnation, revision, seq, last_chunk = (word.decode() for word in (stored, *state))
-            must, may = ColdKeys.moved(int(seq), int(last_chunk), (pair.decode() for pair in pairs))
-            with self._readable(of := Frozen(name, conversation_id, incarnation, revision)) as objects:
-                self._bring_back(root, of, objects, must, may)
+            name, incarnation, revision, last_chunk = (word.decode() for word in (stored, *state))
+            may = ColdKeys.moved(int(last_chunk), (pair.decode() for pair in pairs))
+            with (
+                self._readable(of := Frozen(name, conversation_id, incarnation, revision)) as objects,
+                suppress(Changed),
+            ):
+                self._pieces.restore(of, objects.get(name), may, objects.get, _THAWED)
             self._note(_LEFT, [name])
 
     def thaw_below(self, root: str) -> None:
@@ -472,18 +468,6 @@ class Cold:
             self._redis.pexpire(key, span)
         return False
 
-    def _dumps(self, root: str, parts: Sequence[str]) -> list[tuple[str, bytes]]:
-        """The DUMP of each key that is there, a key at a time: Redis serves nobody else meanwhile.
-
-        Those of ids are of one moment: a packing moves ids from one key to the other, and is not a change.
-        """
-        with self._redis.pipeline(transaction=True) as pipe:
-            for part in ColdKeys.ids:
-                pipe.dump(root + part)
-            ids = dict(zip(ColdKeys.ids, pipe.execute(), strict=True))
-        dumps = ((part, ids[part] if part in ids else self._redis.dump(root + part)) for part in parts)
-        return [(part, dump) for part, dump in dumps if dump is not None]
-
     def _put(self, name: str, content: bytes) -> None:
         """Keep an object, which the register has before it is there. Raises ObjectsAway."""
         if self.objects is None:
@@ -496,21 +480,6 @@ class Cold:
         for text in texts:
             if chunk := self._redis.get(root + text):
                 self._redis.set(ColdKeys.frame(root, name, text), as_frame(chunk), px=_FREEZING // 1000)
-
-    def _bring_back(self, root: str, of: Frozen, objects: Objects, must: set[str], may: set[str]) -> None:
-        """Thaw a log from its object, or from the pieces that the object names."""
-        content = objects.get(of.name)
-        if is_head(content):
-            with suppress(Changed):
-                self._large_logs.restore(of, content, may, objects.get, _THAWED)
-            return
-        words = [word for part in thawed(of, content, must, may) for word in part]
-        try:
-            self._scripts.thaw_log([root], [of.name, _THAWED, *words])
-        except UNAVAILABLE:
-            raise
-        except ResponseError as error:  # a DUMP of a newer server
-            raise StillCold(of.conversation_id, f"this Redis does not read its object {of.name}") from error
 
     def _note(self, span: int, names: Sequence[str]) -> None:
         """Schedule objects for a check in so many µs. One round trip."""

@@ -5,10 +5,10 @@ names its dictionary, so that frames of an older dictionary stay readable; an ev
 `{`. Scripts read no event: of a frame they need the number of its event's bytes, which stands in the frame's head
 (`scripts/_frame.lua`). `python -m store.log.frames` prints an event of redis-cli.
 
-The object of a cold conversation has a line of JSON that says what it is, DUMPs of keys as one Zstandard frame, and a
-digest of all before it. A log that is too large for one object has a head object, of format 3, and the pieces that it
-names, each with its digest. A piece has ranges of keys as words, and no DUMP: Redis serves others between two pieces,
-however large a key is. The head is a line of JSON and a digest of it; a piece is one Zstandard frame.
+A cold conversation lies in pieces. A piece is one Zstandard frame with ranges of keys as words, so any release of Redis
+or Valkey takes it, and the server serves others between two pieces, however large a key is. The object of the log is a
+line of JSON that says what it is and names the digest of each piece, then the piece itself if there is only one, and a
+digest of all before it. Several pieces have objects of their own.
 """
 
 import json
@@ -22,7 +22,7 @@ from importlib.resources import files
 from itertools import islice
 from typing import IO, Any, NamedTuple
 
-from zstandard import ZstdCompressionDict, ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
+from zstandard import ZstdCompressionDict, ZstdCompressor, ZstdDecompressor, ZstdError
 
 from core.pauses import take_turns
 from core.program import run
@@ -89,12 +89,8 @@ def _dictionary(number: int) -> ZstdCompressionDict:
     return ZstdCompressionDict(file.read_bytes())
 
 
-#: of an object and of the keys in it: a release that keeps logs in other keys counts up, and reads the older ones;
-#: format 1, which no release wrote, had a digest of a part
-_FORMAT = 2
-
-#: bytes in which the head must end: the parts of a log are some hundred
-_MOST_HEAD = 256 * 1024
+#: format of an object, and of the keys in it. Older formats, which no release wrote, are refused
+_FORMAT = 3
 
 _DIGEST_BYTES = sha256().digest_size
 
@@ -112,60 +108,6 @@ class Frozen(NamedTuple):
     revision: str
 
 
-def frozen(of: Frozen, parts: Sequence[tuple[str, bytes]]) -> bytes:
-    """An object's content. parts: of the log, each with its DUMP."""
-    body = b"".join(dump for _, dump in parts)
-    head = _head(of, [[part, len(dump)] for part, dump in parts])
-    content = head + b"\n" + ZstdCompressor(level=_LEVEL).compress(body)
-    return content + sha256(content).digest()
-
-
-def thawed(of: Frozen, content: bytes, must: set[str], may: set[str]) -> list[tuple[str, bytes]]:
-    """The parts of the log, each with its DUMP. must, may: parts that the log has, and that it may have.
-
-    Raises Unreadable unless the content is what was kept.
-    """
-    try:
-        text, _, frame = content.partition(b"\n")
-        head = json.loads(text[:_MOST_HEAD])
-        if head["format"] != _FORMAT:
-            raise Unreadable(f"it is of format {head['format']}")
-        if sha256(content[:-_DIGEST_BYTES]).digest() != content[-_DIGEST_BYTES:]:
-            raise Unreadable("it is damaged: its digest is not that of its content")
-        body = _body(frame[:-_DIGEST_BYTES], head["parts"])
-        expected = _head(of, head["parts"])
-    except (ValueError, KeyError, TypeError, RecursionError, ZstdError) as error:
-        raise Unreadable(f"it is damaged: {error}") from None
-    if text != expected:
-        raise Unreadable("its content is not the one that was kept under its name")
-    parts, at = dict[str, bytes](), 0
-    for part, size in head["parts"]:
-        parts[part] = body[at : at + size]
-        at += size
-    if len(parts) < len(head["parts"]) or not must <= parts.keys() <= may:
-        raise Unreadable("it has other parts than the log")
-    return list(parts.items())
-
-
-def _head(of: Frozen, parts: list[list[Any]]) -> bytes:
-    """The only head that the object of a log may have. parts: names, each with the bytes of its DUMP."""
-    return json.dumps({"format": _FORMAT, **of._asdict(), "parts": parts}).encode()
-
-
-def _body(frame: bytes, parts: list[list[Any]]) -> bytes:
-    """The DUMPs of an object. Raises ValueError unless it has as many bytes as its parts, and what zstandard raises."""
-    sizes = [size for _, size in parts]
-    if min(sizes, default=1) < 1 or frame_content_size(frame) != sum(sizes):
-        raise ValueError("its parts have other sizes than its content")
-    return ZstdDecompressor().decompress(frame)
-
-
-#: of a head object
-_FORMAT_OF_PIECES = 3
-
-#: how every head object begins
-_BEGINNING = b'{"format": 3, '
-
 #: after which a piece ends: with more words Redis serves nobody else for longer, while the piece comes back
 _MOST_BYTES, _MOST_WORDS = 2 * 1024 * 1024, 20_000
 
@@ -174,7 +116,7 @@ Range = tuple[str, Sequence[bytes]]
 
 
 def piece_name(name: str, number: int) -> str:
-    """The name of a piece. name: of the head object."""
+    """The name of a piece. name: of the log's object."""
     return f"{name}-p{number}"
 
 
@@ -184,30 +126,33 @@ def head_name(name: str) -> tuple[str, int | None]:
     return (head, int(number)) if head and number.isdecimal() else (name, None)
 
 
-def is_head(content: bytes) -> bool:
-    """Whether an object says that it names pieces."""
-    return content.startswith(_BEGINNING)
+def head(of: Frozen, digests: Sequence[str], piece: bytes = b"") -> bytes:
+    """The content of the object of a log. digests: of its pieces, in their order. piece: the only piece of a small log,
+    which then has no object of its own."""
+    content = _line(of, digests) + (b"\n" + piece if piece else b"")
+    return content + sha256(content).digest()
 
 
-def head(of: Frozen, digests: Sequence[str]) -> bytes:
-    """The content of a head object. digests: of the pieces, in their order."""
-    line = _line(of, digests)
-    return line + sha256(line).digest()
+def read_head(of: Frozen, content: bytes) -> tuple[list[str], bytes]:
+    """The digests of the pieces of a log, and the piece that its object holds itself, if any.
 
-
-def digests_in(of: Frozen, content: bytes) -> list[str]:
-    """The digests of the pieces that a head object names. Raises Unreadable unless it is what was kept."""
-    line, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
-    if sha256(line).digest() != digest:
+    Raises Unreadable unless the object is what was kept.
+    """
+    rest, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    if sha256(rest).digest() != digest:
         raise Unreadable("it is damaged: its digest is not that of its content")
+    line, _, piece = rest.partition(b"\n")
     try:
-        digests: list[str] = json.loads(line)["pieces"]
+        fields = json.loads(line)
+        if fields["format"] != _FORMAT:
+            raise Unreadable(f"it is of format {fields['format']}, and this version reads format {_FORMAT}")
+        digests: list[str] = fields["pieces"]
         expected = _line(of, digests)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Unreadable(f"it is damaged: {error}") from None
     if line != expected:
         raise Unreadable("its content is not the one that was kept under its name")
-    return digests
+    return digests, piece
 
 
 def pieces(ranges: Iterable[Range]) -> Iterator[tuple[bytes, str]]:
@@ -230,7 +175,7 @@ def ranges_in(content: bytes, digest: str, may: set[str] | None) -> list[Range]:
     Raises Unreadable unless the digest is that of the piece.
     """
     if sha256(content).hexdigest() != digest:
-        raise Unreadable("it is damaged: its digest is not the one that its head object names")
+        raise Unreadable("it is damaged: its digest is not the one that its log's object names")
     try:
         line, _, rest = ZstdDecompressor().decompress(content).partition(b"\n")
         counts: list[tuple[str, int]] = [(part, number) for part, number in json.loads(line)]
@@ -248,8 +193,8 @@ def ranges_in(content: bytes, digest: str, may: set[str] | None) -> list[Range]:
 
 
 def _line(of: Frozen, digests: Sequence[str]) -> bytes:
-    """The only line that the head object of a log may have."""
-    fields: dict[str, Any] = {"format": _FORMAT_OF_PIECES, **of._asdict(), "pieces": digests}
+    """The only line that the object of a log may begin with."""
+    fields: dict[str, Any] = {"format": _FORMAT, **of._asdict(), "pieces": digests}
     return json.dumps(fields).encode()
 
 

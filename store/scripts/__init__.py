@@ -323,7 +323,6 @@ class Scripts:
     read_events: Script
     plan_freeze: Script
     freeze_log: Script
-    thaw_log: Script
     thaw_piece: Script
     adopt_thaw: Script
     keep_fields: Script

@@ -36,10 +36,10 @@ def folder(tmp_path):
 @pytest.fixture
 def frozen(redis_url, folder, monkeypatch):
     """Make a cold conversation; the name of its object."""
-    monkeypatch.setattr("store.log.frames._MOST_WORDS", 4)
 
-    def make(whole_bytes: int = 1 << 30) -> str:
-        store, identity = cold_store(redis_url, folder, cold_whole_bytes=whole_bytes), str(uuid4())
+    def make(words: int = 1 << 30) -> str:
+        monkeypatch.setattr("store.log.frames._MOST_WORDS", words)
+        store, identity = cold_store(redis_url, folder), str(uuid4())
         store.conversations.create(identity)
         store.events.append(identity, as_events([event(), message("words"), event()]))
         assert store.conversations.cold.freeze(identity)
@@ -55,7 +55,7 @@ def flipped(folder: Folder, name: str) -> None:
 
 
 def test_whole_cold_storage_verifies(verify, frozen, redis_url, folder):
-    _, _, thawed = frozen(), frozen(0), frozen()
+    _, _, thawed = frozen(), frozen(4), frozen()
     cold_store(redis_url, folder).conversations.cold.thaw(thawed.rpartition("-")[0])
 
     status, lines, said = verify()
@@ -65,7 +65,7 @@ def test_whole_cold_storage_verifies(verify, frozen, redis_url, folder):
 
 
 def test_each_object_and_piece_that_is_damaged_or_missing_is_named(verify, frozen, redis_url, folder):
-    names = [frozen(), frozen(), frozen(0), frozen(0), frozen()]
+    names = [frozen(), frozen(), frozen(4), frozen(4), frozen()]
     flipped(folder, names[0])
     folder.delete(names[1])
     flipped(folder, f"{names[2]}-p1")

@@ -130,7 +130,7 @@ def test_the_scripts_that_bring_something_ask_for_room_and_no_other_does(store):
         "create_conversation",
         "start_sandbox",
         "put_secrets",
-        "thaw_log",
+        "thaw_piece",
         "ask_destination",
     }
     assert not asking & {"decide_pending", "change_status", "delete_conversation", "revoke_access_key", "stop_sandbox"}

@@ -209,9 +209,10 @@ def test_an_object_that_cannot_be_removed_holds_up_no_other(redis, store, place,
 
 
 def test_a_log_whose_piece_cannot_be_kept_stays_whole_and_holds_up_no_other(
-    redis, server, place, settings, clock, made
+    redis, server, place, settings, clock, made, monkeypatch
 ):
-    store = cold_store(server, place, cold_whole_bytes=0)
+    monkeypatch.setattr("store.log.frames._MOST_WORDS", 4)
+    store = cold_store(server, place)
     [bad, *others] = made(3)
     put = place.put
 

@@ -11,10 +11,9 @@ from core.wire import Micros, Seq, micros, now, read_event
 from store.conversations.cold import StillCold
 from store.conversations.message_search import Query
 from store.errors import UNAVAILABLE, ConversationNotFound
-from store.keys import ColdKeys
 from store.link.attempts import Stamp
 from store.listing import Filter
-from store.log.frames import Frozen, frozen, thawed
+from store.log.frames import Frozen, head, pieces, ranges_in, read_head
 from store.scripts import IsCold, Scripts, sources
 from tests.cold import Objects, cold_store
 from tests.conftest import action, as_events, event, message, recorded
@@ -199,7 +198,7 @@ def test_a_conversation_in_an_object_that_is_missing_damaged_or_away_is_unavaila
     objects.is_away = False
     objects.kept.clear()
     refused(f"object {name} is missing$")
-    for wrong in (b"", content[:-9], content.replace(b'"format": 2', b'"format": 3'), content[:60]):
+    for wrong in (b"", content[:-9], content.replace(b'"format": 3', b'"format": 4'), content[:60]):
         objects.kept[name] = wrong
         refused(f"object {name} cannot be used$", "it is ")
 
@@ -223,15 +222,18 @@ def test_an_object_without_the_log_or_with_a_key_of_another_kind_is_refused_and_
     [(name, content)] = objects.kept.items()
     state, before = store.conversations.get(cold), parts(store, cold)
     of = Frozen(name, cold, state["incarnation"], state["revision"])
-    pairs = [pair.decode() for pair in store.conversations._redis.smembers(f"conv:{{{cold}}}:pairs")]
-    kept = dict(thawed(of, content, *ColdKeys.moved(86, 0, pairs)))
-    without = [(part, dump) for part, dump in kept.items() if part != ":log"]
-    for wrong in (without, [*kept.items(), (":pending", kept[":ids"])]):
-        objects.kept[name] = frozen(of, wrong)
+    [digest], piece = read_head(of, content)
+    kept = ranges_in(piece, digest, None)
+    for wrong, why in (
+        ([one for one in kept if one[0] != ":log"], "not as many events as the log"),
+        ([*kept, (":pending", [b"key", b"value"])], "other parts than the log"),
+    ):
+        [(piece, digest)] = pieces(wrong)
+        objects.kept[name] = head(of, [digest], piece)
 
         with pytest.raises(StillCold, match="cannot be used") as refusal:
             log(store, cold)
-        assert "other parts than the log" in str(refusal.value.__cause__)
+        assert why in str(refusal.value.__cause__)
         assert parts(store, cold) == before
 
 

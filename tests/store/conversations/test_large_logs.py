@@ -24,7 +24,7 @@ def store(redis_url, objects, monkeypatch):
     monkeypatch.setattr(frames, "_MOST_WORDS", 40)
     for bound, number in {"_EVENTS": 7, "_MEMBERS": 5, "_FIELDS": 3, "_BYTES": 4000}.items():
         monkeypatch.setattr(cold_module, bound, number)
-    return cold_store(redis_url, objects, cold_whole_bytes=0)
+    return cold_store(redis_url, objects)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_head_object_with_fewer_pieces_than_the_log_is_refused(store, cold, ob
     [name] = [one for one in objects.kept if "-p" not in one]
     state = store.conversations.get(cold)
     of = frames.Frozen(name, cold, state["incarnation"], state["revision"])
-    digests = frames.digests_in(of, objects.kept[name])
+    digests, _ = frames.read_head(of, objects.kept[name])
     objects.kept[name] = frames.head(of, digests[:2])
 
     with pytest.raises(StillCold, match="cannot be used") as refusal:
