@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import random
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx
@@ -13,6 +15,7 @@ import pytest
 
 from core.bounds import Limits
 from tests.agents import running_sandbox
+from tests.chance import often
 from tests.conftest import SECRET_KEY, store_of
 from tests.forwarding import upstream_agent
 from tests.servers import TIMEOUT, agent_server, store_server
@@ -262,6 +265,33 @@ def test_a_call_that_waits_for_its_agent_server_is_401_when_its_key_is_revoked(c
 
     assert [response.status_code for response in responses] == [401]
     assert upstream.ended.wait(TIMEOUT)
+
+
+def test_no_call_ends_well_whose_key_is_revoked_at_any_moment_of_it(client, upstream):
+    """A download that is too long to end before, and a call whose agent server never responds."""
+    tries, chance, outcomes = often(20, 200), random.Random(4), []
+
+    def call(number: int, seconds: float) -> None:
+        made = client.post("/api/v1/keys", json={"name": f"ends {number}", "scopes": ["admin"]}, headers=SHOWN).json()
+        headers = {"X-Session-API-Key": made["key"]}
+        path, query = ("file/waits", {}) if number % 2 else ("file/download", {"size": str(SIZE)})
+        timer = threading.Timer(seconds, client.delete, [f"/api/v1/keys/{made['id']}"], {"headers": SHOWN})
+        timer.start()
+        try:
+            with client.stream("GET", f"{PATH}/{path}", params=query, headers=headers, timeout=TIMEOUT) as response:
+                read = sum(len(piece) for piece in slowly(response.iter_raw(SIZE // 2000)))
+                outcomes.append("whole" if read == SIZE else response.status_code)
+        except httpx.RemoteProtocolError:
+            outcomes.append("broken off")
+        timer.join()
+        # 429: the address has sent too many keys that are none
+        assert client.get("/api/conversations/count", headers=headers).status_code in (401, 429)
+
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(call, range(tries), [chance.random() / 4 for _ in range(tries)]))
+
+    assert {*outcomes} <= {401, 429, "broken off"}
+    assert len(outcomes) == tries
 
 
 @pytest.mark.parametrize(
