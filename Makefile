@@ -54,7 +54,7 @@ docs: .venv/dev ## generate the OpenAPI document and the table of settings from 
 demo: .venv/run ## load a recorded conversation into a running server and decide its pending action
 	$(BIN)/python docs/examples/demo.py
 
-agent: .venv/dev ## run the echo agent for a conversation of a running server: make agent ID=…
+agent: .venv/run ## run the echo agent for a conversation of a running server: make agent ID=…
 	$(BIN)/python docs/examples/echo_agent.py $(ID)
 
 openhands: ## set up the published OpenHands agent server (Python >= 3.12), and write openhands.toml, the specs that run it

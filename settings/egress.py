@@ -145,7 +145,7 @@ def check_egress(spec: Mapping[str, Any]) -> None:
     if spec["egress"] != NAMED:
         for key in ("hosts", "presets", "service"):
             if spec[key] is not None:
-                raise ValidationError('Only with egress = "named".', key)
+                raise ValidationError('Only with egress = "named": remove it, or set that.', key)
     names = [service["name"] for service in spec["service"] or []]
     if len(names) != len(set(names)):
         raise ValidationError("Two have the same name.", "service")

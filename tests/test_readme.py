@@ -110,11 +110,9 @@ def test_the_agent_prints_the_transcript_of_the_page(server, key):
     url = str(server.base_url).rstrip("/")
     script = re.sub(r"curl -sN --max-time 5 (\S+).*", r"curl -sN --max-time 1 \1 || true", script)
     script = script.replace("http://127.0.0.1:${PORT:-8000}", url).replace("curl -s ", "curl -sS -w '\\n' ")
-    script = script.replace("make agent ID=$ID &", f"{sys.executable} docs/examples/echo_agent.py $ID {url} & AGENT=$!")
+    script = script.replace("make agent ID=$ID &", f"{sys.executable} docs/examples/echo_agent.py $ID {url} &")
 
-    ran = subprocess.run(
-        **keyed(script + "\nkill $AGENT", key), cwd=PROJECT, capture_output=True, text=True, timeout=90
-    )
+    ran = subprocess.run(**keyed(script, key), cwd=PROJECT, capture_output=True, text=True, timeout=90)
 
     responses = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     _started, sent, proposed, accepted, observed = responses
