@@ -28,7 +28,7 @@ from core.disk import RESERVE
 from runtimes import RuntimeFailure
 from runtimes.archive import Target, naming
 from runtimes.folder import remove
-from runtimes.tar_stream import Member
+from runtimes.tar_stream import ArchiveUnreadable, Member, MemberRefused
 from settings import ConfigError
 from settings.config import DATA_DIR, Config
 from settings.data_dir import kept_key, make_private
@@ -71,7 +71,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         with _source(given.file) as source, _taken(folder, force=given.force) as staged:
             restored = _restore(source, folder, staged, given.host)
-    except Damaged as damaged:
+    except (Damaged, ArchiveUnreadable, MemberRefused) as damaged:
         return _refuse(f"{given.file}: {damaged}")
     except (ConfigError, StoreError, RuntimeError, RuntimeFailure, NotRestored) as error:
         return _refuse(str(error))
