@@ -322,11 +322,13 @@ class _Backup:
                         found.lines.append(line)
                         file = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
                         found.files.append(_AofFile(name, file, 0))
+                first = _sizes(found)
                 total = int(self._redis.info("persistence").get("aof_current_size", -1))
-                sizes = [os.fstat(file.descriptor).st_size for file in found.files]
-                last = total - sum(sizes[:-1])
-                if _manifest(folder) == before and found.files and 0 <= last <= sizes[-1]:
-                    sizes[-1] = last
+                sizes = _sizes(found)
+                if _manifest(folder) == before and found.files:
+                    last = total - sum(sizes[:-1])
+                    # Its count is off after it has cut a file at a start. A restored store drops a half command itself.
+                    sizes[-1] = last if first[-1] <= last <= sizes[-1] else sizes[-1]
                     found.files = [file._replace(size=size) for file, size in zip(found.files, sizes, strict=True)]
                     return found
             except FileNotFoundError:  # a rewrite has removed it
@@ -380,6 +382,10 @@ def _sandboxes(host: Path) -> list[Path]:
 
 def _manifest(folder: Path) -> list[str]:
     return [line for line in (folder / _MANIFEST).read_text().splitlines() if line.strip()]
+
+
+def _sizes(found: _AofFiles) -> list[int]:
+    return [os.fstat(file.descriptor).st_size for file in found.files]
 
 
 def _named(line: str) -> tuple[str, str]:

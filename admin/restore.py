@@ -213,7 +213,7 @@ def _extract(reader: Reader, staged: Path) -> None:
                     target.add(member, room.watched(member, content))
             except RuntimeFailure as failure:
                 if isinstance(failure.__cause__, OSError) and failure.__cause__.errno == errno.ENOSPC:
-                    raise NotRestored(written_failure(failure.__cause__, str(staged))) from None
+                    raise NotRestored(written_failure(failure.__cause__, str(staged.parent))) from None
                 raise
         target.finish()
 
