@@ -181,6 +181,21 @@ def test_what_a_killed_backup_has_left_is_overwritten_and_a_living_one_is_not_di
     assert "another backup is being written" in refused.stderr
 
 
+def test_a_store_that_has_cut_its_file_at_its_start_is_backed_up_whole(tmp_path, data):
+    """Redis counts the bytes that it has cut on: the size that it tells lies behind the end of its file."""
+    [file] = data.glob("appendonlydir/*.incr.aof")
+    with file.open("ab") as half:
+        half.write(b"*3\r\n$5\r\nRPUSH\r\n$4\r\nke")
+    with store_of(data) as redis:
+        redis.rpush("after", "one")
+        backup(data, tmp_path / "one.backup")
+
+    restore(tmp_path / "one.backup", tmp_path / "restored")
+
+    with store_of(tmp_path / "restored") as redis:
+        assert (redis.llen("kept"), redis.llen("after")) == (1000, 1)
+
+
 def test_a_full_disk_is_named(tmp_path, data):
     refused = admin(data, "backup", "/dev/full/one.backup")
     assert refused.returncode == 1
