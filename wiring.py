@@ -43,19 +43,27 @@ def _cold_objects(config: Config, meter: Meter) -> Objects | None:
 
 
 @contextmanager
-def store_here() -> Iterator[Store]:
-    """The store of REDIS_URL; without one, the embedded store of DATA_DIR, whether its server runs or not.
+def settings_here() -> Iterator[Config]:
+    """The settings with the URL of the store: REDIS_URL; without one, that of the embedded store of DATA_DIR, whether
+    its server runs or not.
 
     Raises ConfigError, and RuntimeError where the embedded store does not start.
     """
     config = Config.from_env()
     if config.redis_url:
-        yield open_store_of(config)
+        yield config
     elif url := running_url(Path(config.data_dir)):
-        yield open_store_of(replace(config, redis_url=url))
+        yield replace(config, redis_url=url)
     else:
         embedded = EmbeddedStore(config.data_dir, config.max_store_bytes)
         try:
-            yield open_store_of(replace(config, redis_url=embedded.url))
+            yield replace(config, redis_url=embedded.url)
         finally:
             embedded.stop()
+
+
+@contextmanager
+def store_here() -> Iterator[Store]:
+    """The store of those settings. Raises as `settings_here`."""
+    with settings_here() as config:
+        yield open_store_of(config)

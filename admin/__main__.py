@@ -10,11 +10,13 @@ from core.program import run
 
 #: by command: its module, and what it does
 COMMANDS = {
+    "backup": ("admin.backup", "write everything that the server keeps into one file"),
     "cold": ("admin.cold", "verify the objects of cold conversations"),
     "audit": ("admin.audit", "verify an export of the audit"),
     "conversations": ("admin.conversations", "export and import conversations"),
     "keys": ("admin.keys", "make, list and revoke API keys"),
     "mcp": ("admin.mcp_server", "serve conversations and pending actions to an assistant by MCP"),
+    "restore": ("admin.restore", "fill a new DATA_DIR from the file of a backup"),
     "migrate": ("admin.migrate", "bring the stored data to the version of this code"),
 }
 

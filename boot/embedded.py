@@ -50,6 +50,9 @@ _PR_SET_PDEATHSIG = 1
 #: Files of the folder: the URL of the server that runs, what the server logs, and which program wrote the data.
 _URL, _LOG, _PROGRAM = "store.url", "store.log", "store.program"
 
+#: folder in which `python -m admin restore` fills this one; gone when it is whole
+RESTORING = ".restoring"
+
 #: what a server logs when it cuts a file that broke off within a write: the file's name, and the bytes that it keeps
 _CUT = re.compile(r"Truncating the AOF (\S+) at offset (\d+)")
 
@@ -133,6 +136,10 @@ def main(data_dir: str, most_bytes: int, url: str = "") -> int:
         return _refuse(
             f"DATA_DIR {folder} is in use by another start of this server. "
             "Stop that one, set DATA_DIR to another folder, or share one Redis by REDIS_URL."
+        )
+    if (folder / RESTORING).exists():
+        return _refuse(
+            f"A restore into {folder} was cut off: run `python -m admin restore` again, which says what to do"
         )
     for path in [*folder.glob("*.log"), *folder.glob("appendonlydir/*")]:
         path.chmod(0o600)

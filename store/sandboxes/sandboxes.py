@@ -415,6 +415,11 @@ class Sandboxes:
         """Release a host, if this supervisor holds its lease: another one may take it at once."""
         self._scripts.release_host([SandboxKeys.root], [host, supervisor])
 
+    def rename_host(self, host: str, name: str) -> int:
+        """Give the sandboxes of a host to another name, and drop its lease; their number. No supervisor may run."""
+        number: int = self._scripts.rename_host([SandboxKeys.root], [host, name])
+        return number
+
     def claim(self, host: str) -> SandboxId | None:
         """Assign the sandbox that has waited longest to a host."""
         claimed = self._scripts.claim_sandbox([SandboxKeys.root], [host, self.limits.most])

@@ -381,6 +381,7 @@ class Scripts:
     report_sandbox: DecidingScript
     beat_host: DecidingScript
     release_host: DecidingScript
+    rename_host: Script
     count_hosts: Script
     declare_warm_pools: Script
     fill_warm_pool: DecidingScript

@@ -1,0 +1,269 @@
+"""The format of a backup: a tar stream, compressed by Zstandard, that mirrors DATA_DIR.
+
+backup.json              what stands at its head: `Head`
+data/key                 and `secret_key`, `store.program`: files of DATA_DIR
+data/appendonlydir/…     the store: its append-only files, or a snapshot as their base
+data/cold/NAME           objects of cold conversations, where COLD_URL is a folder
+data/sandboxes/HOST/…    `.lock` (the folder's id), and per sandbox `ID/work/…`, `ID/log…`, `.ID.shadow/…`
+manifest.json            the last member: SHA-256, members and bytes of each part
+
+A part is a file of the store or of a key, all cold objects, or what is of one sandbox. A file without its manifest is
+not whole. A reader trusts no name in it: `checked` says which names there may be.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
+from typing import Any, BinaryIO
+
+from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
+
+from runtimes.tar_stream import END, PIECE, Kind, Member, TarReader, header, padding, shown
+
+#: of this format; a reader refuses a newer one
+VERSION = 1
+
+FORMAT = "agent-server-backup"
+
+_HEAD, _MANIFEST, _DATA = b"backup.json", b"manifest.json", b"data/"
+
+#: maximum size of the head and of the manifest, in bytes
+_MOST_HEAD, _MOST_MANIFEST = 64 * 1024, 256 * 1024 * 1024
+
+#: level of compression: the third is as fast as a disk
+_LEVEL = 3
+
+_NAME = rb"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}"
+
+#: Names of plain files below `data/`. Only they may be there, beside what is a sandbox's.
+_FILES = re.compile(
+    rb"key|secret_key|store\.program|appendonlydir/" + _NAME + rb"|cold/[A-Za-z0-9][A-Za-z0-9-]{0,199}"
+    rb"|sandboxes/" + _NAME + rb"/\.lock"
+)
+
+_ID = rb"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
+
+#: what is a sandbox's: its folder and its logs, its working directory, and the shadow repository beside it
+_OF_SANDBOX = re.compile(
+    rb"sandboxes/%(name)s/(?:%(id)s(?:/log(?:\.\d{1,3})?)?|\.%(id)s\.shadow(?:/.*)?)" % {b"name": _NAME, b"id": _ID},
+    re.DOTALL,
+)
+_WORK = re.compile(rb"(sandboxes/%(name)s/%(id)s/work)(?:/.*)?" % {b"name": _NAME, b"id": _ID}, re.DOTALL)
+
+
+class Damaged(Exception):
+    """The file is not a whole backup, or would do harm; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What a backup says of itself before its data."""
+
+    version: int = VERSION
+    format: str = FORMAT
+    project: str  #: version of the server's code
+    data: int  #: version of the stored data
+    program: str  #: that wrote the store, such as `Valkey 9.1.2`; empty: it is not known
+    is_snapshot: bool  #: the store is a snapshot, which its own program reads, or a newer release of it
+    time: str  #: when the command began, UTC
+    host: str  #: name of the host that made it
+    conversations: int
+    sandboxes: int
+    seals: bool  #: SECRET_KEY was set, and is not in the backup
+    left_out: list[str] = field(default_factory=list)  #: sentences about what is not in it
+
+
+@dataclass
+class _Part:
+    members: int = 0
+    size: int = 0
+    digest: Any = field(default_factory=sha256)
+
+    def begin(self, member: Member) -> None:
+        self.members += 1
+        self.size += member.size
+        self.digest.update(b"%s %o %d " % (member.kind.encode(), member.mode & 0o777, member.size))
+        self.digest.update(member.name + b"\0" + member.target + b"\0")
+
+    def told(self) -> list[Any]:
+        return [self.members, self.size, self.digest.hexdigest()]
+
+
+class _Parts(dict[str, _Part]):
+    def of(self, member: Member) -> _Part:
+        name = part_of(member.name)
+        return self.setdefault(name, _Part())
+
+    def told(self) -> dict[str, list[Any]]:
+        return {name: part.told() for name, part in self.items()}
+
+
+def part_of(name: bytes) -> str:
+    """The part that a name below `data/` belongs to."""
+    words = name.split(b"/")
+    match words[0]:
+        case b"sandboxes":
+            return b"/".join(words[:3]).decode("utf-8", "backslashreplace")
+        case b"cold":
+            return "cold"
+        case _:
+            return name.decode("utf-8", "backslashreplace")
+
+
+class Writer:
+    """Writes a backup, one member after the other."""
+
+    def __init__(self, sink: BinaryIO, head: Head) -> None:
+        """Raises OSError, as every call."""
+        self._stream = ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(sink, closefd=False)
+        self._parts = _Parts()
+        self._put(_HEAD, json.dumps(asdict(head)).encode())
+
+    def add(self, member: Member, content: Iterable[bytes | memoryview] = ()) -> None:
+        """Write a member whose name is relative to DATA_DIR. content: as many bytes as its size says.
+
+        Raises what `content` raises; zeros stand in place of the rest then.
+        """
+        part = self._parts.of(member)
+        part.begin(member)
+        target = _DATA + member.target if member.kind is Kind.HARDLINK else member.target
+        self._stream.write(
+            header(Member(_DATA + member.name, member.kind, member.mode, member.mtime, member.size, target))
+        )
+        left = member.size
+        try:
+            for piece in content:
+                left -= self._piece(part, piece)
+        finally:
+            while left > 0:  # a file that could not be read to its end leaves the others whole
+                left -= self._piece(part, bytes(min(PIECE, left)))
+            self._stream.write(padding(member.size))
+
+    def _piece(self, part: _Part, piece: bytes | memoryview) -> int:
+        part.digest.update(piece)
+        self._stream.write(piece)
+        return len(piece)
+
+    def file(self, name: str, content: bytes) -> None:
+        """Write a small file."""
+        self.add(Member(name.encode(), Kind.FILE, 0o600, size=len(content)), [content])
+
+    def finish(self) -> None:
+        """Write the manifest and the end."""
+        self._put(_MANIFEST, json.dumps(self._parts.told()).encode())
+        self._stream.write(END)
+        self._stream.close()
+
+    def _put(self, name: bytes, content: bytes) -> None:
+        self._stream.write(header(Member(name, Kind.FILE, 0o600, size=len(content))) + content + padding(len(content)))
+
+
+class Reader:
+    """Reads a backup from its beginning to its end, once."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        """Reads the head. Raises Damaged, and OSError, as every call."""
+        self._tar = TarReader(_decompressed(source))
+        self._members = self._tar.members()
+        first = next(self._members, None)
+        if first is None or first.name != _HEAD:
+            raise Damaged("It is not a backup: `backup.json` is not its first member")
+        self.head = _read_head(self._small(first, _MOST_HEAD))
+
+    def members(self) -> Iterator[tuple[Member, Iterator[memoryview]]]:
+        """Each member with its content, its name and target relative to DATA_DIR.
+
+        Raises Damaged, after the last one too: what was read before it counts as nothing then.
+        """
+        parts = _Parts()
+        for member in self._members:
+            if member.name == _MANIFEST:
+                self._check(parts, self._small(member, _MOST_MANIFEST))
+                if next(self._members, None) is not None:
+                    raise Damaged("Members follow after its manifest")
+                return
+            inner = checked(member)
+            part = parts.of(inner)
+            part.begin(inner)
+            yield inner, self._content(part, member)
+        raise Damaged("It ends before its manifest: the backup was cut off")
+
+    def _content(self, part: _Part, member: Member) -> Iterator[memoryview]:
+        for piece in self._tar.content(member):
+            part.digest.update(piece)
+            yield piece
+
+    def _small(self, member: Member, most: int) -> Any:
+        if member.kind is not Kind.FILE or member.size > most:
+            raise Damaged(f"`{shown(member.name)}` has {member.size} bytes; {most} are allowed")
+        try:
+            return json.loads(b"".join(self._tar.content(member)))
+        except (ValueError, RecursionError):
+            raise Damaged(f"`{shown(member.name)}` is not JSON") from None
+
+    @staticmethod
+    def _check(parts: _Parts, manifest: Any) -> None:
+        told = parts.told()
+        if manifest == told:
+            return
+        known = manifest if isinstance(manifest, dict) else {}
+        names = [name for name in sorted({*known, *told}) if known.get(name) != told.get(name)]
+        raise Damaged(f"It is damaged: the checksum of {names[0] if names else 'a part'} differs from the manifest")
+
+
+def _read_head(words: Any) -> Head:
+    """Raises Damaged, also of a newer format: its members may mean something else."""
+    if not isinstance(words, dict) or words.get("format") != FORMAT:
+        raise Damaged("It is not a backup of this server")
+    version = words.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise Damaged(
+            f"Its format has the version {version}, and this release reads up to {VERSION}. "
+            "Restore it with the release that made it, or a newer one"
+        )
+    try:
+        head = Head(**{one.name: words[one.name] for one in fields(Head)})
+    except KeyError as missing:
+        raise Damaged(f"`backup.json` has no {missing}") from None
+    if not isinstance(head.data, int) or not all(isinstance(one, str) for one in (head.program, head.host, head.time)):
+        raise Damaged("`backup.json` has a member of another type")
+    return head
+
+
+def _decompressed(source: BinaryIO) -> Iterator[bytes]:
+    """Raises Damaged."""
+    try:
+        reader = ZstdDecompressor().stream_reader(source, read_size=PIECE, closefd=False)
+        while piece := reader.read(PIECE):
+            yield piece
+    except ZstdError as error:
+        raise Damaged(f"It is damaged, or no backup: {error}") from None
+
+
+def checked(member: Member) -> Member:
+    """A member by its name in DATA_DIR. Raises Damaged unless a backup may have it.
+
+    A hard link may lead only to a file of the same working directory: else a sandbox would share the server's keys.
+    """
+    name = member.name.removeprefix(_DATA)
+    if member.kind is Kind.DIRECTORY:
+        name = name.rstrip(b"/")
+    words = name.split(b"/")
+    if not member.name.startswith(_DATA) or {b"..", b".", b""} & set(words):
+        raise Damaged(f"The member {shown(member.name)} lies outside of DATA_DIR")
+    if _FILES.fullmatch(name):
+        if member.kind is not Kind.FILE:
+            raise Damaged(f"The member {shown(member.name)} is no file")
+        return Member(name, member.kind, 0o600, member.mtime, member.size)
+    target, work = member.target, _WORK.fullmatch(name)
+    if not work and not _OF_SANDBOX.fullmatch(name):
+        raise Damaged(f"No backup has a member {shown(member.name)}")
+    if member.kind in (Kind.SYMLINK, Kind.HARDLINK) and not work:
+        raise Damaged(f"The member {shown(member.name)} is a link")
+    if work and member.kind is Kind.HARDLINK:
+        target = target.removeprefix(_DATA)
+        if not target.startswith(work[1] + b"/") or b".." in target.split(b"/"):
+            raise Damaged(f"The member {shown(member.name)} is a hard link to what is not its sandbox's")
+    return Member(name, member.kind, member.mode & 0o777, member.mtime, member.size, target)

