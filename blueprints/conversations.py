@@ -16,7 +16,14 @@ from agents.joins import join, require_start
 from agents.starts import started
 from agents.verbs import Verbs, fork
 from agents.waking import NotReachable
-from blueprints import current_commands, current_forwarding, current_joiner, current_specs, current_store
+from blueprints import (
+    current_client,
+    current_commands,
+    current_forwarding,
+    current_joiner,
+    current_specs,
+    current_store,
+)
 from blueprints.api import (
     Blueprint,
     array_with_holes,
@@ -101,6 +108,7 @@ def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tupl
         "parent_conversation_id": parent_id,
         "sandbox_spec_id": current_specs.of_own_agents.id,
         "secrets": body.get("secrets") or None,
+        "started_from": current_client(),
     }
     headers = {name: value for name in OBSERVABILITY_HEADERS if (value := request.headers.get(name))}
     given = {"body": body, "headers": headers}

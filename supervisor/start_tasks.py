@@ -160,7 +160,7 @@ def _of_app(
 ) -> NewConversation:
     identity = start.conversation_id
     body = conversation_request(identity, request, template, working_dir)
-    app = {name: request[name] for name in _APP_FIELDS if request.get(name) is not None}
+    app = {name: request[name] for name in (*_APP_FIELDS, "started_from") if request.get(name) is not None}
     kept = {
         "title": request.get("title"),
         "tags": request.get("tags"),
@@ -181,6 +181,7 @@ def _of_client(start: StartTask, request: Mapping[str, Any], given: dict[str, An
         kept["workspace"] = {**(kept.get("workspace") or {}), "working_dir": body["workspace"]["working_dir"]}
     kept["app"] = {"llm_model": _model(body), "start_id": start.id, "started_by": start.owner}
     kept["app"] |= {"parent_conversation_id": parent_id} if parent_id else {}
+    kept["app"] |= {"started_from": request["started_from"]} if request.get("started_from") else {}
     return NewConversation(body, given["headers"], kept)
 
 
