@@ -13,7 +13,8 @@ from agents.commands import relabel
 from agents.decisions import with_deadline
 from agents.deletions import delete
 from agents.joins import join, require_start
-from agents.starts import started
+from agents.model_addresses import within_reach
+from agents.starts import started, told_of
 from agents.verbs import Verbs, fork
 from agents.waking import NotReachable
 from blueprints import (
@@ -44,6 +45,7 @@ from schemas.app_conversations import echo
 from schemas.approvals import SetConfirmationPolicy
 from schemas.fields import Success, page_id
 from schemas.sandboxes import SandboxInfo
+from settings.specs import SpecNotFound
 from store.conversations.lists import ListStream, Show
 from store.errors import SandboxNotFound, Stopping
 from store.link.attempts import minted
@@ -85,16 +87,17 @@ def _brings_an_agent() -> bool:
     200, schema=schemas.ConversationInfo, description="A conversation of that id exists: that one"
 )
 @conversations.response(201, schemas.ConversationInfo)
-def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[dict[str, Any], int]:
+def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[dict[str, Any], int, dict[str, str]]:
     """Start a conversation, once per id. One that brings an agent gets a sandbox, and the response waits for it."""
     conversation_id = ConversationId(wanted.pop("conversation_id", None) or str(minted("conversation")))
     if _brings_an_agent():
         state, created = started(current_store, conversation_id, lambda: _start_task(conversation_id, wanted))
-        return schemas.with_skills(state, **query), 201 if created else 200
+        told = told_of(current_store, state).encode("ascii", "backslashreplace").decode()  # of a header: RFC 9110, 5.5
+        return schemas.with_skills(state, **query), 201 if created else 200, {"X-Start-Detail": told} if told else {}
     for source in AGENT_SOURCES[1:]:
         wanted.pop(source, None)
     created = current_store.conversations.create(conversation_id, **wanted)
-    return schemas.with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200
+    return schemas.with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200, {}
 
 
 def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tuple[StartTask, bool]:
@@ -383,7 +386,20 @@ def resume_goal_in_conversation(conversation_id: ConversationId) -> dict[str, bo
 def switch_conversation_llm(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Give the agent another model, with its key, which may be sealed for the key that asks."""
     _join(current_store.conversations.get(conversation_id), "Changes the model")
-    return _ask(conversation_id, "switch_llm", {"llm": own_settings().opened(request["llm"])})
+    llm = _within_reach(own_settings().opened(request["llm"]), conversation_id)
+    return _ask(conversation_id, "switch_llm", {"llm": llm})
+
+
+def _within_reach(llm: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
+    """A model as the conversation's sandbox reaches it. Raises ConversationNotFound, Detached."""
+    [sandbox] = current_store.sandboxes.get_many([current_forwarding.sandbox_of(conversation_id)])
+    if sandbox is None:
+        return llm
+    with suppress(SpecNotFound):
+        spec = current_specs.get(sandbox.spec_id)
+        body, _ = within_reach({"llm": llm}, spec, sandbox.egress_url, ("llm",))
+        llm = body["llm"]
+    return llm
 
 
 @agent_verbs.post("/switch_acp_model")
@@ -406,7 +422,8 @@ def switch_conversation_profile(request: dict[str, Any], conversation_id: Conver
     """Give the agent the model of a profile, of those that the key that asks keeps or else its agent server has."""
     _join(current_store.conversations.get(conversation_id), "Changes the model")
     if llm := own_settings().llm_named(request["profile_name"]):
-        return _ask(conversation_id, "switch_llm", {"llm": {"usage_id": f"profile:{request['profile_name']}", **llm}})
+        llm = _within_reach({"usage_id": f"profile:{request['profile_name']}", **llm}, conversation_id)
+        return _ask(conversation_id, "switch_llm", {"llm": llm})
     return _ask(conversation_id, "switch_profile", request)
 
 

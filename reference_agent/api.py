@@ -6,6 +6,7 @@ A conversation is loaded from its folder when it is first asked for.
 import json
 import os
 import re
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -22,6 +23,7 @@ from core.wire import lone_surrogate
 from reference_agent.commands import Commands
 from reference_agent.conversation import Conversation, Stale, read_decisions
 from reference_agent.events import Event, now
+from reference_agent.ignored import ignored
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
 from reference_agent.mind import NO_LLM, Llm, Mind, Model, Rule, Seal
 from reference_agent.tools import Files, Terminal
@@ -235,7 +237,10 @@ def start() -> tuple[Response, int]:
         "tags": an_object(given, "tags") or {},
     }
     conversation, is_new = server.start(identity, kept, secrets_of(given), llm_of(given))
-    return jsonify(conversation.log.info()), 201 if is_new else 200
+    told = ignored(given)
+    if told and is_new:
+        print(f"conversation {identity}: {' '.join(told)}", file=sys.stderr)
+    return jsonify({**conversation.log.info(), "ignored": told}), 201 if is_new else 200
 
 
 @api.get("/search")
