@@ -84,7 +84,7 @@ def within_reach(
             told.append(f"{place}: the agent reaches {shown} as the service {service.name} of the spec {spec.id}.")
             return f"{egress_url}/{service.name}{rest}"
         told.append(
-            f"{place}: the sandbox does not reach {shown}, which is on the loopback of another machine. Set "
+            f"{place}: the sandbox does not reach {shown}, which is on loopback outside of it. Set "
             f"LLM_BASE_URL of the server to this URL, or name it as a [[spec.service]] of the spec {spec.id}."
         )
         return url

@@ -39,7 +39,8 @@ from blueprints.api import (
 from blueprints.client_settings import own_settings
 from blueprints.following import caller_required, ended_stream, event_lines, last_event_id, streamed
 from blueprints.webhooks import keep_report
-from core.wire import EXECUTION_STATUSES, ConversationId, parse_json
+from core.visible import visible
+from core.wire import EXECUTION_STATUSES, ConversationId, one_line, parse_json
 from schemas import conversations as schemas
 from schemas.app_conversations import echo
 from schemas.approvals import SetConfirmationPolicy
@@ -63,6 +64,9 @@ _WITHOUT_SKILLS = form_of("without skills", lambda state: _INFO.dump(schemas.wit
 
 #: members of a body of which one brings an agent. Source: the agent-server wire
 AGENT_SOURCES = ("agent", "agent_settings", "agent_profile_id")
+
+#: most bytes of `X-Start-Detail`: proxies take 4 KiB of all headers of a response. The start task has the whole text
+_LONGEST_HEADER = 1500
 
 #: headers that an agent server reads when it starts a conversation. Source: the agent-server wire
 OBSERVABILITY_HEADERS = tuple(
@@ -92,12 +96,18 @@ def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[
     conversation_id = ConversationId(wanted.pop("conversation_id", None) or str(minted("conversation")))
     if _brings_an_agent():
         state, created = started(current_store, conversation_id, lambda: _start_task(conversation_id, wanted))
-        told = told_of(current_store, state).encode("ascii", "backslashreplace").decode()  # of a header: RFC 9110, 5.5
+        told = in_header(told_of(current_store, state))
         return schemas.with_skills(state, **query), 201 if created else 200, {"X-Start-Detail": told} if told else {}
     for source in AGENT_SOURCES[1:]:
         wanted.pop(source, None)
     created = current_store.conversations.create(conversation_id, **wanted)
     return schemas.with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200, {}
+
+
+def in_header(text: str) -> str:
+    """A text of an agent server as a header can hold it: one line of printable ASCII. Source: RFC 9110, 5.5."""
+    escaped = visible(one_line(text)).encode("ascii", "backslashreplace").decode()
+    return escaped if len(escaped) <= _LONGEST_HEADER else f"{escaped[: _LONGEST_HEADER - 3]}..."
 
 
 def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tuple[StartTask, bool]:
