@@ -347,7 +347,10 @@ def ask_agent(identity: str) -> Response:
 @api.post("/<identity>/condense")
 def condense(identity: str) -> Response:
     found(identity)
-    abort(409, f"The bundled agent shortens a conversation only when its model says that it is too long. {OPENHANDS}")
+    words = (
+        "The bundled agent shortens a conversation only when its model says that it is too long. The OpenHands agent "
+    )
+    abort(409, f"{words}condenses when it is asked: make openhands.")
 
 
 @api.post("/<identity>/pause")
