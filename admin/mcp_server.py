@@ -24,14 +24,14 @@ import httpx
 from core.cuts import beginning, head_and_tail
 from core.origins import is_loopback
 from core.visible import visible
-from core.wire import EXECUTION_STATUSES
+from core.wire import API_VERSION, EXECUTION_STATUSES
 from settings import variable
 
 try:
     from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
     from mcp.server.mcpserver.exceptions import ToolError
-    from mcp_types import ToolAnnotations
-    from pydantic import BaseModel, Field
+    from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
+    from pydantic import BaseModel, Field, ValidationError
 except ImportError:
     sys.exit("mcp_server: the package mcp is not installed: pip install -r requirements/mcp.txt")
 
@@ -473,9 +473,69 @@ _READING: tuple[Callable[..., Any], ...] = (
 )
 
 
+class Tools(MCPServer):
+    """The MCP server. It refuses wrong arguments in sentences, and returns a list as one structured result."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool. Raises ToolError."""
+        known = next((tool.input_schema["properties"] for tool in await self.list_tools() if tool.name == name), None)
+        if known is not None and (unknown := sorted(arguments.keys() - known.keys())):
+            named = beginning(visible(unknown[0]), _LONGEST_NAME)
+            raise ToolError(f"{name} has no argument {named}. Its arguments are: {', '.join(known) or 'none'}.")
+        try:
+            result = await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                faults = [_fault(one, known or {}) for one in error.__cause__.errors(include_url=False)]
+                raise ToolError(f"{name} was not called. {' '.join(faults)}") from None
+            raise
+        if isinstance(result, CallToolResult) and isinstance((result.structured_content or {}).get("result"), list):
+            result.content = [TextContent(type="text", text=json.dumps(result.structured_content, ensure_ascii=False))]
+        return result
+
+
+#: most characters that are shown of the name of an argument, and of a value that was sent
+_LONGEST_NAME, _LONGEST_VALUE = 64, 100
+
+
+def _fault(error: Any, schema: dict[str, Any]) -> str:
+    """A sentence about one argument: its name, what it may be, and what came."""
+    name = ".".join(map(str, error["loc"]))
+    wanted = _allowed(schema.get(str(error["loc"][0]), {})) if error["loc"] else ""
+    if error["type"] == "missing":
+        return f"The argument {name} is missing: give {wanted or 'a value'}."
+    came = beginning(visible(json.dumps(error["input"], ensure_ascii=False, default=str)), _LONGEST_VALUE)
+    return f"The argument {name} must be {wanted or error['msg']}, not {came}."
+
+
+#: a value of each type of a JSON schema, in words
+_NOUNS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+
+
+def _allowed(schema: dict[str, Any]) -> str:
+    """The values that a schema of an argument allows, in words; empty if it says nothing."""
+    if choices := schema.get("anyOf"):
+        return " or ".join(filter(None, map(_allowed, choices)))
+    if values := schema.get("enum"):
+        return f"one of {', '.join(map(str, values))}"
+    if schema.get("format") == "uuid":
+        return "a UUID"
+    if schema.get("type") == "null":
+        return "absent"
+    if pattern := schema.get("pattern"):
+        return f"text that matches {pattern}"
+    least, most = schema.get("minimum"), schema.get("maximum")
+    bounds = f" from {least} to {most}" if most is not None else "" if least is None else f" from {least} on"
+    length = f" of {schema.get('minLength', 0)} to {schema['maxLength']} characters" if "maxLength" in schema else ""
+    length = length or (" that is not empty" if schema.get("minLength") == 1 else "")
+    return f"{_NOUNS.get(schema.get('type', ''), '')}{bounds}{length}"
+
+
 def server_for(scopes: list[str]) -> MCPServer:
     """The MCP server with the tools that a key of these scopes may use."""
-    made = MCPServer("agent-server", instructions=_INSTRUCTIONS, log_level="WARNING")
+    made = Tools("agent-server", instructions=_INSTRUCTIONS, version=API_VERSION, log_level="WARNING")
     for tool in _READING:
         made.add_tool(tool, annotations=ToolAnnotations(read_only_hint=True))
     made.add_tool(send_message, annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True))

@@ -43,6 +43,9 @@ from core.wire import (
 )
 from telemetry import traces
 
+#: most sentences that are taken of what an agent server ignores of a start
+_MOST_IGNORED = 20
+
 #: seconds that a connection may take, that a health check may take, and a change of a title, which can wait
 _CONNECT, _ALIVE, _LABEL = 2.0, 2.0, 2.0
 
@@ -104,10 +107,19 @@ class AgentServer:
             return None
         return float(idle)
 
-    def start(self, request: dict[str, Any], seconds: float, headers: Mapping[str, str] | None = None) -> None:
-        """Start a conversation, once per id. Cost: many seconds while the agent loads its tools."""
+    def start(self, request: dict[str, Any], seconds: float, headers: Mapping[str, str] | None = None) -> list[str]:
+        """Start a conversation, once per id. Returns sentences on what the agent ignores of the request; the bundled
+        one tells them. Cost: many seconds while the agent loads its tools.
+        """
         options = {"headers": {**(headers or {}), **self._headers}}
-        self._call("POST", "/api/conversations", json=request, repeatable=True, seconds=seconds, **options)
+        raw = self._call("POST", "/api/conversations", json=request, repeatable=True, seconds=seconds, **options)
+        try:
+            response = _json(raw)
+        except AgentUnreachable:  # it has started all the same
+            return []
+        told = response.get("ignored") if isinstance(response, dict) else None
+        sentences = told[:_MOST_IGNORED] if isinstance(told, list) else []
+        return [beginning(one, _MOST_CLEANED) for one in sentences if isinstance(one, str)]
 
     def state(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The agent server's description of a conversation."""

@@ -71,8 +71,12 @@ class SandboxNotNamed(Refused):
     kind = Kind.CONFLICT
 
     def __init__(self, *, several: bool) -> None:
+        #: of the status line, which is all that the published SDK shows
+        which = "several of your sandboxes run" if several else "no sandbox of yours runs"
+        self.phrase = f"{which}: start a conversation with this program first"
         super().__init__(
-            f"Several sandboxes that you started run, and this call could mean more than one of them: {_NAMES}, or a "
+            "Several sandboxes that you started run, this program started none of them from this address, and this "
+            f"call could mean more than one: start a conversation with this program first, {_NAMES}, or give a "
             "`cwd` or `path` in the working folder of one alone"
             if several
             else f"No sandbox that you started runs: start a conversation with this key first, or name one: {_NAMES}"
@@ -128,12 +132,15 @@ class Forwarding:
         owner: str,
         paths: Callable[[], Iterable[str]],
         workspace: Callable[[], SandboxId | None] = lambda: None,
+        client: str = "",
     ) -> SandboxId:
         """The sandbox of a call that names none: one that its key has started, and never another's.
 
         owner: id of that key. paths: reads those that the call is about, which decide where several of the key's run,
         and whether a paused one is meant. workspace: gives the key's workspace sandbox where none is meant; None of it:
-        there is none either. Raises SandboxNotNamed, and what the paths and the workspace raise.
+        there is none either. client: address and program of the caller; of several sandboxes that the call could mean,
+        the one in which they started a conversation last is meant. Raises SandboxNotNamed, and what the paths and the
+        workspace raise.
         """
         running, paused = self._store.sandboxes.owned_by(owner)
         found = running
@@ -143,9 +150,22 @@ class Forwarding:
             found = named or running
         if not found and (started := workspace()):
             return started
-        if len(found) != 1:
+        if len(found) == 1:
+            return found[0]
+        last = self._last_started(found, owner, client) if found and client else None
+        if last is None:
             raise SandboxNotNamed(several=bool(found))
-        return found[0]
+        return last
+
+    def _last_started(self, sandboxes: Iterable[SandboxId], owner: str, client: str) -> SandboxId | None:
+        """The sandbox in which a client started a conversation last, with that key; None: it started none in these."""
+        starts = [
+            (state["created_at"], sandbox_id)
+            for sandbox_id in sandboxes
+            for state in _newest_in(self._store, sandbox_id)
+            if (state["app"].get("started_from"), state["app"].get("started_by")) == (client, owner)
+        ]
+        return max(starts)[1] if starts else None
 
     def awake(self, sandbox_id: SandboxId, *, wakes: bool = True) -> tuple[str, str]:
         """URL and key of the agent server of a sandbox; wakes: a paused one is woken.
@@ -445,6 +465,15 @@ def _is_in(path: str, folders: Iterable[str]) -> bool:
 _OF_THE_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 
 
+def _newest_in(store: Store, sandbox_id: SandboxId) -> list[dict[str, Any]]:
+    """The states of a sandbox's conversations, newest first, _MOST_FOLDERS at most."""
+    filters = app_filter(sandbox_id=sandbox_id, with_children=True)
+    states, _ = store.conversations.in_sandboxes.search(
+        filters, by="created", descending=True, limit=_MOST_FOLDERS, start=None
+    )
+    return list(states)
+
+
 class Folder(NamedTuple):
     """The folder of a conversation; both are absolute paths, empty where unknown.
 
@@ -484,12 +513,7 @@ class Folder(NamedTuple):
 
     @classmethod
     def _all_in(cls, store: Store, sandbox_id: SandboxId) -> set["Folder"]:
-        """Of more conversations than _MOST_FOLDERS, those that were made last."""
-        filters = app_filter(sandbox_id=sandbox_id, with_children=True)
-        states, _ = store.conversations.in_sandboxes.search(
-            filters, by="created", descending=True, limit=_MOST_FOLDERS, start=None
-        )
-        return {cls.of(state) for state in states}
+        return set(map(cls.of, _newest_in(store, sandbox_id)))
 
     def mapped(self, path: str) -> str:
         """The path in the sandbox for a path of a client."""

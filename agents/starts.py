@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PureWindowsPath
 from typing import Any
 
+from agents.model_addresses import within_reach
 from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import ConversationId
@@ -79,6 +80,12 @@ def started(
         if ended is not None and ended.failure and ended.failure.status != _TAKEN:
             raise StartFailed(ended.failure)
     raise StartNotDone(seconds)
+
+
+def told_of(store: Store, state: dict[str, Any]) -> str:
+    """What the start of a conversation was told, such as what its agent ignores; empty: nothing, or it is forgotten."""
+    start = _start_of(store, state)
+    return start.detail if start is not None and start.status == "READY" else ""
 
 
 def _start_of(store: Store, state: dict[str, Any]) -> StartTask | None:
@@ -170,7 +177,9 @@ def restart_request(store: Store, conversation_id: ConversationId, sandbox: Sand
     state, secrets = store.conversations.get(conversation_id), store.conversations.secrets_of(conversation_id)
     own = store.start_tasks.bodies.of(conversation_id)
     if own is not None:
-        body = own_request(conversation_id, own, working_folder(sandbox, spec))
+        body, _ = within_reach(
+            own_request(conversation_id, own, working_folder(sandbox, spec)), spec, sandbox.egress_url
+        )
     else:
         body = conversation_request(conversation_id, state["app"], template_of(spec, sandbox), spec.working_dir)
     body |= {name: state[name] for name in _CHANGED if state[name]}

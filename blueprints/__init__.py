@@ -10,6 +10,7 @@ A handler calls one of five, by what its operation needs:
 * `current_desk`, for the targets of notifications, which the settings name.
 """
 
+from hashlib import sha256
 from typing import cast
 
 from flask import current_app, g, request
@@ -40,6 +41,11 @@ current_desk = cast(Desk, LocalProxy(lambda: current_app.extensions["desk"]))
 def current_actor() -> Actor:
     """The one who asks, as the audit names them."""
     return Actor("key", g.principal.name, request.remote_addr or "", g.principal.may("approve"))
+
+
+def current_client() -> str:
+    """The program that asks and its address, as a digest that names a client among those of one key."""
+    return sha256(f"{request.remote_addr}\n{request.user_agent.string}".encode()).hexdigest()[:32]
 
 
 def current_joiner() -> Joiner:

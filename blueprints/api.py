@@ -29,6 +29,7 @@ from core.wire import as_unicode, lone_surrogate
 from schemas.approvals import RuleMembers
 from schemas.client_settings import PROFILE_NAME, SECRET_NAME
 from schemas.errors import Error, HTTPValidationError
+from schemas.examples import add_examples
 from schemas.fields import BaseSchema, Fault, canonical_id, read_said, read_told
 from schemas.openai import OpenAIError
 from store.conversations.lists import Form
@@ -403,6 +404,7 @@ class Api(SmorestApi):
             blueprint.register_views_in_doc(self, self._app, self.spec, name=blueprint.name, parameters=None)
             self.spec.tag({"name": blueprint.name, "description": blueprint.description})
         described: dict[str, Any] = self.spec.to_dict()
+        add_examples(described)
         return described
 
     def _openapi_json(self) -> Response:

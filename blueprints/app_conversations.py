@@ -23,7 +23,7 @@ from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder,
 from agents.joins import require_start
 from agents.starts import DELETED
 from agents.waking import NotReachable
-from blueprints import current_commands, current_joiner, current_specs, current_store
+from blueprints import current_client, current_commands, current_joiner, current_specs, current_store
 from blueprints.api import (
     Blueprint,
     InvalidInput,
@@ -86,7 +86,8 @@ def stream_app_conversation_start(wanted: dict[str, Any]) -> Response:
 def _create_start(wanted: dict[str, Any]) -> StartTask:
     joiner = current_joiner()
     require_start(current_store, current_specs, joiner, wanted, wanted.get("conversation_id") or "")
-    return current_store.start_tasks.create(wanted, echo=schemas.echo(wanted), owner=joiner.owner, joiner=joiner)
+    task = {**wanted, "started_from": current_client()}
+    return current_store.start_tasks.create(task, echo=schemas.echo(wanted), owner=joiner.owner, joiner=joiner)
 
 
 def _states(store: Store, start: StartTask, may_go_on: Callable[[], bool]) -> Iterator[str]:

@@ -13,10 +13,18 @@ from agents.commands import relabel
 from agents.decisions import with_deadline
 from agents.deletions import delete
 from agents.joins import join, require_start
-from agents.starts import started
+from agents.model_addresses import within_reach
+from agents.starts import started, told_of
 from agents.verbs import Verbs, fork
 from agents.waking import NotReachable
-from blueprints import current_commands, current_forwarding, current_joiner, current_specs, current_store
+from blueprints import (
+    current_client,
+    current_commands,
+    current_forwarding,
+    current_joiner,
+    current_specs,
+    current_store,
+)
 from blueprints.api import (
     Blueprint,
     array_with_holes,
@@ -31,12 +39,14 @@ from blueprints.api import (
 from blueprints.client_settings import own_settings
 from blueprints.following import caller_required, ended_stream, event_lines, last_event_id, streamed
 from blueprints.webhooks import keep_report
-from core.wire import EXECUTION_STATUSES, ConversationId, parse_json
+from core.visible import visible
+from core.wire import EXECUTION_STATUSES, ConversationId, one_line, parse_json
 from schemas import conversations as schemas
 from schemas.app_conversations import echo
 from schemas.approvals import SetConfirmationPolicy
 from schemas.fields import Success, page_id
 from schemas.sandboxes import SandboxInfo
+from settings.specs import SpecNotFound
 from store.conversations.lists import ListStream, Show
 from store.errors import SandboxNotFound, Stopping
 from store.link.attempts import minted
@@ -54,6 +64,9 @@ _WITHOUT_SKILLS = form_of("without skills", lambda state: _INFO.dump(schemas.wit
 
 #: members of a body of which one brings an agent. Source: the agent-server wire
 AGENT_SOURCES = ("agent", "agent_settings", "agent_profile_id")
+
+#: most bytes of `X-Start-Detail`: proxies take 4 KiB of all headers of a response. The start task has the whole text
+_LONGEST_HEADER = 1500
 
 #: headers that an agent server reads when it starts a conversation. Source: the agent-server wire
 OBSERVABILITY_HEADERS = tuple(
@@ -78,16 +91,23 @@ def _brings_an_agent() -> bool:
     200, schema=schemas.ConversationInfo, description="A conversation of that id exists: that one"
 )
 @conversations.response(201, schemas.ConversationInfo)
-def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[dict[str, Any], int]:
+def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[dict[str, Any], int, dict[str, str]]:
     """Start a conversation, once per id. One that brings an agent gets a sandbox, and the response waits for it."""
     conversation_id = ConversationId(wanted.pop("conversation_id", None) or str(minted("conversation")))
     if _brings_an_agent():
         state, created = started(current_store, conversation_id, lambda: _start_task(conversation_id, wanted))
-        return schemas.with_skills(state, **query), 201 if created else 200
+        told = in_header(told_of(current_store, state))
+        return schemas.with_skills(state, **query), 201 if created else 200, {"X-Start-Detail": told} if told else {}
     for source in AGENT_SOURCES[1:]:
         wanted.pop(source, None)
     created = current_store.conversations.create(conversation_id, **wanted)
-    return schemas.with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200
+    return schemas.with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200, {}
+
+
+def in_header(text: str) -> str:
+    """A text of an agent server as a header can hold it: one line of printable ASCII. Source: RFC 9110, 5.5."""
+    escaped = visible(one_line(text)).encode("ascii", "backslashreplace").decode()
+    return escaped if len(escaped) <= _LONGEST_HEADER else f"{escaped[: _LONGEST_HEADER - 3]}..."
 
 
 def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tuple[StartTask, bool]:
@@ -101,6 +121,7 @@ def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tupl
         "parent_conversation_id": parent_id,
         "sandbox_spec_id": current_specs.of_own_agents.id,
         "secrets": body.get("secrets") or None,
+        "started_from": current_client(),
     }
     headers = {name: value for name in OBSERVABILITY_HEADERS if (value := request.headers.get(name))}
     given = {"body": body, "headers": headers}
@@ -375,7 +396,20 @@ def resume_goal_in_conversation(conversation_id: ConversationId) -> dict[str, bo
 def switch_conversation_llm(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Give the agent another model, with its key, which may be sealed for the key that asks."""
     _join(current_store.conversations.get(conversation_id), "Changes the model")
-    return _ask(conversation_id, "switch_llm", {"llm": own_settings().opened(request["llm"])})
+    llm = _within_reach(own_settings().opened(request["llm"]), conversation_id)
+    return _ask(conversation_id, "switch_llm", {"llm": llm})
+
+
+def _within_reach(llm: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
+    """A model as the conversation's sandbox reaches it. Raises ConversationNotFound, Detached."""
+    [sandbox] = current_store.sandboxes.get_many([current_forwarding.sandbox_of(conversation_id)])
+    if sandbox is None:
+        return llm
+    with suppress(SpecNotFound):
+        spec = current_specs.get(sandbox.spec_id)
+        body, _ = within_reach({"llm": llm}, spec, sandbox.egress_url, ("llm",))
+        llm = body["llm"]
+    return llm
 
 
 @agent_verbs.post("/switch_acp_model")
@@ -398,7 +432,8 @@ def switch_conversation_profile(request: dict[str, Any], conversation_id: Conver
     """Give the agent the model of a profile, of those that the key that asks keeps or else its agent server has."""
     _join(current_store.conversations.get(conversation_id), "Changes the model")
     if llm := own_settings().llm_named(request["profile_name"]):
-        return _ask(conversation_id, "switch_llm", {"llm": {"usage_id": f"profile:{request['profile_name']}", **llm}})
+        llm = _within_reach({"usage_id": f"profile:{request['profile_name']}", **llm}, conversation_id)
+        return _ask(conversation_id, "switch_llm", {"llm": llm})
     return _ask(conversation_id, "switch_profile", request)
 
 

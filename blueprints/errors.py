@@ -36,7 +36,7 @@ from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthorized
 
 from agents.client import AgentRefused
-from agents.forwarding import ClientGone
+from agents.forwarding import ClientGone, SandboxNotNamed
 from agents.starts import StartFailed
 from agents.waking import WAKING, NotReachable
 from blueprints import current_store
@@ -115,7 +115,10 @@ def _respond(error: Refused) -> Response:
         return _refused(error.place, {error.member: [fault]} if error.member else [fault])
     if error.kind.is_passing:
         return _later(str(error), error.kind.status, error.retry_after, code_of(error))
-    return _detail(str(error), error.kind.status, code=code_of(error))
+    response = _detail(str(error), error.kind.status, code=code_of(error))
+    if isinstance(error, SandboxNotNamed):
+        response.status = f"{response.status_code} CONFLICT - {error.phrase}"  # the SDK shows this line alone
+    return response
 
 
 def _not_reachable(error: NotReachable) -> Response:

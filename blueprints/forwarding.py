@@ -28,7 +28,7 @@ from werkzeug.exceptions import Forbidden, NotFound
 
 from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, pairs_of
 from agents.waking import retry_after_making_room, wake
-from blueprints import current_forwarding, current_specs, current_store
+from blueprints import current_client, current_forwarding, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, View, needs, refuse_unknown, refused
 from blueprints.following import caller_required
 from boot.http import body_of
@@ -92,7 +92,9 @@ def _serve(service: str, method: str, what: str, *, alone: bool, named: Named | 
         rest = rest_of(parts)
         _require_acceptable(rest)
         sandbox_id, folder = _named_sandbox()
-        return _forward(sandbox_id, service, f"/api/{service}/{rest}", folder)
+        response = _forward(sandbox_id, service, f"/api/{service}/{rest}", folder)
+        response.headers["X-Sandbox-Id"] = sandbox_id
+        return response
 
     def rest_of(parts: dict[str, str]) -> str:
         return named.path.format(**parts) if named else parts["rest"]
@@ -274,7 +276,7 @@ def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
         if own is not None:
             return SandboxId(own), lambda: Folder.in_sandbox(current_store, SandboxId(own))
         owner: str = g.principal.owner
-        sandbox_id = current_forwarding.own_sandbox(owner, _paths, partial(_workspace, owner))
+        sandbox_id = current_forwarding.own_sandbox(owner, _paths, partial(_workspace, owner), current_client())
         return sandbox_id, lambda: Folder.in_sandbox(current_store, sandbox_id, owner)
     with refused("query", "cid"):
         conversation_id = ConversationId(canonical_id(named))

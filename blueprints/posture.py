@@ -130,7 +130,9 @@ EXPOSED = {
     "X-Last-Seq": "the seq from which a long poll goes on",
     "X-OpenHands-ServerConversation-ID": "the conversation of a call of OpenAI's API",
     "X-Request-Id": "finds the log lines of the request",
+    "X-Sandbox-Id": "the sandbox that a call without a conversation went to",
     "X-Should-Retry": "that a call is not to be repeated",
+    "X-Start-Detail": "what the agent of a new conversation ignores of its start",
 }
 
 _EXPOSED = ", ".join(EXPOSED)

@@ -6,6 +6,7 @@ A conversation is loaded from its folder when it is first asked for.
 import json
 import os
 import re
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -22,8 +23,9 @@ from core.wire import lone_surrogate
 from reference_agent.commands import Commands
 from reference_agent.conversation import Conversation, Stale, read_decisions
 from reference_agent.events import Event, now
+from reference_agent.ignored import ignored
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
-from reference_agent.mind import NO_LLM, Llm, Mind, Model, Rule, Seal
+from reference_agent.mind import NO_LLM, Llm, Mind, Model, ModelError, NoModel, Rule, Seal
 from reference_agent.tools import Files, Terminal
 
 #: most events of a page, and bytes of JSON after which a page ends early: the server reads 8 MiB at most
@@ -34,6 +36,10 @@ SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|authorization|hea
 
 #: the name of a conversation's folder
 _IN_HEX = re.compile(r"[0-9a-f]{32}")
+
+
+#: names the agent that serves what this one does not
+OPENHANDS = "The OpenHands agent may: make openhands."
 
 
 class Server:
@@ -191,7 +197,7 @@ def refusal_of(error: HTTPException) -> tuple[Response, int]:
 def sentence_of(error: HTTPException) -> str | None:
     """What a refusal says; of a path that only other agent servers have, what this one is."""
     if error.description in (NotFound.description, MethodNotAllowed.description):
-        return f"The bundled agent does not serve {request.method} {request.path}"
+        return f"The bundled agent does not serve {request.method} {request.path}. {OPENHANDS}"
     return error.description
 
 
@@ -235,7 +241,10 @@ def start() -> tuple[Response, int]:
         "tags": an_object(given, "tags") or {},
     }
     conversation, is_new = server.start(identity, kept, secrets_of(given), llm_of(given))
-    return jsonify(conversation.log.info()), 201 if is_new else 200
+    told = ignored(given)
+    if told and is_new:
+        print(f"conversation {identity}: {' '.join(told)}", file=sys.stderr)
+    return jsonify({**conversation.log.info(), "ignored": told}), 201 if is_new else 200
 
 
 @api.get("/search")
@@ -320,6 +329,28 @@ def run(identity: str) -> Response:
     if not found(identity).run():
         abort(409, "Conversation already running. Wait for completion or pause first.")
     return done()
+
+
+@api.post("/<identity>/ask_agent")
+def ask_agent(identity: str) -> Response:
+    question = body().get("question")
+    if not isinstance(question, str) or not question.strip():
+        abort(422, "question should be a text that is not empty")
+    try:
+        return jsonify(response=found(identity).ask(question))
+    except NoModel as error:
+        abort(409, str(error))
+    except ModelError as error:
+        abort(504, error.detail)
+
+
+@api.post("/<identity>/condense")
+def condense(identity: str) -> Response:
+    found(identity)
+    words = (
+        "The bundled agent shortens a conversation only when its model says that it is too long. The OpenHands agent "
+    )
+    abort(409, f"{words}condenses when it is asked: make openhands.")
 
 
 @api.post("/<identity>/pause")

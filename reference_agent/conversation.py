@@ -234,6 +234,12 @@ class Conversation:
                 self.log.step(state, step)
                 self._work_if_running()
 
+    def ask(self, question: str) -> str:
+        """Ask the mind beside the conversation, also while it runs. Raises NoModel, ModelError."""
+        with self._lock:
+            so_far, state = [*self.log.events], self.log.state
+        return self._mind.answer(question, so_far, state)
+
     def set_policy(self, policy: dict[str, Any]) -> None:
         with self._lock:
             self.log.step(self.log.state._replace(policy=policy), [events.change("confirmation_policy", policy)])

@@ -46,6 +46,13 @@ class Response(NamedTuple):
     error: tuple[str, str] | None = None  #: code and detail, with which the run ends
 
 
+class NoModel(Exception):
+    """A question needs a model, and there is none; the message is a sentence."""
+
+    def __init__(self) -> None:
+        super().__init__("No model answers: set LLM_MODEL of the server, or name a model in agent.llm of the start")
+
+
 class Mind(Protocol):
     """Any thread may use it, one at a time for each conversation."""
 
@@ -57,6 +64,9 @@ class Mind(Protocol):
 
     def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
         """The next step of the conversation. Cost: what the mind needs; the conversation's lock is free meanwhile."""
+
+    def answer(self, question: str, so_far: list[Event], state: State) -> str:
+        """The answer to a question beside the conversation, which stays as it is. Raises NoModel, ModelError."""
 
 
 #: most commands of a message, which are as many actions; and most characters of one, as JSON: an event has it twice,
@@ -86,6 +96,9 @@ class Rule:
                 return Response([events.message("agent", events.parts(fault))], [message_id])
             return Response([_action(command, message_id) for command in commands], [message_id])
         return Response([events.message("agent", events.parts(f"You said: {text}"))], [message_id])
+
+    def answer(self, _question: str, _so_far: list[Event], _state: State) -> str:
+        raise NoModel
 
 
 def _fault(commands: list[str]) -> str:
@@ -263,7 +276,9 @@ class Endpoint:
         self._key, self._url = llm.api_key, llm.base_url
         self._headers = {"Authorization": f"Bearer {llm.api_key or 'none'}"}
 
-    def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], tell: Tell, most: int) -> Reply:
+    def ask(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], tell: Tell, most: int = MOST_CHARACTERS
+    ) -> Reply:
         """The response to messages, cut off after `most` characters. Raises ModelError, and what `tell` raises.
 
         A try that failed in the middle of a response begins it again. Cost: at most RESPONSE_SECONDS for each try.
@@ -419,6 +434,10 @@ Call finish when the task is done, or when you need the user.
 """
 
 
+#: what is asked beside a conversation
+QUESTION = "Answer this question about our work so far in a few sentences of text. Call no tool.\n\n{question}"
+
+
 class Model:
     """A mind for one conversation. It keeps nothing: everything is in the events and the state."""
 
@@ -441,6 +460,14 @@ class Model:
             return bool(state.unanswered)
         is_end = last["kind"] == "ObservationEvent" and last["tool_name"] == "finish"
         return last["kind"] in RESULTS and not is_end
+
+    def answer(self, question: str, so_far: list[Event], state: State) -> str:
+        asked = {"role": "user", "content": QUESTION.format(question=question)}
+        told = [*messages(so_far, state.unanswered), asked]
+        reply = self._endpoint.ask(told, tools.for_model(), lambda *_: None)
+        if not reply.text.strip():
+            raise ModelError("LLMNoResponseError", "The model called a tool in place of an answer: ask again")
+        return reply.text
 
     def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
         told = messages(so_far, state.unanswered)

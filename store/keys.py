@@ -128,8 +128,9 @@ as JSON), `held` (the risks that are held back, joined by commas), `created_at`,
 of an event, µs), `final_seq` and `final_at` (seq and µs of the event that holds the final response).
 
 In a sandbox also: `sandbox_id`, `groups` (joined by commas), `app.NAME` (JSON; one field per member that only app
-conversations have: `start_id`, `started_by`, `parent_conversation_id`, `llm_model`, `selected_repository`, `public`,
-`selected_branch`, `git_provider`, `trigger`, `pr_number`), `agent` and `told.NAME` (JSON, as its agent server reported
+conversations have: `start_id`, `started_by`, `started_from` (a digest of the client's address and program),
+`parent_conversation_id`, `llm_model`, `selected_repository`, `public`, `selected_branch`, `git_provider`, `trigger`,
+`pr_number`), `agent` and `told.NAME` (JSON, as its agent server reported
 them last; `wire.REPORTED_MEMBERS`), `labels_due` (the request whose title or tags it may not have), and a decision that
 it may not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`, `reject`),
 `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). For the recovery after a restart:

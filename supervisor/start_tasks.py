@@ -29,6 +29,7 @@ from agents.client import AgentRefused, AgentUnreachable, detail_of
 from agents.commands import Commands
 from agents.deletions import tell_agent
 from agents.joins import JoinRefused, join, policy_of_start, require_join, require_live, require_start
+from agents.model_addresses import within_reach
 from agents.repositories import clone
 from agents.starts import (
     asked_dir,
@@ -40,8 +41,9 @@ from agents.starts import (
     working_folder,
 )
 from agents.waking import NotReachable, retry_after_making_room
+from core.cuts import beginning
 from core.masking import Mask, without_inputs, without_secrets_of
-from core.wire import ConversationId, Seq
+from core.wire import ConversationId, Seq, one_line
 from settings.egress import secrets_inside
 from settings.specs import Spec, SpecNotFound, Specs
 from store import Store
@@ -123,6 +125,7 @@ class NewConversation(NamedTuple):
     body: dict[str, Any]
     headers: dict[str, str]
     kept: dict[str, Any]
+    told: tuple[str, ...] = ()  #: on what the agent gets in place of what was asked for
 
 
 def new_conversation(
@@ -137,6 +140,8 @@ def new_conversation(
         if sandbox.adopted == start.id:
             given = {**given, "body": in_workspace(given["body"], folder)}
         new = _of_client(start, request, given, folder)
+        reached, told = within_reach(new.body, spec, sandbox.egress_url)
+        new = new._replace(body=reached, told=tuple(told))
         new.kept["asked_dir"] = asked
         new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, given["body"])
     if not new.kept.get("title"):  # its events are masked, and so is what is taken from them
@@ -160,7 +165,7 @@ def _of_app(
 ) -> NewConversation:
     identity = start.conversation_id
     body = conversation_request(identity, request, template, working_dir)
-    app = {name: request[name] for name in _APP_FIELDS if request.get(name) is not None}
+    app = {name: request[name] for name in (*_APP_FIELDS, "started_from") if request.get(name) is not None}
     kept = {
         "title": request.get("title"),
         "tags": request.get("tags"),
@@ -181,6 +186,7 @@ def _of_client(start: StartTask, request: Mapping[str, Any], given: dict[str, An
         kept["workspace"] = {**(kept.get("workspace") or {}), "working_dir": body["workspace"]["working_dir"]}
     kept["app"] = {"llm_model": _model(body), "start_id": start.id, "started_by": start.owner}
     kept["app"] |= {"parent_conversation_id": parent_id} if parent_id else {}
+    kept["app"] |= {"started_from": request["started_from"]} if request.get("started_from") else {}
     return NewConversation(body, given["headers"], kept)
 
 
@@ -193,6 +199,9 @@ def _model(body: Mapping[str, Any]) -> str | None:
 
 
 log = logging.getLogger("supervisor")
+
+#: most characters of the detail of a start that is READY
+_LONGEST_DETAIL = 4000
 
 #: statuses without work here, which clients expect. Source: the app-server wire
 _PASSED = ("RUNNING_SETUP_SCRIPT", "SETTING_UP_GIT_HOOKS", "SETTING_UP_SKILLS")
@@ -345,8 +354,12 @@ class StartDriver:
         if not self._is_its(start):
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
-        self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
-        return str(self._clean_of(start)(not_done)) if not_done else ""
+        ignored = self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
+        told = self._clean_of(start)(" ".join(filter(None, [not_done, *new.told, *ignored])))
+        detail = beginning(one_line(told), _LONGEST_DETAIL)
+        if detail:
+            log.warning("start task %s is READY, but: %s", start.id, detail)
+        return detail
 
     def _join(self, start: StartTask, request: Mapping[str, Any]) -> None:
         """Check that the key of a start may act in its sandbox now, and audit that once. Raises JoinRefused.

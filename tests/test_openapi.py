@@ -4,10 +4,12 @@ import json
 import re
 
 import pytest
+from jsonschema import Draft202012Validator, FormatChecker
 
 from app import create_app
 from blueprints.api import OPENAPI
 from docs import make
+from schemas.examples import EXAMPLES
 from settings.config import Config
 
 
@@ -38,6 +40,43 @@ def references(node):
         yield from (value for name, value in node.items() if name == "$ref")
     for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else []:
         yield from references(child)
+
+
+def test_the_document_says_what_the_api_is_and_how_to_begin(document):
+    description = document["info"]["description"]
+    for word in ("stream-start", "Authorization: Bearer", "next_page_id", "after_seq", "detail", "Idempotency-Key"):
+        assert word in description
+    paths = re.findall(r"(?:GET|POST) (/api[^`]*)", description)
+    assert len(paths) > 3
+    assert [path for path in paths if path not in document["paths"]] == []
+
+
+@pytest.mark.parametrize(("method", "path"), EXAMPLES)
+def test_each_example_fits_the_schema_of_its_operation(document, method, path):
+    operation = document["paths"][path][method]
+    contents = [operation["responses"][EXAMPLES[method, path].status]["content"]["application/json"]]
+    if EXAMPLES[method, path].request is not None:
+        contents.append(operation["requestBody"]["content"]["application/json"])
+    for content in contents:
+        whole = {**content["schema"], "components": document["components"]}
+        Draft202012Validator(whole, format_checker=FormatChecker()).validate(content["example"])
+        assert unknown_members(document, content["schema"], content["example"]) == []
+
+
+def unknown_members(document, schema, value):
+    """The members of an example that its schema does not have. An event has members that its kind alone knows."""
+    while "$ref" in schema:
+        if schema["$ref"].endswith("/Event"):
+            return []
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if isinstance(value, list):
+        return [name for one in value for name in unknown_members(document, schema.get("items", {}), one)]
+    if not isinstance(value, dict) or "properties" not in schema:
+        return []
+    unknown = [name for name in value if name not in schema["properties"] and not schema.get("additionalProperties")]
+    for name, one in value.items():
+        unknown += unknown_members(document, schema["properties"].get(name, {}), one)
+    return unknown
 
 
 def test_every_reference_resolves(document):

@@ -17,6 +17,7 @@ from admin import mcp_server
 from app import create_app
 from core.bounds import Limits
 from core.prices import Budget
+from core.wire import API_VERSION
 from settings.config import Config
 from store.approvals.audit import Actor
 from tests.conftest import LIMITS, SECRET_KEY, action, message, status, store_of
@@ -267,6 +268,43 @@ def test_what_does_not_fit_into_one_result_follows_in_the_next(server, conversat
 
 def test_the_specs_that_can_be_started_are_listed(server):
     assert "reference-agent" in called(server, key(server, "read"), "list_specs").structured_content["result"]
+
+
+def test_the_server_tells_its_version(server):
+    async def version(client):
+        return client.server_info.version
+
+    assert with_client(server, key(server, "read"), version) == API_VERSION
+
+
+def test_a_list_is_one_structured_result(server):
+    listed = called(server, key(server, "read"), "list_specs")
+
+    assert [json.loads(block.text) for block in listed.content] == [listed.structured_content]
+    assert isinstance(listed.structured_content["result"], list)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "sentence"),
+    [
+        ("list_conversations", {"limit": 1000}, "The argument limit must be a whole number from 1 to 100, not 1000."),
+        ("count_events", {"conversation_id": "x"}, 'The argument conversation_id must be a UUID, not "x".'),
+        ("count_events", {}, "The argument conversation_id is missing: give a UUID."),
+        (
+            "list_pending_actions",
+            {"security_risk": "big"},
+            "The argument security_risk must be one of UNKNOWN, LOW, MEDIUM, HIGH or absent, not",
+        ),
+        ("send_message", {"conversation_id": str(uuid4()), "text": ""}, "text must be text that is not empty, not"),
+        ("list_specs", {"page": 2}, "list_specs has no argument page. Its arguments are: none."),
+        ("count_events", {"conversation_id": str(uuid4()), "knd": "x"}, "count_events has no argument knd. Its"),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_its_name_and_what_it_may_be(server, tool, arguments, sentence):
+    refused = called(server, key(server, "write"), tool, **arguments)
+
+    assert (refused.is_error, sentence in text(refused)) == (True, True), text(refused)
+    assert ("pydantic" in text(refused), "http" in text(refused)) == (False, False)
 
 
 def test_the_files_of_a_conversation_without_a_sandbox_are_an_error_with_the_servers_sentence(server, conversation):

@@ -1,9 +1,11 @@
 """Conversations over HTTP: made once, read with every member that clients want, deleted whole."""
 
+import re
 from uuid import uuid4
 
 import pytest
 
+from blueprints.conversations import in_header
 from schemas.conversations import StartConversationRequest
 from tests.conftest import action, event, message, recorded, status
 
@@ -363,3 +365,10 @@ def test_a_repeated_batch_with_a_full_state_does_not_revert_the_state(client, ur
     # Then the state is still that of the last event
     state = client.get(f"{API}/{conversation}").get_json()
     assert (state["execution_status"], state["title"]) == ("running", "Late")
+
+
+@pytest.mark.parametrize(
+    "text", ["a\r\nSet-Cookie: x=1", "\x00\x1b[2J\x85", "\u202e\u2028é😀", "\ud83d", "x" * 9000, "é" * 9000, ""]
+)
+def test_what_an_agent_server_says_of_a_start_is_one_short_line_of_a_header(text):
+    assert re.fullmatch(r"[ -~]{0,1500}", in_header(text))

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from hashlib import sha256
 from uuid import uuid4
 
 import pytest
@@ -32,14 +33,15 @@ def own(store, upstream):
     """Starts a sandbox of a key, with a conversation in a folder, and returns its id."""
     with ExitStack() as running:
 
-        def start(owner: str, real: str = "", asked: str = "") -> str:
+        def start(owner: str, real: str = "", asked: str = "", started_from: str = "", by: str = "") -> str:
             sandbox = running.enter_context(running_sandbox(store, upstream.url, owner=owner))
             store.sandboxes.begin(sandbox.id, "scripted", "supervisor", "process")
             store.sandboxes.report(sandbox.id, "scripted", "supervisor", "RUNNING", agent_url=upstream.url)
             if real:
                 folder = {"working_dir": real}
+                app = {"started_from": started_from, "started_by": by or owner} if started_from else {}
                 store.conversations.create(
-                    str(uuid4()), sandbox_id=sandbox.id, app={}, workspace=folder, asked_dir=asked
+                    str(uuid4()), sandbox_id=sandbox.id, app=app, workspace=folder, asked_dir=asked
                 )
             return sandbox.id
 
@@ -262,6 +264,43 @@ def test_a_folder_of_a_paused_sandbox_means_that_one_also_while_another_runs(cal
     assert forwarding.own_sandbox("settings-1", lambda: ["/work/a/x"]) == first
     assert forwarding.own_sandbox("settings-1", lambda: ["/work/b"]) != first
     assert forwarding.own_sandbox("settings-1", lambda: []) != first  # nothing wakes a sandbox that nobody names
+    assert upstream.requests == []
+
+
+def client_named(program: str, address: str = "127.0.0.1") -> str:
+    return sha256(f"{address}\n{program}".encode()).hexdigest()[:32]
+
+
+@pytest.mark.parametrize("path", ["/api/bash/bash_events/search", "/api/git/changes?path=/workspace"])
+def test_of_several_own_sandboxes_a_call_reaches_that_of_the_last_start_of_its_client(
+    caller, store, upstream, own, path
+):
+    other, mine = client_named("another/2"), client_named("script/1")
+    own("settings-1", "/work/a", "/workspace", mine)
+    last = own("settings-1", "/work/b", "/workspace", mine)
+    own("settings-1", "/work/c", "/workspace", other)
+    own("settings-1", "/work/d", "/workspace", client_named("script/1", "10.0.0.9"))
+    own("settings-1", "/work/e", "/workspace", mine, by="settings-2")
+    own("settings-2", "/work/f", "/workspace", mine)
+
+    response = caller.get(path, headers={**MINE, "User-Agent": "script/1"})
+
+    assert (response.status_code, response.headers["X-Sandbox-Id"]) == (200, last)
+    assert reached(store, upstream) == last
+
+
+def test_a_client_that_started_none_of_several_own_sandboxes_is_told_what_to_do_also_in_the_status_line(
+    caller, upstream, own
+):
+    own("settings-1", "/work/a", "", client_named("script/1"))
+    own("settings-1", "/work/b", "", client_named("script/1"))
+    own("settings-2", "/work/f", "", client_named("stranger/1"))
+
+    refused = caller.get("/api/bash/bash_events/search", headers={**MINE, "User-Agent": "stranger/1"})
+
+    assert refused.status_code == 409
+    assert "start a conversation with this program first" in refused.get_json()["detail"]
+    assert refused.status.startswith("409 CONFLICT - several of your sandboxes run: start a conversation with this")
     assert upstream.requests == []
 
 

@@ -40,8 +40,18 @@ def test_a_path_that_only_other_agent_servers_have_is_refused_in_a_plain_sentenc
         refused = agent.client.request(method, path)
         assert (refused.status_code, refused.json()) == (
             status,
-            {"detail": f"The bundled agent does not serve {method} {path}"},
+            {"detail": f"The bundled agent does not serve {method} {path}. The OpenHands agent may: make openhands."},
         )
+
+
+def test_a_question_without_a_model_and_a_condensation_are_409_and_say_what_has_them(agent, conversation):
+    asked = agent.client.post(f"{conversation}/ask_agent", json={"question": "What?"})
+    assert (asked.status_code, "set LLM_MODEL" in asked.json()["detail"]) == (409, True)
+    condensed = agent.client.post(f"{conversation}/condense")
+    assert (condensed.status_code, "make openhands" in condensed.json()["detail"]) == (409, True)
+    for body in ({}, {"question": " "}, {"question": 3}):
+        assert agent.client.post(f"{conversation}/ask_agent", json=body).status_code == 422
+    assert agent.client.post(f"/api/conversations/{uuid4()}/ask_agent", json={"question": "x"}).status_code == 404
 
 
 def test_a_conversation_is_started_once_per_id(agent):

@@ -43,6 +43,22 @@ def said(agent, conversation):
     return [one["llm_message"]["content"][0]["text"] for one in agent.events(conversation, kind="MessageEvent")]
 
 
+def test_a_question_beside_the_conversation_is_answered_and_changes_nothing(agent, model):
+    model.script += [calls(run("touch waits")), text("We touch a file."), calls(finish("Nothing else."))]
+    conversation = agent.begin("AlwaysConfirm")
+    agent.send(conversation, "touch it")
+    agent.until(conversation, "waiting_for_confirmation")
+    before, state = agent.events(conversation), agent.client.get(conversation).json()
+
+    asked = agent.client.post(f"{conversation}/ask_agent", json={"question": "What do we do?"})
+    refused = agent.client.post(f"{conversation}/ask_agent", json={"question": "And then?"})
+
+    assert (asked.status_code, asked.json()) == (200, {"response": "We touch a file."})
+    assert "What do we do?" in model.asked[-2]["messages"][-1]["content"]
+    assert (refused.status_code, "ask again" in refused.json()["detail"]) == (504, True)
+    assert (agent.events(conversation), agent.client.get(conversation).json()) == (before, state)
+
+
 def test_a_conversation_begins_with_the_prompt_and_a_reply_ends_the_run(agent, model):
     model.script += [text("hello to you")]
     conversation = agent.begin()

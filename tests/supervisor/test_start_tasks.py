@@ -7,6 +7,7 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from uuid import uuid4
 
 import pytest
 
@@ -190,6 +191,31 @@ def test_the_sandbox_of_a_start_task_is_owned_by_the_key_that_asked_for_it(store
     task = store.start_tasks.create({}, echo={}, owner="a key")
     driver.drive(*store.start_tasks.claim())
     assert store.sandboxes.owned_by("a key")[0] == [read(store, task).sandbox_id]
+
+
+def test_a_ready_start_task_says_what_its_agent_ignores_without_secrets(store, driver, agent):
+    sentences = ["tools are ignored: a, hush-hush-hush.", 3, "x" * 100_000]
+    agent.says = lambda _: json.dumps({"ignored": sentences}).encode()
+    ready = started(store, driver, secrets={"TOKEN": "hush-hush-hush"})
+    assert (ready.status, ready.detail.startswith("tools are ignored: a, **********. xxx")) == ("READY", True)
+    assert len(ready.detail) <= 4000
+
+    for odd in (b"no JSON", b"[]", b'{"ignored": {"a": "b"}}', b'{"ignored": null}'):
+        agent.says = lambda _, odd=odd: odd
+        assert (started(store, driver).status, started(store, driver).detail) == ("READY", "")
+
+
+@pytest.mark.parametrize("is_own_body", [False, True])
+def test_a_conversation_keeps_which_client_started_it(store, driver, is_own_body):
+    if is_own_body:
+        given, wanted = {"body": {"agent": {}}, "headers": {}}, {"started_from": "a digest", "kept": {}}
+        task, _ = store.start_tasks.create_once(str(uuid4()), wanted, given, echo={}, owner="a key")
+    else:
+        task = store.start_tasks.create({"started_from": "a digest"}, echo={}, owner="a key")
+    driver.drive(*store.start_tasks.claim())
+
+    app = store.conversations.get(task.conversation_id)["app"]
+    assert (app["started_from"], app["started_by"]) == ("a digest", "a key")
 
 
 def test_a_late_driver_leaves_the_sandbox_and_conversation_of_a_ready_start_task(store, driver):

@@ -198,6 +198,43 @@ def test_the_model_answers_and_no_key_is_inside_or_in_what_leaves_the_sandbox(cl
     assert not [name for name, canary in canaries.items() for each in left if canary.encode() in each]
 
 
+def test_a_clients_own_loopback_url_is_the_servers_model_and_what_is_ignored_is_told(client, model, monkeypatch):
+    url, seen = model
+    monkeypatch.setattr(seen, "proposes", "true")
+    seen.shown.clear()
+    conversation, tools = str(uuid4()), [{"name": "terminal"}, {"name": "task_tracker"}]
+    llm = {"model": "theirs", "base_url": url.replace("127.0.0.1", "localhost"), "api_key": "the clients own key"}
+    body = {
+        "conversation_id": conversation,
+        "agent": {"kind": "Agent", "llm": llm, "tools": tools},
+        "workspace": {"kind": "LocalWorkspace", "working_dir": "/workspace"},
+        "initial_message": {"content": [{"type": "text", "text": "Go."}], "run": True},
+    }
+
+    started = client.post("/api/conversations", json=body)
+    wait_until(
+        lambda: client.get(f"/api/conversations/{conversation}").json()["execution_status"] == "finished", "the end"
+    )
+
+    assert set(seen.shown) == {f"Bearer {KEY}"}
+    told = started.headers["X-Start-Detail"]
+    assert "as the service model of the spec" in told
+    assert "tools are ignored: task_tracker." in told
+    assert "the clients own key" not in told
+    [start] = client.get("/api/v1/app-conversations/start-tasks/search").json()["items"][:1]
+    assert (start["status"], start["detail"]) == ("READY", told)
+
+
+def test_a_clients_other_loopback_url_is_told_before_the_agent_fails(client):
+    llm = {"model": "theirs", "base_url": str(client.base_url).rstrip("/") + "/v1", "api_key": "x"}
+    body = {"agent": {"llm": llm}, "workspace": {"working_dir": "/workspace"}}
+
+    told = client.post("/api/conversations", json=body).headers["X-Start-Detail"]
+
+    assert told.startswith(f"agent.llm.base_url: the sandbox does not reach {client.base_url}")
+    assert "Set LLM_BASE_URL of the server" in told
+
+
 def test_a_proxy_that_is_killed_is_started_again(client, model):
     def proxies() -> list[psutil.Process]:
         ours = [each for each in psutil.process_iter() if each.pid != os.getpid()]

@@ -1,0 +1,92 @@
+"""What the bundled agent ignores of a start request, in sentences: each names a member, and what happens instead."""
+
+from typing import Any
+
+from core.cuts import beginning
+from core.visible import visible
+
+#: names of tools that this agent has, by those of the published SDK and of its earlier releases
+_OWN_TOOLS = ("terminal", "TerminalTool", "BashTool", "file_editor", "FileEditorTool", "FinishTool", "finish")
+
+#: most names of one sentence, and most characters of a name
+_MOST_NAMES, _MOST_NAME = 10, 60
+
+#: where a person finds the agent that ignores none of it
+_INSTEAD = "The OpenHands agent has them: make openhands."
+
+#: members of a start request that this agent does not read, with what happens instead
+_OF_REQUEST = {
+    "hook_config": "its hooks do not run",
+    "plugins": "they are not loaded",
+    "client_tools": "the agent does not call them",
+    "agent_definitions": "there are no subagents",
+    "agent_launch_additions": "nothing is added to the agent",
+    "worktree": "the agent works in the folder itself",
+}
+
+#: members of its agent, likewise
+_OF_AGENT = {
+    "critic": "nothing rates the agent's work",
+    "system_prompt": "the agent keeps its own prompt",
+    "filter_tools_regex": "no tool is left out",
+}
+
+#: members of the agent's context, likewise
+_OF_CONTEXT = {
+    "system_message_suffix": "the agent keeps its own prompt",
+    "user_message_suffix": "messages stay as they are",
+}
+
+
+def ignored(given: dict[str, Any]) -> list[str]:
+    """The sentences about a start request."""
+    agent = _object(given, "agent") or _object(given, "agent_settings")
+    context, condenser = _object(agent, "agent_context"), _object(agent, "condenser")
+    kind = agent.get("kind") or agent.get("agent_kind")
+    told = []
+    if kind not in (None, "Agent", "openhands", "llm"):
+        told.append(f"agent of the kind {_name(kind)} is ignored: the bundled agent works in its place.")
+    if tools := [one for one in _names(agent.get("tools"), "name") if one not in _OWN_TOOLS]:
+        told.append(f"tools are ignored: {_listed(tools)}. The agent has terminal, file_editor and finish alone.")
+    if servers := _names(agent.get("mcp_config"), "name"):
+        told.append(f"mcp_config is ignored: the agent calls no tool of {_listed(servers)}.")
+    if condenser and condenser.get("kind") != "NoOpCondenser":
+        kind = _name(condenser.get("kind") or "the condenser")
+        told.append(f"condenser is ignored: the agent shortens a long conversation by its own rule, not by {kind}.")
+    if skills := _names(context.get("skills"), "name"):
+        told.append(f"agent_context.skills are ignored: {_listed(skills)}. The agent does not read them.")
+    told += [
+        f"agent_context.{name} is ignored: {instead}." for name, instead in _OF_CONTEXT.items() if context.get(name)
+    ]
+    told += [f"agent.{name} is ignored: {instead}." for name, instead in _OF_AGENT.items() if agent.get(name)]
+    told += [f"{name} is ignored: {instead}." for name, instead in _OF_REQUEST.items() if given.get(name)]
+    if looked_up := [name for name, one in _object(given, "secrets").items() if _is_looked_up(one)]:
+        told.append(f"secrets are ignored: {_listed(looked_up)}. The agent looks up no secret at a URL.")
+    return [*told, _INSTEAD] if told else []
+
+
+def _object(given: dict[str, Any], name: str) -> dict[str, Any]:
+    value = given.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _is_looked_up(secret: Any) -> bool:
+    return isinstance(secret, dict) and "url" in secret and secret.get("value") is None
+
+
+def _names(things: Any, member: str) -> list[str]:
+    """The names of a list of objects, or of an object's members, such as `mcp_config`, which older clients nest."""
+    if isinstance(things, dict):
+        nested = things.get("mcpServers")
+        return [str(name) for name in (nested if isinstance(nested, dict) else things)]
+    listed = things if isinstance(things, list) else []
+    return [str(one.get(member, "?")) if isinstance(one, dict) else str(one) for one in listed]
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(_name, names[:_MOST_NAMES])) + more
+
+
+def _name(value: Any) -> str:
+    return beginning(visible(str(value)).replace("\n", " "), _MOST_NAME)
