@@ -65,7 +65,7 @@ def test_two_hosts_serve_each_others_sandboxes(tmp_path, specs):
 
 
 def test_a_reached_cap_is_429_with_its_number_for_every_client(tmp_path, specs):
-    with supervised_server(tmp_path, SANDBOX_SPECS=specs, MAX_SANDBOXES="3") as (client, _):
+    with supervised_server(tmp_path, SANDBOX_SPECS=specs, MAX_SANDBOXES="3", SANDBOX_OVERFLOW="refuse") as (client, _):
         api = Api(client)
         with ThreadPoolExecutor(8) as pool:
             responses = list(pool.map(lambda _: api.client.post("/api/v1/sandboxes"), range(12)))
@@ -86,8 +86,8 @@ def test_a_reached_cap_is_429_with_its_number_for_every_client(tmp_path, specs):
         assert "3" in task["detail"]
 
 
-def test_the_longest_idle_sandbox_is_paused_for_a_new_one_if_so_configured(tmp_path, specs):
-    settings = {"SANDBOX_SPECS": specs, "MAX_SANDBOXES": "2", "SANDBOX_OVERFLOW": "pause"}
+def test_the_longest_idle_sandbox_is_paused_for_a_new_one(tmp_path, specs):
+    settings = {"SANDBOX_SPECS": specs, "MAX_SANDBOXES": "2"}
     with supervised_server(tmp_path, **settings) as (client, _):
         api = Api(client)
         first, second = api.app_conversation(), api.app_conversation()
