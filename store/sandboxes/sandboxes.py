@@ -405,6 +405,13 @@ class Sandboxes:
         page = [self._read(fields, now) for fields in found]
         return page[:limit], (page[limit].created_at, page[limit].id) if len(page) > limit else None
 
+    def places_taken(self) -> dict[str, int]:
+        """The number of sandboxes that run, start, or are about to stop, and the most that may. One round trip."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for status in ("STARTING", "RUNNING"):
+                pipe.zcard(f"{SandboxKeys.created}:{status}")
+            return {"running": sum(pipe.execute()), "most": self.limits.most}
+
     def log(self, sandbox_id: SandboxId, tail: int) -> str:
         """The last lines that a sandbox printed. Raises SandboxNotFound, HostSilent."""
         sandbox = self.get(sandbox_id)

@@ -14,6 +14,7 @@ from agents.client import AgentUnreachable
 from agents.commands import Commands
 from core.bounds import Limits
 from core.wire import Micros
+from schemas.app_conversations import AppConversationStartTask
 from settings.specs import Specs
 from store.errors import StoreError, StoreFull
 from store.sandboxes import start_tasks
@@ -706,6 +707,7 @@ def test_a_start_that_has_waited_as_long_as_it_may_fails_with_what_to_do(tight):
     assert failed.detail.startswith("No place became free within 300 s (PLACE_SECONDS): 1 of 1 sandboxes are running")
     assert failed.detail.endswith("Pause or delete a sandbox, or raise MAX_SANDBOXES, then start again")
     assert failed.failure == Failure(429, failed.detail, True)
+    assert AppConversationStartTask().dump(failed)["failure_status"] == 429
 
 
 def test_a_start_whose_driver_was_killed_after_it_found_a_place_keeps_it_and_holds_up_none(tight):
