@@ -100,6 +100,23 @@ def test_the_longest_idle_sandbox_is_paused_for_a_new_one(tmp_path, specs):
         assert third["status"] == "RUNNING"
 
 
+def test_a_start_that_finds_no_place_waits_for_the_one_that_becomes_free(tmp_path, specs):
+    with supervised_server(tmp_path, SANDBOX_SPECS=specs, MAX_SANDBOXES="1") as (client, _):
+        api = Api(client)
+        only = api.running_sandbox()
+        task = api.start_task()
+
+        def waits():
+            read = api.task(task["id"])
+            return read["status"] == "WAITING_FOR_SANDBOX" and "Waiting for a place: 1 of 1" in (read["detail"] or "")
+
+        wait_until(waits, "the start that waits")
+        refused = client.post("/api/v1/sandboxes")
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "2")
+        api.call("DELETE", f"/v1/sandboxes/{only['id']}")
+        assert api.finished(task["id"])["status"] == "READY"
+
+
 def test_a_sandbox_serves_several_conversations_if_so_configured(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs, SANDBOX_SHARING="shared") as (client, _):
         api = Api(client)
