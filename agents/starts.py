@@ -45,6 +45,13 @@ class StartFailed(Exception):
         self.failure = failure
 
 
+class StartWaits(Refused):
+    """The start of an agent still waits for a place of a sandbox at the end of its request; it waits on."""
+
+    kind = Kind.TAKEN
+    retry_after = 2
+
+
 class StartNotDone(Refused):
     """The start of an agent takes longer than a request waits; it continues."""
 
@@ -62,7 +69,7 @@ def started(
     """The state of a conversation whose agent has started, and whether this call created it.
 
     create: the start task of it, and whether it is new; called where the id is free. A conversation whose start has
-    failed is waited for until it is gone. Raises StartFailed, StartNotDone and what create raises.
+    failed is waited for until it is gone. Raises StartFailed, StartNotDone, StartWaits and what create raises.
     """
     seconds = store.sandboxes.limits.start_seconds
     deadline = time.monotonic() + seconds
@@ -74,11 +81,13 @@ def started(
         if state is not None and start is not None and start.status == "ERROR":
             time.sleep(_POLL)  # its driver removes it
             continue
-        ended = start and _ended(store, start, deadline)
-        if ended is not None and ended.status == "READY":
+        seen = start and _ended(store, start, deadline)
+        if seen is not None and seen.status == "READY":
             return store.conversations.get(conversation_id), is_new
-        if ended is not None and ended.failure and ended.failure.status != _TAKEN:
-            raise StartFailed(ended.failure)
+        if seen is not None and seen.failure and seen.failure.status != _TAKEN:
+            raise StartFailed(seen.failure)
+        if seen is not None and seen.waits_for_place:
+            raise StartWaits(f"{seen.detail}. Repeat the request")
     raise StartNotDone(seconds)
 
 
@@ -94,15 +103,15 @@ def _start_of(store: Store, state: dict[str, Any]) -> StartTask | None:
     return store.start_tasks.get_many([start_id])[0] if start_id else None
 
 
-def _ended(store: Store, start: StartTask, deadline: float) -> StartTask | None:
-    """A start task at its end; None if it does not come in time. Raises StartFailed of one that is gone."""
+def _ended(store: Store, start: StartTask, deadline: float) -> StartTask:
+    """A start task at its end, or as it is when the time is over. Raises StartFailed of one that is gone."""
     while start.status not in FINISHED and time.monotonic() < deadline:
         time.sleep(_POLL)
         [now] = store.start_tasks.get_many([start.id])
         if now is None:
             raise StartFailed(Failure(410, DELETED))
         start = now
-    return start if start.status in FINISHED else None
+    return start
 
 
 #: what a client may have changed since the first start, and what a later one takes from the conversation's state

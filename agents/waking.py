@@ -1,21 +1,15 @@
-"""Whether the agent server of a sandbox can be reached, and how a use of a paused one wakes it.
-
-A sandbox that was started for a client's own agent gives way: it is paused for another one, whatever SANDBOX_OVERFLOW
-says, because such a client does not pause its sandbox, and may never delete it. It is paused only while no agent runs
-in it and nobody has used it for GIVES_WAY seconds.
-"""
+"""Whether the agent server of a sandbox can be reached, and how a use of a paused one wakes it."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import Callable
 
 import httpx
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
-from core.wire import ConversationId, Micros
+from agents.places import after_making_room
+from core.wire import ConversationId
 from store import Store
-from store.errors import KeyUnreadable, NeedsApproval, SandboxNotFound, SandboxRefuses, TooManySandboxes
+from store.errors import KeyUnreadable, NeedsApproval, SandboxNotFound, SandboxRefuses
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 
 #: seconds between two polls of a sandbox that is waking
@@ -50,7 +44,7 @@ class NotReachable(Exception):
 def ask_to_wake(store: Store, sandbox_id: SandboxId) -> None:
     """Ask for the resume of a sandbox. Raises NotReachable of one that cannot be resumed, and TooManySandboxes."""
     try:
-        retry_after_making_room(store, lambda: store.sandboxes.ask(sandbox_id, "resume"))
+        after_making_room(store, lambda: store.sandboxes.ask(sandbox_id, "resume"))
     except (SandboxNotFound, SandboxRefuses):
         raise NotReachable.of(sandbox_id, store.sandboxes.use(sandbox_id)) from None
 
@@ -98,44 +92,3 @@ def woken_agent(store: Store, client: httpx.Client, sandbox_id: SandboxId, secon
     """The agent server of a sandbox, woken in so many seconds; the call counts as a use. Raises NotReachable."""
     sandbox = wake(store, sandbox_id, seconds)
     return agent_server(client, sandbox.agent_url, lambda: sandbox.session_api_key)
-
-
-Reply = TypeVar("Reply")
-
-#: seconds without use after which a sandbox gives way, and after which it is paused where its spec names none
-GIVES_WAY, IDLE_PAUSE = 30.0, 1200.0
-
-#: sandboxes that are read at once
-_PAGE = 100
-
-
-def retry_after_making_room(store: Store, ask: Callable[[], Reply]) -> Reply:
-    """The reply to a start or a resume; while there is no room for it, sandboxes give way, one after the other.
-
-    Raises what ask raises, TooManySandboxes where none gives way.
-    """
-    there_may_be_room = True
-    while there_may_be_room:
-        with suppress(TooManySandboxes):
-            return ask()
-        there_may_be_room = _one_gave_way(store)
-    return ask()  # another process may have paused one meanwhile
-
-
-def _one_gave_way(store: Store) -> bool:
-    idle = [one for one in _running(store) if one.gives_way and one.seen_at - one.active_at > GIVES_WAY * 1e6]
-    for sandbox in sorted(idle, key=lambda one: one.active_at):
-        if not store.conversations.in_sandboxes.runs_in(sandbox.id):
-            with suppress(SandboxNotFound, SandboxRefuses):
-                store.sandboxes.ask(sandbox.id, "pause")
-                return True
-    return False
-
-
-def _running(store: Store) -> Iterator[Sandbox]:
-    start: tuple[Micros, SandboxId] | None = None
-    while True:
-        page, start = store.sandboxes.search(status="RUNNING", spec_id=None, limit=_PAGE, start=start)
-        yield from (one for one in page if one.wanted == "running")
-        if start is None:
-            return

@@ -134,9 +134,10 @@ def _agent_refused(error: AgentRefused) -> Response:
 
 
 def _start_failed(error: StartFailed) -> Response:
-    status, detail = error.failure
-    code = code_of(error)
-    return _retry_later(detail, code) if status == 503 else _detail(detail, status, code=code)
+    failure, code = error.failure, code_of(error)
+    if failure.is_passing or failure.status == 503:
+        return _later(failure.detail, failure.status, RETRY_AFTER, code)
+    return _detail(failure.detail, failure.status, code=code)
 
 
 def _unavailable(error: Exception) -> Response:

@@ -27,7 +27,8 @@ from webargs import core
 from werkzeug.exceptions import Forbidden, NotFound
 
 from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, pairs_of
-from agents.waking import retry_after_making_room, wake
+from agents.places import after_making_room
+from agents.waking import wake
 from blueprints import current_client, current_forwarding, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, View, needs, refuse_unknown, refused
 from blueprints.following import caller_required
@@ -296,7 +297,7 @@ def _workspace(owner: str) -> SandboxId | None:
         named = workspaces.known(owner)
     elif (named := workspaces.named(owner)) is not None:
         spec, sandboxes = current_specs.of_own_agents, current_store.sandboxes  # that of the starts that adopt it
-        retry_after_making_room(current_store, partial(sandboxes.start, spec.id, named, gives_way=True, owner=owner))
+        after_making_room(current_store, partial(sandboxes.start, spec.id, named, gives_way=True, owner=owner))
     if named is not None:
         wake(current_store, named, current_store.sandboxes.limits.start_seconds)  # its folder is known once it runs
     return named

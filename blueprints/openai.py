@@ -21,7 +21,7 @@ from uuid import UUID, uuid4
 from flask import Response, current_app, g, request
 from werkzeug.exceptions import Unauthorized
 
-from agents.starts import started
+from agents.starts import StartWaits, started
 from agents.turns import Piece, Turn, TurnNotDone, says
 from blueprints import current_commands, current_joiner, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs, refused
@@ -226,7 +226,12 @@ def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
     is_new, content = False, words.new
     if state is None or _is_starting(state):
         g.call_can_be_repeated = named is not None or "Idempotency-Key" in request.headers
-        state, is_new = started(current_store, conversation_id, partial(_start, conversation_id, spec, words.whole))
+        try:
+            state, is_new = started(current_store, conversation_id, partial(_start, conversation_id, spec, words.whole))
+        except StartWaits:
+            if not g.call_can_be_repeated:  # its repeat starts another conversation
+                current_store.start_tasks.end_of(conversation_id)
+            raise
         content = words.whole if is_new else content
     is_instructed = _has_new_instructions(words, state)
     has_run = state["execution_status"] in ("running", "waiting_for_confirmation")

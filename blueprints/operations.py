@@ -136,6 +136,7 @@ def _info() -> dict[str, object]:
         "notice": " ".join(filter(None, notices)) or None,
         "workers": current_app.config["WORKERS"],
         "hosts": hosts,
+        "sandboxes": current_store.sandboxes.places_taken() if state else None,
         "isolation": isolation,
         "docs": f"{request.root_path}/docs",
         "redoc": f"{request.root_path}/docs",

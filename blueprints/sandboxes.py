@@ -13,7 +13,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 
 from agents.adoption import adopt
 from agents.joins import join
-from agents.waking import retry_after_making_room
+from agents.places import after_making_room, after_those_that_wait
 from blueprints import current_commands, current_joiner, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, array_with_holes, needs, repeated, repeated_parameter
 from blueprints.following import caller_required
@@ -106,7 +106,7 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
     source, spec_id, owner = query.get("source"), query.get("sandbox_spec_id"), g.principal.owner
     if source is None:
         spec = current_specs.get(spec_id)
-        return retry_after_making_room(current_store, lambda: current_store.sandboxes.start(spec.id, owner=owner))
+        return after_those_that_wait(current_store, lambda: current_store.sandboxes.start(spec.id, owner=owner))
     if source == "archive":
         return start_from_archive(current_specs.get(spec_id).id, owner)
     copied = current_store.sandboxes.get(_checked(source))
@@ -117,7 +117,7 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
     if not copied.host or copied.wanted == "deleted":
         raise SandboxRefuses("copy", "being deleted" if copied.host else copied.status)
     origin = {"sandbox": copied.id}
-    return retry_after_making_room(
+    return after_those_that_wait(
         current_store,
         lambda: current_store.sandboxes.start(spec.id, source=origin, host=copied.host, owner=owner),
     )
@@ -140,7 +140,7 @@ def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
 @sandboxes.response(200, Success)
 def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
     """Resume a paused sandbox, which is STARTING until its agent server answers; a running one stays as it is."""
-    retry_after_making_room(current_store, lambda: current_store.sandboxes.ask(_checked(sandbox_id), "resume"))
+    after_making_room(current_store, lambda: current_store.sandboxes.ask(_checked(sandbox_id), "resume"))
     return _DONE
 
 
@@ -246,7 +246,10 @@ def start_from_archive(spec_id: str, owner: str) -> Sandbox:
     if body := body_of(request.environ):
         body.stream(caller_required())
     sender = current_store.sandboxes.archives.sender(current_store.sandboxes.archives.open())
-    sandbox = current_store.sandboxes.start(spec_id, source={"archive": sender.id, "format": form}, owner=owner)
+    origin = {"archive": sender.id, "format": form}
+    sandbox = after_those_that_wait(
+        current_store, lambda: current_store.sandboxes.start(spec_id, source=origin, owner=owner)
+    )
     try:
         while piece := stream.read(_PIECE):
             sender.write(piece)

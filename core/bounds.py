@@ -21,6 +21,7 @@ class Limits:
     pause_idlest: bool
     host_seconds: float
     start_seconds: float
+    place_seconds: float = 300.0  #: that a start waits for a place
     most_stopped: int = 1_000_000
     keep_failed_days: float = 0.0
     workspace_seconds: float = 3600.0

@@ -19,6 +19,7 @@ class Kind(Enum):
     FORBIDDEN = (403, False)  #: the key is not enough
     TOO_LONG = (413, False)  #: it has too many bytes
     FULL = (429, False)  #: a bound of the settings is reached
+    TAKEN = (429, True)  #: a bound of the settings is reached for now: something ends by itself
     TOO_FAST = (429, True)  #: too much came within a while
     NO_ROOM = (507, False)  #: there is no room for more bytes
     BAD_AGENT = (502, False)  #: the agent server, or the host of its sandbox, gives nothing that can be used

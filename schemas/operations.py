@@ -70,6 +70,13 @@ class HostIsolation(Isolation):
     host = fields.String(required=True)
 
 
+class SandboxPlaces(BaseSchema):
+    """How many sandboxes run, and how many may."""
+
+    running = fields.Integer(required=True, metadata={"description": "Those that run, start, or are about to stop."})
+    most = fields.Integer(required=True, metadata={"description": "MAX_SANDBOXES."})
+
+
 class ServerInfo(BaseSchema):
     """What clients check before their first request. Source: the agent-server wire."""
 
@@ -104,6 +111,12 @@ class ServerInfo(BaseSchema):
         required=True,
         allow_none=True,
         metadata={"description": "Each that has a supervisor; null while the store does not answer."},
+    )
+    sandboxes = fields.Nested(
+        SandboxPlaces,
+        required=True,
+        allow_none=True,
+        metadata={"description": "Of all hosts; null while the store does not answer."},
     )
     notice = fields.String(
         required=True, allow_none=True, metadata={"description": "What an operator must know, in sentences."}

@@ -225,9 +225,15 @@ class Config(KeepingSettings, ApprovalSettings):
     sandbox_dir: str = _setting("", "Folder of the sandboxes of this host; unset: `sandboxes` in DATA_DIR.")
     max_sandboxes: int = _setting(20, "Most sandboxes that run or start, on all hosts.", least=1, most=10_000)
     sandbox_overflow: str = _setting(
-        "refuse",
-        "When one more is wanted: `refuse` it (429), or `pause` the one that has been idle for longest.",
-        choices=("refuse", "pause"),
+        "pause",
+        "When one more is wanted: `pause` the one that has been idle for longest, or `refuse` it (429).",
+        choices=("pause", "refuse"),
+    )
+    place_seconds: float = _setting(
+        300.0,
+        "Seconds that a start waits for a place while MAX_SANDBOXES run and none is idle, then it fails (429).",
+        least=0,
+        most=86_400,
     )
     max_stopped: int = _setting(
         1000,
@@ -477,6 +483,7 @@ class Config(KeepingSettings, ApprovalSettings):
             pause_idlest=self.sandbox_overflow == "pause",
             host_seconds=self.host_seconds,
             start_seconds=self.sandbox_start_seconds,
+            place_seconds=self.place_seconds,
             most_stopped=self.max_stopped,
             keep_failed_days=self.keep_failed_days,
             workspace_seconds=self.workspace_seconds,

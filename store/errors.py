@@ -241,14 +241,14 @@ class SandboxRefuses(StoreError):
 
 
 class TooManySandboxes(StoreError):
-    """The number of running sandboxes has reached its cap."""
+    """The number of running sandboxes has reached its cap, and none of them makes room."""
 
-    kind = Kind.FULL
+    kind = Kind.TAKEN
+    retry_after = 2
 
     def __init__(self, number: int, most: int) -> None:
-        super().__init__(
-            f"Limit of {most} running sandboxes reached ({number} running): pause or delete one first (MAX_SANDBOXES)"
-        )
+        self.taken = f"{number} of {most} sandboxes are running (MAX_SANDBOXES), and none of them makes room"
+        super().__init__(f"No place is free: {self.taken}. Try again shortly, pause or delete one, or raise the limit")
 
 
 class TooManyStopped(StoreError):

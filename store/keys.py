@@ -90,6 +90,8 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | {starts}:ended:ID               | string     | one that was removed is not made again       | a day                 |
 | {starts}:due                    | sorted set | unfinished ones, score when their lease      | one per such          |
 |                                 |            | ends, µs                                     |                       |
+| {starts}:waiting                | sorted set | those that wait for the place of a sandbox,  | one per such          |
+|                                 |            | score their creation, µs                     |                       |
 | {starts}:failed                 | sorted set | those to clear away, score when a driver     | one per such          |
 |                                 |            | may, µs                                      |                       |
 | {starts}:signal                 | channel    | id of a start task, or of a conversation's   |                       |
@@ -414,6 +416,7 @@ class StartKeys:
 
     root = "{starts}"
     due = f"{root}:due"
+    waiting = f"{root}:waiting"
     failed = f"{root}:failed"
     signal = f"{root}:signal"
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
-from agents.waking import IDLE_PAUSE
+from agents.places import IDLE_PAUSE
 from core.wire import Micros, one_line
 from runtimes import Handle, PartlyMeasured, Runtime, RuntimeFailure, State, folders_of
 from settings.specs import Spec, Specs, unsupported

@@ -6,7 +6,8 @@ What a request gets that waited for a start which failed:
 | cause                                                    | status                        |
 |----------------------------------------------------------|-------------------------------|
 | the agent server refuses the body with 404, 422 or 429   | the same; its detail with 422 |
-| the cap of sandboxes, or of conversations in one         | 429                           |
+| no place became free in time (MAX_SANDBOXES)             | 429, with `Retry-After`       |
+| the cap of conversations in a sandbox                    | 429                           |
 | the parent that the request names cannot be one          | 422, which names the member   |
 | the key may not join the sandbox, or was revoked         | 403                           |
 | a conversation of that id exists                         | 409; the request looks again  |
@@ -30,6 +31,7 @@ from agents.commands import Commands
 from agents.deletions import tell_agent
 from agents.joins import JoinRefused, join, policy_of_start, require_join, require_live, require_start
 from agents.model_addresses import within_reach
+from agents.places import after_making_room
 from agents.repositories import clone
 from agents.starts import (
     asked_dir,
@@ -40,7 +42,7 @@ from agents.starts import (
     title_of_message,
     working_folder,
 )
-from agents.waking import NotReachable, retry_after_making_room
+from agents.waking import NotReachable
 from core.cuts import beginning
 from core.masking import Mask, without_inputs, without_secrets_of
 from core.wire import ConversationId, Seq, one_line
@@ -81,6 +83,10 @@ class CannotStart(Exception):
         self.status = status
 
 
+class NoPlace(CannotStart):
+    """No place became free for the sandbox of a start while it waited."""
+
+
 class ParentRefused(CannotStart):
     """The parent that a request names cannot be one."""
 
@@ -94,7 +100,9 @@ def failure_of(error: Exception, reason: str, clean: Callable[[Any], Any]) -> Fa
         case AgentRefused(status=status) if status in _PASSED_ON:
             detail = _agents_detail(error.body) if status == 422 else reason
             return Failure(status, clean(detail or reason))
-        case TooManySandboxes() | TooManyStopped() | TooManyConversations():
+        case TooManySandboxes() | NoPlace():
+            return Failure(429, reason, is_passing=True)
+        case TooManyStopped() | TooManyConversations():
             return Failure(429, reason)
         case ParentRefused():
             return Failure(422, [{"type": "value_error", "loc": ["body", "parent_conversation_id"], "msg": reason}])
@@ -227,6 +235,10 @@ MOST_OF_ONE = 16
 _MOST_APART = 5.0
 
 
+class MustWait(Exception):
+    """Another start task waits for a place, and was there before."""
+
+
 class SandboxBusy(Exception):
     """As many conversations as may begin in a sandbox at once do."""
 
@@ -277,6 +289,8 @@ class StartDriver:
             raise
         except SandboxBusy as error:
             self._put_off(start, lease, str(error))
+        except (TooManySandboxes, MustWait) as error:
+            self._await_place(start, lease, error)
         except (
             CannotStart,
             JoinRefused,
@@ -297,6 +311,22 @@ class StartDriver:
             self._fail(start, lease, CannotStart(reason, 503))
         elif self._store.start_tasks.advance(start.id, lease, detail=reason):
             self._store.start_tasks.postpone(start.id, lease, WAIT, counter="waits")
+
+    def _await_place(self, start: StartTask, lease: str, refusal: Exception) -> None:
+        """Have a start task be driven again when a place is free. After PLACE_SECONDS, or with SANDBOX_OVERFLOW=refuse
+        at once, it fails."""
+        limits = self._store.sandboxes.limits
+        if not limits.pause_idlest:
+            self._fail(start, lease, refusal)
+            return
+        taken = f"{limits.most} of {limits.most} sandboxes are running (MAX_SANDBOXES), and earlier starts wait too"
+        taken = refusal.taken if isinstance(refusal, TooManySandboxes) else taken
+        seconds = f"{limits.place_seconds:g} s (PLACE_SECONDS)"
+        detail = f"Waiting for a place: {taken}. This start waits for at most {seconds}"
+        if self._store.start_tasks.await_place(start.id, lease, detail) == "over":
+            reason = f"No place became free within {seconds}: {taken}. "
+            reason += "Pause or delete a sandbox, or raise MAX_SANDBOXES, then start again"
+            self._fail(start, lease, NoPlace(reason, 429))
 
     def clear_failed(self) -> None:
         """Remove the conversations and sandboxes that failed start tasks have left, one start task after the other."""
@@ -355,6 +385,7 @@ class StartDriver:
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
         ignored = self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
+        self._store.sandboxes.use(sandbox.id)  # it may have taken long, and the agent says only later that it runs
         told = self._clean_of(start)(" ".join(filter(None, [not_done, *new.told, *ignored])))
         detail = beginning(one_line(told), _LONGEST_DETAIL)
         if detail:
@@ -410,13 +441,30 @@ class StartDriver:
         if start.own_sandbox and not ready:
             spec_id, gives_way = self._specs.get(request.get("sandbox_spec_id")).id, "kept" in request
             identity = SandboxId(start.sandbox_id)
-            retry_after_making_room(
-                self._store,
+            self._with_place(
+                start,
+                lease,
+                identity,
                 lambda: self._store.sandboxes.start(
                     spec_id, identity, gives_way=gives_way, owner=start.owner, start_id=start.id
                 ),
             )
         return start
+
+    def _with_place(self, start: StartTask, lease: str, sandbox_id: SandboxId, ask: Callable[[], object]) -> None:
+        """Start or resume a sandbox once it is the start task's turn. Raises MustWait, and TooManySandboxes where no
+        sandbox makes room."""
+        first = self._store.start_tasks.first_waiting()
+        if first not in (None, start.id) and not self._runs(sandbox_id):
+            raise MustWait
+        after_making_room(self._store, ask)
+        if first is not None and not self._store.start_tasks.found_place(start.id, lease):
+            raise LeaseLost
+
+    def _runs(self, sandbox_id: SandboxId) -> bool:
+        """Whether a sandbox has a place: an earlier driver has started it."""
+        [sandbox] = self._store.sandboxes.get_many([sandbox_id])
+        return sandbox is not None and sandbox.wanted == "running"
 
     def _workspace(self, spec: Spec, start: StartTask, *, gives_way: bool) -> SandboxId | None:
         """The workspace sandbox of a start's key. One that runs and whose agent server does not answer stays the key's:
@@ -477,7 +525,7 @@ class StartDriver:
             if sandbox.status == "PAUSED":
                 if not self._store.start_tasks.renew(start.id, lease):
                     raise LeaseLost
-                retry_after_making_room(self._store, lambda: self._store.sandboxes.ask(identity, "resume"))
+                self._with_place(start, lease, identity, lambda: self._store.sandboxes.ask(identity, "resume"))
             if sandbox.wanted == "deleted":
                 raise CannotStart(f"The sandbox {identity} was deleted before the conversation began")
             if sandbox.status == "ERROR":

@@ -532,9 +532,22 @@ class AppConversations:
 
     def runs_in(self, sandbox_id: SandboxId) -> bool:
         """Whether an agent runs a conversation of a sandbox, among the MOST_SCANNED that changed last."""
-        running = Filter(group=f"in-{sandbox_id}", statuses=("running",))
-        found, _ = self._conversations.page(running, by="updated", descending=True, limit=_PAGE, start=None)
-        return bool(found)
+        return bool(self._with_status(sandbox_id, "running"))
+
+    def work_in(self, sandbox_id: SandboxId) -> str:
+        """What the agents of a sandbox do, among the MOST_SCANNED conversations that changed last.
+
+        Returns "runs"; "asks": actions wait for a decision; "rests"; "": it has no conversation.
+        """
+        found = self._with_status(sandbox_id, "running", "waiting_for_confirmation")
+        if any(state["execution_status"] == "running" for state in found):
+            return "runs"
+        return "asks" if found else "rests" if self.in_sandbox(sandbox_id) else ""
+
+    def _with_status(self, sandbox_id: SandboxId, *statuses: str) -> list[dict[str, Any]]:
+        filters = Filter(group=f"in-{sandbox_id}", statuses=statuses)
+        found, _ = self._conversations.page(filters, by="updated", descending=True, limit=_PAGE, start=None)
+        return found
 
     def _add_sandboxes(self, states: list[dict[str, Any]]) -> None:
         ids = list({SandboxId(state["sandbox_id"]) for state in states})

@@ -9,7 +9,7 @@ empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key` (it
 (SHA-256 of it), `hook_hash` (of its hook key), `files_key` (sealed), `hidden` (JSON, sealed: the hook key and the
 spec's secrets, which events and logs must not show), `start` (number of its last start of processes),
 `source` (JSON), `detail` (8 KiB), `disk_bytes`, `memory_bytes`, `cpu_cores`, `crashes` (JSON, µs), `start_after` (µs),
-`resumes`, `gives_way` (`1`: see `agents/waking.py`), `warm` (see `start_tasks.py`), `settled` (the start after which
+`resumes`, `gives_way` (`1`: see `agents/places.py`), `warm` (see `start_tasks.py`), `settled` (the start after which
 its conversations were settled), `trace` (W3C traceparent of the request that asked for its start, until it has ended),
 `created_at`, `starting_at`, `changed_at`, `active_at` (µs), `owner` (id of the key that started it; a call that names
 no conversation reaches its own alone), `adopted` (see `Workspaces`), `strays` (JSON: conversations of its agent
@@ -101,7 +101,7 @@ class Sandbox:
     crashes: list[Micros]  #: when its processes crashed, as far as its spec's restarts count them
     start_after: Micros  #: its next start waits for that time: the backoff after a crash
     resumes: bool  #: it ran when its server ended: RESUME_SANDBOXES starts it again
-    gives_way: bool  #: it pauses while it is idle, for others too; see `agents/waking.py`
+    gives_way: bool  #: it pauses while it is idle, for others too; see `agents/places.py`
     warm: str  #: version of its spec while it waits for its first use, see `start_tasks.py`; empty: it is bound
     source: dict[str, Any] | None  #: where the files of its first start come from; None: it starts with none
     owner: str  #: id of the key that started it; empty: nobody's
@@ -225,7 +225,6 @@ class Sandboxes:
         self._sealer = sealer
         self.limits = limits
         self._spans = limits.spans
-        self._room = [limits.most, "pause" if limits.pause_idlest else "refuse"]
         self._keep = round(limits.keep_failed_days * 86_400e6)
         self._looked_at = 0  #: how many of those in ERROR, the oldest first, `expire_failed` has looked at
 
@@ -244,7 +243,7 @@ class Sandboxes:
     ) -> Sandbox:
         """Ask for a sandbox, once per id; it is STARTING until its agent server responds.
 
-        source: where its files come from. host: the one that has it; empty: any. gives_way: see `agents/waking.py`.
+        source: where its files come from. host: the one that has it; empty: any. gives_way: see `agents/places.py`.
         owner: id of the key that starts it. start_id: of the start task that it is for. Waits a little for a
         supervisor, as when the server has just begun. Raises NoSupervisor, TooManySandboxes, TooManyStopped,
         SecretsRefused, and SandboxNotFound of an id that was removed, or of a start task that has ended.
@@ -253,7 +252,7 @@ class Sandboxes:
         if is_finished():
             return self.get(identity)
         files_key = self._sealer.seal_key(identity, random_text(43))
-        args = [identity, spec_id, *self._room, self._spans[0], self.limits.most_stopped]
+        args = [identity, spec_id, self.limits.most, self._spans[0], self.limits.most_stopped]
         args += [files_key, json.dumps(source), host, "1" if gives_way else "", traces.traceparent(), owner, start_id]
         deadline = time.monotonic() + _HOST_TIMEOUT
         while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
@@ -285,7 +284,21 @@ class Sandboxes:
         request alone is noted. Raises SandboxNotFound, SandboxRefuses, TooManySandboxes and, of a pause or a deletion
         that takes longer and goes on, NotDoneYet.
         """
-        args = [sandbox_id, verb, *self._room, self._spans[0], traces.traceparent()]
+        self._ask(sandbox_id, verb)
+        if wait and verb == "delete":
+            self._wait_for_deletion(sandbox_id, wait)
+        elif wait and verb == "pause":
+            self._wait_for_pause(sandbox_id, wait)
+
+    def make_way(self, sandbox: Sandbox) -> None:
+        """Pause a sandbox that nobody has used since it was read, unless there is room by now for another one.
+
+        Raises SandboxNotFound, and SandboxRefuses of one that is in use or does not run.
+        """
+        self._ask(sandbox.id, "yield", sandbox.active_at)
+
+    def _ask(self, sandbox_id: SandboxId, verb: str, used_at: int = 0) -> None:
+        args = [sandbox_id, verb, self.limits.most, self._spans[0], traces.traceparent(), used_at]
         reply = self._scripts.ask_sandbox([SandboxKeys.root], args)
         if reply is None:
             raise SandboxNotFound
@@ -296,10 +309,6 @@ class Sandboxes:
             raise SandboxRefuses(verb, status)
         if outcome == "full":
             raise TooManySandboxes(number, self.limits.most)
-        if wait and verb == "delete":
-            self._wait_for_deletion(sandbox_id, wait)
-        elif wait and verb == "pause":
-            self._wait_for_pause(sandbox_id, wait)
 
     def _wait_for_deletion(self, sandbox_id: SandboxId, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -395,6 +404,13 @@ class Sandboxes:
         now, *found = self._scripts.page_sandboxes([SandboxKeys.root], args)
         page = [self._read(fields, now) for fields in found]
         return page[:limit], (page[limit].created_at, page[limit].id) if len(page) > limit else None
+
+    def places_taken(self) -> dict[str, int]:
+        """The number of sandboxes that run, start, or are about to stop, and the most that may. One round trip."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for status in ("STARTING", "RUNNING"):
+                pipe.zcard(f"{SandboxKeys.created}:{status}")
+            return {"running": sum(pipe.execute()), "most": self.limits.most}
 
     def log(self, sandbox_id: SandboxId, tail: int) -> str:
         """The last lines that a sandbox printed. Raises SandboxNotFound, HostSilent."""

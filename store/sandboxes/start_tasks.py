@@ -5,7 +5,8 @@ Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id
 only while it is unfinished), `failure` (JSON: what a request gets that waited for an ERROR), `lease` (id of the last
 one), `attempts` (how often an unforeseen error ended its drive), `waits` (how often it was put off, as its sandbox was
 not reached), `trace` (W3C traceparent of its request), `owner` (id of the key that asked for it), `actor` (JSON: its
-name and address, and whether it has the scope `approve`), `parent_id` (of the conversation that its own will be a child
+name and address, and whether it has the scope `approve`), `waiting_at` (since when it waits for a place, µs; only
+while it does), `parent_id` (of the conversation that its own will be a child
 of), `asked` (id of the request, where it was made once for its conversation), `ended` (`1`: a client has ended it),
 `created_at`, `updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS. Beside one of a client's own
 agent lies the sealed body, while it is unfinished.
@@ -79,6 +80,9 @@ FINISHED = ("READY", "ERROR")
 #: seconds after which another driver may claim a start task: an unfinished one (its lease), a failed one to clear away
 LEASE, CLEARING = 5.0, 30.0
 
+#: seconds after which the first of those that wait for a place is tried again
+_PLACE_POLL = 0.5
+
 #: how often an unforeseen error may end the drive of a start task
 MOST_ATTEMPTS = 3
 
@@ -94,10 +98,11 @@ _LATE = 86_400
 
 
 class Failure(NamedTuple):
-    """What a request gets that waited for a start task: an HTTP status, and a detail of JSON."""
+    """What a request gets that waited for a start task: an HTTP status, a detail of JSON, whether it may try again."""
 
     status: int
     detail: Any
+    is_passing: bool = False
 
 
 class StartTask(NamedTuple):
@@ -119,6 +124,7 @@ class StartTask(NamedTuple):
     trace: str = ""  #: W3C traceparent of its request; empty where that was not traced
     owner: str = ""  #: id of the key that asked for it, whose the sandbox is that is started for it
     joiner: Joiner = Joiner("")  #: that key, as it was when it asked
+    waits_for_place: bool = False  #: MAX_SANDBOXES run, and it goes on when a place becomes free
     is_ended: bool = False  #: a client has ended it
 
     @property
@@ -368,6 +374,37 @@ class StartTasks:
         args = [start_id, lease, in_micros(LEASE), *words_of(fields)]
         return bool(self._scripts.advance_start_task([StartKeys.root], args))
 
+    def first_waiting(self) -> str | None:
+        """The start task that gets the next place of a sandbox; None: none waits for one. One round trip."""
+        found: Any = self._redis.zrange(StartKeys.waiting, 0, 0)
+        return found[0].decode() if found else None
+
+    def await_place(self, start_id: str, lease: str, detail: str) -> str | None:
+        """Have a start task wait for a place, in the order of their creation: another driver tries it when one is free.
+
+        Returns "waits"; "over": it has waited for PLACE_SECONDS; None as `renew` is False.
+        """
+        args = [start_id, lease, in_micros(_PLACE_POLL), in_micros(self._sandboxes.limits.place_seconds), detail]
+        reply = self._scripts.await_place([StartKeys.root], args)
+        return str(reply[0]) if reply else None
+
+    def found_place(self, start_id: str, lease: str) -> bool:
+        """Note that a start task waits no longer, and have the next one be tried at once; False as `renew`."""
+        return bool(self._scripts.leave_place_queue([StartKeys.root], [start_id, lease]))
+
+    def sandboxes_under_way(self) -> set[str]:
+        """The sandboxes in which conversations begin; a start that waits for a place counts for none.
+
+        Two round trips, and one field of each start task that is under way.
+        """
+        with self._redis.pipeline(transaction=False) as pipe:
+            pipe.zrange(StartKeys.due, 0, -1)
+            pipe.zrange(StartKeys.waiting, 0, -1)
+            due, waiting = pipe.execute()
+            for identity in set(due) - set(waiting):
+                pipe.hget(StartKeys.task(identity.decode()), "sandbox_id")
+            return {found.decode() for found in pipe.execute() if found}
+
     def fail(self, start: StartTask, lease: str, detail: str, failure: Failure) -> bool:
         """End a start task as ERROR, with what the requests get that wait for it; False as `renew`."""
         is_mine = self.advance(start.id, lease, failure=json.dumps(failure))
@@ -418,6 +455,7 @@ def _start_task(fields: list[bytes], request: str) -> StartTask:
         failure=_failure(words) if words["status"] == "ERROR" else None,
         trace=words.get("trace", ""),
         owner=words.get("owner", ""),
+        waits_for_place="waiting_at" in words,
         joiner=Joiner(words.get("owner", ""), *json.loads(words.get("joiner", "[]"))),
         is_ended=words.get("ended") == "1",
     )
@@ -476,7 +514,7 @@ class WarmSandboxes:
     def claim(self, pool: Pool, start_id: str, *, gives_way: bool = False, owner: str = "") -> SandboxId | None:
         """Bind a warm sandbox that is RUNNING to a start task, which gets the same one again; None: there is none.
 
-        gives_way: see `agents/waking.py`. owner: id of the key that starts the conversation.
+        gives_way: see `agents/places.py`. owner: id of the key that starts the conversation.
         """
         args = [pool.spec_id, pool.version, start_id, self._limits.spans[0], "1" if gives_way else "", owner]
         claimed = self._scripts.claim_warm_sandbox([SandboxKeys.root], args)

@@ -409,6 +409,8 @@ class Scripts:
     renew_start_task: Script
     advance_start_task: Script
     finish_start_task: Script
+    await_place: DecidingScript
+    leave_place_queue: Script
     end_start_task: Script
     clear_start_task: Script
     forget_start_task: Script

@@ -1,38 +1,28 @@
 -- _room: the cap of sandboxes that run.
 -- include: _sandbox.lua
--- The number of sandboxes that run or are about to, a warm one of them, and the bound one that has been idle for longest.
+-- The number of sandboxes that run or are about to, and a warm one of them.
 local function occupancy()
-  local number, warm, idlest, since = 0, nil, nil, nil
+  local number, warm = 0, nil
   for _, status in ipairs({'STARTING', 'RUNNING'}) do
     for _, id in ipairs(redis.call('ZRANGE', root .. ':created:' .. status, 0, -1)) do
-      local wanted, at, version = unpack(redis.call('HMGET', root .. ':box:' .. id, 'wanted', 'active_at', 'warm'))
+      local wanted, version = unpack(redis.call('HMGET', root .. ':box:' .. id, 'wanted', 'warm'))
       if wanted == 'running' then
         number = number + 1
-        local active = tonumber(at)
-        if (version or '') ~= '' then
-          warm = id
-        elseif status == 'RUNNING' and (not since or active < since) then
-          idlest, since = id, active
-        end
+        if (version or '') ~= '' then warm = id end
       end
     end
   end
-  return number, warm, idlest
+  return number, warm
 end
 
--- Whether one more sandbox may run. A warm one ends to make room; where there is none and policy is "pause", the sandbox is
--- paused that has been idle for longest. Returns true, or false and the number of those that run or are about to.
-local function make_room(cap, policy)
+-- Whether one more sandbox may run. A warm one ends to make room; `agents/places.py` has a bound one make room.
+-- Returns true, or false and the number of those that run or are about to.
+local function make_room(cap)
   local occupied = redis.call('ZCARD', root .. ':created:STARTING') + redis.call('ZCARD', root .. ':created:RUNNING')
   if occupied < cap then return true end -- what is to be paused or deleted is among them, and is left out below
-  local number, warm, idlest = occupancy()
+  local number, warm = occupancy()
   if number < cap then return true end
-  if warm then
-    discard(warm)
-    return true
-  end
-  if policy ~= 'pause' or not idlest then return false, number end
-  redis.call('HSET', root .. ':box:' .. idlest, 'wanted', 'paused')
-  signal(idlest)
+  if not warm then return false, number end
+  discard(warm)
   return true
 end

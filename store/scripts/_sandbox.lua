@@ -6,10 +6,11 @@ local root = KEYS[1]
 -- include: _changes.lua
 -- include: _warm.lua
 
--- The verbs of clients, and `rest`, by which a supervisor pauses what has used up a limit: status → {desired state from now on, status}. A status that is not named refuses.
+-- The verbs of clients; `rest`, by which a supervisor pauses what has used up a limit; `yield`, which makes room: status → {desired state from now on, status}. A status that is not named refuses.
 local ASKED = {
   pause = {RUNNING = {'paused', 'RUNNING'}, PAUSED = {'paused', 'PAUSED'}},
   rest = {RUNNING = {'paused', 'RUNNING'}, PAUSED = {'paused', 'PAUSED'}, MISSING = {'paused', 'MISSING'}},
+  yield = {RUNNING = {'paused', 'RUNNING'}},
   resume = {PAUSED = {'running', 'STARTING'}, RUNNING = {'running', 'RUNNING'}, STARTING = {'running', 'STARTING'},
     ERROR = {'running', 'STARTING'}, MISSING = {'running', 'STARTING'}},
   delete = {STARTING = {'deleted', 'STARTING'}, RUNNING = {'deleted', 'RUNNING'}, PAUSED = {'deleted', 'PAUSED'},

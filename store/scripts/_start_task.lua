@@ -1,6 +1,7 @@
--- _start_task: start tasks, their indexes and their two queues. Included by every script that reads or writes start tasks.
+-- _start_task: start tasks, their indexes and their three queues. Included by every script that reads or writes start tasks.
 -- An unfinished start task is in the queue `due` until it is finished, and READY and ERROR are final. A failed one is in
--- the queue `failed` until a driver has removed its conversation and sandbox.
+-- the queue `failed` until a driver has removed its conversation and sandbox. One that waits for a place of a sandbox is
+-- in the queue `waiting` too, by its creation: the first of them is tried again, the others are due when their wait ends.
 -- include: _clock.lua
 local root = KEYS[1]
 -- include: _presence.lua
@@ -32,18 +33,31 @@ local function mark_under_way(id, command)
   end
 end
 
+-- Takes a start task out of the queue of those that wait for a place; the one behind it is due at once.
+local function leave_queue(id)
+  if redis.call('ZREM', root .. ':waiting', id) == 0 then return end
+  redis.call('HDEL', root .. ':task:' .. id, 'waiting_at')
+  local following = redis.call('ZRANGE', root .. ':waiting', 0, 0)[1]
+  if following then
+    redis.call('ZADD', root .. ':due', now, following)
+    redis.call('PUBLISH', root .. ':signal', following)
+  end
+end
+
 -- Finishes a start task: its secrets and its sealed body go at once.
 local function finish(id, status, detail)
   write(id, 'status', status, 'detail', detail)
   redis.call('HDEL', root .. ':task:' .. id, 'secrets')
   redis.call('UNLINK', root .. ':body:' .. id)
   redis.call('ZREM', root .. ':due', id)
+  leave_queue(id)
   mark_under_way(id, 'SREM')
   if status == 'ERROR' then redis.call('ZADD', root .. ':failed', now, id) end
 end
 
 local function forget(id)
   local conversation = field(id, 'conversation_id')
+  leave_queue(id)
   mark_under_way(id, 'SREM')
   for _, by in ipairs({':created', ':updated'}) do
     redis.call('ZREM', root .. by, id)

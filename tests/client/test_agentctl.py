@@ -116,6 +116,47 @@ def test_a_resume_approves_nothing(ctl, waiting):
     ctl("pause", conversation)
 
 
+@pytest.fixture
+def box():
+    """A sandbox of the shared server that runs, and a way to start more of them by their ids."""
+    store = store_of(shared_server(ADMIN).url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store.sandboxes.beat("h", "supervisor")
+    started = []
+
+    def start(identity: str) -> str:
+        started.append(store.sandboxes.start("spec", identity).id)
+        return started[-1]
+
+    yield store, start
+    for one in started:
+        store.sandboxes.report(one, "h", "supervisor", "GONE")
+
+
+def test_a_sandbox_is_paused_and_resumed_by_the_beginning_of_its_id(ctl, box):
+    store, start = box
+    sandbox = start(f"zz{uuid4().hex[:12]}")
+    while store.sandboxes.get(sandbox).host != "h":
+        store.sandboxes.claim("h")
+    for status in ("RUNNING", "PAUSED"):
+        store.sandboxes.report(sandbox, "h", "supervisor", status, urls=[], handle={"pid": 1}, agent_url="http://a")
+        store.sandboxes._redis.hset(f"{{sandboxes}}:box:{sandbox}", "wanted", "paused")
+
+    assert f"Paused: sandbox {sandbox}" in ctl("pause", sandbox[:8]).stderr
+    assert f"Resumes: sandbox {sandbox}" in ctl("resume", sandbox[:8]).stderr
+    assert store.sandboxes.get(sandbox).wanted == "running"
+
+
+def test_a_beginning_of_several_ids_is_an_error_that_lists_them(ctl, box, waiting):
+    _, start = box
+    conversation, _ = waiting()
+    sandbox = start(f"{conversation[:8]}zzzz")
+
+    told = ctl("pause", conversation[:8], code=2).stderr
+    assert f"conversation {conversation}" in told
+    assert f"sandbox {sandbox}" in told
+    assert "No conversation and no sandbox begins with zzzzzzzz" in ctl("resume", "zzzzzzzz", code=4).stderr
+
+
 def test_a_message_is_sent_and_a_conversation_is_deleted(ctl, waiting):
     conversation, _ = waiting()
     ctl("send", conversation, "go on")
@@ -158,7 +199,10 @@ def test_a_wait_for_a_server_that_has_answered_is_told_once(capsys, monkeypatch)
 def test_the_status_says_who_one_is(ctl):
     shown = ctl("status").stdout
     assert "read, write, approve, admin" in shown
-    assert json.loads(ctl("status", "--json").stdout)["server"]["workers"] == 2
+    server = json.loads(ctl("status", "--json").stdout)["server"]
+    assert server["workers"] == 2
+    places = server["sandboxes"]
+    assert f"sandboxes {places['running']} of {places['most']} (MAX_SANDBOXES)" in shown
 
 
 def test_the_status_of_a_server_that_does_not_answer_is_told_at_the_first_silence(ctl, monkeypatch):

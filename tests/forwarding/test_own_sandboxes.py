@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from hashlib import sha256
 from uuid import uuid4
 
@@ -167,7 +168,8 @@ def test_a_workspace_that_cannot_be_started_is_the_one_that_the_next_call_starts
     caller, store, upstream, keyed, monkeypatch
 ):
     with running_sandbox(store, upstream.url):  # a host lives
-        monkeypatch.setattr(keyed.extensions["store"].sandboxes, "_room", [1, "refuse"])
+        sandboxes = keyed.extensions["store"].sandboxes
+        monkeypatch.setattr(sandboxes, "limits", replace(sandboxes.limits, most=1, pause_idlest=False))
         refused = caller.post("/api/bash/start_bash_command", json={"command": "ls"}, headers=MINE)
 
         named = store.sandboxes.workspaces.named("settings-1")

@@ -15,6 +15,7 @@ from agents.client import AgentUnreachable
 from agents.commands import Commands
 from core.bounds import Limits
 from core.wire import Micros
+from schemas.app_conversations import AppConversationStartTask
 from settings.specs import Specs
 from store.errors import StoreError, StoreFull
 from store.sandboxes import start_tasks
@@ -631,3 +632,126 @@ def test_a_start_that_is_ended_while_its_agent_server_begins_leaves_none_of_its_
     assert [*store.start_tasks._redis.scan_iter(f"*{task.conversation_id}*:s*")] == []  # secrets, start
     assert driver._store.start_tasks.secrets_of(task) == {}
     assert TOLD not in kept_words(store)
+
+
+# places
+
+
+@pytest.fixture
+def tight(redis_url, store, tmp_path):
+    """A store with a place for one sandbox, whose agent runs, and a driver of its start tasks."""
+    tight = store_of(redis_url, replace(LIMITS, most=1, pause_idlest=True), "a key for tests only")
+    path = tmp_path / "specs.toml"
+    path.write_text(SPECS)
+    specs = Specs.load(str(path))
+    driver = StartDriver(tight, Commands(tight, agent_client(10), specs), specs, shared=False, start_seconds=60)
+    first = started(tight, driver)
+    tight.conversations.change_status(first.conversation_id, "run")
+    tight.sandboxes._redis.hincrby(f"{{sandboxes}}:box:{first.sandbox_id}", "active_at", -60_000_000)
+    return tight, driver, first
+
+
+def drive_due(store, driver) -> list[str]:
+    """The start tasks that a supervisor drives now, in order."""
+    driven = []
+    while claimed := store.start_tasks.claim():
+        driven.append(claimed[0].id)
+        driver.drive(*claimed)
+    return driven
+
+
+def wait_no_longer(store) -> None:
+    """Have the first start task that waits for a place be due."""
+    store.start_tasks._redis.zadd("{starts}:due", {store.start_tasks.first_waiting(): 0})
+
+
+def test_a_start_that_finds_no_place_waits_and_says_so(tight):
+    store, driver, first = tight
+
+    waiting = started(store, driver)
+
+    assert (waiting.status, waiting.waits_for_place) == ("WAITING_FOR_SANDBOX", True)
+    assert waiting.detail.startswith("Waiting for a place: 1 of 1 sandboxes are running (MAX_SANDBOXES)")
+    assert "at most 300 s (PLACE_SECONDS)" in waiting.detail
+    assert store.sandboxes.get(first.sandbox_id).wanted == "running"
+    store.sandboxes.ask(first.sandbox_id, "delete")
+    wait_no_longer(store)
+    assert drive_due(store, driver) == [waiting.id]
+    ready = read(store, waiting)
+    assert (ready.status, ready.detail, ready.waits_for_place) == ("READY", "", False)
+    assert store.start_tasks.first_waiting() is None
+
+
+def test_a_start_that_waits_gets_the_place_of_an_agent_that_has_finished(tight):
+    store, driver, first = tight
+    waiting = started(store, driver)
+    store.conversations.change_status(first.conversation_id, "pause")
+
+    wait_no_longer(store)
+    drive_due(store, driver)
+
+    assert read(store, waiting).status == "READY"
+    assert store.sandboxes.get(first.sandbox_id).wanted == "paused"
+
+
+def test_starts_get_places_in_the_order_of_their_creation_and_a_new_one_overtakes_none(tight):
+    store, driver, first = tight
+    waiting = [started(store, driver) for _ in range(3)]
+    store.sandboxes.ask(first.sandbox_id, "delete")
+    until_gone(store, first.sandbox_id)
+
+    late = started(store, driver)  # a place is free, and is not for this one
+    assert late.waits_for_place
+    assert store.start_tasks.first_waiting() == waiting[0].id
+    for one, following in zip(waiting, [*waiting[1:], late], strict=True):
+        wait_no_longer(store)
+        assert drive_due(store, driver)[0] == one.id
+        assert read(store, one).status == "READY"
+        assert store.start_tasks.first_waiting() == following.id
+        store.conversations.change_status(one.conversation_id, "run")
+        store.sandboxes.ask(SandboxId(read(store, one).sandbox_id), "delete")
+
+
+def test_the_end_of_the_first_that_waits_makes_the_next_due_at_once(tight):
+    store, driver, _ = tight
+    one, other = started(store, driver), started(store, driver)
+    assert store.start_tasks.claim() is None  # the second is not tried before its turn
+    store.start_tasks.end(one.id)
+    claimed, _ = store.start_tasks.claim()
+    assert claimed.id == other.id
+
+
+def test_a_start_that_has_waited_as_long_as_it_may_fails_with_what_to_do(tight):
+    store, driver, _ = tight
+    waiting = started(store, driver)
+    store.start_tasks._redis.hincrby(f"{{starts}}:task:{waiting.id}", "waiting_at", -301_000_000)
+    wait_no_longer(store)
+    drive_due(store, driver)
+
+    failed = read(store, waiting)
+    assert failed.status == "ERROR"
+    assert failed.detail.startswith("No place became free within 300 s (PLACE_SECONDS): 1 of 1 sandboxes are running")
+    assert failed.detail.endswith("Pause or delete a sandbox, or raise MAX_SANDBOXES, then start again")
+    assert failed.failure == Failure(429, failed.detail, True)
+    assert AppConversationStartTask().dump(failed)["failure_status"] == 429
+
+
+def test_a_start_whose_driver_was_killed_after_it_found_a_place_keeps_it_and_holds_up_none(tight):
+    store, driver, first = tight
+    one, other = started(store, driver), started(store, driver)
+    store.sandboxes.ask(first.sandbox_id, "delete")
+    until_gone(store, first.sandbox_id)
+    store.sandboxes.start("good", SandboxId(one.sandbox_id), start_id=one.id)
+
+    wait_no_longer(store)
+    drive_due(store, driver)
+
+    assert read(store, one).status == "READY"
+    assert store.start_tasks.first_waiting() == other.id
+
+
+def test_with_refuse_a_start_that_finds_no_place_fails_at_once(store, driver, monkeypatch):
+    monkeypatch.setattr(store.sandboxes, "limits", replace(LIMITS, most=0))
+    failed = started(store, driver)
+    assert (failed.status, failed.failure.status, failed.failure.is_passing) == ("ERROR", 429, True)
+    assert "MAX_SANDBOXES" in failed.detail

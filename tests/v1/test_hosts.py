@@ -65,7 +65,7 @@ def test_two_hosts_serve_each_others_sandboxes(tmp_path, specs):
 
 
 def test_a_reached_cap_is_429_with_its_number_for_every_client(tmp_path, specs):
-    with supervised_server(tmp_path, SANDBOX_SPECS=specs, MAX_SANDBOXES="3") as (client, _):
+    with supervised_server(tmp_path, SANDBOX_SPECS=specs, MAX_SANDBOXES="3", SANDBOX_OVERFLOW="refuse") as (client, _):
         api = Api(client)
         with ThreadPoolExecutor(8) as pool:
             responses = list(pool.map(lambda _: api.client.post("/api/v1/sandboxes"), range(12)))
@@ -86,8 +86,8 @@ def test_a_reached_cap_is_429_with_its_number_for_every_client(tmp_path, specs):
         assert "3" in task["detail"]
 
 
-def test_the_longest_idle_sandbox_is_paused_for_a_new_one_if_so_configured(tmp_path, specs):
-    settings = {"SANDBOX_SPECS": specs, "MAX_SANDBOXES": "2", "SANDBOX_OVERFLOW": "pause"}
+def test_the_longest_idle_sandbox_is_paused_for_a_new_one(tmp_path, specs):
+    settings = {"SANDBOX_SPECS": specs, "MAX_SANDBOXES": "2"}
     with supervised_server(tmp_path, **settings) as (client, _):
         api = Api(client)
         first, second = api.app_conversation(), api.app_conversation()
@@ -98,6 +98,23 @@ def test_the_longest_idle_sandbox_is_paused_for_a_new_one_if_so_configured(tmp_p
         api.wait_for(second["sandbox_id"], "PAUSED")
         assert api.sandbox(first["sandbox_id"])["status"] == "RUNNING"
         assert third["status"] == "RUNNING"
+
+
+def test_a_start_that_finds_no_place_waits_for_the_one_that_becomes_free(tmp_path, specs):
+    with supervised_server(tmp_path, SANDBOX_SPECS=specs, MAX_SANDBOXES="1") as (client, _):
+        api = Api(client)
+        only = api.running_sandbox()
+        task = api.start_task()
+
+        def waits():
+            read = api.task(task["id"])
+            return read["status"] == "WAITING_FOR_SANDBOX" and "Waiting for a place: 1 of 1" in (read["detail"] or "")
+
+        wait_until(waits, "the start that waits")
+        refused = client.post("/api/v1/sandboxes")
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "2")
+        api.call("DELETE", f"/v1/sandboxes/{only['id']}")
+        assert api.finished(task["id"])["status"] == "READY"
 
 
 def test_a_sandbox_serves_several_conversations_if_so_configured(tmp_path, specs):

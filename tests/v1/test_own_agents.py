@@ -167,14 +167,14 @@ def test_a_sandbox_that_fails_is_502_with_its_reason(tmp_path, conversation):
 
 def test_at_the_cap_a_start_is_429_until_a_sandbox_has_been_idle_and_gives_way(tmp_path, conversation):
     (tmp_path / "specs.toml").write_text(SPECS)
-    settings = {"SANDBOX_SPECS": str(tmp_path / "specs.toml"), "MAX_SANDBOXES": "1"}
+    settings = {"SANDBOX_SPECS": str(tmp_path / "specs.toml"), "MAX_SANDBOXES": "1", "SANDBOX_OVERFLOW": "refuse"}
     with supervised_server(tmp_path, **settings) as (client, _):
         api = Api(client)
         first = post(api).json()
         [sandbox] = sandboxes(api)
 
         refused = post(api, conversation_id=conversation)
-        assert (refused.status_code, "Limit of 1 running sandboxes reached" in refused.json()["detail"]) == (429, True)
+        assert (refused.status_code, "1 of 1 sandboxes are running" in refused.json()["detail"]) == (429, True)
         assert api.client.get(f"/api/conversations/{conversation}").status_code == 404
 
         Redis(unix_socket_path=str(tmp_path / "redis.sock")).hset(f"{{sandboxes}}:box:{sandbox['id']}", "active_at", 1)

@@ -21,6 +21,7 @@ class AppConversationStartTask(TypedDict):
         "ERROR",
     ]
     detail: str | None
+    failure_status: int | None
     app_conversation_id: str | None
     sandbox_id: str | None
     agent_server_url: str | None
@@ -205,6 +206,11 @@ class SandboxInfo(TypedDict):
     stray_conversations: "StrayConversations | None"
 
 
+class SandboxPlaces(TypedDict):
+    running: int
+    most: int
+
+
 class ServerInfo(TypedDict):
     title: str
     version: str
@@ -227,6 +233,7 @@ class ServerInfo(TypedDict):
     store: "StoreDetails | None"
     workers: int
     hosts: list["Host"] | None
+    sandboxes: "SandboxPlaces | None"
     notice: str | None
     isolation: list["HostIsolation"] | None
     docs: str

@@ -277,7 +277,7 @@ def test_concurrent_starts_do_not_exceed_the_cap(sandboxes):
         started = [one for one in pool.map(start, range(16)) if one]
 
     assert len(started) == 3
-    with pytest.raises(TooManySandboxes, match="Limit of 3 running sandboxes reached"):
+    with pytest.raises(TooManySandboxes, match="3 of 3 sandboxes are running"):
         sandboxes.start("spec")
 
 
@@ -293,11 +293,11 @@ def test_a_paused_sandbox_makes_room_and_needs_room_to_resume(sandboxes):
     sandboxes.ask(first.id, "resume")
 
 
-def test_the_longest_idle_sandbox_is_paused_for_a_new_one_if_so_configured(redis_url):
-    sandboxes = fresh_sandboxes(redis_url, pause_idlest=True, most=2)
+def test_a_new_sandbox_starts_once_the_one_has_stopped_that_makes_way_for_it(redis_url):
+    sandboxes = fresh_sandboxes(redis_url, most=2)
     first, second = running_sandbox(sandboxes), running_sandbox(sandboxes)
-    unused_for_a_minute(sandboxes, second)
 
+    sandboxes.make_way(second)
     third = sandboxes.start("spec")
 
     assert sandboxes.get(second.id).wanted == "paused"

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from agent_server_client._sync import Conversation, PendingAction
+from agent_server_client._sync import Client, Conversation, PendingAction
 from agent_server_client.archives import clone
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.program import (
@@ -197,10 +197,17 @@ def send(session: Session, conversation: str, text: str, follow: bool, yes: bool
 
 @command()
 @conversation_argument
-@click.option("--now", is_flag=True, help="Do not wait for the end of the step.")
+@click.option("--now", is_flag=True, help="Do not wait for the end of the agent's step.")
 def pause(session: Session, conversation: str, now: bool) -> None:
-    """Ask an agent to stop after its present step."""
-    found = session.conversation(session.client(), conversation)
+    """Ask an agent to stop after its present step, or pause a sandbox.
+
+    A sandbox's id pauses the whole sandbox, which frees a place for another one: its files stay, a message wakes it.
+    """
+    client = session.client()
+    found = session.conversation_or_sandbox(client, conversation)
+    if not isinstance(found, Conversation):
+        _ask_sandbox(session, client, found["id"], "pause", "Paused")
+        return
     if now:
         found.interrupt()
     else:
@@ -211,13 +218,23 @@ def pause(session: Session, conversation: str, now: bool) -> None:
 @command()
 @conversation_argument
 def resume(session: Session, conversation: str) -> None:
-    """Let an agent go on.
+    """Let an agent go on, or resume a sandbox.
 
-    It is refused while an action waits for a decision: approve or reject that first.
+    It is refused while an action waits for a decision: approve or reject that first. A sandbox's id resumes the
+    sandbox, and no agent in it.
     """
-    found = session.conversation(session.client(), conversation)
+    client = session.client()
+    found = session.conversation_or_sandbox(client, conversation)
+    if not isinstance(found, Conversation):
+        _ask_sandbox(session, client, found["id"], "resume", "Resumes")
+        return
     found.run()
     _done(session, "Goes on", found)
+
+
+def _ask_sandbox(session: Session, client: Client, sandbox_id: str, verb: str, done: str) -> None:
+    client.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}")
+    session.tell({"sandbox_id": sandbox_id, "done": done}, f"{done}: sandbox {sandbox_id}", style="dim")
 
 
 @command()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -18,6 +19,7 @@ from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import Unsafe
 from agent_server_client.cli.profiles import BadProfile, listed, target
 from agent_server_client.errors import AgentServerError
+from agent_server_client.models import SandboxInfo
 from agent_server_client.visible import visible
 
 #: exit codes, beside 0 and click's 2 for a wrong command line
@@ -130,6 +132,21 @@ class Session:
             several = f"Several conversations begin with {words}: {', '.join(found[:5])}"
             raise Failed(NOT_FOUND if not found else 2, several if found else f"No conversation begins with {words}")
         return client.conversation(found[0])
+
+    def conversation_or_sandbox(self, client: Client, words: str) -> Conversation | SandboxInfo:
+        """The conversation or the sandbox of an id, or of the beginning of one. Raises Failed."""
+        with suppress(ValueError):
+            return client.conversation(words)
+        boxes = [one for one in client.sandboxes() if one["id"].startswith(words)]
+        if exact := [one for one in boxes if one["id"] == words]:
+            return exact[0]
+        conversations = matching(client, words)
+        found = [f"conversation {one}" for one in conversations] + [f"sandbox {one['id']}" for one in boxes]
+        if not found:
+            raise Failed(NOT_FOUND, f"No conversation and no sandbox begins with {words}")
+        if len(found) > 1:
+            raise Failed(2, f"Several ids begin with {words}: {', '.join(found[:5])}. Write more of the one you mean")
+        return boxes[0] if boxes else client.conversation(conversations[0])
 
 
 def matching(client: Client, start: str) -> list[str]:

@@ -36,6 +36,10 @@ def status(session: Session) -> None:
         memory = size(store["used_memory_bytes"])
         rows.append(("store", f"{store['kind']} {store['version'] or ''}, {kept} ({store['durability']}), {memory}"))
     rows.append(("workers", str(info["workers"])))
+    if (places := info["sandboxes"]) is not None:
+        number, most = places["running"], places["most"]
+        told = Text(f"{number} of {most} (MAX_SANDBOXES)", "yellow" if number >= most else "")
+        rows.append(("sandboxes", told))
     isolation = {one["host"]: one for one in info["isolation"] or []}
     for host in hosts:
         held = isolation.get(host["id"])
@@ -47,7 +51,7 @@ def status(session: Session) -> None:
     if info["notice"]:
         rows.append(("notice", Text(visible(info["notice"], prose=True), "yellow")))
     for name, shown in rows:
-        session.out.print(Text.assemble((f"{name:<9}", "dim"), shown), soft_wrap=True)
+        session.out.print(Text.assemble((f"{name:<10}", "dim"), shown), soft_wrap=True)
 
 
 @command()
