@@ -32,7 +32,7 @@ from boot.children import TooManyRestarts
 from boot.embedded import OLDEST_REDIS, EmbeddedStore
 from boot.http import SECURITY_HEADERS, drain_before_stopping
 from boot.keeper import Keeper
-from boot.posture import settle
+from boot.posture import ASKED_AUTH, settle
 from settings import ConfigError, worker_processes
 from settings.config import Config
 from settings.data_dir import make_secret_key
@@ -260,6 +260,7 @@ def _migrate() -> tuple[int, int] | None:
 
 def _settle_posture(server: Any, stored: tuple[int, int] | None) -> None:
     """The workers and the supervisor read the outcome in AUTH, and a key that was made in its file."""
+    os.environ.setdefault(ASKED_AUTH, _config.auth)  # a master that replaces this one inherits both
     has_keys = True if _config.api_keys else stored and stored[0] > 0
     has_admin = bool(_config.api_keys or (stored and stored[1]))
     try:

@@ -43,8 +43,7 @@ def main(words: list[str] | None = None) -> int:
             if other_key := store.link.seal_check.fault():
                 logging.warning(other_key)
             if given.count_keys:
-                keys = store.access.keys.all()
-                print(len(keys), len(store.access.keys.live([one.id for one in keys if "admin" in one.scopes])))
+                print(len(store.access.keys.all()), store.access.keys.of_admins())
     except (ConfigError, NewerData, SecretsRefused, RuntimeError) as error:
         say(str(error))
         return 1

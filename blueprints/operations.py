@@ -137,6 +137,7 @@ def _info() -> dict[str, object]:
         "workers": current_app.config["WORKERS"],
         "hosts": hosts,
         "isolation": isolation,
+        "auth": current_app.extensions["guard"].auth,
         "docs": f"{request.root_path}/docs",
         "redoc": f"{request.root_path}/docs",
     }

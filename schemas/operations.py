@@ -114,6 +114,14 @@ class ServerInfo(BaseSchema):
         allow_none=True,
         metadata={"description": "Of each host that has a supervisor; null while the store does not answer."},
     )
+    auth = fields.String(
+        required=True,
+        metadata={
+            "enum": ["keys", "open", "open_until_key"],
+            "description": "`keys`: a key is needed; `open`: none is; `open_until_key`: none is now, and from the next "
+            "start one is if any key is stored.",
+        },
+    )
     docs = fields.String(required=True)
     redoc = fields.String(required=True)
 

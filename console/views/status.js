@@ -9,7 +9,7 @@ import { useStore } from "../lib/store.js";
 import { bytes } from "../lib/words.js";
 import { Failure } from "../parts/notices.js";
 import { NotificationTargets } from "../parts/notification_targets.js";
-import { Text } from "../parts/text.js";
+import { Marked, Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 
 /** Seconds between two reads. */
@@ -29,11 +29,6 @@ function acknowledged(durability) {
 
 function Fact({ name, look, children }) {
   return html`<div><dt>${name}</dt><dd class=${look}>${children || children === 0 ? children : "–"}</dd></div>`;
-}
-
-/** A sentence of the server, in which backticks mark names of programs and settings. */
-function Marked({ text }) {
-  return text.split("`").map((part, index) => (index % 2 ? html`<code><${Text} text=${part} /></code>` : html`<${Text} prose text=${part} />`));
 }
 
 function Card({ title, testid, children }) {

@@ -174,6 +174,7 @@ class NewKey(TypedDict):
     expires_at: str | None
     used_at: str | None
     key: str
+    notice: str | None
 
 
 class PreviewAddress(TypedDict):
@@ -229,6 +230,7 @@ class ServerInfo(TypedDict):
     hosts: list["Host"] | None
     notice: str | None
     isolation: list["HostIsolation"] | None
+    auth: Literal["keys", "open", "open_until_key"]
     docs: str
     redoc: str
 
