@@ -64,10 +64,21 @@ class Readiness(BaseSchema):
     )
 
 
+class SpecIsolation(Isolation):
+    """What the sandboxes of a spec have on a host."""
+
+    spec = fields.String(required=True)
+
+
 class HostIsolation(Isolation):
     """What a process sandbox of a host has whose spec leaves `isolation` and `network` as they are."""
 
     host = fields.String(required=True)
+    specs = fields.List(
+        fields.Nested(SpecIsolation),
+        required=True,
+        metadata={"description": "What the sandboxes of each spec of the host have, as its log says at the start."},
+    )
 
 
 class ServerInfo(BaseSchema):

@@ -294,7 +294,7 @@ def _supervise(
     client = http_client(config.agent_seconds)
     commands = Commands(store, client, specs)
     users = read_users("SANDBOX_USERS", config.sandbox_users)
-    threading.Thread(target=announce, args=(store, lease.host, users), daemon=True).start()
+    threading.Thread(target=announce, args=(store, lease.host, users, specs), daemon=True).start()
     runtimes, host = _runtimes(config, specs, lease.host, folder), _host(config, lease)
     recovery = Recovery(store)
     endings = Endings(store, runtimes, host, recovery)

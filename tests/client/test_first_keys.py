@@ -6,7 +6,9 @@ import pytest
 from agent_server_client.cli import agentctl
 from click.testing import CliRunner
 
+from core.bounds import Limits
 from tests.client.terminal import terminal
+from tests.conftest import store_of
 from tests.shared import ADMIN, shared_server
 
 pytestmark = pytest.mark.process("runs the command against a real server")
@@ -66,6 +68,21 @@ def test_a_key_that_an_open_server_does_not_know_is_told_once(url):
     assert "the server is open: it needs no key" in status.stdout
     known = ctl(url, "keys", "new", "me", "--scope", "admin").stdout.strip()
     assert "does not know" not in ctl(url, "status", key=known).stderr
+
+
+def test_the_status_says_of_each_spec_what_isolates_its_sandboxes(url):
+    server = shared_server()
+    bare = {"kind": "none", "network": "host", "reaches": [], "lacks": []}
+    named = {"kind": "bubblewrap", "network": "named", "reaches": [], "lacks": []}
+    sandboxes = store_of(server.url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120)).sandboxes
+    assert sandboxes.beat("a-host", "its supervisor")
+    specs = [{"spec": "bare", **bare}, {"spec": "by-name", **named}]
+    sandboxes.hosts.note("a-host", {**named, "specs": specs}, "1.2.3")
+
+    lines = [line.strip() for line in ctl(url, "status").stdout.splitlines()]
+
+    assert "bare: NOT ISOLATED, reaches the network of that machine" in lines
+    assert "by-name: isolated by bubblewrap, reaches by name what the spec allows" in lines
 
 
 @pytest.mark.parametrize("key", ["", "no-key-of-this-server"])

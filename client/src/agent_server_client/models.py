@@ -132,6 +132,7 @@ class HostIsolation(TypedDict):
     reaches: list[str]
     lacks: list[str]
     host: str
+    specs: list["SpecIsolation"]
 
 
 class Isolation(TypedDict):
@@ -233,6 +234,14 @@ class ServerInfo(TypedDict):
     auth: Literal["keys", "open", "open_until_key"]
     docs: str
     redoc: str
+
+
+class SpecIsolation(TypedDict):
+    kind: Literal["bubblewrap", "landlock", "container", "none"]
+    network: Literal["internet", "named", "none", "host"]
+    reaches: list[str]
+    lacks: list[str]
+    spec: str
 
 
 class StoreDetails(TypedDict):

@@ -12,6 +12,7 @@ from agent_server_client._sync import Client
 from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed, without_password
 from agent_server_client.cli.program import Failed, Session, agentctl, command, key_places, print_json
 from agent_server_client.cli.shown import ago, counted, moment, print_table, size
+from agent_server_client.models import SpecIsolation
 from agent_server_client.visible import in_line, visible
 
 _SCOPES = ("read", "write", "approve", "admin")
@@ -46,11 +47,11 @@ def status(session: Session) -> None:
         memory = size(store["used_memory_bytes"])
         rows.append(("store", f"{store['kind']} {store['version'] or ''}, {kept} ({store['durability']}), {memory}"))
     rows.append(("workers", str(info["workers"])))
-    isolation = {one["host"]: one for one in info["isolation"] or []}
+    isolation = {one["host"]: one.get("specs", []) for one in info["isolation"] or []}
     for host in hosts:
-        held = isolation.get(host["id"])
         words = f"{in_line(host['id'])}: {counted(host['sandboxes'], 'sandbox')}, seen {ago(host['seen_at'])} ago"
-        rows.append(("host", f"{words}, {held['kind']}, network {held['network']}" if held else words))
+        rows.append(("host", words))
+        rows += [("", _isolation_of(one)) for one in isolation.get(host["id"], [])]
     if not hosts:
         rows.append(("host", Text("none: nothing can start in a sandbox", "bold red")))
     rows.append(("waiting", Text(f"{waiting} for a decision: agentctl inbox", "bold yellow") if waiting else "nothing"))
@@ -58,6 +59,27 @@ def status(session: Session) -> None:
         rows.append(("notice", Text(visible(info["notice"], prose=True), "yellow")))
     for name, shown in rows:
         session.out.print(Text.assemble((f"{name:<9}", "dim"), shown), soft_wrap=True)
+
+
+#: what isolates the sandboxes of a spec, and what they reach
+_KINDS = {
+    "bubblewrap": "isolated by bubblewrap",
+    "landlock": "confined by Landlock alone",
+    "container": "in containers",
+    "none": "NOT ISOLATED",
+}
+_NETWORKS = {
+    "internet": "the internet",
+    "named": "by name what the spec allows",
+    "none": "no network",
+    "host": "the network of that machine",
+}
+
+
+def _isolation_of(held: SpecIsolation) -> Text:
+    kind, network = _KINDS.get(held["kind"], held["kind"]), _NETWORKS.get(held["network"], held["network"])
+    colour = {"none": "bold red", "landlock": "yellow"}.get(held["kind"], "")
+    return Text.assemble(f"{in_line(held['spec'])}: ", (kind, colour), f", reaches {network}")
 
 
 @command()
