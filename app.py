@@ -129,7 +129,7 @@ def create_app(config: Config | None = None) -> Flask:
             "which then runs a store of its own, or set it."
         )
     app = App(__name__, static_folder="console/vendor", static_url_path="/docs/assets")
-    register_logs(app, config.log_level, as_json=config.log_format == "json")
+    register_logs(app, config.log_level)
     app.config.update(_settings(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]

@@ -60,7 +60,7 @@ from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Strays, Upkeep, WarmPools
-from telemetry.logs import LogLines, log_to_stderr, say
+from telemetry.logs import log_to_stderr, say
 from telemetry.meter import SUPERVISOR, Meter, Tallies
 from telemetry.traces import hindrance, wants_traces
 from wiring import open_store_of
@@ -102,8 +102,7 @@ def main() -> int:
     except ConfigError as error:
         say(str(error), "supervisor")
         return _WRONG
-    text = LogLines("[%(process)d] [supervisor] %(message)s")
-    log_to_stderr(text, config.log_level.upper(), as_json=config.log_format == "json")
+    log_to_stderr("supervisor", config.log_level.upper())
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if options.tallies is not None:
         meter.share(Tallies(options.tallies), SUPERVISOR)

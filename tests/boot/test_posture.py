@@ -112,7 +112,8 @@ def test_an_address_of_the_command_line_counts(start):
 def test_an_open_server_on_a_network_is_warned_about(start, tmp_path):
     with start(HOST="0.0.0.0", AUTH="open") as (client, said):
         assert re.search(
-            r"WARNING.* NO KEY IS NEEDED, AND EVERYONE WHO REACHES 0\.0\.0\.0:\d+ MAY DO EVERYTHING", said()
+            r"warning agent-server: .*NO KEY IS NEEDED, AND EVERYONE WHO REACHES 0\.0\.0\.0:\d+ MAY DO EVERYTHING",
+            said(),
         )
         assert client.get("/api/conversations/search").status_code == 200
         assert client.get("/alive", headers={"Host": "192.168.0.1:8000"}).status_code == 421

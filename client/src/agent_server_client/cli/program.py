@@ -189,7 +189,7 @@ def _failed(error: Exception, profile: str) -> Failed:
 def _way_in(profile: str) -> str:
     """What a person does whose key is missing or wrong."""
     return (
-        f"Your key belongs into {key_places(profile)}.\n"
+        f"Put your key into {key_places(profile)}.\n"
         "None yet? An admin makes one: agentctl keys new NAME. On the server's machine the file `key` in its data "
         "folder may have one, and this makes one: .venv/bin/python -m admin keys make NAME --scope admin"
     )
