@@ -1,8 +1,10 @@
 """The composition root: settings → store → app → blueprints → errors."""
 
+import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -43,6 +45,7 @@ from blueprints.sandboxes import sandboxes, specs, spending
 from blueprints.sockets import sockets
 from blueprints.terminals import OpenSockets, bash_socket, terminals
 from blueprints.webhooks import webhooks
+from boot.posture import ASKED_AUTH, NO_ADMIN, make_key, show_key
 from core.access import SettingsKeys
 from core.approvals import Links
 from core.origins import authority, host_pattern, origin
@@ -126,7 +129,7 @@ def create_app(config: Config | None = None) -> Flask:
             "which then runs a store of its own, or set it."
         )
     app = App(__name__, static_folder="console/vendor", static_url_path="/docs/assets")
-    register_logs(app, config.log_level, as_json=config.log_format == "json")
+    register_logs(app, config.log_level)
     app.config.update(_settings(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
@@ -163,7 +166,13 @@ def create_app(config: Config | None = None) -> Flask:
     app.count_rules()
     # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
     asks_store = not settled and config.auth == "auto" and config.is_open
-    register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open, asks_store=asks_store)
+    register_guard(
+        app,
+        SettingsKeys(config.api_keys),
+        is_open=config.is_open,
+        until_key=os.environ.get(ASKED_AUTH, config.auth) == "auto",
+        make_key=partial(_made_key, config) if asks_store else None,
+    )
     register_request_log(app)
     register_rates(app)
     register_once(app)
@@ -172,6 +181,13 @@ def create_app(config: Config | None = None) -> Flask:
     app.after_request(with_headers)
     app.after_request(_without_slashes)
     return app
+
+
+def _made_key(config: Config) -> str:
+    """The key in DATA_DIR, which is made and shown where there is none yet. Raises OSError."""
+    if make_key(config.key_file):
+        show_key(config.key_file, [(config.host, config.port)], NO_ADMIN)
+    return config.key_file.read_text().strip()
 
 
 def _settings(config: Config) -> dict[str, Any]:

@@ -32,12 +32,12 @@ from boot.children import TooManyRestarts
 from boot.embedded import OLDEST_REDIS, EmbeddedStore
 from boot.http import SECURITY_HEADERS, drain_before_stopping
 from boot.keeper import Keeper
-from boot.posture import settle
+from boot.posture import ASKED_AUTH, settle
 from settings import ConfigError, worker_processes
 from settings.config import Config
 from settings.data_dir import make_secret_key
 from settings.specs import Specs, unsupported
-from telemetry.logs import ABOUT, JsonLines, KeysMasked
+from telemetry.logs import ABOUT, JsonLines, KeysMasked, TextLines, is_json
 from telemetry.meter import of_this_server
 from telemetry.traces import hindrance, wants_traces
 
@@ -52,8 +52,17 @@ _is_traced = wants_traces(os.environ) and not hindrance(os.environ)
 _LAST_SPANS_SECONDS = 5.0
 
 
+class TextLogger(Logger):
+    """gunicorn's logger for people: its own lines have the form of all others. Its access log keeps the usual one."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        for handler in self.error_log.handlers:
+            handler.setFormatter(TextLines("agent-server", sys.stderr))
+
+
 class JsonLogger(Logger):
-    """gunicorn's logger for LOG_FORMAT=json: its own lines and those of its access log are JSON, on the standard error.
+    """gunicorn's logger as JSON: its own lines and those of its access log are JSON, on the standard error.
 
     Writes no part of a path, a query or a header that a client chose: a line names the route.
     """
@@ -89,8 +98,9 @@ graceful_timeout = _config.graceful_timeout
 # Longer than the idle time of usual balancers' probes, short enough to free sockets.
 keepalive = 5
 loglevel = _config.log_level
-if _config.log_format == "json":
-    logger_class = JsonLogger
+# The processes that this one starts write as it does, whatever their standard error is.
+os.environ["LOG_FORMAT"] = "json" if is_json() else "text"
+logger_class = JsonLogger if is_json() else TextLogger
 # The most that gunicorn allows: a hundred ids in a query need 4.7 kB.
 limit_request_line = 8190
 # A second way to control the server that nobody asked for.
@@ -260,6 +270,7 @@ def _migrate() -> tuple[int, int] | None:
 
 def _settle_posture(server: Any, stored: tuple[int, int] | None) -> None:
     """The workers and the supervisor read the outcome in AUTH, and a key that was made in its file."""
+    os.environ.setdefault(ASKED_AUTH, _config.auth)  # a master that replaces this one inherits both
     has_keys = True if _config.api_keys else stored and stored[0] > 0
     has_admin = bool(_config.api_keys or (stored and stored[1]))
     try:

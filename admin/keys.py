@@ -1,6 +1,7 @@
 """Make, list and revoke keys where the store is, such as the first one:  python -m admin keys make NAME --scope read
 
 The store is that of REDIS_URL; without one, the embedded store of DATA_DIR, whether its server runs or not.
+Before the first key of a server that is open without one, it says what the key changes, and asks at a terminal.
 """
 
 import argparse
@@ -9,9 +10,17 @@ import sys
 from core.access import SCOPES
 from schemas.access import KeyInfo, KeyRequest
 from settings import ConfigError
+from settings.config import Config
+from store import Store
 from store.access.access_keys import AccessKey
 from store.errors import UNAVAILABLE, StoreError
 from wiring import store_here
+
+#: what a first key changes for a server that is open, and what to do before
+_FIRST_KEY = (
+    "keys: A server that is open on this machine asks for a key from its next start if one is stored, and this one is "
+    "not an admin's. Make yourself an admin key first: python -m admin keys make me --scope admin"
+)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -24,6 +33,8 @@ def main(words: list[str] | None = None) -> int:
                     wanted = {"name": given.name, "scopes": given.scope, "expires_at": given.expires_at}
                     if faults := KeyRequest().validate(wanted):
                         return _refuse("; ".join(f"{name}: {texts}" for name, texts in faults.items()))
+                    if not _goes_on(store, given):
+                        return 1
                     made, key = store.access.keys.make(**KeyRequest().load(wanted))
                     print(f"{made.name}: id {made.id}, scopes {', '.join(made.scopes)}. The key:", file=sys.stderr)
                     print(key)
@@ -46,9 +57,23 @@ def _parser() -> argparse.ArgumentParser:
     make.add_argument("name")
     make.add_argument("--scope", action="append", choices=SCOPES, required=True, help="repeat it for several")
     make.add_argument("--expires-at", metavar="TIME", help="such as 2027-01-31T00:00:00Z; absent: never")
+    make.add_argument("--yes", action="store_true", help="do not ask before the first key of an open server")
     commands.add_parser("list", help="list the keys, the newest first, without the keys themselves")
     commands.add_parser("revoke", help="revoke a key: within a second it opens nothing").add_argument("id")
     return parser
+
+
+def _goes_on(store: Store, given: argparse.Namespace) -> bool:
+    """Warn before a key by which an open server has keys and none of an admin; whether to make it."""
+    config = Config.from_env()
+    opens = config.auth == "auto" and config.is_open
+    if "admin" in given.scope or not opens or store.access.keys.of_admins():
+        return True
+    print(_FIRST_KEY, file=sys.stderr)
+    if given.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return True
+    print(f"Make the key {given.name} all the same? [y/N]: ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _line(key: AccessKey) -> str:

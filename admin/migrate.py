@@ -15,7 +15,7 @@ from redis.exceptions import InvalidResponse
 from settings import ConfigError
 from settings.config import Config
 from store.errors import UNAVAILABLE, NewerData, SecretsRefused
-from telemetry.logs import is_json, log_to_stderr, say
+from telemetry.logs import log_to_stderr, say
 from wiring import store_here
 
 
@@ -30,7 +30,7 @@ def main(words: list[str] | None = None) -> int:
         help="then print how many keys the store holds, and how many of them are an admin's and valid",
     )
     given = options.parse_args(words)
-    log_to_stderr(logging.Formatter("[%(process)d] [migrate] %(message)s"), logging.WARNING, as_json=is_json())
+    log_to_stderr("migrate", logging.WARNING)
     try:
         config = Config.from_env()
         with store_here() as store:
@@ -43,8 +43,7 @@ def main(words: list[str] | None = None) -> int:
             if other_key := store.link.seal_check.fault():
                 logging.warning(other_key)
             if given.count_keys:
-                keys = store.access.keys.all()
-                print(len(keys), len(store.access.keys.live([one.id for one in keys if "admin" in one.scopes])))
+                print(len(store.access.keys.all()), store.access.keys.of_admins())
     except (ConfigError, NewerData, SecretsRefused, RuntimeError) as error:
         say(str(error))
         return 1

@@ -8,7 +8,7 @@ Sources: docs/access.md; the app-server wire.
 from datetime import UTC, datetime
 from typing import Any
 
-from flask import Response, g, jsonify, request
+from flask import Response, current_app, g, jsonify, request
 from werkzeug.exceptions import Forbidden, NotFound, Unauthorized
 
 from agents.starts import of_sandbox
@@ -34,6 +34,10 @@ from store.access.access_keys import TICKET_SECONDS, AccessKey
 from store.errors import SandboxNotFound
 from store.sandboxes.sandboxes import SandboxId
 
+#: what is said with a key of an open server, and further where no admin's key is stored
+AFTER_A_KEY = "This server is open now. From its next start it asks for a key, because one is stored."
+NO_ADMIN = "None that is stored is an admin's: make yourself a key with the scope `admin` before that."
+
 keys = Blueprint("Keys", __name__, url_prefix="/api/v1")
 
 
@@ -46,7 +50,14 @@ keys = Blueprint("Keys", __name__, url_prefix="/api/v1")
 def make_key(wanted: dict[str, Any]) -> Response:
     """Make a key; this response alone shows it."""
     made, key = current_store.access.keys.make(**wanted)
-    return _only_now({**KeyInfo().dump(made), "key": key})
+    return _only_now({**KeyInfo().dump(made), "key": key, "notice": _notice()})
+
+
+def _notice() -> str | None:
+    """What a stored key changes for a server that is open now."""
+    if current_app.extensions["guard"].auth != "open_until_key":
+        return None
+    return AFTER_A_KEY if current_store.access.keys.of_admins() else f"{AFTER_A_KEY} {NO_ADMIN}"
 
 
 @keys.get("/keys")

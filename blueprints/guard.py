@@ -6,7 +6,10 @@ query's `ticket`; where a browser's cookie may, that of `blueprints/forwarding.p
 Source: docs/access.md; the agent-server wire, 5.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from typing import Literal
 
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import Forbidden, LengthRequired, Unauthorized
@@ -19,6 +22,7 @@ from core.access import ANYONE, NOBODY, Principal, SettingsKeys
 from schemas.sandboxes import SHOWS_KEYS
 from store import Store
 from store.access.access_keys import WORKSPACE_COOKIE
+from store.errors import UNAVAILABLE
 from store.sandboxes.sandboxes import key_hash
 
 #: the rules that other packages add: pages and assets, which hold no data
@@ -27,12 +31,21 @@ _OF_PACKAGES = {"static", "api-docs.openapi_json"}
 #: most characters of a key: a longer one is none of ours
 _LONGEST = 512
 
+#: says `unknown` where a request shows a key that an open server does not know: it is served all the same
+KEY_STATUS = "X-Key-Status"
+
+#: whether a key is needed. open_until_key: not now, but from the next start after the first key is made
+Auth = Literal["keys", "open", "open_until_key"]
+
 
 class Guard:
     """Who asks, by the keys of the settings, of admins and of sandboxes."""
 
-    def __init__(self, app: Flask, keys: SettingsKeys, *, is_open: bool, asks_store: bool = False) -> None:
-        """is_open: everyone who reaches the server may do everything, with asks_store unless the store has keys.
+    def __init__(
+        self, app: Flask, keys: SettingsKeys, *, is_open: bool, until_key: bool, make_key: Callable[[], str] | None
+    ) -> None:
+        """is_open: everyone who reaches the server may do everything. until_key: the next start needs a key if the
+        store has one. make_key: the store is asked for keys first; it makes a key where none of them is an admin's.
 
         Raises LookupError for a rule that declares nothing.
         """
@@ -40,7 +53,8 @@ class Guard:
         self._keys = keys
         self._store: Store = app.extensions["store"]
         self._is_open = is_open
-        self._asks_store = asks_store
+        self._until_key = until_key
+        self._make_key = make_key
         self.following = Following(self._store.access.keys, app.extensions["followers_of_keys"])
 
     def check(self) -> Response | None:
@@ -61,29 +75,43 @@ class Guard:
                 self._require(Needs("read"))
             return None
         if (needs := self._declared[rule.endpoint]).scope not in ("open", "link"):
-            if self._asks_store:
-                self._ask_store()
+            if self._make_key:
+                self._ask_store(self._make_key)
             try:
                 self._require(needs)
+                g.has_unknown_key = self._is_open and g.principal is ANYONE and self._shows_unknown_key(needs)
             except Unauthorized:
                 count_failure()
                 raise
             SHOWS_KEYS.set(g.principal.may("approve"))
         return None
 
-    def _ask_store(self) -> None:
+    @property
+    def auth(self) -> Auth:
+        """Whether a key is needed, now and after the next start."""
+        return "keys" if not self._is_open else "open_until_key" if self._until_key else "open"
+
+    def _ask_store(self, make_key: Callable[[], str]) -> None:
         """Settle whether a key is needed, once. Raises one of UNAVAILABLE."""
         self._is_open = not self._store.access.keys.all()
-        self._asks_store = False
+        if not self._is_open and not self._store.access.keys.of_admins():
+            self._keys = SettingsKeys([make_key()])
+        self._make_key = None
         g.principal = ANYONE if self._is_open else NOBODY
 
     def stands(self, principal: Principal) -> bool:
         """Whether one who was let in earlier still is: the key opens something, or none is needed."""
-        return self.following.are_live(principal) if principal.key_id else self._is_open and not self._asks_store
+        return self.following.are_live(principal) if principal.key_id else self._is_open and not self._make_key
 
     def find(self, key: str) -> Principal | None:
         """The one whose key this is, of the settings or of an admin's making."""
         return None if len(key) > _LONGEST else self._keys.find(key) or self._store.access.keys.find(key)
+
+    def _shows_unknown_key(self, needs: Needs) -> bool:
+        """Whether a request shows a key that opens nothing. At most one round trip; False while the store is away."""
+        with suppress(Unauthorized, *UNAVAILABLE):
+            return (key := shown_key(needs)) is not None and self.find(key) is None
+        return False
 
     def _require(self, needs: Needs) -> None:
         if self._is_open and not needs.hook:
@@ -161,11 +189,28 @@ class Guard:
         return replace(found[0], scopes=frozenset({"approve"}))  # no operation that writes takes a cookie
 
 
-def register_guard(app: Flask, keys: SettingsKeys, *, is_open: bool, asks_store: bool = False) -> None:
-    """Guard every URL rule of the app, all of which must have been added. Raises LookupError for an undeclared one."""
-    guard = Guard(app, keys, is_open=is_open, asks_store=asks_store)
+def register_guard(
+    app: Flask,
+    keys: SettingsKeys,
+    *,
+    is_open: bool,
+    until_key: bool = False,
+    make_key: Callable[[], str] | None = None,
+) -> None:
+    """Guard every URL rule of the app, all of which must have been added. Raises LookupError for an undeclared one.
+
+    is_open, until_key, make_key: as `Guard` takes them.
+    """
+    guard = Guard(app, keys, is_open=is_open, until_key=until_key, make_key=make_key)
     app.extensions["guard"] = guard
     app.before_request(guard.check)
+    app.after_request(_with_key_status)
+
+
+def _with_key_status(response: Response) -> Response:
+    if g.get("has_unknown_key"):
+        response.headers[KEY_STATUS] = "unknown"
+    return response
 
 
 def shown_key(needs: Needs) -> str | None:

@@ -110,7 +110,7 @@ def _info() -> dict[str, object]:
     uptime = time.monotonic() - _STARTED
     state = current_store.link.health.state()
     hosts = current_store.sandboxes.hosts.all() if state else None
-    isolation = None if hosts is None else [{"host": host.id, **host.said} for host in hosts if host.said]
+    isolation = None if hosts is None else [{"host": host.id, "specs": [], **host.said} for host in hosts if host.said]
     of_store = "The store does not answer." if state is None else "" if state.durable else VOLATILE
     notices = (
         of_store,
@@ -138,6 +138,7 @@ def _info() -> dict[str, object]:
         "hosts": hosts,
         "sandboxes": current_store.sandboxes.places_taken() if state else None,
         "isolation": isolation,
+        "auth": current_app.extensions["guard"].auth,
         "docs": f"{request.root_path}/docs",
         "redoc": f"{request.root_path}/docs",
     }
@@ -177,10 +178,15 @@ def _settings_faults() -> list[str | None]:
 
 def _weakness(isolation: dict[str, Any]) -> str:
     """What an operator must know of a host's isolation; empty where it is whole."""
-    if isolation["kind"] == "bubblewrap":
-        return ""
-    alone = "confined by Landlock alone" if isolation["kind"] == "landlock" else "not isolated at all"
-    return f"Process sandboxes of the host {isolation['host']} are {alone}: `isolation` says what they reach."
+    weak = {"landlock": "confined by Landlock alone", "none": "not isolated at all"}
+    found = [
+        f"Sandboxes of the spec {one['spec']} on the host {isolation['host']} are {weak[one['kind']]}."
+        for one in isolation["specs"]
+        if one["kind"] in weak
+    ]
+    if not isolation["specs"] and (alone := weak.get(isolation["kind"])):  # a supervisor of an earlier release
+        found = [f"Process sandboxes of the host {isolation['host']} are {alone}."]
+    return " ".join([*found, "`isolation` says what they reach."] if found else [])
 
 
 notifications = Blueprint("Notifications", __name__, url_prefix="/api/v1")

@@ -129,6 +129,7 @@ EXPOSED = {
     "X-Archive-Repo-Remote": "what an archive was made of",
     "X-Last-Seq": "the seq from which a long poll goes on",
     "X-OpenHands-ServerConversation-ID": "the conversation of a call of OpenAI's API",
+    "X-Key-Status": "whether an open server knows the key that was shown",
     "X-Request-Id": "finds the log lines of the request",
     "X-Sandbox-Id": "the sandbox that a call without a conversation went to",
     "X-Should-Retry": "that a call is not to be repeated",

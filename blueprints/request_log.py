@@ -1,7 +1,7 @@
-"""The request log: an id on every response, and a line of JSON for every request that writes.
+"""The request log: an id on every response, and a line for every request that writes: JSON, or text at a terminal.
 
 A line has the names of keys and the ids of things, and never a key, a query, a header, a body or a message's text. The
-lines of the app's own log name the request and the conversation that they are about, where they are JSON. Source:
+lines of the app's own log name the request and the conversation that they are about. Source:
 docs/operations.md.
 """
 
@@ -16,9 +16,9 @@ from typing import Any
 from flask import Flask, Response, g, has_request_context, request, request_started
 
 from core import wire
-from core.access import NOBODY, Principal
+from core.access import ANYONE, NOBODY, Principal
 from core.cuts import beginning
-from telemetry.logs import ABOUT, JsonLines, log_to_stderr
+from telemetry.logs import ABOUT, Lines, TextLines, is_json, is_terminal, log_to_stderr, readable
 from telemetry.meter import template
 
 #: a request id that a client may choose
@@ -29,6 +29,9 @@ _WRITING = ("POST", "PUT", "PATCH", "DELETE")
 #: characters of a name or an address, so that a line is shorter than what one write to a pipe keeps together
 _MOST = 256
 
+#: colours of statuses at a terminal, by their first digit
+_STATUSES = {2: "\x1b[32m", 4: "\x1b[33m", 5: "\x1b[1;31m"}
+
 _PART = re.compile(r"<(?:[^:<>]+:)?([^<>]+)>")
 
 _log = logging.getLogger("request_log")
@@ -37,7 +40,9 @@ _log = logging.getLogger("request_log")
 def register_request_log(app: Flask) -> None:
     """Give every response its id, and log every request that writes to the standard output."""
     if not _log.handlers:
-        _log.addHandler(logging.StreamHandler(sys.stdout))
+        _log.addHandler(handler := logging.StreamHandler(sys.stdout))
+        if is_terminal(sys.stdout) and not is_json():
+            handler.setFormatter(_ForPeople("request", sys.stdout))
     _log.setLevel(logging.INFO)
     _log.propagate = False
     request_started.connect(_begin, app)
@@ -80,7 +85,26 @@ def note(status: int | str, *, began: float, method: str = "", replayed: bool = 
         "ms": round((time.monotonic() - began) * 1000, 1),
     }
     # ASCII alone: no character of a name ends a line or moves a terminal's cursor
-    _log.info("%s", json.dumps(line | ({"replayed": True} if replayed else {})))
+    line |= {"replayed": True} if replayed else {}
+    _log.info("%s", json.dumps(line), extra={"line": line})
+
+
+class _ForPeople(TextLines):
+    """Shows what a person looks for: `POST /api/conversations 201 12 ms`, and who it was."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = record.line  # type: ignore[attr-defined]
+        status, is_refused = line["status"], isinstance(line["status"], int) and line["status"] >= 400
+        colour = "" if not isinstance(status, int) else _STATUSES.get(status // 100, "")
+        path = readable(line["path"] or "(no such path)")
+        message = f"{line['method']} {path} {self.colour(colour, str(status))} {line['ms']:.0f} ms"
+        of_someone, from_elsewhere = line["key"] != ANYONE.name, line["address"] != "127.0.0.1"
+        shown = {
+            "key": line["key"] if of_someone else None,
+            "address": line["address"] if from_elsewhere else None,
+            "replayed": line.get("replayed"),
+        }
+        return self.line(record, message, shown | ({"request_id": line["request_id"]} if is_refused else {}))
 
 
 def _path(status: int | str) -> str | None:
@@ -100,11 +124,11 @@ def _path(status: int | str) -> str | None:
     return _PART.sub(lambda part: ids.get(part[1], f"<{part[1]}>"), request.url_rule.rule)
 
 
-def register_logs(app: Flask, level: str, *, as_json: bool) -> None:
-    """Set the level of the app's log; as_json: the whole process logs JSON."""
-    if as_json:
-        log_to_stderr(logging.Formatter(), logging.WARNING, as_json=True)
-        JsonLines.context = staticmethod(_of_request)
+def register_logs(app: Flask, level: str) -> None:
+    """Set the form of the process's log, and the level of the app's."""
+    log_to_stderr("agent-server", logging.WARNING)
+    Lines.context = staticmethod(_of_request)
+    if is_json():
         app.after_request(_leave)
     app.logger.setLevel(level.upper())
 

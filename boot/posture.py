@@ -19,6 +19,7 @@ Only the standard library stands here, as everywhere in `boot/` but in `boot/wor
 import contextlib
 import os
 import secrets
+import sys
 from collections.abc import Sequence
 from logging import Logger
 from pathlib import Path
@@ -27,6 +28,12 @@ from typing import Literal
 from core.origins import is_loopback
 from settings.data_dir import make_private
 from telemetry.logs import is_json, say
+
+#: the variable in which the master leaves what AUTH was set to, as it replaces AUTH by the outcome
+ASKED_AUTH = "AUTH_ASKED"
+
+#: why a key is made beside stored ones
+NO_ADMIN = "no stored key is a valid admin key"
 
 #: where gunicorn listens: a host and a port, the path of a Unix socket, or an inherited file
 Address = tuple[str, int] | str | int
@@ -66,9 +73,9 @@ def settle(
     else:
         outcome = "keys"
         if is_keyed and has_admin:
-            log.info("A key is needed.")
+            log.info("A key is needed. If yours is lost, make one: %s -m admin keys make NAME --scope admin", _python())
         elif make_key(key_file):
-            _show(key_file, addresses, "none of the stored ones is an admin's" if is_keyed else "none is set")
+            show_key(key_file, addresses, NO_ADMIN if is_keyed else "none is set")
             return outcome
     if url := _url(addresses):
         say(f"open {url}/")
@@ -95,10 +102,11 @@ def make_key(path: Path) -> bool:
     return True
 
 
-def _show(key_file: Path, addresses: Sequence[Address], reason: str) -> None:
-    """Print the key with the link that uses it. A browser sends the part after `#` to no server, so no log has it.
+def show_key(key_file: Path, addresses: Sequence[Address], reason: str) -> None:
+    """Print a key that was made, with the link that uses it.
 
-    Where logs are JSON, a machine collects them: the sentence names the file alone.
+    A browser sends the part after `#` to no server, so no log has it. Where
+    logs are JSON, a machine collects them: the sentence names the file alone.
     """
     if is_json():
         say(f"A key is needed and {reason}: one was made in {key_file}")
@@ -115,6 +123,12 @@ def _url(addresses: Sequence[Address]) -> str:
             host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0])
             return f"http://[{host}]:{address[1]}" if ":" in host else f"http://{host}:{address[1]}"
     return ""
+
+
+def _python() -> str:
+    """The interpreter of this process as a shell in this folder calls it."""
+    path, here = Path(sys.executable), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _is_of_this_machine(address: Address) -> bool:

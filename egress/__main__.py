@@ -42,7 +42,7 @@ from egress.roads import MOST_LOOKUPS_IN_ALL
 from settings import ConfigError
 from settings.config import Config
 from settings.specs import Specs
-from telemetry.logs import LogLines, log_to_stderr, say
+from telemetry.logs import log_to_stderr, say
 from wiring import open_store_of
 
 #: seconds between two looks whether the parent is there
@@ -102,8 +102,7 @@ def serve(place: str, parent: int) -> int:
     except (ConfigError, OSError) as error:
         say(str(error), "egress")
         return _WRONG
-    text = LogLines("[%(process)d] [egress] %(message)s")
-    log_to_stderr(text, config.log_level.upper(), as_json=config.log_format == "json")
+    log_to_stderr("egress", config.log_level.upper())
     logging.getLogger("httpcore").setLevel(logging.WARNING)
     is_piped = stat.S_ISFIFO(os.fstat(0).st_mode)  # else no supervisor started it
 

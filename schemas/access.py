@@ -57,6 +57,11 @@ class NewKey(KeyInfo):
     """A key with the key itself, which no later response has."""
 
     key = fields.String(required=True)
+    notice = fields.String(
+        required=True,
+        allow_none=True,
+        metadata={"description": "What the key changes for a server that is open now; null: nothing."},
+    )
 
 
 class TicketRequest(BaseSchema):

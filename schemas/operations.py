@@ -64,10 +64,21 @@ class Readiness(BaseSchema):
     )
 
 
+class SpecIsolation(Isolation):
+    """What the sandboxes of a spec have on a host."""
+
+    spec = fields.String(required=True)
+
+
 class HostIsolation(Isolation):
     """What a process sandbox of a host has whose spec leaves `isolation` and `network` as they are."""
 
     host = fields.String(required=True)
+    specs = fields.List(
+        fields.Nested(SpecIsolation),
+        required=True,
+        metadata={"description": "What the sandboxes of each spec of the host have, as its log says at the start."},
+    )
 
 
 class SandboxPlaces(BaseSchema):
@@ -126,6 +137,14 @@ class ServerInfo(BaseSchema):
         required=True,
         allow_none=True,
         metadata={"description": "Of each host that has a supervisor; null while the store does not answer."},
+    )
+    auth = fields.String(
+        required=True,
+        metadata={
+            "enum": ["keys", "open", "open_until_key"],
+            "description": "`keys`: a key is needed; `open`: none is; `open_until_key`: none is now, and from the next "
+            "start one is if any key is stored.",
+        },
     )
     docs = fields.String(required=True)
     redoc = fields.String(required=True)

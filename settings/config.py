@@ -394,9 +394,10 @@ class Config(KeepingSettings, ApprovalSettings):
         choices=("debug", "info", "warning", "error", "critical"),
     )
     log_format: str = _setting(
-        "text",
-        "`json`: every line of the standard error is one JSON object (docs/monitoring.md); `text`: lines for people.",
-        choices=("text", "json"),
+        "auto",
+        "`text`: lines for people, in colours at a terminal unless NO_COLOR is set; `json`: every line of the standard "
+        "error is one JSON object (docs/monitoring.md); `auto`: text at a terminal, else JSON.",
+        choices=("auto", "json", "text"),
     )
     graceful_timeout: int = _setting(30, "Seconds that running requests get when the server stops.", least=0, most=3600)
 

@@ -60,7 +60,7 @@ from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Strays, Upkeep, WarmPools
-from telemetry.logs import LogLines, log_to_stderr, say
+from telemetry.logs import log_to_stderr, say
 from telemetry.meter import SUPERVISOR, Meter, Tallies
 from telemetry.traces import hindrance, wants_traces
 from wiring import open_store_of
@@ -102,8 +102,7 @@ def main() -> int:
     except ConfigError as error:
         say(str(error), "supervisor")
         return _WRONG
-    text = LogLines("[%(process)d] [supervisor] %(message)s")
-    log_to_stderr(text, config.log_level.upper(), as_json=config.log_format == "json")
+    log_to_stderr("supervisor", config.log_level.upper())
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if options.tallies is not None:
         meter.share(Tallies(options.tallies), SUPERVISOR)
@@ -294,7 +293,7 @@ def _supervise(
     client = http_client(config.agent_seconds)
     commands = Commands(store, client, specs)
     users = read_users("SANDBOX_USERS", config.sandbox_users)
-    threading.Thread(target=announce, args=(store, lease.host, users), daemon=True).start()
+    threading.Thread(target=announce, args=(store, lease.host, users, specs), daemon=True).start()
     runtimes, host = _runtimes(config, specs, lease.host, folder), _host(config, lease)
     recovery = Recovery(store)
     endings = Endings(store, runtimes, host, recovery)

@@ -7,42 +7,77 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from core.wire import API_VERSION
 from runtimes import PROJECT, Launch, RuntimeFailure, filled
-from runtimes.isolation import BUBBLEWRAP, Isolation, decided, why_shared
+from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NONE, Abilities, Isolation, decided, why_shared
 from runtimes.isolation.abilities import abilities
 from settings.egress import NAMED, NO_WAY
-from settings.specs import Spec, unsupported
+from settings.specs import Spec, Specs, unsupported
 from store import Store
 from store.errors import UNAVAILABLE
 from store.sandboxes.sandboxes import Sandbox
 
 log = logging.getLogger("supervisor")
 
+#: what isolates a sandbox of the runtimes `docker` and `kubernetes`
+CONTAINER = "container"
+
 #: seconds between two tries while the store does not answer
 _DELAY = 5.0
 
 
-def announce(store: Store, host: str, users: range) -> None:
-    """Probe what works on this host, and say what a spec with `isolation = "auto"` gets. Takes about a second.
+#: what isolates the sandboxes of a spec, and what they reach, in words
+_KINDS = {
+    BUBBLEWRAP: "are isolated by bubblewrap",
+    LANDLOCK: "are confined by Landlock alone",
+    NONE: "are NOT ISOLATED",
+    CONTAINER: "are containers",
+}
+_NETWORKS = {
+    "internet": "reach the internet",
+    NAMED: "reach by name what the spec allows",
+    "none": "reach no network",
+    "host": "have the network of this machine",
+}
+
+
+def announce(store: Store, host: str, users: range, specs: Specs) -> None:
+    """Probe what works on this host, and say what the sandboxes of each spec get. Takes about a second.
 
     users: that sandboxes may get.
     """
     if unsupported("process"):
         return
-    isolation = decided("auto", "internet", abilities(), why_shared(users, abilities()))
-    say = log.info if isolation.kind == BUBBLEWRAP and not isolation.lacks else log.warning
-    sentences = " ".join([*isolation.lacks, *isolation.reaches])
-    line = 'process sandboxes are isolated by %s. With `egress = "open"` their network is %s. %s'
-    say(line, isolation.kind, isolation.network, sentences)
-    while not _noted(store, host, isolation):
+    can = abilities()
+    shared, of_specs = why_shared(users, can), []
+    for spec in specs.all:
+        isolation = _isolation(spec, can, shared)
+        of_specs.append({"spec": spec.id, **isolation.described()})
+        is_whole = isolation.kind in (BUBBLEWRAP, CONTAINER) and not isolation.lacks
+        line = "the sandboxes of %s %s, and %s. %s"
+        words = (_KINDS[isolation.kind], _NETWORKS[isolation.network], " ".join([*isolation.lacks, *isolation.reaches]))
+        (log.info if is_whole else log.warning)(line, spec.id, *words)
+    auto = decided("auto", "internet", can, shared)
+    while not _noted(store, host, {**auto.described(), "specs": of_specs}):
         time.sleep(_DELAY)
 
 
-def _noted(store: Store, host: str, isolation: Isolation) -> bool:
+def _isolation(spec: Spec, can: Abilities, shared: str) -> Isolation:
+    """The isolation of the sandboxes of a spec on this host. shared: as `decided` takes it."""
+    network = _network(spec) or "internet"
+    if spec.runtime != "process":
+        return Isolation(CONTAINER, network if network in (NAMED, "none") else "internet")
     try:
-        store.sandboxes.hosts.note(host, isolation.described(), API_VERSION)
+        return decided(spec.isolation, network, can, shared)
+    except RuntimeFailure as failure:
+        return Isolation(BUBBLEWRAP, network, [], [f"They do not start: {failure}."])
+
+
+def _noted(store: Store, host: str, isolation: dict[str, Any]) -> bool:
+    try:
+        store.sandboxes.hosts.note(host, isolation, API_VERSION)
     except UNAVAILABLE:
         return False
     return True
@@ -102,6 +137,11 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
     return replace(_order(sandbox, spec, env, webhook_base_url), hook_key=hook_key)
 
 
+def _network(spec: Spec) -> str | None:
+    """The network that the sandboxes of a spec ask their runtime for; None: its usual one."""
+    return {NAMED: NAMED, NO_WAY: "none"}.get(spec.egress, spec.network)
+
+
 def files_of(sandbox: Sandbox, spec: Spec) -> Launch:
     """The launch of a sandbox whose files alone are packed or filled: without an environment."""
     return _order(sandbox, spec, {}, "")
@@ -125,7 +165,7 @@ def _order(sandbox: Sandbox, spec: Spec, env: dict[str, str], webhook_base_url: 
         webhooks=webhook_base_url,
         isolation=spec.isolation,
         readable=tuple(filled(path, {"PROJECT": PROJECT}) for path in spec.readable),
-        network={NAMED: NAMED, NO_WAY: "none"}.get(spec.egress, spec.network),
+        network=_network(spec),
         capabilities=spec.capabilities,
         new_privileges=spec.new_privileges,
         read_only=spec.read_only,

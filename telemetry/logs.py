@@ -1,4 +1,7 @@
-"""Lines of the log: without keys, and as JSON where LOG_FORMAT=json, one object a line whatever is in a message.
+"""Lines of the log: for people at a terminal, and as JSON elsewhere, one object a line whatever is in a message.
+
+LOG_FORMAT says which; `auto` looks at the standard error. A line for people has time, level, source and message, and
+then its fields. A line of JSON has these members:
 
 | member                       | of                                                                          |
 |------------------------------|-----------------------------------------------------------------------------|
@@ -22,9 +25,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from textwrap import indent
-from typing import Any
+from typing import Any, TextIO
 from urllib.parse import unquote_plus
 
+from core.visible import visible
 from core.wire import one_line, plain
 
 #: where the app leaves the members about a request, for the line of the access log that gunicorn writes after it
@@ -53,11 +57,15 @@ def masked(text: str) -> str:
     return _PARAMETER.sub(lambda found: f"{found[1]}=***" if unquote_plus(found[1]) in _SECRETS else found[0], text)
 
 
-class JsonLines(logging.Formatter):
-    """Writes a record as one line. A record's `fields` are members of the line."""
+class Lines(logging.Formatter):
+    """What lines of both forms share."""
 
     #: the members of every line that the present request causes; the app sets it
     context: Callable[[], Mapping[str, Any]] = staticmethod(lambda: {})
+
+
+class JsonLines(Lines):
+    """Writes a record as one line. A record's `fields` are members of the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -75,17 +83,85 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+#: escape sequences of a terminal, by what they are for
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+_LEVELS = {"warning": "\x1b[33m", "error": "\x1b[1;31m", "critical": "\x1b[1;31m"}
+
+
+class TextLines(Lines):
+    """Writes a record for people, as one line: no text in it ends the line, moves a cursor or hides.
+
+    The lines of a traceback follow, indented, so that none can pass for a record.
+    """
+
+    def __init__(self, source: str, stream: TextIO) -> None:
+        """source: of the lines, such as the name of the process. stream: they go there, to a terminal or not."""
+        super().__init__()
+        self._source = source
+        self._is_shown = is_terminal(stream)
+        self._has_colours = self._is_shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = getattr(record, "fields", None) or (self.context() if record.levelno >= logging.WARNING else {})
+        line = self.line(record, readable(masked(record.getMessage())), fields)
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        if record.stack_info:
+            line += "\n" + _below(record.stack_info)
+        return line
+
+    def line(self, record: logging.LogRecord, message: str, fields: Mapping[str, Any]) -> str:
+        """A line of a message, which stays as it is. A terminal shows the time alone: its lines are of today."""
+        at = datetime.fromtimestamp(record.created, UTC).astimezone()
+        time = at.strftime("%H:%M:%S") if self._is_shown else at.isoformat(timespec="seconds")
+        level = record.levelname.lower()
+        told = " ".join(f"{name}={readable(str(of))}" for name, of in fields.items() if of is not None)
+        start = f"{self.colour(_DIM, time)} {self.colour(_LEVELS.get(level, _DIM), f'{level:<7}')}"
+        return f"{start} {self.colour(_DIM, self._source)}: {message}" + (
+            f"  {self.colour(_DIM, told)}" if told else ""
+        )
+
+    def colour(self, code: str, text: str) -> str:
+        """A text in a colour, where the terminal has colours."""
+        return f"{code}{text}{_PLAIN}" if self._has_colours else text
+
+    def formatException(self, ei: Any) -> str:
+        return _below(super().formatException(ei))
+
+
+def _below(text: str) -> str:
+    """Further lines of a record."""
+    return indent(_shown(plain(masked(text))), "    ")
+
+
+def readable(text: str) -> str:
+    """A text as one line, in which every character shows."""
+    return _shown(one_line(text))
+
+
+def _shown(plain_text: str) -> str:
+    return plain_text if plain_text.isascii() else visible(plain_text)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person reads a stream at a terminal."""
+    with suppress(ValueError):  # it is closed
+        return stream is not None and stream.isatty()
+    return False
+
+
 def is_json() -> bool:
-    """Whether LOG_FORMAT asks for JSON; gunicorn's master has checked its value."""
-    return os.environ.get("LOG_FORMAT") == "json"
+    """Whether lines are JSON: as LOG_FORMAT says, whose value the settings check, or by the standard error."""
+    wanted = os.environ.get("LOG_FORMAT") or "auto"
+    return not is_terminal(sys.stderr) if wanted == "auto" else wanted == "json"
 
 
-def log_to_stderr(text: logging.Formatter, level: str | int, *, as_json: bool) -> None:
-    """Have all loggers of this process write to the standard error, as text in a format of their own, or as JSON."""
+def log_to_stderr(source: str, level: str | int) -> None:
+    """Have all loggers of this process write to the standard error. source: of lines for people."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if as_json else text)
+    handler.setFormatter(JsonLines() if is_json() else TextLines(source, sys.stderr))
     logging.basicConfig(level=level, handlers=[handler])
-    if as_json:
+    if is_json():
         logging.captureWarnings(True)
         log = logging.getLogger("uncaught")
         sys.excepthook = lambda *error: log.critical("an error ends the process", exc_info=error)
@@ -99,19 +175,7 @@ def say(sentence: str, name: str = "agent-server") -> None:
 
     Nothing is raised where nobody reads it, or its disk is full: whoever keeps other processes must not end by that.
     """
-    line = f"{name}: {sentence}"
-    if is_json():
-        record = logging.LogRecord(name, logging.INFO, __file__, 0, sentence, None, None)
-        line = JsonLines().format(record)
+    lines = JsonLines() if is_json() else TextLines(name, sys.stderr)
+    record = logging.LogRecord(name, logging.INFO, __file__, 0, "%s", (sentence,), None)
     with suppress(OSError, ValueError):  # ValueError: the standard error is closed
-        print(line, file=sys.stderr, flush=True)
-
-
-class LogLines(logging.Formatter):
-    """A message is one plain line; the lines of a traceback are indented, so none can pass for a record."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        return one_line(super().formatMessage(record))
-
-    def formatException(self, ei: Any) -> str:
-        return indent(plain(super().formatException(ei)), "    ")
+        print(lines.format(record), file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import gc
 import json
+import os
 import threading
 import weakref
 from collections.abc import Iterator
@@ -35,6 +36,9 @@ BOUNDS = Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048)
 
 RECORDED = Path(__file__).parent / "recorded"
 
+
+#: no test's program is at a terminal, and most tests read what people read there
+os.environ.setdefault("LOG_FORMAT", "text")
 
 pytest_plugins = ["tests.report", "tests.quick"]
 

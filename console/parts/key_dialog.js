@@ -46,13 +46,21 @@ function Form({ why }) {
   };
   return html`<${Dialog} title="Your key" data-testid="key-dialog">
     <form onSubmit=${submit}>
-      <p>${why} The server prints a link with a key when it starts; an admin makes keys for others.</p>
+      <p>${why} Open the link that its start prints, or ask an admin for a key.</p>
       <label>Key
         <input type="password" name="key" autocomplete="off" spellcheck=${false} autofocus required
           value=${value} onInput=${(event) => setValue(event.target.value)} />
       </label>
       <label><input type="checkbox" name="remember" checked=${remember} onChange=${(event) => setRemember(event.target.checked)} /> Remember it in this browser</label>
       <p class="high" role="alert">${fault}</p>
+      <details class="quiet"><summary>No key, or lost it?</summary>
+        <p>On the server’s machine, in its folder:</p>
+        <ul>
+          <li>The file <code>data/key</code> has one, if a start made one.</li>
+          <li><code>.venv/bin/python -m admin keys make me --scope admin</code> makes another one while the server runs.</li>
+          <li><code>SESSION_API_KEY=… make run</code> starts the server with a key of your choice.</li>
+        </ul>
+      </details>
       <footer><button type="submit" aria-busy=${isAsking}>Open</button></footer>
     </form>
   <//>`;

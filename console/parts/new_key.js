@@ -2,9 +2,11 @@
 import { useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { keep, me } from "../lib/session.js";
 import { fieldOf, timeOf } from "../lib/words.js";
 import { Dialog } from "./dialog.js";
 import { Failure } from "./notices.js";
+import { Marked } from "./text.js";
 
 const SCOPES = {
   read: "See everything",
@@ -18,17 +20,17 @@ const EXPIRIES = [[1, "After a day"], [30, "After 30 days"], [90, "After 90 days
 
 const DAY = 86_400_000;
 
-/** The dialog. onMade(): a key was made. onClose(). */
-export function NewKey({ onMade, onClose }) {
+/** The dialog. isFirst: the server is open until a key is stored, and none of an admin is. onMade(): a key was made. onClose(). */
+export function NewKey({ isFirst, onMade, onClose }) {
   const [made, setMade] = useState(null);
   if (made) return html`<${Shown} made=${made} onClose=${onClose} />`;
-  return html`<${Wanted} onClose=${onClose} onMade=${(key) => (setMade(key), onMade())} />`;
+  return html`<${Wanted} isFirst=${isFirst} onClose=${onClose} onMade=${(key) => (setMade(key), onMade())} />`;
 }
 
-function Wanted({ onMade, onClose }) {
+function Wanted({ isFirst, onMade, onClose }) {
   const [name, setName] = useState("");
-  const [scopes, setScopes] = useState(["read"]);
-  const [days, setDays] = useState(90);
+  const [scopes, setScopes] = useState([isFirst ? "admin" : "read"]);
+  const [days, setDays] = useState(isFirst ? 0 : 90);
   const [time, setTime] = useState("");
   const [error, setError] = useState(null);
   const [isAsking, setAsking] = useState(false);
@@ -48,6 +50,7 @@ function Wanted({ onMade, onClose }) {
   const toggle = (scope) => (event) => setScopes(event.target.checked ? [...scopes, scope] : scopes.filter((one) => one !== scope));
   return html`<${Dialog} title="Create a key" onClose=${onClose}>
     <form class="new-key" onSubmit=${submit}>
+      ${isFirst && html`<p class="card notice-of-server" role="note" data-testid="first-key">This server is open now. With a first key, it asks for one from its next start. Make yourself an admin key first, and then the others.</p>`}
       <label>Name
         <input name="name" required maxlength="100" autofocus autocomplete="off" placeholder="Who or what will use it" value=${name} onInput=${(event) => setName(event.target.value)} />
       </label>
@@ -79,6 +82,7 @@ function Wanted({ onMade, onClose }) {
 function Shown({ made, onClose }) {
   const field = useRef(null);
   const [isCopied, setCopied] = useState(false);
+  const [isUsed, setUsed] = useState(false);
   const copy = async () => {
     field.current.select();
     // A browser has a clipboard for addresses that it trusts; elsewhere the older way works.
@@ -86,13 +90,18 @@ function Shown({ made, onClose }) {
     else document.execCommand("copy");
     setCopied(true);
   };
+  const use = () => (keep(made.key, me.get(), true), setUsed(true));
   return html`<${Dialog} title="Key created">
     <p>Copy it now. It is shown only once; the server keeps just its hash.</p>
     <div class="bar">
       <label class="wide">The key<input ref=${field} readonly data-testid="new-key" value=${made.key} onFocus=${(event) => event.target.select()} /></label>
       <button type="button" autofocus data-testid="copy" onClick=${copy}>Copy</button>
     </div>
-    <p class="hint" role="status">${isCopied && "Copied."}</p>
-    <footer><button type="button" class="secondary" data-testid="done" onClick=${onClose}>Done</button></footer>
+    <p class="hint" role="status">${isCopied && "Copied."} ${isUsed && "This browser shows the key from now on."}</p>
+    ${made.notice && html`<p class="card notice-of-server" role="note"><${Marked} text=${made.notice} /></p>`}
+    <footer>
+      ${made.notice && made.scopes.includes("admin") && html`<button type="button" data-testid="use-key" disabled=${isUsed} onClick=${use}>Use it in this browser</button>`}
+      <button type="button" class="secondary" data-testid="done" onClick=${onClose}>Done</button>
+    </footer>
   <//>`;
 }

@@ -20,6 +20,11 @@ export function Text({ text, prose = false }) {
   return parts(text, { prose }).map(([part, isEscape]) => (isEscape ? html`<span class="unseen">${part}</span>` : part));
 }
 
+/** A sentence of the server, in which backticks mark names of programs and settings. */
+export function Marked({ text }) {
+  return text.split("`").map((part, index) => (index % 2 ? html`<code><${Text} text=${part} /></code>` : html`<${Text} prose text=${part} />`));
+}
+
 /** A long text, folded: its begin of some characters and lines, and buttons for more. children: (text) => what shows a text. */
 export function Folded({ text, children, length = FOLDED, lines = 0 }) {
   const [more, setMore] = useState(0);

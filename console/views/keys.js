@@ -50,14 +50,18 @@ function Revocation({ one, onYes, onClose }) {
   <//>`;
 }
 
+/** Whether a key of an admin opens the server now. */
+const isAdmin = (one) => one.scopes.includes("admin") && !(one.expires_at && millis(one.expires_at) <= now.get());
+
 export default function View() {
   const [keys, setKeys] = useState(null);
+  const [auth, setAuth] = useState("");
   const [error, setError] = useState(null);
   const [isMaking, setMaking] = useState(false);
   const [revoked, setRevoked] = useState(null);
   const load = () => {
     setError(null);
-    call("GET /api/v1/keys").then(setKeys, setError);
+    Promise.all([call("GET /api/v1/keys"), call("GET /server_info")]).then(([all, info]) => (setAuth(info.auth), setKeys(all)), setError);
   };
   useEffect(load, []);
   const revoke = async () => {
@@ -70,11 +74,12 @@ export default function View() {
   return html`<section class="keys">
     <div class="view-head">
       <h1>Keys</h1>
-      <button type="button" data-testid="make-key" onClick=${() => setMaking(true)}>Create a key</button>
+      <button type="button" data-testid="make-key" disabled=${!keys} onClick=${() => setMaking(true)}>Create a key</button>
     </div>
     <p class="muted">A key gives a program or a person access to this server. Keys from the server's settings are not listed here, and cannot be revoked here.</p>
+    ${auth === "open_until_key" && keys?.length > 0 && html`<p class="card notice-of-server" role="note">This server is open now. From its next start it asks for a key, because one is stored.</p>`}
     ${error ? html`<${Failure} error=${error} again=${load} />` : keys ? html`<${List} keys=${keys} onRevoke=${setRevoked} />` : html`<p aria-busy="true">Loading</p>`}
-    ${isMaking && html`<${NewKey} onMade=${load} onClose=${() => setMaking(false)} />`}
+    ${isMaking && html`<${NewKey} isFirst=${auth === "open_until_key" && !keys.some(isAdmin)} onMade=${load} onClose=${() => setMaking(false)} />`}
     ${revoked && html`<${Revocation} one=${revoked} onYes=${revoke} onClose=${() => setRevoked(null)} />`}
   </section>`;
 }

@@ -9,7 +9,7 @@ import { useStore } from "../lib/store.js";
 import { bytes } from "../lib/words.js";
 import { Failure } from "../parts/notices.js";
 import { NotificationTargets } from "../parts/notification_targets.js";
-import { Text } from "../parts/text.js";
+import { Marked, Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 
 /** Seconds between two reads. */
@@ -29,11 +29,6 @@ function acknowledged(durability) {
 
 function Fact({ name, look, children }) {
   return html`<div><dt>${name}</dt><dd class=${look}>${children || children === 0 ? children : "–"}</dd></div>`;
-}
-
-/** A sentence of the server, in which backticks mark names of programs and settings. */
-function Marked({ text }) {
-  return text.split("`").map((part, index) => (index % 2 ? html`<code><${Text} text=${part} /></code>` : html`<${Text} prose text=${part} />`));
 }
 
 function Card({ title, testid, children }) {
@@ -81,11 +76,19 @@ function Hosts({ info }) {
         <${Fact} name="Seen">${seen_at && html`<${Time} at=${seen_at} />`}<//>
         <${Fact} name="Sandboxes">${sandboxes}<//>
         <${Fact} name="Release">${version}<//>
-        <${Fact} name="Isolation" look=${isolation.get(id)?.kind === "none" ? "high" : ""}>${isolation.has(id) && `${isolation.get(id).kind}, network: ${isolation.get(id).network}`}<//>
       </dl>
-      <${Sentences} isolation=${isolation.get(id)} />
+      ${ofSpecs(isolation.get(id)).map((one) => html`<div key=${one.spec}>
+        <dl class="facts"><${Fact} name=${one.spec ? `Sandboxes of ${one.spec}` : "Isolation"} look=${one.kind === "none" ? "high" : ""}>${one.kind === "none" ? "not isolated" : one.kind}, network: ${one.network}<//></dl>
+        <${Sentences} isolation=${one} />
+      </div>`)}
     </div>`)}
   <//>`;
+}
+
+/** What isolates the sandboxes of each spec; of a host of an earlier release, those that leave it as it is. */
+function ofSpecs(isolation) {
+  if (!isolation) return [];
+  return isolation.specs?.length ? isolation.specs : [isolation];
 }
 
 /** What a sandbox of a host reaches, and what the host lacks. */

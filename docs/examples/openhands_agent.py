@@ -28,6 +28,13 @@ OLDEST = (3, 12)
 #: exit status where no Python is new enough
 NO_PYTHON = 3
 
+#: how to get a Python that is new enough
+WAYS = """\
+With uv (https://docs.astral.sh/uv), on any system:
+    uv python install 3.13 && OPENHANDS_PYTHON=$(uv python find 3.13) make openhands
+Debian 13, Ubuntu 24.04 and newer have one, which is taken by itself:
+    sudo apt-get install -y python3 python3-venv && make openhands"""
+
 #: what a Python says about itself: the program behind all links, and the folder of its library
 _ABOUT = """\
 import json, os, sys
@@ -131,6 +138,7 @@ def found_python() -> dict[str, Any]:
                 return about
     found = f"OPENHANDS_PYTHON={named} is none" if named else "none runs from the PATH"
     print(f"The OpenHands agent server needs Python 3.12 or newer, and {found}: name one in OPENHANDS_PYTHON.")
+    print(WAYS)
     sys.exit(NO_PYTHON)
 
 

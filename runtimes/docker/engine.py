@@ -60,7 +60,9 @@ _PROCESSES = 512
 ISOLATION = {
     "kind": "container",
     "network": "internet",
-    "reaches": ["The internet, other machines of the host's networks, and the host's ports that are open to them."],
+    "reaches": [
+        "It reaches the internet, other machines of the host's networks, and the host's ports that are open to them."
+    ],
     "lacks": [],
 }
 

@@ -74,9 +74,9 @@ def decided(wanted: str, network: str, can: Abilities, shared: str = "") -> Isol
         )
     if not can.landlock:
         why = f"bubblewrap does not work here: {can.bubblewrap}; and the kernel has no Landlock"
-        lacks = [f"Isolation: {why}.", *_shares(shared)]
+        lacks = [f"It is not isolated: {why}.", *_shares(shared)]
         if network == NAMED:
-            lacks.append("A way out by name: its programs are told of one, and nothing keeps them to it.")
+            lacks.append("It has no way out by name: its programs are told of one, and nothing keeps them to it.")
         return Isolation(NONE, "host", [_UNCONFINED if shared else _OWN_USER], lacks)
     return _locked(network, can, shared)
 
@@ -84,12 +84,12 @@ def decided(wanted: str, network: str, can: Abilities, shared: str = "") -> Isol
 def _wrapped(network: str, can: Abilities) -> Isolation:
     reaches, lacks = [], []
     if network == "internet" and can.pasta:
-        lacks.append(f"The internet: {can.pasta}.")
+        lacks.append(f"It does not reach the internet: {can.pasta}.")
         network = "none"
     if network == "internet":
-        reaches.append("The internet and other machines of the host's networks.")
+        reaches.append("It reaches the internet and other machines of the host's networks.")
     if not can.seccomp:
-        reaches.append("All system calls that need no capability: libseccomp is not installed.")
+        reaches.append("It may make all system calls that need no capability: libseccomp is not installed.")
     return Isolation(BUBBLEWRAP, network, reaches, lacks)
 
 
@@ -103,7 +103,7 @@ def why_shared(users: range, can: Abilities) -> str:
 
 
 def _shares(shared: str) -> list[str]:
-    return [f"A user of its own: {shared}."] if shared else []
+    return [f"It has no user of its own: {shared}."] if shared else []
 
 
 def _locked(network: str, can: Abilities, shared: str) -> Isolation:
@@ -114,29 +114,34 @@ def _locked(network: str, can: Abilities, shared: str) -> Isolation:
         else ""
     )
     reaches = [
-        f"The sizes and modes of files whose path it knows; {servers}the host's list of processes with their command "
-        "lines, its name, users and interfaces.",
-        "Whoever connects to a port of the host that the kernel chooses: it can listen on such a port.",
+        f"It sees the sizes and modes of files whose path it knows; {servers}the host's list of processes with their "
+        "command lines, its name, users and interfaces.",
+        "It can listen on a port of the host that the kernel chooses, and reaches whoever connects to it.",
     ]
     lacks = []
     if can.landlock < _TCP and network == NAMED:
-        lacks.append("A way out by name: its programs are told of one, and Landlock before version 4 keeps none to it.")
+        lacks.append(
+            "It has no way out by name: its programs are told of one, and Landlock before version 4 keeps none to it."
+        )
     if can.landlock < _TCP:
-        reaches.append("Every TCP port of the host and of other machines: the kernel has Landlock before version 4.")
+        reaches.append(
+            "It reaches every TCP port of the host and of other machines: the kernel has Landlock before version 4."
+        )
     elif network == "internet":
         ports = ", ".join(map(str, INTERNET_PORTS))
         reaches.append(
-            f"TCP ports {ports} of every machine, this one and link-local addresses (169.254.169.254) among them."
+            f"It reaches TCP ports {ports} of every machine, this one and link-local addresses (169.254.169.254) among "
+            "them."
         )
     if can.landlock < _SCOPES:
-        signals = "Signals to all processes of the server's user and abstract" if shared else "Abstract"
-        reaches.append(f"{signals} Unix sockets: Landlock before version 6.")
+        signals = "all processes of the server's user by signals, and " if shared else ""
+        reaches.append(f"It reaches {signals}abstract Unix sockets: the kernel has Landlock before version 6.")
     if not can.seccomp:
         reaches.append(
-            "Unix sockets, System V memory, UDP, and TCP past the rules (MPTCP): libseccomp is not installed, so no "
-            "call is filtered."
+            "It reaches Unix sockets, System V memory, UDP, and TCP past the rules (MPTCP): libseccomp is not "
+            "installed, so no call is filtered."
         )
     elif network == "internet":
-        reaches.append("UDP to every machine, this one among them.")
-    lacks += [f"Its own namespaces: bubblewrap does not work here: {can.bubblewrap}.", *_shares(shared)]
+        reaches.append("It reaches every machine, this one among them, by UDP.")
+    lacks += [f"It has no namespaces of its own, as bubblewrap does not work here: {can.bubblewrap}.", *_shares(shared)]
     return Isolation(LANDLOCK, network, reaches, lacks)

@@ -115,6 +115,10 @@ class AccessKeys:
         found = self._scripts.live_access_keys([AccessRoot.root], [*key_ids]) if key_ids else []
         return {one.decode() for one in found}
 
+    def of_admins(self) -> int:
+        """The number of an admin's keys that have not expired."""
+        return len(self.live([one.id for one in self.all() if "admin" in one.scopes]))
+
     def find(self, key: str) -> Principal | None:
         """The one whose key this is; None for an unknown, revoked or expired key. At most one round trip."""
         digest, now = key_hash(key), time.monotonic()

@@ -1,5 +1,6 @@
 """`python -m admin keys`: keys are made, listed and revoked where the store is, whether a server runs or not."""
 
+import io
 import os
 import subprocess
 import sys
@@ -51,6 +52,46 @@ def test_a_key_is_made_listed_and_revoked(here, app):
     assert key.strip() not in line
     assert here("revoke", line.split("\t")[0]) == (0, "")
     assert name not in here("list")[1]
+
+
+def warned(capsys, *words: str) -> tuple[int, bool]:
+    """The status of the command, and whether it warns of a first key that is no admin's."""
+    status = command.main(["make", uuid4().hex, *words])
+    return status, "keys make me --scope admin" in capsys.readouterr().err
+
+
+def test_the_first_key_of_an_open_server_is_made_with_a_warning(redis_url, monkeypatch, capsys, app):
+    monkeypatch.setenv("REDIS_URL", redis_url)
+    for key in app.extensions["store"].access.keys.all():
+        app.extensions["store"].access.keys.revoke(key.id)
+
+    assert warned(capsys, "--scope", "read") == (0, True)
+    with monkeypatch.context() as patch:
+        patch.setenv("AUTH", "open")
+        assert warned(capsys, "--scope", "read") == (0, False)
+    assert warned(capsys, "--scope", "admin") == (0, False)
+    assert warned(capsys, "--scope", "read") == (0, False)
+
+
+class Typed(io.StringIO):
+    """A terminal at which a line was typed, or that shows what is printed."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "status"), [("y\n", 0), ("\n", 1), ("", 1)])
+def test_a_person_at_a_terminal_is_asked_before_the_first_key(redis_url, monkeypatch, app, typed, status):
+    keys = app.extensions["store"].access.keys
+    for key in keys.all():
+        keys.revoke(key.id)
+    monkeypatch.setenv("REDIS_URL", redis_url)
+    monkeypatch.setattr(sys, "stdin", Typed(typed))
+    monkeypatch.setattr(sys, "stderr", shown := Typed())
+
+    assert command.main(["make", "ci", "--scope", "read"]) == status
+    assert "Make the key ci all the same? [y/N]" in shown.getvalue()
+    assert len(keys.all()) == 1 - status
 
 
 @pytest.mark.parametrize(

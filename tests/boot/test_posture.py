@@ -112,7 +112,8 @@ def test_an_address_of_the_command_line_counts(start):
 def test_an_open_server_on_a_network_is_warned_about(start, tmp_path):
     with start(HOST="0.0.0.0", AUTH="open") as (client, said):
         assert re.search(
-            r"WARNING.* NO KEY IS NEEDED, AND EVERYONE WHO REACHES 0\.0\.0\.0:\d+ MAY DO EVERYTHING", said()
+            r"warning agent-server: .*NO KEY IS NEEDED, AND EVERYONE WHO REACHES 0\.0\.0\.0:\d+ MAY DO EVERYTHING",
+            said(),
         )
         assert client.get("/api/conversations/search").status_code == 200
         assert client.get("/alive", headers={"Host": "192.168.0.1:8000"}).status_code == 421
@@ -205,7 +206,7 @@ def test_a_key_is_made_beside_stored_ones_that_are_no_admins(tmp_path, capsys):
 
     assert (open_, settled, key_file.exists()) == ("open", "keys", True)
     told = capsys.readouterr().err
-    assert f"A key is needed and none of the stored ones is an admin's: one was made in {key_file}" in told
+    assert f"A key is needed and no stored key is a valid admin key: one was made in {key_file}" in told
     assert f"/console/#key={key_file.read_text().strip()}" in told
 
 

@@ -71,6 +71,30 @@ def test_a_key_is_made_shown_once_copied_and_revoked_after_a_question(browser, s
     assert keys() == []
 
 
+def test_the_first_key_of_an_open_server_is_an_admins_unless_the_person_says_otherwise(browser, server, keys):
+    browser.open("keys")
+    dialog = opened_dialog(browser)
+
+    browser.says("This server is open now. With a first key, it asks for one from its next start.", "first-key")
+    boxes = {scope: dialog.find_element("name", scope).is_selected() for scope in ("read", "write", "approve", "admin")}
+    assert [scope for scope, is_chosen in boxes.items() if is_chosen] == ["admin"]
+    assert Select(dialog.find_element("name", "expiry")).first_selected_option.text == "Never"
+    assert browser.violations() == []
+    dialog.find_element("name", "name").send_keys("me")
+    dialog.find_element("css selector", "[type=submit]").click()
+    key = browser.find("new-key").get_attribute("value")
+    browser.says("From its next start it asks for a key")
+    browser.find("use-key").click()
+    browser.says("This browser shows the key from now on.")
+    assert browser.script("return Object.values(localStorage)") == [key]
+    browser.find("done").click()
+
+    browser.gone("new-key")
+    opened_dialog(browser)
+    assert not browser.all("first-key")
+    assert [one["scopes"] for one in keys()] == [["admin"]]
+
+
 def test_a_key_has_the_expiry_that_was_chosen(browser, keys):
     browser.open("keys")
 

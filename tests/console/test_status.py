@@ -24,7 +24,8 @@ def test_the_status_names_health_store_hosts_releases_and_notifications(browser,
     wait_until(lambda: server.get("/server_info").json()["isolation"], "what its supervisor finds out at its start")
     [host] = server.get("/server_info").json()["isolation"]
     browser.says(host["host"], "hosts")
-    browser.says(host["kind"], "hosts")
+    browser.says(f"Sandboxes of {host['specs'][0]['spec']}", "hosts")
+    browser.says(f"{host['specs'][0]['kind']}, network: {host['specs'][0]['network']}", "hosts")
     browser.says(server.get("/server_info").json()["api_version"], "releases")
     browser.says("No target is set", "notifications")
 
@@ -39,7 +40,7 @@ def test_a_server_without_a_conversation_names_none_that_changed_and_shows_no_ba
         browser.open("status")
 
         browser.says("None changed since then", "health")
-        browser.says("Process sandboxes of the host another host are confined by Landlock alone: isolation says")
+        browser.says("Process sandboxes of the host another host are confined by Landlock alone. isolation says")
         assert "isolation" in browser.script(
             "return [...document.querySelectorAll('main code')].map((one) => one.innerText)"
         )

@@ -40,11 +40,11 @@ def python(folder, version: list[int], status: int = 0) -> str:
     return str(path)
 
 
-def test_a_python_that_is_too_old_is_refused_with_one_sentence(checkout, tmp_path):
+def test_a_python_that_is_too_old_is_refused_with_a_sentence(checkout, tmp_path):
     ran = set_up(checkout, OPENHANDS_PYTHON=python(tmp_path, [3, 11]))
 
     assert ran.returncode == 3
-    [sentence] = (ran.stdout + ran.stderr).splitlines()
+    sentence, *_ = (ran.stdout + ran.stderr).splitlines()
     assert sentence.startswith("The OpenHands agent server needs Python 3.12 or newer, and OPENHANDS_PYTHON=")
     assert not (tmp_path / "openhands.toml").exists()
 
@@ -57,8 +57,10 @@ def test_a_machine_without_a_new_python_is_told_how_to_name_one(checkout, tmp_pa
     ran = set_up(checkout, PATH=str(tmp_path))
 
     assert ran.returncode == 3
-    [sentence] = (ran.stdout + ran.stderr).splitlines()
+    sentence, *ways = (ran.stdout + ran.stderr).splitlines()
     assert sentence.endswith("and none runs from the PATH: name one in OPENHANDS_PYTHON.")
+    assert "uv python install 3.13 && OPENHANDS_PYTHON=$(uv python find 3.13) make openhands" in "".join(ways)
+    assert "sudo apt-get install -y python3 python3-venv" in "".join(ways)
 
 
 def test_a_set_up_that_fails_names_the_command_and_leaves_no_spec(checkout, tmp_path):

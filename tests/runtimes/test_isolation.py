@@ -380,7 +380,7 @@ def test_without_pasta_a_sandbox_has_no_internet_and_says_so(runtime, monkeypatc
     handle, _ = tried(runtime, a_launch(network="internet"), [])
 
     assert handle["isolation"]["network"] == "none"
-    assert handle["isolation"]["lacks"] == ["The internet: pasta is not installed."]
+    assert handle["isolation"]["lacks"] == ["It does not reach the internet: pasta is not installed."]
 
 
 def test_a_readable_folder_is_seen_and_not_written(kind, runtime, tmp_path):

@@ -240,7 +240,7 @@ def test_what_other_users_may_not_read_is_named_and_its_sandbox_runs_as_the_serv
     assert outcomes["who"].startswith("reached: 0 0")
     assert outcomes["read"].startswith("reached")
     opens = f"`chmod -R a+rX {closed}` changes that"
-    assert f"A user of its own: other users may not read {closed} ({opens})." in handle["isolation"]["lacks"]
+    assert f"It has no user of its own: other users may not read {closed} ({opens})." in handle["isolation"]["lacks"]
     assert any("server's user" in sentence for sentence in handle["isolation"]["reaches"])
 
 
@@ -253,7 +253,7 @@ def test_without_a_range_of_users_sandboxes_run_as_the_servers_and_say_so(tmp_pa
         runtime.stop(runtime.known()[0])
 
     assert outcomes["who"].startswith("reached: 0 0")
-    assert "A user of its own: SANDBOX_USERS is none." in handle["isolation"]["lacks"]
+    assert "It has no user of its own: SANDBOX_USERS is none." in handle["isolation"]["lacks"]
 
 
 def test_without_any_isolation_a_sandbox_still_has_a_user_of_its_own(tmp_path, monkeypatch):

@@ -1,14 +1,16 @@
 """LOG_FORMAT=json on a real server: every line is one object that names its request, and none holds a secret.
 
-As text a record is one line, whatever is in it.
+For people a record is one line, whatever is in it. At a terminal that is the default.
 """
 
+import io
 import json
 import logging
 import os
 import re
 import sys
 from contextlib import suppress
+from datetime import datetime
 from uuid import uuid4
 
 import psutil
@@ -16,7 +18,7 @@ import pytest
 
 from settings import ConfigError
 from settings.config import Config
-from telemetry.logs import JsonLines, LogLines, say
+from telemetry.logs import JsonLines, TextLines, say
 from tests.servers import agent_server, runs, store_server, supervised_server, wait_until
 from tests.sockets import socket
 
@@ -158,7 +160,7 @@ def test_no_line_has_a_key_that_the_start_makes_or_the_token_of_a_link(tmp_path)
 
 
 def test_another_format_is_refused():
-    with pytest.raises(ConfigError, match="LOG_FORMAT must be text or json, not 'xml'"):
+    with pytest.raises(ConfigError, match="LOG_FORMAT must be auto, json or text, not 'xml'"):
         Config(log_format="xml")
 
 
@@ -181,14 +183,37 @@ def test_a_record_is_one_line_whose_keys_are_masked_and_whose_fields_are_members
     assert KEY not in text
 
 
-def formatted(message: str, exc_info=None) -> str:
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def formatted(message: str, exc_info=None, stream=None, **fields) -> str:
     record = logging.LogRecord("supervisor", logging.WARNING, __file__, 1, "%s", (message,), exc_info)
-    return LogLines("[7] [supervisor] %(message)s").format(record)
+    record.fields = fields
+    return TextLines("supervisor", stream or io.StringIO()).format(record)
 
 
 def test_a_message_with_line_ends_and_escape_codes_is_one_plain_line():
-    line = formatted("said:\r\n[1] [supervisor] forged\x1b[31m red\x1b]0;title\x07\x00")
-    assert line == "[7] [supervisor] said: [1] [supervisor] forged red"
+    line = formatted("said:\r\n[1] [supervisor] forged\x1b[31m red\x1b]0;title\x07\x00", name="a\nb\x1b[1m\u00ad")
+    begin, _, rest = line.partition(" ")
+    assert datetime.fromisoformat(begin).tzinfo
+    assert rest == "warning supervisor: said: [1] [supervisor] forged red  name=a b\\u{ad}"
+
+
+def test_a_terminal_shows_the_time_in_colours_unless_it_or_the_person_has_none(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = formatted("waits", stream=Screen(), request_id="r-1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = formatted("waits", stream=Screen(), request_id="r-1")
+
+    assert re.fullmatch(r"\d\d:\d\d:\d\d warning supervisor: waits  request_id=r-1", plain)
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured)[8:] == plain[8:]
+    assert "\x1b[33mwarning\x1b[0m" in coloured
+    assert "\x1b[2mrequest_id=r-1\x1b[0m" in coloured
 
 
 def test_no_line_of_a_traceback_looks_like_a_log_record():
@@ -197,7 +222,7 @@ def test_no_line_of_a_traceback_looks_like_a_log_record():
     except ValueError:
         lines = formatted("failed", sys.exc_info()).splitlines()
 
-    assert lines[0] == "[7] [supervisor] failed"
+    assert lines[0].endswith(" warning supervisor: failed")
     assert all(line.startswith("    ") for line in lines[1:])
     assert "    [1] [supervisor] forged" in lines
 

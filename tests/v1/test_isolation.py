@@ -67,13 +67,17 @@ def test_server_info_says_what_isolates_the_sandboxes_of_each_host(whole):
     info = api.client.get("/server_info").json()
 
     [host] = info["isolation"]
-    assert set(host) == {"host", "kind", "network", "reaches", "lacks"}
+    assert set(host) == {"host", "kind", "network", "reaches", "lacks", "specs"}
     assert host["kind"] == kind
     assert ("Landlock alone" in (info["notice"] or "")) == (kind == "landlock")
     if kind == "landlock":
         assert any("169.254.169.254" in sentence for sentence in host["reaches"])
         assert "bwrap" in host["lacks"][0]
-    assert f"isolated by {kind}" in (folder / "log").read_text()
+    words = {"bubblewrap": "are isolated by bubblewrap", "landlock": "are confined by Landlock alone"}
+    assert f"the sandboxes of asks {words[kind]}" in (folder / "log").read_text()
+    assert "the sandboxes of bare are NOT ISOLATED" in (folder / "log").read_text()
+    assert [(one["spec"], one["kind"]) for one in host["specs"]][::2] == [("asks", kind), ("bare", "none")]
+    assert "Sandboxes of the spec bare" in info["notice"]
 
 
 def test_a_conversation_runs_and_its_sandbox_says_what_isolates_it(whole, api):

@@ -59,6 +59,7 @@ class AsyncClient:
     Idempotency-Key, after a lost connection, or a 503, 429 or 409 with a Retry-After. A stream connects again for as
     long after the last that came. first_seconds: how long a server is tried again that has never answered; None: as any
     other. on_retry: called before each repeat with the error, the seconds since the first try, and those that are left.
+    on_unknown_key: called after each response of an open server that does not know the key, and serves it all the same.
     Every method raises AgentServerError.
     """
 
@@ -71,11 +72,13 @@ class AsyncClient:
         retry_seconds: float = 120.0,
         first_seconds: float | None = None,
         on_retry: Callable[[AgentServerError, float, float], None] | None = None,
+        on_unknown_key: Callable[[], None] | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = (url or os.environ.get("AGENT_SERVER_URL") or "http://127.0.0.1:8000").rstrip("/")
         key = key or os.environ.get("AGENT_SERVER_KEY", "")
         self._patience = Patience(retry_seconds, first_seconds, on_retry)
+        self._on_unknown_key = on_unknown_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(keepalive_expiry=1)  # the server ends a connection that was idle for 5 s
         timeouts = httpx.Timeout(timeout, connect=min(timeout, 10.0))
@@ -118,6 +121,7 @@ class AsyncClient:
                 refusal, cause, asked = self._unreachable(error), error, tries.asked_by_silence
             else:
                 self._patience.has_answered = True
+                self._look_at(response)
                 if not response.is_error:
                     return response
                 refusal, asked = AgentServerError.of(response), passing(response)
@@ -159,6 +163,7 @@ class AsyncClient:
             try:
                 async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
                     self._patience.has_answered = True
+                    self._look_at(response)
                     if response.is_error:
                         await response.aread()
                         refusal, asked = AgentServerError.of(response), passing(response)
@@ -298,6 +303,10 @@ class AsyncClient:
         """Who asks, and what they may do."""
         user: User = await self.get("/api/v1/users/me")
         return user
+
+    def _look_at(self, response: httpx.Response) -> None:
+        if self._on_unknown_key and response.headers.get("X-Key-Status") == "unknown":
+            self._on_unknown_key()
 
     def _unreachable(self, error: httpx.TransportError) -> AgentServerError:
         return AgentServerError(None, f"{self.url} does not answer: {str(error) or type(error).__name__}")

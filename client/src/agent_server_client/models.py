@@ -133,6 +133,7 @@ class HostIsolation(TypedDict):
     reaches: list[str]
     lacks: list[str]
     host: str
+    specs: list["SpecIsolation"]
 
 
 class Isolation(TypedDict):
@@ -175,6 +176,7 @@ class NewKey(TypedDict):
     expires_at: str | None
     used_at: str | None
     key: str
+    notice: str | None
 
 
 class PreviewAddress(TypedDict):
@@ -236,8 +238,17 @@ class ServerInfo(TypedDict):
     sandboxes: "SandboxPlaces | None"
     notice: str | None
     isolation: list["HostIsolation"] | None
+    auth: Literal["keys", "open", "open_until_key"]
     docs: str
     redoc: str
+
+
+class SpecIsolation(TypedDict):
+    kind: Literal["bubblewrap", "landlock", "container", "none"]
+    network: Literal["internet", "named", "none", "host"]
+    reaches: list[str]
+    lacks: list[str]
+    spec: str
 
 
 class StoreDetails(TypedDict):

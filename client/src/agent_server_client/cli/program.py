@@ -17,7 +17,7 @@ from rich.text import Text
 
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import Unsafe
-from agent_server_client.cli.profiles import BadProfile, listed, target
+from agent_server_client.cli.profiles import BadProfile, file_of, listed, target
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import SandboxInfo
 from agent_server_client.visible import visible
@@ -85,6 +85,7 @@ class Session:
     def __init__(self, profile: str = "") -> None:
         self.profile, self.as_json = profile, False
         self._told_retry = inf  #: seconds into an outage at which it was told
+        self._told_key = False  #: whether it was told that the server does not know the key
         # Nothing that comes from a server is markup, and nothing is coloured for what it seems to be.
         plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
         self.out, self.err = Console(**plain), Console(**plain, stderr=True)
@@ -106,12 +107,25 @@ class Session:
         except BadProfile as error:
             raise Failed(2, str(error)) from None
         if once:
-            client = Client(*found, timeout=_SILENCE, retry_seconds=0.0)
+            options: dict[str, Any] = {"timeout": _SILENCE, "retry_seconds": 0.0}
         else:
             seconds = _PATIENT if patient else _BRIEF
-            client = Client(*found, retry_seconds=seconds, first_seconds=_FIRST, on_retry=self._tell_retry)
+            options = {"retry_seconds": seconds, "first_seconds": _FIRST, "on_retry": self._tell_retry}
+        client = Client(*found, **options, on_unknown_key=self._tell_unknown_key)
         click.get_current_context().call_on_close(client.close)
         return client
+
+    def _tell_unknown_key(self) -> None:
+        """Say once that the key of the command opens nothing, which the open server would show after its next start."""
+        if self._told_key:
+            return
+        self._told_key = True
+        self.err.print(
+            "This server is open and does not know your key. Make one that it knows: agentctl keys new NAME; "
+            f"or remove the wrong one: {key_places(self.profile)}",
+            style="yellow",
+            soft_wrap=True,
+        )
 
     def _tell_retry(self, refusal: AgentServerError, spent: float, left: float) -> None:
         """Say once of each outage, after a second, that the command waits for the server."""
@@ -164,7 +178,7 @@ class _Program(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(CLOSED)
         except (Failed, AgentServerError, Unsafe, subprocess.CalledProcessError, OSError) as error:
-            failed = error if isinstance(error, Failed) else _failed(error)
+            failed = error if isinstance(error, Failed) else _failed(error, ctx.obj.profile if ctx.obj else "")
             failed.as_json = ctx.obj is not None and ctx.obj.as_json
             raise failed from error
         except (KeyboardInterrupt, click.Abort):
@@ -172,14 +186,30 @@ class _Program(click.Group):
             ctx.exit(INTERRUPTED)
 
 
-def _failed(error: Exception) -> Failed:
+def key_places(profile: str = "") -> str:
+    """Where a key of the user's stands, as a part of a sentence."""
+    table = f"`key` in the table [{profile or 'default'}] of {file_of(os.environ)}"
+    return table if profile else f"AGENT_SERVER_KEY, or {table}"
+
+
+def _failed(error: Exception, profile: str) -> Failed:
     """How an error of what a command uses is told."""
     if isinstance(error, AgentServerError):
         code = NOT_DECIDED if error.problems else _CODES.get(error.status, REFUSED)
-        return Failed(code, error.detail, status=error.status)
+        words = f"{error.detail}. {_way_in(profile)}" if error.status == 401 else error.detail
+        return Failed(code, words, status=error.status)
     if isinstance(error, subprocess.CalledProcessError):
         return Failed(REFUSED, f"{' '.join(error.cmd[:2])} failed with exit code {error.returncode}")
     return Failed(REFUSED, str(error))
+
+
+def _way_in(profile: str) -> str:
+    """What a person does whose key is missing or wrong."""
+    return (
+        f"Put your key into {key_places(profile)}.\n"
+        "None yet? An admin makes one: agentctl keys new NAME. On the server's machine the file `key` in its data "
+        "folder may have one, and this makes one: .venv/bin/python -m admin keys make NAME --scope admin"
+    )
 
 
 def _profiles_completed(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

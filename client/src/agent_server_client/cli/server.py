@@ -1,18 +1,27 @@
 """Commands about the server: status, profiles, keys, completion."""
 
 import os
+import sys
 from datetime import UTC, datetime, timedelta
 
 import click
 from click.shell_completion import get_completion_class
 from rich.text import Text
 
+from agent_server_client._sync import Client
 from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed, without_password
-from agent_server_client.cli.program import Failed, Session, agentctl, command, print_json
-from agent_server_client.cli.shown import ago, counted, print_table, size
+from agent_server_client.cli.program import Failed, Session, agentctl, command, key_places, print_json
+from agent_server_client.cli.shown import ago, counted, moment, print_table, size
+from agent_server_client.models import SpecIsolation
 from agent_server_client.visible import in_line, visible
 
 _SCOPES = ("read", "write", "approve", "admin")
+
+#: what a first key changes for a server that is open, and what to do before
+_FIRST_KEY = (
+    "This server is open now. With a first key, it asks for a key from its next start, and this one is not an admin's. "
+    "Make yourself an admin key first: agentctl keys new me --scope admin"
+)
 
 
 @command()
@@ -30,7 +39,9 @@ def status(session: Session) -> None:
     rows: list[tuple[str, str | Text]] = [("server", Text(client.url, "bold"))]
     hosts = info["hosts"] or []
     rows += [("version", one["version"] or "–") for one in hosts[:1]]
-    rows.append(("you", f"{in_line(user['name'])}: {', '.join(user['scopes'])}"))
+    is_open = info.get("auth", "keys") != "keys"
+    you = f"{in_line(user['name'])}: {', '.join(user['scopes'])}"
+    rows.append(("you", f"{you} (the server is open: it needs no key)" if is_open else you))
     if store := info["store"]:
         kept = "durable" if store["durable"] else "not durable"
         memory = size(store["used_memory_bytes"])
@@ -40,11 +51,11 @@ def status(session: Session) -> None:
         number, most = places["running"], places["most"]
         told = Text(f"{number} of {most} (MAX_SANDBOXES)", "yellow" if number >= most else "")
         rows.append(("sandboxes", told))
-    isolation = {one["host"]: one for one in info["isolation"] or []}
+    isolation = {one["host"]: one.get("specs", []) for one in info["isolation"] or []}
     for host in hosts:
-        held = isolation.get(host["id"])
         words = f"{in_line(host['id'])}: {counted(host['sandboxes'], 'sandbox')}, seen {ago(host['seen_at'])} ago"
-        rows.append(("host", f"{words}, {held['kind']}, network {held['network']}" if held else words))
+        rows.append(("host", words))
+        rows += [("", _isolation_of(one)) for one in isolation.get(host["id"], [])]
     if not hosts:
         rows.append(("host", Text("none: nothing can start in a sandbox", "bold red")))
     rows.append(("waiting", Text(f"{waiting} for a decision: agentctl inbox", "bold yellow") if waiting else "nothing"))
@@ -52,6 +63,27 @@ def status(session: Session) -> None:
         rows.append(("notice", Text(visible(info["notice"], prose=True), "yellow")))
     for name, shown in rows:
         session.out.print(Text.assemble((f"{name:<10}", "dim"), shown), soft_wrap=True)
+
+
+#: what isolates the sandboxes of a spec, and what they reach
+_KINDS = {
+    "bubblewrap": "isolated by bubblewrap",
+    "landlock": "confined by Landlock alone",
+    "container": "in containers",
+    "none": "NOT ISOLATED",
+}
+_NETWORKS = {
+    "internet": "the internet",
+    "named": "by name what the spec allows",
+    "none": "no network",
+    "host": "the network of that machine",
+}
+
+
+def _isolation_of(held: SpecIsolation) -> Text:
+    kind, network = _KINDS.get(held["kind"], held["kind"]), _NETWORKS.get(held["network"], held["network"])
+    colour = {"none": "bold red", "landlock": "yellow"}.get(held["kind"], "")
+    return Text.assemble(f"{in_line(held['spec'])}: ", (kind, colour), f", reaches {network}")
 
 
 @command()
@@ -107,15 +139,37 @@ def keys(session: Session) -> None:
 @click.argument("name")
 @click.option("--scope", "scopes", multiple=True, type=click.Choice(_SCOPES), default=("read",), show_default=True)
 @click.option("--days", type=click.IntRange(1), help="How long it is valid; forever by default.")
-def new_key(session: Session, name: str, scopes: tuple[str, ...], days: int | None) -> None:
-    """Make a key. It is shown once, here."""
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before the first key of an open server.")
+def new_key(session: Session, name: str, scopes: tuple[str, ...], days: int | None, yes: bool) -> None:
+    """Make a key. It is shown once, here.
+
+    A server that is open asks for a key from its next start, once one is stored: make an admin key first.
+    """
     ends = (datetime.now(UTC) + timedelta(days=days)).isoformat() if days else None
-    key = session.client().make_key(name, list(scopes), ends)
+    client = session.client()
+    is_first = "admin" not in scopes and _locks_admins_out(client)
+    if is_first:
+        session.err.print(_FIRST_KEY, style="yellow", soft_wrap=True)
+        if not yes and sys.stdin.isatty() and session.err.is_terminal:
+            click.confirm(f"Make the key {in_line(name)} all the same?", abort=True, err=True)
+    key = client.make_key(name, list(scopes), ends)
+    if (notice := key.get("notice")) and not is_first:
+        session.err.print(visible(notice, prose=True), style="yellow", soft_wrap=True)
     if session.as_json:
         print_json(key)
     else:
-        session.err.print(f"Key {key['id']} for {in_line(name)}. It is not shown again:", style="dim")
+        session.err.print(f"Key {key['id']} for {in_line(name)}. It is not shown again:", style="dim", soft_wrap=True)
         click.echo(key["key"])
+        session.err.print(f"To use it here: {key_places(session.profile)}", style="dim", soft_wrap=True)
+
+
+def _locks_admins_out(client: Client) -> bool:
+    """Whether the server is open until a first key is made, and no admin's key is stored."""
+    if client.server_info().get("auth") != "open_until_key":
+        return False
+    now, stored = datetime.now(UTC), client.keys()
+    lives = [key for key in stored if not key["expires_at"] or moment(key["expires_at"]) > now]
+    return not any("admin" in key["scopes"] for key in lives)
 
 
 @command("revoke")
