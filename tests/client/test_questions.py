@@ -194,9 +194,12 @@ def test_a_decision_of_somebody_else_is_told_and_ends_nothing():
     assert "Somebody was faster" in asked.shown
 
 
-def test_a_key_that_may_not_approve_ends_the_command():
+def test_a_key_that_may_not_approve_is_told_so_and_what_is_followed_goes_on():
+    asked = Asked(waiting_action(), "a", responses=[httpx.Response(403, json={"detail": "Needs approve"})])
+    assert asked.outcome == "left"
+    assert "Needs approve" in asked.shown
     with pytest.raises(AgentServerError):
-        Asked(waiting_action(), "a", responses=[httpx.Response(403, json={"detail": "Needs approve"})])
+        Asked(waiting_action(), mode="never", responses=[httpx.Response(403, json={"detail": "Needs approve"})])
 
 
 @pytest.mark.parametrize(

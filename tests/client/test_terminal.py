@@ -129,12 +129,25 @@ def test_a_run_that_nobody_watches_approves_nothing(url):
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
     assert ran.returncode == 7
-    assert "because an action was rejected: Nothing is approved in this run" in json.loads(ran.stderr.splitlines()[-1])["error"]
+    error = json.loads(ran.stderr.splitlines()[-1])["error"]
+    assert "because an action was rejected: Nothing is approved in this run" in error
     with Client(url) as server:
         conversation = server.conversation(json.loads(ran.stdout.splitlines()[0])["conversation_id"])
         assert conversation.files.list() == []
         assert [one.event["kind"] for one in conversation.log()].count("ObservationEvent") == 0
         conversation.delete()
+
+
+def test_a_run_with_approve_all_asks_about_no_action_and_says_so_once(url):
+    environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
+    words = [sys.executable, "-m", "agent_server_client.cli", "run", "run: echo unasked", "--approve", "all"]
+
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "result    unasked" in ran.stdout
+    assert ran.stderr.count("The agent does everything inside this sandbox unasked") == 1
+    assert "waits for you" not in ran.stdout
 
 
 def test_a_followed_run_that_is_left_goes_on(url):

@@ -25,7 +25,8 @@ class Server:
         self.url, self.sent, self.logs = "http://server", [], [list(log)]
         self._inbox, self._waiting, self._sandbox = inbox, waiting, sandbox
         self.has_told = Event()  #: set once the inbox was read
-        members = {"id": CONVERSATION, "client": self, "log": self._log}
+        self.count = lambda: len(log)
+        members = {"count": self.count, "id": CONVERSATION, "client": self, "log": self._log}
         self.followed = SimpleNamespace(send=lambda text, **_: self.sent.append(text), **members)
 
     def _log(self, after):
@@ -48,8 +49,8 @@ class Server:
         yield from self._inbox
         self.has_told.set()
 
-    def watched(self, entries, **options):
-        return list(watched(self, self.followed, entries, **options))
+    def watched(self, entries, after=0, **options):
+        return list(watched(self, self.followed, entries, after, **options))
 
 
 def ids(shown):
@@ -67,6 +68,18 @@ def test_a_destination_is_shown_while_the_log_is_silent():
     shown = ids(server.watched(entries()))
     assert sorted(map(str, shown)) == ["1", "2", "pypi.org:443"]
     assert shown[-1] == 2
+
+
+def test_what_waited_before_is_shown_after_the_entries_that_were_there_before():
+    server = Server(inbox=[("destinations", {"items": [asked_destination()]})], log=[entry(1), entry(2)])
+
+    def entries():
+        yield entry(1)
+        yield entry(2)
+        assert server.has_told.wait(10)
+        yield entry(3)
+
+    assert ids(server.watched(entries())) == [1, 2, "pypi.org:443", 3]
 
 
 def test_what_others_ask_for_is_not_shown():

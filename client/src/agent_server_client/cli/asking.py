@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from typing import Any, Literal, Protocol
 
-from rich.panel import Panel
 from rich.text import Text
 
 from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.program import Session
 from agent_server_client.cli.questions import Answer, NotEdited, Read, ask, confirm, edited, explain
-from agent_server_client.cli.shown import amounts, card, destination_card, named
+from agent_server_client.cli.shown import Card, amounts, card, destination_card, named, short
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AskedDestinationInfo
 from agent_server_client.visible import in_line
@@ -45,7 +44,7 @@ class Asked(Protocol):
     is_of_run: bool  #: whether it is this conversation's alone
     later: str  #: the commands that decide it
 
-    def cards(self) -> list[Panel]:
+    def cards(self) -> list[Card]:
         """What is shown before the prompt."""
 
     def ask(self, session: Session, read: Read) -> Outcome | None:
@@ -63,9 +62,9 @@ class AskedActions:
     def __init__(self, actions: list[PendingAction]) -> None:
         self._actions = actions
         self.ids = {one.id for one in actions}
-        self.later = _later(actions[0].id[:8]) if actions else ""
+        self.later = _later(short(actions[0].id)) if actions else ""
 
-    def cards(self) -> list[Panel]:
+    def cards(self) -> list[Card]:
         return [card(one.item) for one in self._actions]
 
     def ask(self, session: Session, read: Read) -> Outcome | None:
@@ -155,7 +154,7 @@ class AskedDestination:
         self.is_of_run = not asked.budget  # a refused budget may be that of other conversations too
         self.later = _later(in_line(asked.id))
 
-    def cards(self) -> list[Panel]:
+    def cards(self) -> list[Card]:
         item = self._asked.item
         return [destination_card(item, titles_of(self._asked.client, [item]).get(item["conversation_id"] or ""))]
 

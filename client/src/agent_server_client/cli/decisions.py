@@ -22,15 +22,15 @@ from agent_server_client.cli.asking import (
 from agent_server_client.cli.program import (
     INTERRUPTED,
     NOT_DECIDED,
-    NOT_FOUND,
     REFUSED,
     Failed,
     Session,
     command,
+    known_ids,
     print_json,
 )
-from agent_server_client.cli.questions import Read, confirm
-from agent_server_client.cli.shown import card, destination_card, named
+from agent_server_client.cli.questions import Read, agrees, confirm
+from agent_server_client.cli.shown import card, destination_card, named, short, shortest
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line, visible
 
@@ -117,17 +117,21 @@ class Approver:
         try:
             return decide()
         except AgentServerError as error:
-            if error.status not in (404, 409, 422):
+            outcomes: dict[int | None, Outcome | None] = {403: "left", 404: "gone", 409: "gone", 422: None}
+            if error.status not in outcomes or (self._mode != "ask" and error.status == 403):
                 raise
             self._session.err.print(words_of(error), style="yellow")
-            return "gone" if error.status != 422 else None
+            return outcomes[error.status]
 
 
 @command()
 @click.option("-w", "--watch", is_flag=True, help="Go on: show what opens and what is decided, until Ctrl-C.")
 @click.option("--text", help="Those with this in the tool, the arguments, the thought or the title.")
 def inbox(session: Session, watch: bool, text: str | None) -> None:
-    """Show what waits for a decision: actions, the oldest first, then what sandboxes ask to reach, and budgets."""
+    """Show what waits for a decision, the oldest first.
+
+    First come actions, then destinations that sandboxes ask to reach, and budgets of models that are used up.
+    """
     if watch:
         _watch(session, session.client(patient=True))
         return
@@ -137,14 +141,23 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
     if session.as_json:
         print_json([*(one.item for one in actions), *(one.item for one in destinations)])
         return
+    ids = _shown_ids(client, actions, destinations) if session.out.is_terminal else None
     for one in actions:
-        session.out.print(card(one.item))
+        session.out.print(card(one.item, ids), soft_wrap=not session.out.is_terminal)
     titles = titles_of(client, [one.item for one in destinations])
     for asked in destinations:
-        session.out.print(destination_card(asked.item, titles.get(asked.item["conversation_id"] or "")))
+        shown = destination_card(asked.item, titles.get(asked.item["conversation_id"] or ""), ids)
+        session.out.print(shown, soft_wrap=not session.out.is_terminal)
     words = "agentctl approve ID, or agentctl reject ID" if actions or destinations else "Nothing waits for a decision."
     named = ", or ".join(dict.fromkeys(one.id if one.budget else "NAME:PORT" for one in destinations))
     session.err.print(words + (f": {named}" if named else ""), style="dim")
+
+
+def _shown_ids(client: Client, actions: list[PendingAction], destinations: list[Destination]) -> dict[str, str]:
+    """How ids are shown: an action and a conversation are named by the same argument."""
+    named = {one.id for one in actions} | {one.conversation.id for one in actions}
+    named |= {one.item["conversation_id"] for one in destinations if one.item["conversation_id"]}
+    return shortest([*known_ids(client), *(one.id for one in client.pending_actions()), *named])
 
 
 @command()
@@ -153,11 +166,12 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_SCOPE
 def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: bool, scope: str | None) -> None:
-    """Approve actions that wait, what sandboxes ask to reach, or a budget that is used up once more.
+    """Approve actions, destinations or budgets that wait.
 
-    ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT, as in
-    pypi.org:443, of a destination; or budget:conversation, budget:key or budget:day. They are shown first. A program
-    gives the --digest of what it has looked at.
+    A destination is what a sandbox asks to reach, and a budget that is used up gets its amount once more. ID is that of
+    an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT, as in pypi.org:443, of a
+    destination; or budget:conversation, budget:key or budget:day. They are shown first. A program gives the --digest of
+    what it has looked at.
     """
     client = session.client()
     destinations, others = _asked(client, ids, scope)
@@ -184,13 +198,10 @@ def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: boo
 
 def _says_yes(session: Session, number: int) -> bool:
     try:
-        return confirm(session, f"Approve {'this' if number == 1 else f'these {number}'}?")
+        return agrees(session, f"Approve {'this' if number == 1 else f'these {number}'}?")
     except KeyboardInterrupt:
         session.err.print("\nNothing was approved: it still waits.", style="yellow")
         raise click.exceptions.Exit(INTERRUPTED) from None
-    except EOFError:
-        session.err.print()
-        return False
 
 
 @command()
@@ -198,7 +209,7 @@ def _says_yes(session: Session, number: int) -> bool:
 @click.option("--reason", "-r", default="", help="What the agent reads; of a destination, what the audit has.")
 @_SCOPE
 def reject(session: Session, ids: tuple[str, ...], reason: str, scope: str | None) -> None:
-    """Reject actions that wait, what sandboxes ask to reach, or more of a budget that is used up.
+    """Reject actions, destinations or budgets that wait.
 
     ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT of a
     destination; or budget:conversation, budget:key or budget:day.
@@ -230,7 +241,7 @@ def _asked(client: Client, ids: tuple[str, ...], scope: str | None) -> tuple[lis
     waiting = _destinations(client) if named else []
     for one in named:
         if all(asked.id != one for asked in waiting):
-            raise Failed(NOT_FOUND, f"No sandbox asks for {one}: it may be decided already. agentctl inbox")
+            raise Failed(NOT_DECIDED, f"No sandbox asks for {one}: it is decided already, or never was. agentctl inbox")
     return [asked for asked in waiting if asked.id in named], others
 
 
@@ -262,7 +273,8 @@ def _named(client: Client, starts: Iterable[str]) -> list[PendingAction]:
     """The pending actions of ids, or of beginnings of them. Raises Failed."""
     waiting, found = client.pending_actions(), dict[str, PendingAction]()
     for start in starts:
-        own = [one for one in waiting if one.id.startswith(start)]
+        exact = [one for one in waiting if one.id == start]
+        own = exact or [one for one in waiting if one.id.startswith(start)]
         if len({one.id for one in own}) > 1:
             raise Failed(2, f"Several actions begin with {start}: {', '.join(one.id for one in own[:5])}")
         conversations = {one.conversation.id for one in waiting if one.conversation.id.startswith(start)}
@@ -270,7 +282,9 @@ def _named(client: Client, starts: Iterable[str]) -> list[PendingAction]:
             raise Failed(2, f"Several conversations begin with {start}: {', '.join(sorted(conversations)[:5])}")
         matched = own or [one for one in waiting if one.conversation.id in conversations]
         if not matched:
-            raise Failed(NOT_FOUND, f"Nothing waits under {start}: it may be decided already. agentctl inbox")
+            raise Failed(
+                NOT_DECIDED, f"Nothing waits under {start}: it is decided already, or never was. agentctl inbox"
+            )
         together = {one.conversation.id for one in matched if one.item["decided_together"]}
         matched += [one for one in waiting if one.conversation.id in together]
         found |= {one.id: one for one in matched}
@@ -322,13 +336,14 @@ def _watch(session: Session, client: Client) -> None:
         for item in data.get("items", [data] if name == "opened" and "digest" in data else []):
             if item["action_id"] not in shown:
                 shown.add(item["action_id"])
-                session.out.print(card(item))
+                session.out.print(card(item), soft_wrap=not session.out.is_terminal)
         if name in ("decided", "expired", "closed"):
             shown.discard(data["action_id"])
             who = in_line((data.get("actor") or {}).get("name") or "")
             words = {"decided": f"{data.get('decision')} by {who}", "expired": "rejected by its deadline"}
             reason = visible(data.get("reason") or "", prose=True)
-            told = f"{data['action_id'][:8]}  {words.get(name, 'waits no longer')}  {reason}"
+            named_as = short(data["action_id"]) if session.out.is_terminal else data["action_id"]
+            told = f"{named_as}  {words.get(name, 'waits no longer')}  {reason}"
             session.out.print(Text(told, "dim"), soft_wrap=True)
 
 
@@ -336,7 +351,8 @@ def _tell_destination(session: Session, client: Client, name: str, data: Any) ->
     items = data["items"] if name == "destinations" else [data] if name == "destination_opened" else []
     titles = titles_of(client, items)
     for item in items:
-        session.out.print(destination_card(item, titles.get(item["conversation_id"] or "")))
+        shown = destination_card(item, titles.get(item["conversation_id"] or ""))
+        session.out.print(shown, soft_wrap=not session.out.is_terminal)
     if name in ("destination_decided", "destination_expired", "destination_closed"):
         who = in_line((data.get("actor") or {}).get("name") or "")
         words = {"destination_decided": f"{data.get('decision')} by {who}", "destination_expired": "it expired"}

@@ -30,14 +30,14 @@ _CODES = {None: UNREACHABLE, 401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND,
 _EXIT_CODES = """\b
 Exit codes:
   0    done; a followed agent has finished
-  1    refused by the server, or failed
-  2    the command line or the profile is wrong
+  1    refused by the server, failed, or you said no
+  2    the command line or the profile is wrong, or nobody can be asked
   3    the server does not answer
   4    there is no such thing
   5    the key is missing, wrong, or not allowed to do this
-  6    the decision was not taken: it is decided already, or changed
+  6    the decision was not taken: nothing waits under this id, or it has changed
   7    a followed agent has stopped before it finished
-  130  interrupted by Ctrl-C
+  130  interrupted by Ctrl-C; the agent keeps running, and what waits still waits
   141  the program that read the output has ended
 """
 
@@ -60,6 +60,13 @@ _SILENCE = 5.0
 _LOOKED_UP = 2_000
 
 
+class _Console(Console):
+    """A console whose closed pipe ends the command with CLOSED, as that of every other output."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 class Failed(click.ClickException):
     """A command ends with a code and a sentence."""
 
@@ -74,7 +81,7 @@ class Failed(click.ClickException):
             click.echo(json.dumps(told), err=True)
         else:
             label = _LABELS.get(self.exit_code, ("Error: ", "bold red"))
-            console = Console(stderr=True, **_PLAIN)
+            console = _Console(stderr=True, **_PLAIN)
             console.print(Text.assemble(label, visible(self.message, prose=True)), soft_wrap=not console.is_terminal)
 
 
@@ -84,7 +91,7 @@ class Session:
     def __init__(self, profile: str = "") -> None:
         self.profile, self.as_json = profile, False
         self._told_retry = inf  #: seconds into an outage at which it was told
-        self.out, self.err = Console(**_PLAIN), Console(**_PLAIN, stderr=True)
+        self.out, self.err = _Console(**_PLAIN), _Console(**_PLAIN, stderr=True)
 
     def tell(self, value: Any, words: str | Text, **style: Any) -> None:
         """Print a value, where JSON is asked for, else say words beside the output. style: of Console.print."""
@@ -132,10 +139,14 @@ class Session:
         return client.conversation(found[0])
 
 
+def known_ids(client: Client) -> list[str]:
+    """The ids of conversations among which the beginning of one is looked up: those that changed last."""
+    return [item["id"] for item, _ in zip(client.search(), range(_LOOKED_UP), strict=False)]
+
+
 def matching(client: Client, start: str) -> list[str]:
     """The ids of conversations that begin so, of those that changed last."""
-    ids = (item["id"] for item, _ in zip(client.search(), range(_LOOKED_UP), strict=False))
-    return [one for one in ids if one.startswith(start.lower())]
+    return [one for one in known_ids(client) if one.startswith(start.lower())]
 
 
 class _Program(click.Group):

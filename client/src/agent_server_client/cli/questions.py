@@ -82,6 +82,20 @@ def confirm(session: Session, question: str, *, default: bool = False, read: Rea
         session.err.print("Type y or n.", style="yellow")
 
 
+def is_asked() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
+
+
+def agrees(session: Session, question: str) -> bool:
+    """Whether a person at the terminal says yes; Ctrl-D says no."""
+    try:
+        return confirm(session, question)
+    except EOFError:
+        session.err.print()
+        return False
+
+
 def edited(item: WaitingAction) -> dict[str, Any]:
     """The arguments of an action as a person changes them in $VISUAL or $EDITOR: a command as text, others as JSON.
 

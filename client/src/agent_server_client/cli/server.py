@@ -52,7 +52,10 @@ def status(session: Session) -> None:
 
 @command()
 def profiles(session: Session) -> None:
-    """List the servers that ~/.config/agentctl/config.toml names, without their keys."""
+    """List the servers of your configuration, without their keys.
+
+    The file is ~/.config/agentctl/config.toml.
+    """
     try:
         found = listed(session.profile)
     except BadProfile as error:

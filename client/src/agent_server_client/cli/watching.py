@@ -29,17 +29,24 @@ _LONGEST = 300
 
 
 def watched(
-    session: Session, conversation: Conversation, entries: Iterable[Entry | PendingAction], *, actions: bool = False
+    session: Session,
+    conversation: Conversation,
+    entries: Iterable[Entry | PendingAction],
+    after: int,
+    *,
+    actions: bool = False,
 ) -> Iterator[Shown]:
     """The entries of a log, and each destination and budget of the conversation as soon as it waits.
 
-    After the last entry come those that still wait. actions: also each action that waits, for a log that has none.
+    What waited before comes after the entries that were there before, and what still waits after the last entry.
+    after: the seq that the entries come after. actions: also each action that waits, for a log that has none.
     Something that waits may come twice.
     """
     client, sandbox = conversation.client, _sandbox_of(conversation)
     if sandbox is None and not actions:
         yield from entries
         return
+    behind = conversation.count()
     read: Queue[Shown | BaseException | None] = Queue(_AHEAD)
     watching = _Watching(conversation, sandbox, actions)
 
@@ -59,13 +66,17 @@ def watched(
                     read.put(one)
 
     Thread(target=read_log, daemon=True).start()
-    Thread(target=read_inbox, args=(session.client(patient=True, is_quiet=True),), daemon=True).start()
+    asking = Thread(target=read_inbox, args=(session.client(patient=True, is_quiet=True),), daemon=True)
+    if behind <= after:
+        asking.start()
     while (one := read.get()) is not None:
         if isinstance(one, BaseException):
             raise one
         if isinstance(one, Entry):
             watching.note(one)
         yield one
+        if isinstance(one, Entry) and (one.seq or 0) >= behind and asking.ident is None:
+            asking.start()
     if sandbox is not None:
         with contextlib.suppress(AgentServerError):
             yield from watching.still(client.destinations())
