@@ -1,6 +1,7 @@
 """The commands against a server that needs a key. test_terminal.py has what a person does at a terminal."""
 
 import json
+from datetime import datetime
 from socket import socket
 from uuid import uuid4
 
@@ -57,10 +58,11 @@ def waiting(server):
 def test_conversations_are_listed_for_people_and_for_programs(ctl, waiting):
     conversation, _ = waiting()
 
-    [line] = [line for line in ctl("ls").stdout.splitlines() if line.startswith(conversation[:8])]
+    [line] = [line for line in ctl("ls").stdout.splitlines() if line.startswith(conversation)]
     found = json.loads(ctl("ls", "--json", "--status", "waiting_for_confirmation").stdout)
 
-    assert line.split("\t")[1:5] == ["A deploy", "waits for you", "1", "3"]
+    assert line.split("\t")[1:5] == ["A deploy", "waiting_for_confirmation", "1", "3"]
+    assert datetime.fromisoformat(line.split("\t")[5]).tzinfo
     assert conversation in {one["id"] for one in found}
 
 
@@ -98,7 +100,29 @@ def test_an_approval_is_bound_to_the_digest_that_a_program_looked_at(ctl, waitin
     decided = json.loads(ctl("approve", one, "--digest", item["digest"], "--json").stdout)
 
     assert decided == [{"action_id": one, "digest": item["digest"], "decision": "approve"}]
-    assert "decided already" in ctl("approve", one, "--yes", code=4).stderr
+    assert "decided already" in ctl("approve", one, "--yes", code=6).stderr
+
+
+def test_in_a_pipe_what_waits_has_whole_ids_and_times_of_the_wire(ctl, waiting):
+    conversation, one = waiting("make deploy " + "x" * 200)
+    [item] = [item for item in json.loads(ctl("inbox", "--json").stdout) if item["action_id"] == one]
+
+    shown = ctl("inbox", "--text", "make deploy").stdout
+
+    for whole in (one, conversation, item["digest"], item["since"], "make deploy " + "x" * 200):
+        assert whole in shown
+    assert "│" not in shown
+    times = [line.split()[1] for line in ctl("logs", conversation).stdout.splitlines()]
+    assert all(datetime.fromisoformat(time) for time in times)
+    ctl("reject", conversation)
+
+
+def test_a_resume_and_a_pause_say_where_nothing_goes_on_or_stops(ctl, waiting):
+    conversation, _ = waiting()
+    ctl("reject", conversation)
+    assert "Nothing stops, because the agent is idle" in ctl("pause", conversation).stderr
+    ctl("resume", conversation)
+    assert "Asked to stop" in ctl("pause", conversation).stderr
 
 
 def test_nobody_approves_unasked(ctl, waiting):
@@ -113,7 +137,13 @@ def test_a_resume_approves_nothing(ctl, waiting):
     assert "an action waits for a decision" in ctl("resume", conversation, code=1).stderr
     ctl("reject", conversation)
     ctl("resume", conversation)
-    ctl("pause", conversation)
+
+
+def test_the_help_of_run_says_what_each_value_of_approve_does(ctl):
+    shown = " ".join(ctl("run", "--help").stdout.split())
+    for words in ("`ask` asks you here", "`rules` leaves", "`never` rejects it", "`all` lets the agent do everything"):
+        assert words in shown
+    assert "`all`" not in ctl("send", "--help").stdout
 
 
 @pytest.fixture
@@ -368,7 +398,7 @@ def test_what_a_sandbox_asks_to_reach_is_listed_and_decided(ctl, asks):
 
     ctl("reject", "ctl.example.org:443", "--reason", "No.")
     assert asks("ctl.example.org").reason.endswith("a person rejected it")
-    assert "may be decided already" in ctl("reject", "ctl.example.org:443", code=4).stderr
+    assert "decided already" in ctl("reject", "ctl.example.org:443", code=6).stderr
 
 
 def test_a_scope_is_of_destinations_alone(ctl, waiting):
@@ -393,5 +423,5 @@ def test_a_budget_that_is_used_up_is_listed_and_allowed_once_more(ctl):
     [decided] = json.loads(ctl("approve", *bound, "--json").stdout)
     assert (decided["subject"], decided["budget"]["tokens"], decided["scope"]) == ("budget", 2_000_000, "once")
     assert store.spending.of_sandbox(sandbox).allowed_tokens == 2_000_000
-    assert "may be decided already" in ctl("reject", "budget:conversation", code=4).stderr
+    assert "decided already" in ctl("reject", "budget:conversation", code=6).stderr
     store.sandboxes.ask(sandbox, "delete")

@@ -15,9 +15,11 @@ PROGRAM = """
 import sys
 from agent_server_client._sync import Conversation
 from agent_server_client.cli import main
-from agent_server_client.wire import Output
+from agent_server_client.wire import Entry, Output
 TEXT = "caf\\xe9 \\u4f60 \\udc80\\n"
 Conversation.execute = lambda self, line: iter([Output(TEXT * int(line), "", None), Output("", "", 7)])
+STATUS = {"kind": "PauseEvent", "timestamp": "2026-11-28T00:00:00"}
+Conversation.log = lambda self, after: (Entry(seq, STATUS) for seq in range(1, 3_000))
 main()
 """
 
@@ -32,6 +34,7 @@ def started(*words, **options):
 
 
 SH = ("sh", "00000000-0000-0000-0000-000000000001")
+LOGS = ("logs", SH[1])
 
 
 @pytest.mark.parametrize(
@@ -44,7 +47,13 @@ def test_a_character_that_the_output_lacks_is_replaced_and_the_exit_code_kept(en
     assert (done.returncode, out.strip(), err) == (7, shown, b"")
 
 
-@pytest.mark.parametrize("words", [(*SH, "100000"), (*SH, "1"), ("--help",), ("profiles", "--json"), ("run", "--help")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *((*SH, "100000"), (*SH, "1"), LOGS, (*LOGS, "--json")),
+        *(("--help",), ("profiles", "--json"), ("run", "--help")),
+    ],
+)
 def test_a_closed_pipe_ends_the_command_quietly(words):
     read, write = os.pipe()
     os.close(read)

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from agent_server_client.cli.shown import diff_text, print_table
+from agent_server_client.cli.shown import diff_text, print_table, short, shortest
 from rich.console import Console
 
 HEADS = ("ID", "TITLE", "STATUS", "WAITING", "EVENTS", "CHANGED")
@@ -55,3 +55,20 @@ def test_an_end_of_a_file_that_only_one_of_two_has_is_a_difference_and_none_othe
     assert "+" in shown_diff("one", "one\n")
     assert shown_diff("one\n", "one\n") == [""]
     assert shown_diff("", "one\n")[3:] == ["+one", ""]
+
+
+def test_an_id_is_as_short_as_it_is_unique_and_has_eight_characters_at_least():
+    first, second, other = "5f1c8a52-0000-a", "5f1c8a52-0001-b", "5f1c8a53-0000-c"
+    assert shortest([first, second, other, first]) == {
+        first: "5f1c8a52-0000",
+        second: "5f1c8a52-0001",
+        other: "5f1c8a53",
+    }
+    assert shortest(["act-1", "act-10"]) == {"act-1": "act-1", "act-10": "act-10"}
+    assert shortest([]) == {}
+    assert shortest(["5f1c8a52-0000-4000-8000-000000000001"]) == {"5f1c8a52-0000-4000-8000-000000000001": "5f1c8a52"}
+
+
+def test_only_a_uuid_is_shown_by_its_beginning_alone():
+    assert short("5f1c8a52-0000-4000-8000-000000000001") == "5f1c8a52"
+    assert short("action-number-1") == "action-number-1"

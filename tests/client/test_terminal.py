@@ -39,9 +39,9 @@ def test_a_person_runs_approves_rejects_sends_downloads_and_looks_at_what_change
     with terminal(*words, AGENT_SERVER_URL=url) as shown:
         shown.wait_for("Risk unknown")
         shown.wait_for("cat begin.txt > seen.txt; cat seen.txt")
-        shown.wait_for("leave it waiting?")
+        shown.wait_for("[l]eave [?]")
         shown.press("a\n")
-        shown.wait_for("Approved.")
+        shown.wait_for("Approved: terminal  cat begin.txt")
         shown.wait_for("result    from here")
         shown.wait_for("finished")
         assert shown.end() == 0
@@ -50,11 +50,11 @@ def test_a_person_runs_approves_rejects_sends_downloads_and_looks_at_what_change
 
     with terminal("send", "-f", identity, "run: rm seen.txt", AGENT_SERVER_URL=url) as shown:
         shown.wait_for("rm seen.txt")
-        shown.wait_for("leave it waiting?")
+        shown.wait_for("[l]eave [?]")
         shown.press("r\n")
         shown.wait_for("Reason")
         shown.press("Keep it.\n")
-        shown.wait_for("Rejected.")
+        shown.wait_for("Rejected: terminal  rm seen.txt")
         assert shown.end() == 7
         assert f"agentctl send -f {identity}" in shown.shown
 
@@ -91,6 +91,22 @@ def test_a_person_decides_from_the_inbox_and_a_key_that_was_pressed_before_decid
             assert shown.shown.splitlines()[0].split() == ["ID", "TITLE", "STATUS", "WAITING", "EVENTS", "CHANGED"]
 
 
+def test_a_destination_is_asked_about_in_its_place_and_the_agent_is_told_to_try_again(url):
+    fetch = "run: python3 -c 'import urllib.request as u; u.urlopen(\"https://cli.example.org\")' || true"
+    with terminal("run", fetch, AGENT_SERVER_URL=url) as shown:
+        shown.wait_for("[l]eave [?]")
+        shown.press("a\n")
+        shown.wait_for("A sandbox asks to reach")
+        shown.wait_for("cli.example.org:443")
+        shown.wait_for("[a]llow once [c]onversation [A]lways [r]efuse [l]eave [?]")
+        shown.press("c\n")
+        shown.wait_for("Allowed for the conversation: cli.example.org:443")
+        shown.wait_for("Send the agent “cli.example.org:443 is allowed now, try again.”? [Y/n]")
+        shown.press("\n")
+        shown.wait_for("user      cli.example.org:443 is allowed now, try again.")
+        assert shown.end() == 0
+
+
 def test_the_example_of_the_page_runs_an_agent_to_its_end(url):
     [example] = re.findall(
         r"<!-- example -->\n```python\n(.*?)```", (PROJECT / "docs/client.md").read_text(), re.DOTALL
@@ -113,6 +129,8 @@ def test_a_run_that_nobody_watches_approves_nothing(url):
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
     assert ran.returncode == 7
+    error = json.loads(ran.stderr.splitlines()[-1])["error"]
+    assert "because an action was rejected: Nothing is approved in this run" in error
     with Client(url) as server:
         conversation = server.conversation(json.loads(ran.stdout.splitlines()[0])["conversation_id"])
         assert conversation.files.list() == []
@@ -120,10 +138,23 @@ def test_a_run_that_nobody_watches_approves_nothing(url):
         conversation.delete()
 
 
+def test_a_run_with_approve_all_asks_about_no_action_and_says_so_once(url):
+    environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
+    words = [sys.executable, "-m", "agent_server_client.cli", "run", "run: echo unasked", "--approve", "all"]
+
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "result    unasked" in ran.stdout
+    assert ran.stderr.count("The agent does everything inside this sandbox unasked") == 1
+    assert "waits for you" not in ran.stdout
+
+
 def test_a_followed_run_that_is_left_goes_on(url):
     with terminal("run", "run: true", AGENT_SERVER_URL=url) as shown:
-        shown.wait_for("leave it waiting?")
+        shown.wait_for("[l]eave [?]")
         shown.press("\x03")
+        shown.wait_for("It still waits. Decide it later: agentctl approve")
         assert shown.end() == 130
         [identity] = re.findall(r"Conversation ([0-9a-f]{8})", shown.shown)
     with terminal("rm", identity, AGENT_SERVER_URL=url) as shown:

@@ -1,6 +1,8 @@
 """Commands about conversations: run, ls, logs, send, pause, resume, rm, open."""
 
 import contextlib
+import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -9,30 +11,39 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from agent_server_client._sync import Client, Conversation, PendingAction
+from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import clone
 from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.folders import fetch, force_option
 from agent_server_client.cli.program import (
+    REFUSED,
     STOPPED_SHORT,
     Failed,
     Session,
     command,
     conversation_argument,
     ids_completed,
+    known_ids,
     print_json,
 )
-from agent_server_client.cli.shown import ago, counted, print_entry, print_table, status_text
+from agent_server_client.cli.questions import agrees, is_asked
+from agent_server_client.cli.shown import counted, print_entry, print_table, short, shortest, status_text, when
+from agent_server_client.cli.watching import RunState, rest_of, watched
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
 from agent_server_client.visible import beginning, in_line
-from agent_server_client.wire import status_of
+from agent_server_client.wire import Entry
 
-_approve_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
-    "--approve",
-    type=click.Choice(["ask", "rules", "never"]),
-    help="Who decides what waits: `ask` asks here, `rules` leaves it to the server's rules and the inbox, `never` "
-    "rejects it. Default: ask at a terminal, else rules.",
-)
+
+def _approve_option(*more: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Option --approve. more: values beside those that every follower has."""
+    words = "`ask` asks you here (the default at a terminal), `rules` leaves what waits to the server's rules and the "
+    words += "inbox (the default elsewhere), `never` rejects it."
+    if "all" in more:
+        words += (
+            " `all` lets the agent do everything inside this sandbox unasked; what the sandbox asks to reach waits."
+        )
+    return click.option("--approve", type=click.Choice(["ask", "rules", "never", *more]), help=words)
 
 
 @contextlib.contextmanager
@@ -48,30 +59,42 @@ def _folder_of(repo: str | None) -> Iterator[Path | None]:
 
 def _follow(session: Session, conversation: Conversation, after: int, approver: Approver) -> None:
     """Show a run until the agent stops. Raises Failed where it has not finished."""
-    status = ""
+    run = RunState(after)
     try:
-        for one in conversation.follow(after):
-            if isinstance(one, PendingAction):
-                approver.decide(one)
-                continue
-            status = status_of(one.event) or status
-            if session.as_json:
-                print_json({"seq": one.seq, "event": one.event})
-            else:
-                print_entry(session.out, one)
+        while True:
+            for one in watched(session, conversation, conversation.follow(run.seen), run.seen):
+                if isinstance(one, Entry):
+                    run.note(one)
+                    _show(session, one)
+                else:
+                    run.decided(one, approver.decide(one), conversation.count)
+            for one in rest_of(conversation, run):
+                run.note(one)
+                _show(session, one)
+            if not run.offer(conversation, approver):
+                break
     except KeyboardInterrupt:
-        session.err.print(f"\nThe agent goes on: agentctl logs -f {conversation.id[:8]}", style="dim")
+        does = "waits for a decision" if run.status == "waiting_for_confirmation" else "goes on"
+        session.err.print(f"\nThe agent {does}: agentctl logs -f {short(conversation.id)}", style="dim")
         raise
-    if status != "finished":
-        raise Failed(STOPPED_SHORT, f"{status}. Go on with: agentctl send -f {conversation.id[:8]} TEXT")
+    if run.status != "finished":
+        raise Failed(STOPPED_SHORT, f"{run.why}. Go on with: agentctl send -f {short(conversation.id)} TEXT")
+
+
+def _show(session: Session, entry: Entry, *, full: bool = False) -> None:
+    if session.as_json:
+        print_json({"seq": entry.seq, "event": entry.event})
+    else:
+        print_entry(session.out, entry, full=full)
 
 
 @command()
 @click.argument("text")
 @click.option("--repo", metavar="URL|DIR", help="The sandbox begins with the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
-@_approve_option
+@_approve_option("all")
 @click.option("--pull", type=click.Path(file_okay=False, path_type=Path), help="At the end, write its files to DIR.")
+@force_option
 @click.option("--title", help="Default: the first line of TEXT.")
 @click.option("-d", "--detach", is_flag=True, help="Start it, and do not follow it.")
 def run(
@@ -81,6 +104,7 @@ def run(
     model: str | None,
     approve: str | None,
     pull: Path | None,
+    force: bool,
     title: str | None,
     detach: bool,
 ) -> None:
@@ -89,23 +113,42 @@ def run(
     TEXT is its task, `-` reads it from the standard input. A folder goes without what its .gitignore names, and a URL
     is cloned here, with your keys: no key reaches the sandbox.
     """
+    if pull and pull.is_dir() and any(pull.iterdir()) and not force and not is_asked():
+        raise Failed(2, f"Files of {in_line(str(pull))} may be replaced at the end. Give --force, or another folder")
     approver, client, text = Approver(session, approve), session.client(patient=True), _read(text)
     with _folder_of(repo) as folder, session.err.status("Starting") as shown:
 
         def progress(task: AppConversationStartTask) -> None:
             shown.update(f"Starting: {task['status'].lower().replace('_', ' ')}")
 
-        started = client.start(text, folder=folder, title=title or _title_of(text), model=model, on_progress=progress)
-    words = Text.assemble(("Conversation ", "dim"), (started.id[:8], "bold"), (f"  {_page_of(started)}", "dim"))
+        # Nothing may run before the policy is set: the message comes after it.
+        first = "" if approve == "all" else text
+        started = client.start(first, folder=folder, title=title or _title_of(text), model=model, on_progress=progress)
+        if approve == "all":
+            _approve_all(started, text)
+    words = Text.assemble(("Conversation ", "dim"), (short(started.id), "bold"), (f"  {_page_of(started)}", "dim"))
     session.tell({"conversation_id": started.id}, words, soft_wrap=True)
+    if approve == "all":
+        said = "The agent does everything inside this sandbox unasked. What the sandbox asks to reach still waits."
+        session.err.print(said, style="yellow")
     if detach:
         return
     try:
         _follow(session, started, 0, approver)
     finally:
         if pull is not None:
-            written = started.files.download("", pull)
+            written = fetch(session, started, "", pull, force=force)
             session.err.print(f"{counted(len(written), 'file')} in {pull}", style="dim")
+
+
+def _approve_all(conversation: Conversation, text: str) -> None:
+    """Let an agent act unasked, and begin."""
+    try:
+        conversation.set_policy("NeverConfirm")
+    except AgentServerError:
+        conversation.delete()
+        raise
+    conversation.send(text)
 
 
 def _read(text: str) -> str:
@@ -126,25 +169,33 @@ def _title_of(text: str) -> str:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=30, show_default=True)
 def ls(session: Session, status: str | None, text: str | None, limit: int) -> None:
     """List conversations, the last changed first."""
-    found = [item for item, _ in zip(session.client().search(status=status, text=text), range(limit), strict=False)]
+    client = session.client()
+    found = [item for item, _ in zip(client.search(status=status, text=text), range(limit), strict=False)]
     if session.as_json:
         print_json(found)
         return
     if not found:
         session.err.print("No conversations. Start one: agentctl run TEXT", style="dim")
+        return
+    if not session.out.is_terminal:
+        for item in found:
+            title = in_line(item["title"] or "")
+            numbers = (str(item["pending"]), str(item["events"]))
+            click.echo("\t".join((item["id"], title, item["execution_status"], *numbers, item["updated_at"])))
+        return
+    ids = shortest([*known_ids(client), *(item["id"] for item in found)])
     rows = [
         (
-            item["id"][:8],
+            ids[item["id"]],
             in_line(item["title"] or "–"),
             status_text(item["execution_status"]),
             Text(str(item["pending"]), "bold yellow") if item["pending"] else Text("–", "dim"),
             str(item["events"]),
-            f"{ago(item['updated_at'])} ago",
+            when(session.out, item["updated_at"]),
         )
         for item in found
     ]
-    if rows:
-        print_table(session.out, ("ID", "TITLE", "STATUS", "WAITING", "EVENTS", "CHANGED"), rows)
+    print_table(session.out, ("ID", "TITLE", "STATUS", "WAITING", "EVENTS", "CHANGED"), rows)
 
 
 @command()
@@ -153,19 +204,26 @@ def ls(session: Session, status: str | None, text: str | None, limit: int) -> No
 @click.option("--after", metavar="SEQ", type=click.IntRange(0), default=0, help="Begin after the event of that number.")
 @click.option("--kind", help="Events of one kind, such as MessageEvent.")
 @click.option("--full", is_flag=True, help="Long outputs whole.")
-def logs(session: Session, conversation: str, follow: bool, after: int, kind: str | None, full: bool) -> None:
+@_approve_option()
+def logs(
+    session: Session, conversation: str, follow: bool, after: int, kind: str | None, full: bool, approve: str | None
+) -> None:
     """Show the log of a conversation.
 
-    With -f it goes on through restarts of the server, and shows each event once.
+    With -f it goes on through restarts of the server, shows each event once, and asks about what waits.
     """
+    approver = Approver(session, approve) if follow and not session.as_json else None
     found = session.conversation(session.client(patient=follow), conversation)
-    for entry in found.events(after) if follow else found.log(after):
-        if kind and str(entry.event["kind"]).rpartition(".")[2] != kind:
-            continue
-        if session.as_json:
-            print_json({"seq": entry.seq, "event": entry.event})
-        else:
-            print_entry(session.out, entry, full=full)
+    entries = found.events(after) if follow else found.log(after)
+    run = RunState(after)
+    for one in watched(session, found, entries, after, actions=True) if approver else entries:
+        if isinstance(one, Entry):
+            run.note(one)
+            if not kind or str(one.event["kind"]).rpartition(".")[2] == kind:
+                _show(session, one, full=full)
+        elif approver:
+            run.decided(one, approver.decide(one), found.count)
+            run.offer(found, approver)
 
 
 @command()
@@ -173,7 +231,7 @@ def logs(session: Session, conversation: str, follow: bool, after: int, kind: st
 @click.argument("text")
 @click.option("-f", "--follow", is_flag=True, help="Follow the agent until it stops.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@_approve_option
+@_approve_option()
 def send(session: Session, conversation: str, text: str, follow: bool, yes: bool, approve: str | None) -> None:
     """Send a message to an agent, which then runs.
 
@@ -183,9 +241,10 @@ def send(session: Session, conversation: str, text: str, follow: bool, yes: bool
     approver, client, text = Approver(session, approve), session.client(patient=follow), _read(text)
     found = session.conversation(client, conversation)
     after = found.count() if follow else 0
-    rejects = yes or not sys.stdin.isatty()
+    rejects = yes or not is_asked()
     if not rejects and (waiting := found.pending_actions()):
-        click.confirm(f"This message rejects {counted(len(waiting), 'action')}. Send it?", abort=True, err=True)
+        if not agrees(session, f"This message rejects {counted(len(waiting), 'action')}. Send it?"):
+            raise Failed(REFUSED, "Nothing was sent")
         rejects = True
     # Whoever saw nothing that waits rejects nothing that came meanwhile.
     found.send(text, rejects=rejects)
@@ -208,6 +267,9 @@ def pause(session: Session, conversation: str, now: bool) -> None:
     if not isinstance(found, Conversation):
         _ask_sandbox(session, client, found["id"], "pause", "Paused")
         return
+    if (status := found.info()["execution_status"]) not in ("running", "waiting_for_confirmation"):
+        _done(session, f"Nothing stops, because the agent is {status}", found)
+        return
     if now:
         found.interrupt()
     else:
@@ -228,6 +290,9 @@ def resume(session: Session, conversation: str) -> None:
     if not isinstance(found, Conversation):
         _ask_sandbox(session, client, found["id"], "resume", "Resumes")
         return
+    if found.info()["execution_status"] == "finished":
+        more = f"agentctl send -f {short(found.id)} TEXT"
+        raise Failed(REFUSED, f"Nothing goes on, because the agent has finished. Give it more to do: {more}")
     found.run()
     _done(session, "Goes on", found)
 
@@ -242,11 +307,13 @@ def _ask_sandbox(session: Session, client: Client, sandbox_id: str, verb: str, d
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
     """Delete conversations and their sandboxes. A conversation that starts is named by its whole id: its start ends."""
+    if not yes and not is_asked():
+        raise Failed(2, "Nobody can be asked here: give --yes")
     client = session.client()
     found = [session.conversation(client, one) for one in conversations]
     for one in found:
-        if not yes:
-            click.confirm(f"Delete {one.id[:8]} ({_name_of(one)}) and the files of its sandbox?", abort=True, err=True)
+        if not yes and not agrees(session, f"Delete {short(one.id)} ({_name_of(one)}) and the files of its sandbox?"):
+            raise Failed(REFUSED, f"{short(one.id)} was not deleted")
         one.delete()
         _done(session, "Deleted", one)
 
@@ -276,7 +343,17 @@ def open_(session: Session, conversation: str, preview: int | None) -> None:
         print_json({"url": address})
     else:
         click.echo(address)
-        click.launch(address)
+        _browse(address)
+
+
+def _browse(address: str) -> None:
+    """Open an address where there is a browser, without a word where there is none."""
+    opener = {"darwin": "open", "win32": "explorer"}.get(sys.platform, "xdg-open")
+    if opener == "xdg-open" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
+        return
+    nowhere = subprocess.DEVNULL
+    with contextlib.suppress(OSError):
+        subprocess.Popen([opener, address], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
 def _page_of(conversation: Conversation) -> str:
@@ -286,7 +363,7 @@ def _page_of(conversation: Conversation) -> str:
 
 def _done(session: Session, words: str, conversation: Conversation) -> None:
     value = {"conversation_id": conversation.id, "done": words}
-    session.tell(value, f"{words}: {conversation.id[:8]}", style="dim")
+    session.tell(value, f"{words}: {short(conversation.id)}", style="dim")
 
 
 COMMANDS = (run, ls, logs, send, pause, resume, rm, open_)

@@ -1,7 +1,7 @@
 """Commands about what waits for a decision: inbox, approve, reject. Each decision is bound to what was shown."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any
 
@@ -9,31 +9,38 @@ import click
 from rich.text import Text
 
 from agent_server_client._sync import Client, Destination, PendingAction
-from agent_server_client.cli.program import NOT_DECIDED, NOT_FOUND, Failed, Session, command, print_json
-from agent_server_client.cli.shown import card, destination_card
+from agent_server_client.cli.asking import (
+    PROBLEMS,
+    SCOPES,
+    Asked,
+    AskedActions,
+    AskedDestination,
+    Outcome,
+    titles_of,
+    words_of,
+)
+from agent_server_client.cli.program import (
+    INTERRUPTED,
+    NOT_DECIDED,
+    REFUSED,
+    Failed,
+    Session,
+    command,
+    known_ids,
+    print_json,
+)
+from agent_server_client.cli.questions import Read, agrees, confirm
+from agent_server_client.cli.shown import card, destination_card, named, short, shortest
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line, visible
-
-if sys.platform != "win32":
-    import termios
-
-#: what the server says of a decision that it did not take, in the words of the console
-_PROBLEMS = {
-    "not_pending": "Somebody was faster: it is decided already.",
-    "expired": "Too late: its time is over, and the server rejects it.",
-    "changed": "The action is not the one that was shown. Nothing was decided: look at it again.",
-    "decided_alike": "The agent takes one decision for all that wait in this conversation.",
-    "decided_together": "The agent takes one decision for all that wait in this conversation, another too. Look again.",
-}
 
 #: least characters of a digest on the command line
 _DIGEST = 12
 
-#: how long a decision about a destination holds, in words, and the option that says it
-_SCOPES = {"once": "once", "conversation": "for the conversation", "always": "always"}
+#: the option that says how long a decision about a destination holds
 _SCOPE = click.option(
     "--scope",
-    type=click.Choice(list(_SCOPES)),
+    type=click.Choice(list(SCOPES)),
     help="Of a destination: the next connection, as long as its sandbox is, or a rule for all. Default: approve once, "
     "reject for the conversation, as budgets alone can be.",
 )
@@ -43,69 +50,88 @@ _NEVER = "Nothing is approved in this run."
 
 
 class Approver:
-    """Decides what waits while a run is followed: `ask`, `rules` or `never`."""
+    """Asks about one thing that waits at a time, and decides it as the person says.
 
-    def __init__(self, session: Session, mode: str | None) -> None:
-        is_person = sys.stdin.isatty() and session.err.is_terminal
+    mode: `ask` asks, `rules` leaves it to the rules and the inbox, `never` rejects it. By default it asks at a
+    terminal, and else leaves it; so does `all`, where something waits although the policy holds no action back.
+    read: reads the answers.
+    """
+
+    def __init__(self, session: Session, mode: str | None, read: Read = input) -> None:
+        is_person = read is not input or (sys.stdin.isatty() and session.err.is_terminal)
         if mode == "ask" and not is_person:
             raise Failed(2, "--approve ask needs a terminal: `rules` leaves it to the inbox, `never` rejects it")
-        self._session, self._mode = session, mode or ("ask" if is_person else "rules")
-        self._decided: set[str] = set()
+        self._session, self._read = session, read
+        self._mode = mode if mode in ("ask", "rules", "never") else "ask" if is_person else "rules"
+        self._seen: set[str] = set()
 
-    def decide(self, action: PendingAction) -> None:
-        """Decide an action, or leave it waiting."""
-        if action.id in self._decided:
-            return
-        together = action.item["decided_together"]
-        group = action.conversation.pending_actions() if together else [action]
-        self._decided |= {one.id for one in group}
-        if not group:
-            return
-        if self._mode == "never":
-            self._tell(group, "reject", _NEVER)
-            return
-        for one in group:
-            self._session.err.print(card(one.item))
-        if self._mode == "rules":
-            self._session.err.print(f"It waits for a decision: agentctl approve {action.id[:8]}", style="yellow")
-            return
-        choice = self._ask(len(group))
-        if choice == "approve":
-            self._tell(group, "approve")
-        elif choice == "reject":
-            self._tell(group, "reject", click.prompt("Reason", default="", show_default=False, err=True))
+    def decide(self, waiting: PendingAction | Destination) -> Outcome:
+        """Ask about something that waits, once, and decide it or leave it.
+
+        Raises click.exceptions.Exit at Ctrl-C, after it has said how to decide it later.
+        """
+        asked: Asked
+        if isinstance(waiting, Destination):
+            asked = AskedDestination(waiting)
         else:
-            self._session.err.print(f"It goes on waiting: agentctl approve {action.id[:8]}", style="dim")
+            together = waiting.item["decided_together"] and waiting.id not in self._seen
+            asked = AskedActions(waiting.conversation.pending_actions() if together else [waiting])
+        if not asked.ids - self._seen:
+            return "gone"
+        self._seen |= asked.ids
+        if self._mode == "never" and asked.is_of_run:
+            return self._take(lambda: asked.reject(self._session, _NEVER)) or "gone"
+        for shown in asked.cards():
+            self._session.err.print(shown)
+        if self._mode != "ask":
+            self._session.err.print(f"It waits for a decision: {asked.later}", style="yellow")
+            return "left"
+        return self._ask(asked)
 
-    def _ask(self, number: int) -> str:
-        _forget_typed()
-        all_of = f" all {number}" if number > 1 else ""
-        words = f"{click.style('a', bold=True)}pprove{all_of}, {click.style('r', bold=True)}eject{all_of}, or "
-        answer: str = click.prompt(
-            f"{words}{click.style('l', bold=True)}eave it waiting?",
-            type=click.Choice(["a", "approve", "r", "reject", "l", "leave"]),
-            show_choices=False,
-            err=True,
-        )
-        return next(verb for verb in ("approve", "reject", "leave") if verb.startswith(answer))
-
-    def _tell(self, group: list[PendingAction], verb: str, reason: str = "") -> None:
-        """Decide, and report the result: somebody else's decision does not end the run."""
+    def says_yes(self, question: str) -> bool:
+        """Whether the person says yes. Nobody does where nobody is asked."""
+        if self._mode != "ask":
+            return False
         try:
-            _decide(group, verb, reason)
+            return confirm(self._session, question, default=True, read=self._read)
+        except EOFError:
+            return False
+
+    def _ask(self, asked: Asked) -> Outcome:
+        outcome: Outcome | None = None
+        try:
+            while outcome is None:
+                outcome = self._take(lambda: asked.ask(self._session, self._read))
+        except KeyboardInterrupt:
+            self._session.err.print(f"\nIt still waits. Decide it later: {asked.later}", style="yellow")
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        except EOFError:
+            self._session.err.print()
+            outcome = "left"
+        if outcome == "left":
+            self._session.err.print(f"It goes on waiting: {asked.later}", style="dim")
+        return outcome
+
+    def _take(self, decide: Callable[[], Outcome | None]) -> Outcome | None:
+        """Decide. A decision of somebody else does not end the run; None after a refusal that another answer mends."""
+        try:
+            return decide()
         except AgentServerError as error:
-            if not error.problems:
+            outcomes: dict[int | None, Outcome | None] = {403: "left", 404: "gone", 409: "gone", 422: None}
+            if error.status not in outcomes or (self._mode != "ask" and error.status == 403):
                 raise
-            self._session.err.print(_words_of(error), style="yellow")
-        else:
-            self._session.err.print("Approved." if verb == "approve" else "Rejected.", style="dim")
+            self._session.err.print(words_of(error), style="yellow")
+            return outcomes[error.status]
 
 
 @command()
 @click.option("-w", "--watch", is_flag=True, help="Go on: show what opens and what is decided, until Ctrl-C.")
 @click.option("--text", help="Those with this in the tool, the arguments, the thought or the title.")
 def inbox(session: Session, watch: bool, text: str | None) -> None:
-    """Show what waits for a decision: actions, the oldest first, then what sandboxes ask to reach, and budgets."""
+    """Show what waits for a decision, the oldest first.
+
+    First come actions, then destinations that sandboxes ask to reach, and budgets of models that are used up.
+    """
     if watch:
         _watch(session, session.client(patient=True))
         return
@@ -115,13 +141,23 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
     if session.as_json:
         print_json([*(one.item for one in actions), *(one.item for one in destinations)])
         return
+    ids = _shown_ids(client, actions, destinations) if session.out.is_terminal else None
     for one in actions:
-        session.out.print(card(one.item))
+        session.out.print(card(one.item, ids), soft_wrap=not session.out.is_terminal)
+    titles = titles_of(client, [one.item for one in destinations])
     for asked in destinations:
-        session.out.print(destination_card(asked.item))
+        shown = destination_card(asked.item, titles.get(asked.item["conversation_id"] or ""), ids)
+        session.out.print(shown, soft_wrap=not session.out.is_terminal)
     words = "agentctl approve ID, or agentctl reject ID" if actions or destinations else "Nothing waits for a decision."
     named = ", or ".join(dict.fromkeys(one.id if one.budget else "NAME:PORT" for one in destinations))
     session.err.print(words + (f": {named}" if named else ""), style="dim")
+
+
+def _shown_ids(client: Client, actions: list[PendingAction], destinations: list[Destination]) -> dict[str, str]:
+    """How ids are shown: an action and a conversation are named by the same argument."""
+    named = {one.id for one in actions} | {one.conversation.id for one in actions}
+    named |= {one.item["conversation_id"] for one in destinations if one.item["conversation_id"]}
+    return shortest([*known_ids(client), *(one.id for one in client.pending_actions()), *named])
 
 
 @command()
@@ -130,11 +166,12 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_SCOPE
 def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: bool, scope: str | None) -> None:
-    """Approve actions that wait, what sandboxes ask to reach, or a budget that is used up once more.
+    """Approve actions, destinations or budgets that wait.
 
-    ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT, as in
-    pypi.org:443, of a destination; or budget:conversation, budget:key or budget:day. They are shown first. A program
-    gives the --digest of what it has looked at.
+    A destination is what a sandbox asks to reach, and a budget that is used up gets its amount once more. ID is that of
+    an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT, as in pypi.org:443, of a
+    destination; or budget:conversation, budget:key or budget:day. They are shown first. A program gives the --digest of
+    what it has looked at.
     """
     client = session.client()
     destinations, others = _asked(client, ids, scope)
@@ -145,20 +182,26 @@ def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: boo
         if len(digest) < _DIGEST or (len(waiting) != 1 and not (destinations and len(own) == 1)):
             raise Failed(2, f"--digest is of one action or destination, and has {_DIGEST} characters or more")
         if not own:
-            raise Failed(NOT_DECIDED, _PROBLEMS["changed"])
+            raise Failed(NOT_DECIDED, PROBLEMS["changed"])
         actions, destinations = [one for one in actions if one in own], [one for one in destinations if one in own]
     elif not yes and not sys.stdin.isatty():
         raise Failed(2, "Nobody can be asked here: give --digest, or --yes")
+    shown: list[Asked] = [AskedActions(actions), *map(AskedDestination, destinations)]
     if not session.as_json:
-        for one in actions:
-            session.err.print(card(one.item))
-        for asked in destinations:
-            session.err.print(destination_card(asked.item))
-    if digest is None and not yes:
-        _forget_typed()
-        click.confirm(f"Approve {'this' if len(waiting) == 1 else f'these {len(waiting)}'}?", abort=True, err=True)
+        for panel in (panel for one in shown for panel in one.cards()):
+            session.err.print(panel)
+    if digest is None and not yes and not _says_yes(session, len(waiting)):
+        raise Failed(REFUSED, "Nothing was approved: it still waits")
     decided = [_decide_destination(session, one, "approve", scope or "once") for one in destinations]
     _decide_and_say(session, actions, "approve", others=decided)
+
+
+def _says_yes(session: Session, number: int) -> bool:
+    try:
+        return agrees(session, f"Approve {'this' if number == 1 else f'these {number}'}?")
+    except KeyboardInterrupt:
+        session.err.print("\nNothing was approved: it still waits.", style="yellow")
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 @command()
@@ -166,7 +209,7 @@ def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: boo
 @click.option("--reason", "-r", default="", help="What the agent reads; of a destination, what the audit has.")
 @_SCOPE
 def reject(session: Session, ids: tuple[str, ...], reason: str, scope: str | None) -> None:
-    """Reject actions that wait, what sandboxes ask to reach, or more of a budget that is used up.
+    """Reject actions, destinations or budgets that wait.
 
     ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT of a
     destination; or budget:conversation, budget:key or budget:day.
@@ -198,7 +241,7 @@ def _asked(client: Client, ids: tuple[str, ...], scope: str | None) -> tuple[lis
     waiting = _destinations(client) if named else []
     for one in named:
         if all(asked.id != one for asked in waiting):
-            raise Failed(NOT_FOUND, f"No sandbox asks for {one}: it may be decided already. agentctl inbox")
+            raise Failed(NOT_DECIDED, f"No sandbox asks for {one}: it is decided already, or never was. agentctl inbox")
     return [asked for asked in waiting if asked.id in named], others
 
 
@@ -212,7 +255,7 @@ def _decide_destination(
             raise
         raise Failed(NOT_DECIDED, error.detail, status=error.status) from error
     if not session.as_json:
-        words = f"{'Approved' if verb == 'approve' else 'Rejected'}{'' if asked.budget else f' {_SCOPES[scope]}'}: "
+        words = f"{'Approved' if verb == 'approve' else 'Rejected'}{'' if asked.budget else f' {SCOPES[scope]}'}: "
         session.err.print(Text.assemble(words, (in_line(asked.id), "bold"), f"  sandbox {asked.item['sandbox_id']}"))
     item = asked.item
     shown = {"sandbox_id": item["sandbox_id"], "name": item["name"], "port": item["port"], "digest": item["digest"]}
@@ -230,7 +273,8 @@ def _named(client: Client, starts: Iterable[str]) -> list[PendingAction]:
     """The pending actions of ids, or of beginnings of them. Raises Failed."""
     waiting, found = client.pending_actions(), dict[str, PendingAction]()
     for start in starts:
-        own = [one for one in waiting if one.id.startswith(start)]
+        exact = [one for one in waiting if one.id == start]
+        own = exact or [one for one in waiting if one.id.startswith(start)]
         if len({one.id for one in own}) > 1:
             raise Failed(2, f"Several actions begin with {start}: {', '.join(one.id for one in own[:5])}")
         conversations = {one.conversation.id for one in waiting if one.conversation.id.startswith(start)}
@@ -238,7 +282,9 @@ def _named(client: Client, starts: Iterable[str]) -> list[PendingAction]:
             raise Failed(2, f"Several conversations begin with {start}: {', '.join(sorted(conversations)[:5])}")
         matched = own or [one for one in waiting if one.conversation.id in conversations]
         if not matched:
-            raise Failed(NOT_FOUND, f"Nothing waits under {start}: it may be decided already. agentctl inbox")
+            raise Failed(
+                NOT_DECIDED, f"Nothing waits under {start}: it is decided already, or never was. agentctl inbox"
+            )
         together = {one.conversation.id for one in matched if one.item["decided_together"]}
         matched += [one for one in waiting if one.conversation.id in together]
         found |= {one.id: one for one in matched}
@@ -266,15 +312,16 @@ def _decide_and_say(
     except AgentServerError as error:
         if not error.problems:
             raise
-        raise Failed(NOT_DECIDED, _words_of(error), status=error.status) from error
+        raise Failed(NOT_DECIDED, words_of(error), status=error.status) from error
     if session.as_json:
         own = [{"action_id": one.id, "digest": one.item["digest"], "decision": verb} for one in actions]
         print_json([*own, *others])
         return
     for one in actions:
         words = "Approved" if verb == "approve" else "Rejected"
-        summary = in_line(one.item["summary"] or "")
-        session.err.print(Text.assemble(f"{words}: ", (in_line(one.item["tool_name"]), "bold"), f"  {summary}"))
+        item = one.item
+        said = named(item["tool_name"], item["arguments"], item["summary"])
+        session.err.print(Text.assemble(f"{words}: ", said), soft_wrap=True)
 
 
 def _watch(session: Session, client: Client) -> None:
@@ -284,40 +331,34 @@ def _watch(session: Session, client: Client) -> None:
             print_json({"event": name, **data})
             continue
         if name.startswith("destination"):
-            _tell_destination(session, name, data)
+            _tell_destination(session, client, name, data)
             continue
         for item in data.get("items", [data] if name == "opened" and "digest" in data else []):
             if item["action_id"] not in shown:
                 shown.add(item["action_id"])
-                session.out.print(card(item))
+                session.out.print(card(item), soft_wrap=not session.out.is_terminal)
         if name in ("decided", "expired", "closed"):
             shown.discard(data["action_id"])
             who = in_line((data.get("actor") or {}).get("name") or "")
             words = {"decided": f"{data.get('decision')} by {who}", "expired": "rejected by its deadline"}
             reason = visible(data.get("reason") or "", prose=True)
-            told = f"{data['action_id'][:8]}  {words.get(name, 'waits no longer')}  {reason}"
+            named_as = short(data["action_id"]) if session.out.is_terminal else data["action_id"]
+            told = f"{named_as}  {words.get(name, 'waits no longer')}  {reason}"
             session.out.print(Text(told, "dim"), soft_wrap=True)
 
 
-def _tell_destination(session: Session, name: str, data: Any) -> None:
-    for item in data["items"] if name == "destinations" else [data] if name == "destination_opened" else []:
-        session.out.print(destination_card(item))
+def _tell_destination(session: Session, client: Client, name: str, data: Any) -> None:
+    items = data["items"] if name == "destinations" else [data] if name == "destination_opened" else []
+    titles = titles_of(client, items)
+    for item in items:
+        shown = destination_card(item, titles.get(item["conversation_id"] or ""))
+        session.out.print(shown, soft_wrap=not session.out.is_terminal)
     if name in ("destination_decided", "destination_expired", "destination_closed"):
         who = in_line((data.get("actor") or {}).get("name") or "")
         words = {"destination_decided": f"{data.get('decision')} by {who}", "destination_expired": "it expired"}
         of = data["budget"]["setting"] if data["subject"] == "budget" else f"{data['name']}:{data['port']}"
         told = f"{in_line(of)}  {words.get(name, 'its sandbox has ended')}"
         session.out.print(Text(told, "dim"), soft_wrap=True)
-
-
-def _words_of(error: AgentServerError) -> str:
-    return next((_PROBLEMS[one["problem"]] for one in error.problems if one["problem"] in _PROBLEMS), error.detail)
-
-
-def _forget_typed() -> None:
-    """Drop what was typed before a question was shown: no key that was meant for something else decides."""
-    if sys.platform != "win32":
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 COMMANDS = (inbox, approve, reject)

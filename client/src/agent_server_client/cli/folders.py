@@ -1,6 +1,9 @@
 """Commands about the files of a sandbox: files, upload, download, diff, sh."""
 
+import shutil
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from shlex import quote
 from uuid import uuid4
@@ -8,13 +11,27 @@ from uuid import uuid4
 import click
 
 from agent_server_client._sync import Conversation
-from agent_server_client.cli.program import INTERRUPTED, Failed, Session, command, conversation_argument, print_json
+from agent_server_client.cli.program import (
+    INTERRUPTED,
+    NOT_FOUND,
+    REFUSED,
+    Failed,
+    Session,
+    command,
+    conversation_argument,
+    print_json,
+)
+from agent_server_client.cli.questions import agrees, is_asked
 from agent_server_client.cli.shown import counted, diff_text
 from agent_server_client.packing import OF_AGENT
 from agent_server_client.visible import in_line, of_output
 
-#: most files that the server lists
-_MOST_NAMES = 2000
+#: most files that the server lists, and that a question names
+_MOST_NAMES, _MOST_NAMED = 2000, 5
+
+force_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
+    "--force", is_flag=True, help="Replace files of this machine, and do not ask."
+)
 
 
 @command()
@@ -23,6 +40,10 @@ _MOST_NAMES = 2000
 def files(session: Session, conversation: str, path: str) -> None:
     """List the files of a sandbox, 2,000 at most."""
     names = session.conversation(session.client(), conversation).files.list(path)
+    if not names and PurePosixPath(path) != PurePosixPath("."):
+        raise Failed(
+            NOT_FOUND, f"The sandbox has no file below {in_line(path)}: there is no such folder, or it is empty"
+        )
     if session.as_json:
         print_json(names)
         return
@@ -54,19 +75,60 @@ def upload(session: Session, conversation: str, files: tuple[Path, ...], to: str
 @conversation_argument
 @click.argument("path", default="")
 @click.argument("to", required=False, type=click.Path(path_type=Path))
-def download(session: Session, conversation: str, path: str, to: Path | None) -> None:
+@force_option
+def download(session: Session, conversation: str, path: str, to: Path | None, force: bool) -> None:
     """Write files of a sandbox to this machine.
 
-    PATH is a file or a folder, else all files are written; TO is where. Links and Git repositories are left out,
-    and named on stderr: hooks and settings of an agent would run on this machine.
+    PATH is a file or a folder, else all files are written; TO is where, and `-` is the standard output, for one file.
+    You are asked before files of this machine are replaced. Links and Git repositories are left out, and named on
+    stderr: hooks and settings of an agent would run on this machine.
     """
+    if to == Path("-"):
+        _print_file(session, conversation, path)
+        return
     found = session.conversation(session.client(), conversation)
     target = to or Path(PurePosixPath(path).name or found.id[:8])
-    written = found.files.download(path, target)
+    written = fetch(session, found, path, target, force=force)
     words = (
         in_line(str(written[0])) if len(written) == 1 else f"{counted(len(written), 'file')} in {in_line(str(target))}"
     )
     session.tell([str(one) for one in written], words, style="dim")
+
+
+def fetch(session: Session, conversation: Conversation, path: str, to: Path, *, force: bool) -> list[Path]:
+    """Write files of a sandbox to this machine. Raises Failed where that would replace files that should stay."""
+    if not force and to.exists():
+        # The first copy says what there is; the second is written by the rules of the folder that it goes to.
+        with tempfile.TemporaryDirectory() as folder:
+            first = Path(folder) / "files"
+            names = [one.relative_to(first) for one in conversation.files.download(path, first)]
+        within = to / PurePosixPath(path).name if names == [Path()] and to.is_dir() else to
+        if there := [within / name for name in names if (within / name).is_file() or (within / name).is_symlink()]:
+            _agree_to_replace(session, there)
+    return conversation.files.download(path, to)
+
+
+def _agree_to_replace(session: Session, there: list[Path]) -> None:
+    names = ", ".join(in_line(str(one)) for one in there[:_MOST_NAMED])
+    names += f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
+    if not is_asked():
+        raise Failed(2, f"This would replace {names}. Give --force, or another folder")
+    if not agrees(session, f"Replace {names}?"):
+        raise Failed(REFUSED, "Nothing was written")
+
+
+def _print_file(session: Session, conversation: str, path: str) -> None:
+    if session.as_json or not path:
+        raise Failed(2, "`-` prints one file as it is: name the file before it, and leave out --json")
+    found = session.conversation(session.client(), conversation)
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "file"
+        found.files.download(path, target)
+        if not target.is_file():
+            raise Failed(2, f"`-` prints one file, and {in_line(path)} is a folder")
+        with target.open("rb") as content:
+            shutil.copyfileobj(content, sys.stdout.buffer)
+    sys.stdout.flush()
 
 
 @command()
@@ -83,10 +145,10 @@ def diff(
     until: str | None,
     repository: bool,
 ) -> None:
-    """Show what an agent has changed in a folder, since the start of the conversation.
+    """Show what an agent has changed in a folder.
 
-    The folder needs no repository, and the sandbox need not run: the server has recorded it. With --repository the
-    agent server in the sandbox compares, if it serves Git.
+    It compares with the start of the conversation. The folder needs no repository, and the sandbox need not run: the
+    server has recorded it. With --repository the agent server in the sandbox compares, if it serves Git.
     """
     if repository and (since or until):
         raise Failed(2, "--repository goes with neither --since nor --until: Git compares with a commit")

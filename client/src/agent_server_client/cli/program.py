@@ -32,19 +32,22 @@ _CODES = {None: UNREACHABLE, 401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND,
 _EXIT_CODES = """\b
 Exit codes:
   0    done; a followed agent has finished
-  1    refused by the server, or failed
-  2    the command line or the profile is wrong
+  1    refused by the server, failed, or you said no
+  2    the command line or the profile is wrong, or nobody can be asked
   3    the server does not answer
   4    there is no such thing
   5    the key is missing, wrong, or not allowed to do this
-  6    the decision was not taken: it is decided already, or changed
+  6    the decision was not taken: nothing waits under this id, or it has changed
   7    a followed agent has stopped before it finished
-  130  interrupted by Ctrl-C
+  130  interrupted by Ctrl-C; the agent keeps running, and what waits still waits
   141  the program that read the output has ended
 """
 
 #: what stands before a sentence that is not an error
-_LABELS = {STOPPED_SHORT: click.style("Stopped: ", fg="yellow", bold=True)}
+_LABELS = {STOPPED_SHORT: ("Stopped: ", "bold yellow")}
+
+#: nothing that comes from a server is markup, and nothing is coloured for what it seems to be
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
 #: seconds for which a command tries again, and for which one that follows does
 _BRIEF, _PATIENT = 15.0, 300.0
@@ -57,6 +60,13 @@ _SILENCE = 5.0
 
 #: most conversations among which the beginning of an id is looked up
 _LOOKED_UP = 2_000
+
+
+class _Console(Console):
+    """A console whose closed pipe ends the command with CLOSED, as that of every other output."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 class Failed(click.ClickException):
@@ -72,11 +82,9 @@ class Failed(click.ClickException):
             told = {"error": self.message, "status": self.status, "exit_code": self.exit_code}
             click.echo(json.dumps(told), err=True)
         else:
-            click.echo(
-                _LABELS.get(self.exit_code, click.style("Error: ", fg="red", bold=True))
-                + visible(self.message, prose=True),
-                err=True,
-            )
+            label = _LABELS.get(self.exit_code, ("Error: ", "bold red"))
+            console = _Console(stderr=True, **_PLAIN)
+            console.print(Text.assemble(label, visible(self.message, prose=True)), soft_wrap=not console.is_terminal)
 
 
 class Session:
@@ -86,9 +94,7 @@ class Session:
         self.profile, self.as_json = profile, False
         self._told_retry = inf  #: seconds into an outage at which it was told
         self._told_key = False  #: whether it was told that the server does not know the key
-        # Nothing that comes from a server is markup, and nothing is coloured for what it seems to be.
-        plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
-        self.out, self.err = Console(**plain), Console(**plain, stderr=True)
+        self.out, self.err = _Console(**_PLAIN), _Console(**_PLAIN, stderr=True)
 
     def tell(self, value: Any, words: str | Text, **style: Any) -> None:
         """Print a value, where JSON is asked for, else say words beside the output. style: of Console.print."""
@@ -97,10 +103,11 @@ class Session:
         else:
             self.err.print(words, **style)
 
-    def client(self, *, patient: bool = False, once: bool = False) -> Client:
+    def client(self, *, patient: bool = False, once: bool = False, is_quiet: bool = False) -> Client:
         """A client, which the end of the command closes.
 
         patient: it follows something through restarts. once: it asks whether the server answers, and tries once.
+        is_quiet: it says nothing of its retries.
         """
         try:
             found = target(self.profile)
@@ -109,8 +116,8 @@ class Session:
         if once:
             options: dict[str, Any] = {"timeout": _SILENCE, "retry_seconds": 0.0}
         else:
-            seconds = _PATIENT if patient else _BRIEF
-            options = {"retry_seconds": seconds, "first_seconds": _FIRST, "on_retry": self._tell_retry}
+            seconds, told = _PATIENT if patient else _BRIEF, None if is_quiet else self._tell_retry
+            options = {"retry_seconds": seconds, "first_seconds": _FIRST, "on_retry": told}
         client = Client(*found, **options, on_unknown_key=self._tell_unknown_key)
         click.get_current_context().call_on_close(client.close)
         return client
@@ -163,10 +170,14 @@ class Session:
         return boxes[0] if boxes else client.conversation(conversations[0])
 
 
+def known_ids(client: Client) -> list[str]:
+    """The ids of conversations among which the beginning of one is looked up: those that changed last."""
+    return [item["id"] for item, _ in zip(client.search(), range(_LOOKED_UP), strict=False)]
+
+
 def matching(client: Client, start: str) -> list[str]:
     """The ids of conversations that begin so, of those that changed last."""
-    ids = (item["id"] for item, _ in zip(client.search(), range(_LOOKED_UP), strict=False))
-    return [one for one in ids if one.startswith(start.lower())]
+    return [one for one in known_ids(client) if one.startswith(start.lower())]
 
 
 class _Program(click.Group):

@@ -88,7 +88,10 @@ def _isolation_of(held: SpecIsolation) -> Text:
 
 @command()
 def profiles(session: Session) -> None:
-    """List the servers that ~/.config/agentctl/config.toml names, without their keys."""
+    """List the servers of your configuration, without their keys.
+
+    The file is ~/.config/agentctl/config.toml.
+    """
     try:
         found = listed(session.profile)
     except BadProfile as error:

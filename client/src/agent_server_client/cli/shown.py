@@ -1,14 +1,16 @@
 """What people see: events as lines, lists as tables, and a pending action as a card, with nothing hidden in them."""
 
 import difflib
+import itertools
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import click
 from rich.cells import cell_len
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -30,8 +32,14 @@ _RISKS = {
     "UNKNOWN": ("Risk unknown", "magenta"),
 }
 
-#: lines of an output that a log shows at once
-_LINES = 30
+#: lines of an output that a log shows at once, and characters of an action in one line
+_LINES, _LONGEST = 30, 200
+
+#: arguments of terminals that say nothing at these values, which a card leaves out, as it does every null
+_UNSET = {"is_input": False, "reset": False}
+
+#: least characters of an id that is shown, and what is shown in short
+_LEAST_ID, _UUID = 8, re.compile("[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
 
 #: what a file tool does, in words, and what tools call the members of a change, as in the console
 _VERBS = {
@@ -67,6 +75,32 @@ def moment(time: str) -> datetime:
     """A time of the wire, which is UTC where it names no zone."""
     parsed = datetime.fromisoformat(time)
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def when(console: Console, time: str) -> str:
+    """A time of the wire for a person, and as it came for a pipe."""
+    return f"{ago(time)} ago" if console.is_terminal else time
+
+
+def short(identity: str) -> str:
+    """The beginning of a UUID, which names it in practice; another id whole."""
+    return identity[:_LEAST_ID] if _UUID.fullmatch(identity) else identity
+
+
+def shortest(ids: Iterable[str]) -> dict[str, str]:
+    """The shortest beginning of each id that no other of them has, of 8 characters at least."""
+    ordered = sorted(set(ids))
+    shared = [_shared(*pair) for pair in itertools.pairwise(ordered)]
+    return {
+        one: one[: max(_LEAST_ID, *(number + 1 for number in shared[max(0, place - 1) : place + 1]), 0)]
+        for place, one in enumerate(ordered)
+    }
+
+
+def _shared(one: str, other: str) -> int:
+    """The number of characters that two ids have alike at their beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def counted(number: int, name: str) -> str:
@@ -128,10 +162,11 @@ def print_entry(console: Console, entry: Entry, *, full: bool = False) -> None:
     lines = list(body.split("\n", allow_blank=True))
     while lines and not lines[-1].plain.strip():
         lines.pop()
-    if not full and len(lines) > _LINES:
+    if not full and console.is_terminal and len(lines) > _LINES:
         rest = len(lines) - _LINES
         lines = [*lines[:_LINES], Text(f"… {rest} more lines: --full shows them", "dim")]
-    at = moment(entry.event["timestamp"]).astimezone().strftime("%H:%M:%S")
+    time = moment(entry.event["timestamp"]).astimezone(None if console.is_terminal else UTC)
+    at = time.strftime("%H:%M:%S") if console.is_terminal else time.isoformat().replace("+00:00", "Z")
     seq = "" if entry.seq is None else str(entry.seq)
     head = Text.assemble((f"{seq:>5}  {at}  ", "dim"), (f"{word:<8}  ", colour))
     width = max(20, console.width - head.cell_len) if console.is_terminal else 1 << 20
@@ -139,49 +174,102 @@ def print_entry(console: Console, entry: Entry, *, full: bool = False) -> None:
         console.print(Text.assemble(head if not place else " " * head.cell_len, line), soft_wrap=True)
 
 
-def card(item: WaitingAction) -> Panel:
-    """A pending action: the whole of what will run, whatever its length."""
+class Card:
+    """Something that waits: in a frame on a terminal; in a pipe without one, with whole ids and times of the wire."""
+
+    def __init__(
+        self,
+        head: str,
+        facts: Text,
+        item: WaitingAction | AskedDestinationInfo,
+        body: list[Text],
+        whose: tuple[str, str | None, str | None],
+        colour: str,
+        ids: Mapping[str, str] | None,
+    ) -> None:
+        """whose: its id, and the id and the title of its conversation."""
+        self._head, self._facts, self._item, self._body, self._colour = head, facts, item, body, colour
+        self._whose, self._ids = whose, ids or {}
+
+    def __rich_console__(self, console: Console, _: ConsoleOptions) -> RenderResult:
+        if console.is_terminal:
+            title = Text(self._head, "bold")
+            yield Panel(Group(*self._lines(console)), title=title, title_align="left", border_style=self._colour)
+            return
+        yield from (Text(self._head), *self._lines(console), Text())
+
+    def _lines(self, console: Console) -> list[Text]:
+        item = self._item
+        facts = Text.assemble(self._facts, ("asked ", "dim"), (when(console, item["since"]), "dim"))
+        if ends := item["expires_at"]:
+            left = int((moment(ends) - datetime.now(UTC)).total_seconds())
+            at = f"in {left} s" if console.is_terminal else f"at {ends}"
+            facts.append(f"  ·  rejected {at}" if left > 0 else "  ·  its time is over", "yellow")
+        identity, conversation, title = self._whose
+        name = "several conversations share it"
+        if conversation:
+            of = self._ids.get(conversation, short(conversation)) if console.is_terminal else conversation
+            name = f"{in_line(title or 'Conversation without a title')} ({of})"
+        identity = in_line(self._ids.get(identity, short(identity)) if console.is_terminal else identity)
+        digest = item["digest"][:12] if console.is_terminal else item["digest"]
+        return [facts, *self._body, Text(f"{identity}  ·  digest {digest}  ·  {name}", "dim")]
+
+
+def card(item: WaitingAction, ids: Mapping[str, str] | None = None) -> Card:
+    """A pending action: the whole of what will run, whatever its length. ids: how ids are shown."""
     words, colour = _RISKS.get(item["security_risk"], _RISKS["UNKNOWN"])
-    facts = Text.assemble((words, colour), ("  ·  asked ", "dim"), (f"{ago(item['since'])} ago", "dim"))
-    if item["expires_at"]:
-        left = int((moment(item["expires_at"]) - datetime.now(UTC)).total_seconds())
-        facts.append(f"  ·  rejected in {left} s" if left > 0 else "  ·  its time is over", "yellow")
-    parts: list[Text] = [facts]
     arguments = item["arguments"]
+    said = [text for text in (item["summary"], item["thought"]) if text and text != command_of(arguments)]
+    body = [*(Text(visible(str(text), prose=True), "italic") for text in said), Text(), *_arguments(arguments), Text()]
+    whose = (item["conversation_id"], item["conversation_title"])
+    facts = Text.assemble((words, colour), ("  ·  ", "dim"))
+    return Card(in_line(item["tool_name"]), facts, item, body, (item["action_id"], *whose), colour, ids)
+
+
+def named(tool_name: str, arguments: Any, summary: str | None = None) -> Text:
+    """An action in one line: its tool, and its summary, else its command, its path, or all arguments."""
+    words = summary or command_of(arguments)
+    if not words and isinstance(arguments, dict):
+        path = _named(arguments, _PATHS)
+        command = arguments.get("command")
+        words = f"{command if command in _VERBS else ''} {arguments[path]}".strip() if path else None
+    words = words or json.dumps(arguments, ensure_ascii=False)
+    return Text.assemble((in_line(tool_name), "bold"), f"  {beginning(in_line(words), _LONGEST)}")
+
+
+def command_of(arguments: Any) -> str | None:
+    """The shell command of an action; None where it has another form."""
     command = arguments.get("command") if isinstance(arguments, dict) else None
-    said = [text for text in (item["summary"], item["thought"]) if text and text != command]
-    parts += [Text(visible(str(text), prose=True), "italic") for text in said]
-    parts += [Text(), *_arguments(arguments), Text()]
-    title = in_line(item["conversation_title"] or "Conversation without a title")
-    parts.append(Text(f"{item['action_id'][:8]}  ·  digest {item['digest'][:12]}  ·  {title}", "dim"))
-    return Panel(Group(*parts), title=Text(in_line(item["tool_name"]), "bold"), title_align="left", border_style=colour)
+    return command if isinstance(command, str) and _named(arguments, _PATHS) is None else None
 
 
-def destination_card(item: AskedDestinationInfo) -> Panel:
-    """A destination that a sandbox asks for, or a budget that is used up."""
-    facts = Text.assemble((f"asked {ago(item['since'])} ago", "dim"))
-    if item["tries"] > 1:
-        facts.append(f"  ·  {item['tries']} tries", "dim")
-    if item["expires_at"]:
-        left = int((moment(item["expires_at"]) - datetime.now(UTC)).total_seconds())
-        facts.append(f"  ·  rejected in {left} s" if left > 0 else "  ·  its time is over", "yellow")
+def destination_card(
+    item: AskedDestinationInfo, title: str | None = None, ids: Mapping[str, str] | None = None
+) -> Card:
+    """A destination that a sandbox asks for, or a budget that is used up. title: of its conversation."""
     budget = item.get("budget")
-    title = "A budget of models is used up" if budget else "A sandbox asks to reach"
+    head = "A budget of models is used up" if budget else "A sandbox asks to reach"
     name = _budget(budget) if budget else f"{in_line(item['name'] or '')}:{item['port']}"
-    parts = [Text(name, "bold"), facts]  # a long name wraps here
-    if item["program"]:
-        parts.append(Text(f"by a program that calls itself {visible(item['program'], prose=True)}", "italic"))
-    parts.append(Text(f"sandbox {in_line(item['sandbox_id'])}  ·  digest {item['digest'][:12]}", "dim"))
-    return Panel(Group(*parts), title=Text(title), title_align="left", border_style="cyan")
+    program = visible(item["program"] or "", prose=True)
+    body = [Text(f"by a program that calls itself {program}", "italic")] if program else []
+    tries = f"{item['tries']} tries  ·  " if item["tries"] > 1 else ""
+    facts = Text.assemble((name, "bold"), "\n", (tries, "dim"))  # a long name wraps here
+    whose = (f"sandbox {in_line(item['sandbox_id'])}", item["conversation_id"], title)
+    return Card(head, facts, item, body, whose, "cyan", ids)
+
+
+def amounts(budget: AskedBudgetInfo) -> str:
+    """What an approval adds to a budget: $5 and 2,000,000 tokens."""
+    found = [f"${budget['dollars']:g}"] if budget["dollars"] is not None else []
+    found += [f"{budget['tokens']:,} tokens"] if budget["tokens"] is not None else []
+    return " and ".join(found)
 
 
 def _budget(budget: AskedBudgetInfo) -> str:
     """Whose budget it is, and what an approval adds."""
-    amounts = [f"${budget['dollars']:g}"] if budget["dollars"] is not None else []
-    amounts += [f"{budget['tokens']:,} tokens"] if budget["tokens"] is not None else []
     facts = (("of key", budget["key_id"]), ("on", budget["day"]))
     whose = "".join(f" {word} {in_line(fact)}" for word, fact in facts if fact)
-    return f"{in_line(budget['setting'])}{whose}: an approval adds {' and '.join(amounts)}"
+    return f"{in_line(budget['setting'])}{whose}: an approval adds {amounts(budget)}"
 
 
 def _lines(before: str, after: str) -> tuple[list[str], list[str]]:
@@ -245,10 +333,12 @@ def _arguments(given: Any) -> list[Text]:
     """All arguments, by the rules of the console: a command, a change of a file, or JSON."""
     if not isinstance(given, dict):
         return [Text(visible(json.dumps(given, indent=2, ensure_ascii=False)))]
-    if not given:
-        return [Text("No arguments.", "dim")]
     head, used = _form(given)
-    rest = {name: value for name, value in given.items() if name not in used}
+    unset = _UNSET if command_of(given) is not None else {}
+    said = {name: value for name, value in given.items() if value is not None and unset.get(name) is not value}
+    if not said:
+        return [Text("No arguments.", "dim")]
+    rest = {name: value for name, value in said.items() if name not in used}
     quiet = {name: value for name, value in rest.items() if json.dumps(value) in ("null", "false", '""', "[]", "{}")}
     loud = {name: value for name, value in rest.items() if name not in quiet}
     parts = head
