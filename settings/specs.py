@@ -168,8 +168,8 @@ class Spec:
         return sha256(repr(values).encode()).hexdigest()[:16]
 
 
-#: of `secret_env` what is no secret but for a password in it: people and usage name the model, its budget and its price
-_TOLD = ("LLM_MODEL", "LLM_BASE_URL", "LLM_TOKEN_BUDGET", "MODEL_PRICES")
+#: of `secret_env` what is no secret but for a password in it: people and usage name the model and its price
+_TOLD = ("LLM_MODEL", "LLM_BASE_URL", "MODEL_PRICES")
 
 #: stands for a variable of the server's environment, in values that no response shows
 _OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
