@@ -127,7 +127,7 @@ class Spec:
     idle_stop_seconds: float
     max_seconds: float
     restarts: int
-    resume_runs: bool
+    resume_runs: bool | None  #: None: runs of the policy NeverConfirm go on
     disk_bytes: int | None
     memory_bytes: int | None
     cpus: float | None
@@ -232,7 +232,7 @@ class _Spec(_Strict):
     confirmation_seconds = fields.Integer(
         strict=True, load_default=None, validate=validate.Range(min=0, max=MOST_CONFIRMATION_SECONDS)
     )
-    resume_runs = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
+    resume_runs = fields.Boolean(truthy={True}, falsy={False}, load_default=None)
     limits = fields.Nested(_Limits, load_default=dict)
     conversation = fields.Dict(keys=fields.String(), load_default=dict)
     warm = fields.Integer(strict=True, load_default=0, validate=validate.Range(min=0, max=MOST_WARM))
