@@ -67,8 +67,15 @@ MOST_COMMANDS, MOST_COMMAND = 200, 300_000
 _SPACE = " \t\r"
 
 
+#: the reply to a message that has no command; `agentctl` knows it by its first words
+NO_MODEL = (
+    "No model is set, so nothing was done. Start the server with one: LLM_MODEL=… LLM_API_KEY=… make run. "
+    "Until then I only run lines that begin with `run: `, such as `run: ls`."
+)
+
+
 class Rule:
-    """Turns each `run: CMD` line of a message into an action, and replies to other messages with text."""
+    """Turns each `run: CMD` line of a message into an action, and says to other messages that it has no model."""
 
     def beginning(self) -> list[Event]:
         return []
@@ -85,7 +92,7 @@ class Rule:
             if fault := _fault(commands):
                 return Response([events.message("agent", events.parts(fault))], [message_id])
             return Response([_action(command, message_id) for command in commands], [message_id])
-        return Response([events.message("agent", events.parts(f"You said: {text}"))], [message_id])
+        return Response([events.message("agent", events.parts(NO_MODEL))], [message_id])
 
 
 def _fault(commands: list[str]) -> str:

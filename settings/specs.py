@@ -397,6 +397,18 @@ class Model(NamedTuple):
     api_key: str | None
 
 
+#: what is said at the start of a server whose bundled agent has no model
+NO_MODEL = (
+    "No model is set: the agent only runs lines that begin with `run: `. Start with LLM_MODEL=… LLM_API_KEY=… for one "
+    "that thinks, and LLM_BASE_URL=… for a model that is not OpenAI's."
+)
+
+
+def lacks_model(spec: Spec) -> bool:
+    """Whether a spec runs the bundled agent without a model: then it only follows the rule `run: CMD`."""
+    return "reference_agent" in spec.command and not model_of(spec).model
+
+
 def model_of(spec: Spec) -> Model:
     """The model of the spec's template, or that of its environment."""
     agent = spec.conversation.get("agent")

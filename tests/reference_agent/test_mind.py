@@ -31,6 +31,16 @@ def model():
         yield model
 
 
+def test_without_a_model_a_message_without_commands_is_told_what_is_missing_and_what_works():
+    said = message("user", parts("write me a hello world program"))
+    [reply] = Rule().respond([said], State({}, unanswered=[said["id"]]), lambda *_: None).events
+    [part] = reply["llm_message"]["content"]
+    assert part["text"].startswith(
+        "No model is set, so nothing was done. Start the server with one: LLM_MODEL=… LLM_API"
+    )
+    assert "only run lines that begin with `run: `" in part["text"]
+
+
 def ask(url, tell=lambda _text, _reasoning: None):
     return Endpoint(Llm("scripted", url, KEY)).ask([{"role": "user", "content": "go"}], [], tell)
 

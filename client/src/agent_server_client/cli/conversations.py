@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.text import Text
@@ -48,13 +49,14 @@ def _folder_of(repo: str | None) -> Iterator[Path | None]:
 
 def _follow(session: Session, conversation: Conversation, after: int, approver: Approver) -> None:
     """Show a run until the agent stops. Raises Failed where it has not finished."""
-    status = ""
+    status, is_unanswered = "", False
     try:
         for one in conversation.follow(after):
             if isinstance(one, PendingAction):
                 approver.decide(one)
                 continue
             status = status_of(one.event) or status
+            is_unanswered = _says_no_model(one.event) or (is_unanswered and one.event["kind"] != "ActionEvent")
             if session.as_json:
                 print_json({"seq": one.seq, "event": one.event})
             else:
@@ -64,6 +66,16 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
         raise
     if status != "finished":
         raise Failed(STOPPED_SHORT, f"{status}. Go on with: agentctl send -f {conversation.id[:8]} TEXT")
+    if is_unanswered:
+        raise Failed(STOPPED_SHORT, "no model is set on the server. Only lines that begin with `run: ` do something")
+
+
+def _says_no_model(event: dict[str, Any]) -> bool:
+    """Whether the bundled agent says of a message that it has no model. What a model says has the id of a response."""
+    if event["kind"] != "MessageEvent" or event["source"] != "agent" or event.get("llm_response_id"):
+        return False
+    parts = event["llm_message"]["content"]
+    return bool(parts) and str(parts[0].get("text", "")).startswith("No model is set")
 
 
 @command()

@@ -36,7 +36,7 @@ Exit codes:
   4    there is no such thing
   5    the key is missing, wrong, or not allowed to do this
   6    the decision was not taken: it is decided already, or changed
-  7    a followed agent has stopped before it finished
+  7    a followed agent has stopped before it finished, or has no model and nothing to run
   130  interrupted by Ctrl-C
   141  the program that read the output has ended
 """
