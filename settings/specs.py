@@ -404,9 +404,14 @@ NO_MODEL = (
 )
 
 
+def is_bundled(spec: Spec) -> bool:
+    """Whether a spec runs the bundled agent."""
+    return "reference_agent" in spec.command
+
+
 def lacks_model(spec: Spec) -> bool:
     """Whether a spec runs the bundled agent without a model: then it only follows the rule `run: CMD`."""
-    return "reference_agent" in spec.command and not model_of(spec).model
+    return is_bundled(spec) and not model_of(spec).model
 
 
 def model_of(spec: Spec) -> Model:
