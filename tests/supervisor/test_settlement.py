@@ -150,9 +150,9 @@ def crash(store, recovery, settle, sandbox, agent):
     return do
 
 
-def test_a_run_that_holds_nothing_back_goes_on_by_itself_once_a_message(store, begin, crash, agent):
+def test_a_run_that_holds_nothing_back_goes_on_by_itself_once_a_message(store, begin, crash, agent, sandbox):
     conversation = begin()
-    store.events.append(conversation, as_events([message("hello")]), made_here=True)
+    store.events.append(conversation, as_events([message("hello")]), sandbox_id=sandbox.id, made_here=True)
 
     assert crash(conversation) == {"AgentServerRestarted": "killed. The run goes on by itself"}
     assert len(agent.posted("/run")) == 1
@@ -161,7 +161,7 @@ def test_a_run_that_holds_nothing_back_goes_on_by_itself_once_a_message(store, b
     assert again.startswith("killed. The run stays paused: it has gone on by itself once since the last message. Send ")
     assert (len(agent.posted("/run")), state(store, conversation)) == (1, "paused")
 
-    store.events.append(conversation, as_events([message("once more")]), made_here=True)
+    store.events.append(conversation, as_events([message("once more")]), sandbox_id=sandbox.id, made_here=True)
     assert crash(conversation) == {"AgentServerRestarted": "killed. The run goes on by itself"}
     assert len(agent.posted("/run")) == 2
 
