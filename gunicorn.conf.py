@@ -36,14 +36,14 @@ from boot.posture import ASKED_AUTH, settle
 from settings import ConfigError, worker_processes
 from settings.config import Config
 from settings.data_dir import make_secret_key
-from settings.specs import Specs, unsupported
+from settings.specs import NO_MODEL, Specs, lacks_model, unsupported
 from telemetry.logs import ABOUT, JsonLines, KeysMasked, TextLines, is_json
 from telemetry.meter import of_this_server
 from telemetry.traces import hindrance, wants_traces
 
 try:
     _config = Config.from_env()
-    Specs.load(_config.sandbox_specs)
+    _spec = Specs.load(_config.sandbox_specs).all[0]
 except ConfigError as error:
     sys.exit(f"agent-server: {error}")
 
@@ -178,6 +178,8 @@ def on_starting(server: Any) -> None:
     _settle_posture(server, _migrate())
     if reason := unsupported("process"):
         server.log.warning(reason)
+    if lacks_model(_spec):
+        server.log.warning(NO_MODEL)
     if wants_traces(os.environ) and (untraced := hindrance(os.environ)):
         server.log.warning(untraced)
     if _config.supervisor:

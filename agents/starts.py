@@ -19,7 +19,7 @@ from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import ConversationId
 from settings.egress import secrets_inside
-from settings.specs import Spec
+from settings.specs import Spec, is_bundled, lacks_model
 from store import Store
 from store.sandboxes.sandboxes import Sandbox
 from store.sandboxes.start_tasks import FINISHED, Failure, StartTask
@@ -144,9 +144,25 @@ def of_sandbox(value: Any, sandbox: Sandbox) -> Any:
     return value.replace("{EGRESS}", sandbox.egress_url) if isinstance(value, str) and sandbox.egress_url else value
 
 
-def template_of(spec: Spec, sandbox: Sandbox) -> dict[str, Any]:
-    """The spec's template of a conversation as a sandbox gets it."""
-    return {name: of_sandbox(one, sandbox) for name, one in spec.conversation.items()}
+def template_of(spec: Spec, sandbox: Sandbox, model: str | None = None) -> dict[str, Any]:
+    """The spec's template of a conversation as a sandbox gets it.
+
+    model: of the start. The bundled agent asks for it where the spec's own model is, with the same key.
+    """
+    template = {name: of_sandbox(one, sandbox) for name, one in spec.conversation.items()}
+    if model and "agent" not in template and is_bundled(spec):
+        template["agent"] = {"llm": {"model": model}}
+    return template
+
+
+def model_fault(spec: Spec, model: str | None) -> str:
+    """Why the agent of a spec cannot use the model of a start, and what to do; empty: it can, or is not known."""
+    if not model or not lacks_model(spec):
+        return ""
+    return (
+        "No model is set on the server, so its agent can use none. Start the server with LLM_MODEL=… LLM_API_KEY=…, or "
+        "leave this out and send lines that begin with `run: `."
+    )
 
 
 def title_of_message(content: Any) -> str | None:
@@ -190,7 +206,8 @@ def restart_request(store: Store, conversation_id: ConversationId, sandbox: Sand
             own_request(conversation_id, own, working_folder(sandbox, spec)), spec, sandbox.egress_url
         )
     else:
-        body = conversation_request(conversation_id, state["app"], template_of(spec, sandbox), spec.working_dir)
+        template = template_of(spec, sandbox, state["app"].get("llm_model"))
+        body = conversation_request(conversation_id, state["app"], template, spec.working_dir)
     body |= {name: state[name] for name in _CHANGED if state[name]}
     return body | ({"secrets": secrets_inside(secrets, spec.services)} if secrets else {})
 

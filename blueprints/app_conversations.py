@@ -21,7 +21,7 @@ from agents.decisions import with_deadline
 from agents.deletions import delete_with_children
 from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder, seen_folder, within, without_place
 from agents.joins import require_start
-from agents.starts import DELETED
+from agents.starts import DELETED, model_fault
 from agents.waking import NotReachable
 from blueprints import current_client, current_commands, current_joiner, current_specs, current_store
 from blueprints.api import (
@@ -86,8 +86,19 @@ def stream_app_conversation_start(wanted: dict[str, Any]) -> Response:
 def _create_start(wanted: dict[str, Any]) -> StartTask:
     joiner = current_joiner()
     require_start(current_store, current_specs, joiner, wanted, wanted.get("conversation_id") or "")
+    _require_model(wanted)
     task = {**wanted, "started_from": current_client()}
     return current_store.start_tasks.create(task, echo=schemas.echo(wanted), owner=joiner.owner, joiner=joiner)
+
+
+def _require_model(wanted: dict[str, Any]) -> None:
+    """Refuse a model that the agent of a new sandbox cannot use. Raises InvalidInput."""
+    if wanted.get("sandbox_id") or wanted.get("parent_conversation_id"):
+        return
+    named = wanted.get("sandbox_spec_id")
+    spec = current_specs.find(named) if named else current_specs.get(None)
+    if spec is not None and (fault := model_fault(spec, wanted.get("llm_model"))):
+        raise InvalidInput("body", {"llm_model": [fault]})
 
 
 def _states(store: Store, start: StartTask, may_go_on: Callable[[], bool]) -> Iterator[str]:

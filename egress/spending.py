@@ -221,10 +221,10 @@ _OF = {
 }
 
 _THEN = {
-    "MODEL_BUDGET_CONVERSATION": "an operator of the server can raise it",
+    "MODEL_BUDGET_CONVERSATION": "approve more in the inbox, or have an operator of the server raise it",
     **dict.fromkeys(
         ("MODEL_BUDGET_KEY", "MODEL_BUDGET_DAY"),
-        "it is whole again tomorrow, and an operator of the server can raise it",
+        "approve more in the inbox, have an operator of the server raise it, or wait until tomorrow",
     ),
 }
 

@@ -14,7 +14,7 @@ from werkzeug.serving import make_server
 from core.prices import Prices, read_prices
 from reference_agent.api import Server, create_app
 from reference_agent.log import Webhooks
-from reference_agent.mind import TOKEN_BUDGET, Llm
+from reference_agent.mind import Llm
 from reference_agent.services import services
 from reference_agent.tunnels import ports, terminals
 
@@ -47,7 +47,6 @@ variables of the environment, each of which may be unset:
   LLM_MODEL                the model that the agent thinks with; unset, it follows the rule `run: CMD`
   LLM_API_KEY              the model's key
   LLM_BASE_URL             its OpenAI-compatible endpoint; default: OpenAI's
-  LLM_TOKEN_BUDGET         tokens of a conversation after which the agent stops; default: 1000000, 0: never
   MODEL_PRICES             what models cost, before the table of core/prices.py: MODEL=INPUT/OUTPUT or
                            MODEL=INPUT/OUTPUT/CACHED, with commas, in US dollars per million tokens
 """
@@ -64,14 +63,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     arguments = parser.parse_args()
     key, headers, secret, model, url, model_key, *_ = map(taken, PRIVATE)
-    budget = os.environ.get("LLM_TOKEN_BUDGET") or str(TOKEN_BUDGET)
-    if not (budget.isascii() and budget.isdigit()):
-        parser.error("LLM_TOKEN_BUDGET should be a number of tokens")
     try:
         prices = Prices(read_prices(os.environ.get("MODEL_PRICES", "")))
     except ValueError as error:
         parser.error(f"MODEL_PRICES {error}")
-    llm = Llm(model, url, model_key, budget=int(budget), prices=prices)
+    llm = Llm(model, url, model_key, prices=prices)
     folder = Path(os.environ.get("OH_CONVERSATIONS_PATH") or ".agent-server/conversations").absolute()
     webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
     app = create_app(Server(key, folder, webhooks, llm, secret))

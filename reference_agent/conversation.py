@@ -320,7 +320,8 @@ class Conversation:
                     self._responses, self._is_thinking = self._responses + 1, True
                     return partial(self._respond, [*self.log.events], self.log.state)
                 else:
-                    words = f"Stopped after {self._responses} responses, its max_iterations"
+                    most = f"{self._responses} responses (max_iterations)"
+                    words = f"The agent stopped after {most}. Send a message for {self._responses} more."
                     step = [events.error("MaxIterationsReached", words)]
                     self.log.step(moved(self.log.state, "error", step), step)
             if self._is_wanted:

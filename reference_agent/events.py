@@ -115,7 +115,7 @@ def messages(so_far: list[Event], unanswered: Iterable[str]) -> list[Message]:
         if group[0]["id"] not in late:
             made += _of_group(group, results)
     if forgotten(so_far):
-        first = next((index for index, message in enumerate(made, 1) if message["role"] == "user"), 0)
+        first = next((index for index, message in enumerate(made, 1) if message["role"] == "user"), len(made))
         made.insert(first, {"role": "user", "content": _FORGOTTEN})
     return made + [_said(event) for event in so_far if event["id"] in late]
 
@@ -145,6 +145,16 @@ def to_forget(so_far: list[Event], unanswered: Iterable[str]) -> list[str]:
     first = next((index for index, group in enumerate(all_groups, 1) if _is_user(group[0])), 0)
     old = all_groups[first:-1]
     return [event["id"] for group in old[: (len(old) + 1) // 2] for event in group]
+
+
+def last_step(so_far: list[Event], unanswered: Iterable[str]) -> list[str]:
+    """Ids of the answered events after the first message; of all but the prompt, if there are none after it.
+
+    Empty while the first message is unanswered.
+    """
+    late = {*unanswered}
+    rest = [group for group in groups(so_far) if group[0]["id"] not in late and group[0]["kind"] != "SystemPromptEvent"]
+    return [event["id"] for group in rest[1:] or rest for event in group]
 
 
 def result_text(result: Event) -> str:

@@ -25,7 +25,7 @@ import httpx
 from core.cuts import beginning
 from core.prices import Prices, Used
 from reference_agent import events, tools
-from reference_agent.events import RESULTS, Event, messages, to_forget
+from reference_agent.events import RESULTS, Event, last_step, messages, to_forget
 from reference_agent.log import State
 from reference_agent.tools import MOST_SUMMARY
 
@@ -77,8 +77,15 @@ MOST_COMMANDS, MOST_COMMAND = 200, 300_000
 _SPACE = " \t\r"
 
 
+#: the reply to a message that has no command; `agentctl` knows it by its first words
+NO_MODEL = (
+    "No model is set, so nothing was done. Start the server with one: LLM_MODEL=… LLM_API_KEY=… make run. "
+    "Until then I only run lines that begin with `run: `, such as `run: ls`."
+)
+
+
 class Rule:
-    """Turns each `run: CMD` line of a message into an action, and replies to other messages with text."""
+    """Turns each `run: CMD` line of a message into an action, and says to other messages that it has no model."""
 
     def beginning(self) -> list[Event]:
         return []
@@ -95,7 +102,7 @@ class Rule:
             if fault := _fault(commands):
                 return Response([events.message("agent", events.parts(fault))], [message_id])
             return Response([_action(command, message_id) for command in commands], [message_id])
-        return Response([events.message("agent", events.parts(f"You said: {text}"))], [message_id])
+        return Response([events.message("agent", events.parts(NO_MODEL))], [message_id])
 
     def answer(self, _question: str, _so_far: list[Event], _state: State) -> str:
         raise NoModel
@@ -119,9 +126,6 @@ def _action(command: str, response_id: str) -> Event:
     )
 
 
-#: tokens of one conversation after which the agent stops, unless LLM_TOKEN_BUDGET says otherwise
-TOKEN_BUDGET = 1_000_000
-
 #: what models cost where MODEL_PRICES says nothing
 _PRICES = Prices()
 
@@ -134,7 +138,6 @@ class Llm:
     base_url: str = ""  #: "" is OpenAI's
     api_key: str = field(default="", repr=False)
     context_window: int = 0  #: tokens, as clients are told; 0: unknown
-    budget: int = TOKEN_BUDGET  #: most tokens of a conversation; 0: no limit
     prices: Prices = field(default=_PRICES, repr=False)
 
     def with_given(self, given: dict[str, Any]) -> "Llm":
@@ -199,12 +202,26 @@ _TOO_LONG = re.compile(r"context.{0,20}(length|window|size)|maximum context|prom
 _LOOPBACK = re.compile(r"//(127\.|localhost\b|\[::1\])")
 
 
+#: code of a conversation that is too long for its model
+TOO_LONG = "LLMContextWindowExceedError"
+
+#: how to go on after an error of the model, by its code; after any other, a message tries again
+_NEXT = {
+    "LLMAuthenticationError": "Correct LLM_API_KEY, or `agent.llm` of the start. Then send a message to go on.",
+    "LLMBadRequestError": "Correct LLM_MODEL, or `agent.llm` of the start. Then send a message to go on.",
+}
+
+
 class ModelError(Exception):
     """The model gives no response; the code is one that the SDK classifies, the detail is a sentence of one line."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(f"{code}: {detail}")
         self.code, self.detail = code, detail
+
+    def with_next_step(self, words: str) -> tuple[str, str]:
+        """The code, and the detail with a sentence that says how to go on."""
+        return self.code, f"{self.detail.rstrip('.')}. {words}"
 
 
 class Garbage(Exception):
@@ -276,10 +293,8 @@ class Endpoint:
         self._key, self._url = llm.api_key, llm.base_url
         self._headers = {"Authorization": f"Bearer {llm.api_key or 'none'}"}
 
-    def ask(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], tell: Tell, most: int = MOST_CHARACTERS
-    ) -> Reply:
-        """The response to messages, cut off after `most` characters. Raises ModelError, and what `tell` raises.
+    def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], tell: Tell) -> Reply:
+        """The response to messages. Raises ModelError, and what `tell` raises.
 
         A try that failed in the middle of a response begins it again. Cost: at most RESPONSE_SECONDS for each try.
         """
@@ -290,7 +305,7 @@ class Endpoint:
             for tries_left in reversed(range(TRIES)):
                 tell("", "")
                 try:
-                    return self._try(client, asked, tell, most)
+                    return self._try(client, asked, tell)
                 except (Refusal, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, Garbage) as error:
                     pause = _pause(error, TRIES - 1 - tries_left)
                     if pause is None or not tries_left:
@@ -298,7 +313,7 @@ class Endpoint:
                     time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def _try(self, client: httpx.Client, asked: dict[str, Any], tell: Tell, most: int) -> Reply:
+    def _try(self, client: httpx.Client, asked: dict[str, Any], tell: Tell) -> Reply:
         reply, unshown, shown_at = Reply(), ["", ""], time.monotonic()
         with client.stream("POST", f"{(self._url or OPENAI).rstrip('/')}/chat/completions", json=asked) as response:
             if response.status_code >= 400:
@@ -309,7 +324,7 @@ class Endpoint:
                 if any(unshown) and time.monotonic() - shown_at > _SHOWN_EVERY:
                     tell(*unshown)
                     unshown, shown_at = ["", ""], time.monotonic()
-                if reply.size > min(most, MOST_CHARACTERS):
+                if reply.size > MOST_CHARACTERS:
                     reply.is_cut = True
                     break
         tell(*unshown)
@@ -329,7 +344,7 @@ class Endpoint:
             case Refusal(status=429):
                 return ModelError("LLMRateLimitError", f"The model's endpoint limits the rate: {text}")
             case Refusal(status=400 | 413 | 422) if _TOO_LONG.search(f"{error.code} {error}"):
-                return ModelError("LLMContextWindowExceedError", f"The conversation is too long for the model: {text}")
+                return ModelError(TOO_LONG, f"The conversation is too long for the model: {text}")
             case Refusal(status=status) if status < 500:
                 return ModelError("LLMBadRequestError", f"The model's endpoint refuses the request: {text}")
             case httpx.TimeoutException():
@@ -474,22 +489,35 @@ class Model:
         if so_far[0]["kind"] != "SystemPromptEvent":  # the conversation began without a model
             told.insert(0, {"role": "system", "content": PROMPT.format(folder=self._folder)})
         estimated = len(json.dumps(told)) // CHARACTERS_PER_TOKEN
-        left = self._llm.budget - spent(state.stats) - estimated if self._llm.budget else 1 << 30
-        if left <= 0:
-            limit = f"{self._llm.budget} tokens of this conversation (LLM_TOKEN_BUDGET)"
-            return Response([], error=("MaxBudgetReached", f"The next response would exceed the {limit}"))
         try:
-            reply = self._endpoint.ask(told, tools.for_model(), tell, left * CHARACTERS_PER_TOKEN)
+            reply = self._endpoint.ask(told, tools.for_model(), tell)
         except ModelError as error:
-            forgotten = to_forget(so_far, state.unanswered) if error.code == "LLMContextWindowExceedError" else []
-            if forgotten:
-                details = {"forgotten_event_ids": forgotten, "llm_response_id": f"none-{uuid4().hex}"}
-                return Response([events.event("Condensation", "environment", **details)])
-            return Response([], error=(error.code, error.detail))
+            if error.code == TOO_LONG:
+                return _shorter(error, so_far, state.unanswered)
+            return Response([], error=error.with_next_step(_NEXT.get(error.code, "Send a message to try again.")))
         used = reply.usage or {"prompt_tokens": estimated, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
         response_id = _fresh(reply.id, {event.get("llm_response_id") for event in so_far}, "response")
         stats = counted(state.stats, used, self._llm, response_id)
         return Response(_steps(reply, so_far, response_id), state.unanswered, stats)
+
+
+def _shorter(error: ModelError, so_far: list[Event], unanswered: list[str]) -> Response:
+    """Forget the older half. If nothing is left of it, end the run and forget what may be too long by itself."""
+    if forgotten := to_forget(so_far, unanswered):
+        return Response([_forgetting(forgotten)])
+    steps = last_step(so_far, unanswered)
+    gone = [*steps, *unanswered]
+    words = (
+        "The last step is left out from now on. Send a message to go on."
+        if steps
+        else "The last message is left out from now on. Send a shorter one."
+    )
+    return Response([_forgetting(gone)], answered=unanswered, error=error.with_next_step(words))
+
+
+def _forgetting(ids: list[str]) -> Event:
+    details = {"forgotten_event_ids": ids, "llm_response_id": f"none-{uuid4().hex}"}
+    return events.event("Condensation", "environment", **details)
 
 
 def _steps(reply: Reply, so_far: list[Event], response_id: str) -> list[Event]:
@@ -530,12 +558,6 @@ def _too_many(number: int) -> str:
 def _fresh(given: str, known: set[Any], prefix: str) -> str:
     """An id that no earlier event has: that of the endpoint, if it is one."""
     return given if 0 < len(given) <= _MOST_ID and given not in known else f"{prefix}_{uuid4().hex}"
-
-
-def spent(stats: dict[str, Any]) -> int:
-    """The tokens that a conversation has used."""
-    usage = stats["accumulated_token_usage"] if stats else {}
-    return int(usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0))
 
 
 def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: str) -> dict[str, Any]:

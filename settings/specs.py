@@ -127,7 +127,7 @@ class Spec:
     idle_stop_seconds: float
     max_seconds: float
     restarts: int
-    resume_runs: bool
+    resume_runs: bool | None  #: None: runs of the policy NeverConfirm go on
     disk_bytes: int | None
     memory_bytes: int | None
     cpus: float | None
@@ -168,8 +168,8 @@ class Spec:
         return sha256(repr(values).encode()).hexdigest()[:16]
 
 
-#: of `secret_env` what is no secret but for a password in it: people and usage name the model, its budget and its price
-_TOLD = ("LLM_MODEL", "LLM_BASE_URL", "LLM_TOKEN_BUDGET", "MODEL_PRICES")
+#: of `secret_env` what is no secret but for a password in it: people and usage name the model and its price
+_TOLD = ("LLM_MODEL", "LLM_BASE_URL", "MODEL_PRICES")
 
 #: stands for a variable of the server's environment, in values that no response shows
 _OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -232,7 +232,7 @@ class _Spec(_Strict):
     confirmation_seconds = fields.Integer(
         strict=True, load_default=None, validate=validate.Range(min=0, max=MOST_CONFIRMATION_SECONDS)
     )
-    resume_runs = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
+    resume_runs = fields.Boolean(truthy={True}, falsy={False}, load_default=None)
     limits = fields.Nested(_Limits, load_default=dict)
     conversation = fields.Dict(keys=fields.String(), load_default=dict)
     warm = fields.Integer(strict=True, load_default=0, validate=validate.Range(min=0, max=MOST_WARM))
@@ -395,6 +395,23 @@ class Model(NamedTuple):
     model: str | None
     base_url: str | None
     api_key: str | None
+
+
+#: what is said at the start of a server whose bundled agent has no model
+NO_MODEL = (
+    "No model is set: the agent only runs lines that begin with `run: `. Start with LLM_MODEL=… LLM_API_KEY=… for one "
+    "that thinks, and LLM_BASE_URL=… for a model that is not OpenAI's."
+)
+
+
+def is_bundled(spec: Spec) -> bool:
+    """Whether a spec runs the bundled agent."""
+    return "reference_agent" in spec.command
+
+
+def lacks_model(spec: Spec) -> bool:
+    """Whether a spec runs the bundled agent without a model: then it only follows the rule `run: CMD`."""
+    return is_bundled(spec) and not model_of(spec).model
 
 
 def model_of(spec: Spec) -> Model:

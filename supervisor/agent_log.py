@@ -49,11 +49,16 @@ class Mark(NamedTuple):
     forgotten: bool = False  #: the agent server had forgotten the conversation, and the log says so
     seen: int = -1  #: events of the agent's log when their numbers were compared last; -1: not since
     reported: str = ""  #: the agent's status if that comparison found it to differ from ours
+    resumed: str = ""  #: the last message of a user before the run that went on by itself after a crash
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> "Mark":
         """Of a conversation's state."""
         return cls(*(state["agent_log"] or ()))
+
+    def compared(self, length: int, posted: int, last: str) -> "Mark":
+        """The mark after a comparison; what only belongs to the one before is gone."""
+        return Mark(self.start, length, posted, last, resumed=self.resumed)
 
     def ahead(self, count: int, posted: int) -> int:
         """By how many events more the agent's log has grown since the mark than ours; negative: by fewer."""
@@ -87,8 +92,8 @@ def catch_up(
         except ResponseTooLong:
             newest = []
         if newest and not _missing(store, conversation_id, newest) and not _has_others(store, conversation_id, newest):
-            return Mark(mark.start, count, posted, newest[0].id), True
-    begin = mark if grown >= 0 else Mark(mark.start)
+            return mark.compared(count, posted, newest[0].id), True
+    begin = mark if grown >= 0 else mark.compared(0, 0, "")
     return _read_on(store, agent, conversation_id, sandbox_id, begin, most_pages)
 
 
@@ -135,7 +140,7 @@ def _read_on(
             break
     if appended:
         _drop_ended(store, conversation_id)
-    return Mark(mark.start, count, posted_of(store.conversations.get(conversation_id)), last), is_whole
+    return mark.compared(count, posted_of(store.conversations.get(conversation_id)), last), is_whole
 
 
 def _has_others(store: Store, conversation_id: ConversationId, newest: list[Event]) -> bool:

@@ -9,10 +9,11 @@ Every step may be repeated: a supervisor may be killed at any moment. Source: do
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from uuid import NAMESPACE_OID, uuid4, uuid5
 
@@ -53,6 +54,9 @@ IN_FLIGHT = (
     "Check that before repeating it."
 )
 
+#: code of the event about a run that was to go on by itself, and does not
+NOT_RESUMED = "RunNotResumed"
+
 FORGOTTEN = (
     "The agent server does not know this conversation any more: what the agent remembered of it is gone. Its events "
     "and the files of its sandbox are kept. A message, or POST /api/conversations/{id}/run, starts the agent again in "
@@ -78,8 +82,8 @@ class Settlement:
         self._agent = agent
         self._id = conversation_id
 
-    def settle(self, *, resume_runs: bool) -> None:
-        """Settle the conversation, once per start. resume_runs: a run that was interrupted goes on.
+    def settle(self, *, resume_runs: bool | None) -> None:
+        """Settle the conversation, once per start. resume_runs: as the spec has it.
 
         Raises AgentUnreachable, ConversationNotFound and NotItsSandbox.
         """
@@ -87,9 +91,13 @@ class Settlement:
         mark, interrupted = Mark.of(state), bool(state["interrupted"])
         try:
             if mark.start != self._sandbox.start:
+                goes_on = resume_runs is True or (resume_runs is None and self._was_told_to_go_on(state))
                 mark = self._restore(mark) if self._is_known() else self._forget(state, mark)
-                interrupted = interrupted and resume_runs and not mark.forgotten
-                mark = mark._replace(start=self._sandbox.start)
+                interrupted = interrupted and goes_on and not mark.forgotten
+                mark = mark._replace(
+                    start=self._sandbox.start,
+                    resumed=_last_message(self._store, self._id) if interrupted else mark.resumed,
+                )
                 self._store.conversations.note_recovery(self._id, mark, interrupted=interrupted)
             if interrupted:
                 self._run_again(mark)
@@ -111,6 +119,14 @@ class Settlement:
             raise
         return True
 
+    def _was_told_to_go_on(self, state: Mapping[str, Any]) -> bool:
+        """Whether the conversation was told, as its agent server ended, that its run goes on by itself."""
+        if not state["interrupted"]:
+            return False
+        raws, _ = self._store.events.search(self._id, kind="ConversationErrorEvent", descending=True, limit=_NEXT)
+        ends = (one for one in map(read_event, raws) if one.fields.get("code") in (RESTARTED, ENDED))
+        return any(one.fields.get("goes_on") is True for one in islice(ends, 1))
+
     def _run_again(self, mark: Mark) -> None:
         """Run what was interrupted. A repeat approves nothing: an agent that waits by then is left alone."""
         if self._agent.state(self._id).get("execution_status") in _RESUMABLE:
@@ -118,6 +134,8 @@ class Settlement:
                 self._agent.post(self._id, "run", {}, repeatable=False)
             except AgentRefused as refusal:
                 log.warning("conversation %s does not run again by itself: %s", self._id, refusal)
+                words = f"The run does not go on by itself: {refusal}. Send a message or resume it to go on"
+                self._append(self._error(NOT_RESUMED, words))
         self._store.conversations.note_recovery(self._id, mark, interrupted=False)
 
     # an agent server that knows the conversation
@@ -297,31 +315,38 @@ class Recovery:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def interrupted(self, sandbox: Sandbox, code: str, detail: str) -> None:
+    def interrupted(self, sandbox: Sandbox, code: str, detail: str, *, resume_runs: bool | None = False) -> None:
         """Tell every conversation in a sandbox that its agent server ended without being asked, once per start.
 
-        A run is paused; a conversation that waits for a decision keeps waiting. Raises only UNAVAILABLE.
+        A run is paused; a conversation that waits for a decision keeps waiting. resume_runs: as the spec has it.
+        Raises only UNAVAILABLE.
         """
-        self._note_end(sandbox, "interrupted", {"code": code, "detail": detail})
+
+        def error(state: Mapping[str, Any]) -> dict[str, Any]:
+            if code == RESTARTED and state["execution_status"] == "running":
+                return {"code": code, **_told_of_run(self._store, state, detail, resume_runs)}
+            return {"code": code, "detail": detail}
+
+        self._note_end(sandbox, "interrupted", error)
 
     def stopped(self, sandbox: Sandbox) -> None:
         """Pause the runs in a sandbox whose processes were ended on purpose. Raises only UNAVAILABLE."""
-        self._note_end(sandbox, "stopped", {})
+        self._note_end(sandbox, "stopped", lambda _state: {})
 
-    def _note_end(self, sandbox: Sandbox, how: str, error: dict[str, str]) -> None:
+    def _note_end(self, sandbox: Sandbox, how: str, error: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
         for state in self._store.conversations.in_sandboxes.each_in(sandbox.id):
             prefix = str(uuid5(NAMESPACE_OID, f"{sandbox.id} {sandbox.start} {state['id']} {how}"))[:24]
             with _one_of_several():
                 identity = ConversationId(state["id"])
-                self._store.conversations.interrupt(identity, sandbox.id, Stamp(wire.now(), prefix), error)
+                self._store.conversations.interrupt(identity, sandbox.id, Stamp(wire.now(), prefix), error(state))
 
     def settle(
-        self, sandbox: Sandbox, agent: AgentServer, *, resume_runs: bool, services: Iterable[Service] = ()
+        self, sandbox: Sandbox, agent: AgentServer, *, resume_runs: bool | None, services: Iterable[Service] = ()
     ) -> None:
         """Settle every conversation in a sandbox with the agent server that has just been started there.
 
         A start is settled once: a call about an agent server that has worked since, and was only paused, does nothing.
-        resume_runs: a run that was interrupted goes on. services: of the sandbox's spec. Raises AgentUnreachable, after
+        resume_runs and services: as the sandbox's spec has them. Raises AgentUnreachable, after
         which a repeat goes on where this call has ended, and UNAVAILABLE.
         """
         if self._store.sandboxes.settled_start(sandbox.id) == sandbox.start:
@@ -337,6 +362,30 @@ class Recovery:
         with suppress(AgentUnreachable):
             for state in self._store.conversations.in_sandboxes.each_in(sandbox.id):
                 tell(self._store, agent, state)
+
+
+def _last_message(store: Store, identity: ConversationId) -> str:
+    """The id of a conversation's last message of a user; a dash for one that has none."""
+    raws, _ = store.events.search(identity, kind="MessageEvent", source="user", descending=True, limit=1)
+    return read_event(raws[0]).id if raws else "-"
+
+
+def _told_of_run(store: Store, state: Mapping[str, Any], detail: str, resume_runs: bool | None) -> dict[str, Any]:
+    """What is told of a run whose agent server has crashed: the detail, and whether it goes on by itself.
+
+    Only a run in which nothing waits for a person goes on, and once a message: the crash may be its own work.
+    """
+    goes_on, words = resume_runs is True, "The run is paused: send a message or resume it to go on"
+    if resume_runs is None and (state["confirmation_policy"] or {}).get("kind") == "NeverConfirm":
+        goes_on = Mark.of(state).resumed != _last_message(store, ConversationId(state["id"]))
+        words = (
+            "The run stays paused: it has gone on by itself once since the last message. Send a message or resume it "
+            "to go on"
+        )
+    reason, line, tail = detail.partition("\n")
+    words = "The run goes on by itself" if goes_on else words
+    told = {"detail": f"{reason.rstrip('.')}. {words}{line}{tail}"}
+    return {**told, "goes_on": True} if goes_on else told
 
 
 @contextmanager
@@ -422,7 +471,7 @@ class Endings:
             text = self._cleared(sandbox, f"The sandbox ended: {how}")
             reason = f"The sandbox ended: {how}. It is started again (restart {len(crashes) + 1} of {spec.restarts})"
             detail = f"{plain(reason)}\n{_tail(text)}".strip()
-            self._recovery.interrupted(sandbox, RESTARTED, detail)
+            self._recovery.interrupted(sandbox, RESTARTED, detail, resume_runs=spec.resume_runs)
             log.warning("sandbox %s: %s", sandbox.id, reason)
             start_after = str(sandbox.seen_at + round(delay * 1e6))
             fields = {"crashes": [*crashes, sandbox.seen_at], "start_after": start_after, "starting_at": start_after}

@@ -142,7 +142,8 @@ def new_conversation(
     """Of a client's own body where one came, else of an app conversation. Raises SecretsRefused."""
     secrets, given = store.start_tasks.secrets_of(start), store.start_tasks.body_of(start)
     if given is None:
-        new = _of_app(start, request, template_of(spec, sandbox), spec.working_dir, secrets)
+        template = template_of(spec, sandbox, request.get("llm_model"))
+        new = _of_app(start, request, template, spec.working_dir, secrets)
     else:
         folder, asked = working_folder(sandbox, spec), asked_dir(given["body"])
         if sandbox.adopted == start.id:

@@ -160,7 +160,7 @@ def models(doors: Doors, character: str) -> None:
     path = f"/api/llm/provider-connections/{made.get_json()['id']}"
     assert doors.client.patch(path, json=named | shared).status_code == 200
     assert doors.client.delete(path).status_code == 200
-    doors.asked(llm_model=llm["model"])
+    doors.asked(llm_model=llm["model"], sandbox_id="none")
 
 
 def folders(doors: Doors, character: str) -> None:

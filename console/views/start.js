@@ -143,7 +143,7 @@ function Message({ value, spec, set, faults }) {
       <textarea name="message" rows="4" ref=${field} placeholder=${isRuled(spec) ? example : "Find out why the tests fail"} value=${value.message} onInput=${set("message")} ...${wrong("message", faults)}></textarea>
     </label>
     <${Fault} name="message" faults=${faults} />
-    <p class="hint">${isRuled(spec) && html`This agent has no model: it proposes each line <code>run: COMMAND</code> as an action.${" "}
+    <p class="hint">${isRuled(spec) && html`No model is set: the agent only runs lines that begin with <code>run: </code>. Start the server with <code>LLM_MODEL=… LLM_API_KEY=…</code> for one that thinks.${" "}
       <button type="button" class="quiet" onClick=${() => draft.set({ ...draft.get(), message: example })}>Use “${example}”</button>`}</p>`;
 }
 

@@ -356,10 +356,10 @@ class Conversations:
                 (own if is_own else others).append(opened)
         return own, others
 
-    def interrupt(self, conversation_id: ConversationId, sandbox_id: str, stamp: Stamp, error: dict[str, str]) -> None:
+    def interrupt(self, conversation_id: ConversationId, sandbox_id: str, stamp: Stamp, error: dict[str, Any]) -> None:
         """Note that the agent server of a conversation ended: a run is paused, and remembered as interrupted.
 
-        stamp: its id prefix is that of this end, so that a repeat appends nothing. error: code and detail of a
+        stamp: its id prefix is that of this end, so that a repeat appends nothing. error: members of a
         ConversationErrorEvent; empty: no such event. Two round trips. Raises ConversationNotFound, NotItsSandbox.
         """
         args = [*stamp.args, sandbox_id, json.dumps(error)[1:-1]]

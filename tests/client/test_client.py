@@ -9,7 +9,7 @@ import pytest
 from agent_server_client import AgentServerError, AsyncClient, Client
 
 from tests.client.responses import responding
-from tests.conftest import action, message, observation, status
+from tests.conftest import action, event, message, observation, status
 
 
 @pytest.fixture
@@ -128,6 +128,19 @@ def test_a_run_is_followed_to_its_end_with_each_pending_action_once(detached):
     assert seen.count(waits["id"]) == 1
     assert seen[-1] == "ConversationStateUpdateEvent"
     assert "ObservationEvent" in seen
+
+
+def test_a_run_that_goes_on_by_itself_after_a_crash_is_followed_to_its_end(detached):
+    crash = event("ConversationErrorEvent", "environment", code="AgentServerRestarted", detail="killed", goes_on=True)
+    detached.post(status("running"), crash, status("paused"), status("running"), status("finished"))
+    assert list(detached.follow())[-1].event["value"] == "finished"
+
+
+def test_a_run_that_was_to_go_on_and_does_not_ends_where_that_is_told(detached):
+    told = event("ConversationErrorEvent", "environment", code="AgentServerRestarted", detail="killed", goes_on=True)
+    taken_back = event("ConversationErrorEvent", "environment", code="RunNotResumed", detail="refused")
+    detached.post(status("running"), told, status("paused"), taken_back, message("later", "agent"))
+    assert list(detached.follow())[-1].event["code"] == "RunNotResumed"
 
 
 def test_the_inbox_is_followed(server, detached):

@@ -11,11 +11,13 @@ from uuid import uuid4
 import pytest
 
 from tests.agents import scripted_agent
-from tests.agents.scripted_model import Reply, calls, chunk, edit, ending, finish, refusal, run, text
+from tests.agents.scripted_model import USAGE, Reply, calls, chunk, edit, ending, finish, refusal, run, text
 from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
 
 MODEL_KEY = "a-models-key-5c3a90ff"
+
+OR_THEN = "or `agent.llm` of the start. Then send a message to go on."
 
 pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.process("starts an agent")]
 
@@ -124,23 +126,42 @@ def test_max_iterations_is_a_number_from_1_on(agent):
         assert agent.post("/api/conversations", {"max_iterations": given}).status_code == 422
 
 
-@pytest.mark.process("a run of many calls")
-def test_a_conversation_stops_at_its_token_budget(tmp_path, model):
-    model.script += [calls(run("echo one"))] * 9
-    environment = {"LLM_MODEL": "scripted", "LLM_BASE_URL": model.url, "LLM_TOKEN_BUDGET": "1000"}
-    with reference_agent(tmp_path, **environment) as agent:
-        conversation = played(agent, "error")
-        [error] = agent.events(conversation, kind="ConversationErrorEvent")
-        assert error["code"] == "MaxBudgetReached"
-        assert "1000 tokens" in error["detail"]
-        stats = agent.client.get(conversation).json()["stats"]["usage_to_metrics"]["agent"]["accumulated_token_usage"]
-        asked = len(model.asked)
-        assert 0 < stats["prompt_tokens"] + stats["completion_tokens"] == 110 * asked <= 1000
+def test_a_conversation_goes_on_beyond_a_million_tokens(agent, model):
+    usage = {**USAGE, "prompt_tokens": 600_000}
+    model.script += [calls(run("echo one"), usage=usage)] * 3
+    conversation = played(agent)
+    assert errors(agent, conversation) == []
+    stats = agent.client.get(conversation).json()["stats"]["usage_to_metrics"]["agent"]["accumulated_token_usage"]
+    assert stats["prompt_tokens"] == 1_800_100
 
-        agent.restart()
-        agent.post(f"{conversation}/run")
-        agent.until(conversation, "error")
-        assert len(model.asked) == asked
+
+@pytest.mark.parametrize(
+    ("reply", "then"),
+    [
+        (refusal(401, "no such key"), f"Correct LLM_API_KEY, {OR_THEN}"),
+        (refusal(404, "no such model"), f"Correct LLM_MODEL, {OR_THEN}"),
+        (refusal(429, "no", "insufficient_quota"), "Send a message to try again."),
+        (refusal(400, "maximum context length"), "The last step is left out from now on. Send a message to go on."),
+    ],
+)
+def test_an_error_that_ends_a_run_says_how_to_go_on_and_that_works(agent, model, reply, then):
+    model.script += [calls(run("echo one")), reply]
+    conversation = played(agent, "error")
+    [error] = agent.events(conversation, kind="ConversationErrorEvent")
+    assert error["detail"].endswith(f". {then}")
+
+    agent.send(conversation, "go on")
+    agent.until(conversation, "finished")
+
+
+def test_a_run_that_ends_after_its_most_responses_says_how_to_go_on_and_that_works(agent, model):
+    model.script += [calls(run("echo one"))] * 3
+    conversation = played(agent, "error", max_iterations=2)
+    [error] = agent.events(conversation, kind="ConversationErrorEvent")
+    assert error["detail"] == "The agent stopped after 2 responses (max_iterations). Send a message for 2 more."
+
+    agent.send(conversation, "go on")
+    agent.until(conversation, "finished")
 
 
 def test_a_conversation_that_is_too_long_for_the_model_forgets_its_older_half(agent, model):
@@ -157,9 +178,17 @@ def test_a_conversation_that_is_too_long_for_the_model_forgets_its_older_half(ag
     assert "left out" in model.told("user")[1]
 
 
-def test_a_conversation_with_nothing_to_forget_ends_with_an_error(agent, model):
+def test_a_message_that_is_too_long_for_the_model_is_left_out_and_the_next_one_goes_on(agent, model):
     model.script += [refusal(400, "maximum context length")]
-    assert errors(agent, played(agent, "error")) == ["LLMContextWindowExceedError"]
+    conversation = played(agent, "error")
+    [error] = agent.events(conversation, kind="ConversationErrorEvent")
+    assert error["code"] == "LLMContextWindowExceedError"
+    assert error["detail"].endswith("The last message is left out from now on. Send a shorter one.")
+
+    agent.send(conversation, "short")
+    agent.until(conversation, "finished")
+    assert [message["role"] for message in model.asked[-1]["messages"]] == ["system", "user", "user"]
+    assert model.told("user")[-1] == "short"
 
 
 def test_a_model_that_fails_ends_the_run_with_an_error_and_a_message_begins_another(agent, model):

@@ -13,9 +13,6 @@ from tests.servers import free_port
 
 KEY = "a-models-key-9a412f6f"
 
-#: more characters than any test's response has
-MOST = 1 << 20
-
 STREAM = {"Content-Type": "text/event-stream"}
 
 
@@ -34,8 +31,18 @@ def model():
         yield model
 
 
-def ask(url, tell=lambda _text, _reasoning: None, most=MOST):
-    return Endpoint(Llm("scripted", url, KEY)).ask([{"role": "user", "content": "go"}], [], tell, most)
+def test_without_a_model_a_message_without_commands_is_told_what_is_missing_and_what_works():
+    said = message("user", parts("write me a hello world program"))
+    [reply] = Rule().respond([said], State({}, unanswered=[said["id"]]), lambda *_: None).events
+    [part] = reply["llm_message"]["content"]
+    assert part["text"].startswith(
+        "No model is set, so nothing was done. Start the server with one: LLM_MODEL=… LLM_API"
+    )
+    assert "only run lines that begin with `run: `" in part["text"]
+
+
+def ask(url, tell=lambda _text, _reasoning: None):
+    return Endpoint(Llm("scripted", url, KEY)).ask([{"role": "user", "content": "go"}], [], tell)
 
 
 def refused(url):
@@ -154,9 +161,10 @@ def test_a_stream_without_text_and_without_end_is_an_error(model, monkeypatch):
     assert refused(model.url).code == "LLMTimeoutError"
 
 
-def test_a_response_is_cut_off_after_the_most_characters(model):
+def test_a_response_is_cut_off_after_the_most_characters(model, monkeypatch):
+    monkeypatch.setattr("reference_agent.mind.MOST_CHARACTERS", 60)
     model.script += [text("x" * 50 + " " + "y" * 50), text("x" * 99)]
-    long, short = (ask(model.url, most=60) for _ in range(2))
+    long, short = (ask(model.url) for _ in range(2))
     assert (long.is_cut, short.is_cut) == (True, True)
     assert len(long.text) <= 101
 

@@ -4,7 +4,7 @@ import pytest
 
 from settings import ConfigError
 from settings.egress import PLACEHOLDER, secrets_inside
-from settings.specs import Specs, model_of
+from settings.specs import Specs, lacks_model, model_of
 from tests.refusals import taken
 
 HEAD = '[[spec]]\nid = "a"\ncommand = ["run"]\ncreated_at = 2026-11-21T10:00:00Z\n'
@@ -118,6 +118,14 @@ def test_a_header_that_names_a_secret_wrongly_is_refused(load):
 
 def test_a_service_whose_address_is_not_set_is_left_out(load):
     assert load(service(base_url='"{env:NOT_SET}"')).services == ()
+
+
+def test_only_the_bundled_agent_lacks_a_model_where_none_is_set(load, monkeypatch):
+    monkeypatch.delenv("LLM_MODEL", raising=False)
+    bundled = Specs.load("").get(None)
+    assert (lacks_model(bundled), lacks_model(load(NAMED + MODEL))) == (True, False)
+    monkeypatch.setenv("LLM_MODEL", "gpt")
+    assert not lacks_model(Specs.load("").get(None))
 
 
 def test_the_model_is_a_service_and_its_key_stays_outside(load, monkeypatch):

@@ -35,7 +35,7 @@ SPEC = Spec(
     idle_stop_seconds=0,
     max_seconds=0,
     restarts=3,
-    resume_runs=False,
+    resume_runs=None,
     disk_bytes=None,
     memory_bytes=None,
     cpus=None,
@@ -260,7 +260,7 @@ def begin(store, sandbox, agent):
 def settle(recovery, sandbox, agent):
     """Settle after a start of that number."""
 
-    def do(start: int = 2, *, resume_runs: bool = False):
+    def do(start: int = 2, *, resume_runs: bool | None = False):
         recovery.settle(replace(sandbox, start=start), agent.server(), resume_runs=resume_runs)
 
     return do

@@ -26,7 +26,8 @@ def test_a_run_is_paused_when_its_agent_server_ends_and_the_conversation_says_wh
     assert state(store, conversation) == "paused"
     [told] = of(store, conversation, "ConversationErrorEvent")
     assert (told["code"], told["source"]) == ("AgentServerRestarted", "environment")
-    assert told["detail"] == "It was killed (signal 9)\nlast line"
+    paused = "The run is paused: send a message or resume it to go on"
+    assert told["detail"] == f"It was killed (signal 9). {paused}\nlast line"
     changes = of(store, conversation, "ConversationStateUpdateEvent")
     assert [one["value"] for one in sorted(changes, key=lambda one: one["timestamp"])] == ["running", "paused"]
 

@@ -1,6 +1,7 @@
 """A restart of the agent server: what it has forgotten, what goes on by itself, and decisions it did not receive."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -104,9 +105,9 @@ def test_a_conversation_whose_start_goes_on_is_not_forgotten_yet(store, sandbox,
 def interrupted(begin, recovery, sandbox):
     """Begin a conversation that ran when its agent server ended."""
 
-    def do(*events: dict) -> str:
+    def do(*events: dict, code: str = "AgentServerRestarted", resume_runs: bool | None = None) -> str:
         conversation = begin(*events, status("running"))
-        recovery.interrupted(sandbox, "AgentServerRestarted", "killed")
+        recovery.interrupted(sandbox, code, "killed", resume_runs=resume_runs)
         return conversation
 
     return do
@@ -124,11 +125,60 @@ def test_an_interrupted_run_goes_on_by_itself_where_the_spec_says_so(begin, inte
     assert [path for path, _ in agent.requests if path.endswith("/run")] == [f"POST /api/conversations/{ran}/run"]
 
 
-def test_an_interrupted_run_stays_paused_where_the_spec_does_not_say_so(store, interrupted, settle, agent):
-    conversation = interrupted(message("hello"))
+def test_an_interrupted_run_stays_paused_where_the_spec_forbids_that(store, interrupted, settle, agent):
+    conversation = interrupted(message("hello"), resume_runs=False)
     agent.reported[conversation] = "paused"
     settle(2)
     settle(3, resume_runs=True)  # it was paused by then
+    assert agent.posted("/run") == []
+
+
+@pytest.fixture
+def crash(store, recovery, settle, sandbox, agent):
+    """Have the agent run, crash and start again; returns the codes and details of the errors that this appends."""
+    starts = iter(range(1, 99))
+
+    def do(conversation: str) -> dict[str, str]:
+        start, before = next(starts), {one["id"] for one in of(store, conversation, "ConversationErrorEvent")}
+        store.events.append(conversation, as_events([status("running")]), sandbox_id=sandbox.id)
+        recovery.interrupted(replace(sandbox, start=start), "AgentServerRestarted", "killed", resume_runs=None)
+        agent.reported[conversation] = "paused"
+        settle(start + 1, resume_runs=None)
+        errors = of(store, conversation, "ConversationErrorEvent")
+        return {one["code"]: one["detail"] for one in errors if one["id"] not in before}
+
+    return do
+
+
+def test_a_run_that_holds_nothing_back_goes_on_by_itself_once_a_message(store, begin, crash, agent, sandbox):
+    conversation = begin()
+    store.events.append(conversation, as_events([message("hello")]), sandbox_id=sandbox.id, made_here=True)
+
+    assert crash(conversation) == {"AgentServerRestarted": "killed. The run goes on by itself"}
+    assert len(agent.posted("/run")) == 1
+
+    again = crash(conversation)["AgentServerRestarted"]
+    assert again.startswith("killed. The run stays paused: it has gone on by itself once since the last message. Send ")
+    assert (len(agent.posted("/run")), state(store, conversation)) == (1, "paused")
+
+    store.events.append(conversation, as_events([message("once more")]), sandbox_id=sandbox.id, made_here=True)
+    assert crash(conversation) == {"AgentServerRestarted": "killed. The run goes on by itself"}
+    assert len(agent.posted("/run")) == 2
+
+
+@pytest.mark.parametrize("policy", ["AlwaysConfirm", "ConfirmRisky"])
+def test_a_run_that_holds_actions_back_stays_paused_after_a_crash(store, commands, begin, crash, agent, policy):
+    conversation = begin(message("hello"))
+    commands.set_policy(conversation, {"kind": policy})
+    told = crash(conversation)["AgentServerRestarted"]
+    assert told == "killed. The run is paused: send a message or resume it to go on"
+    assert (agent.posted("/run"), state(store, conversation)) == ([], "paused")
+
+
+def test_a_run_that_a_limit_has_ended_does_not_go_on_when_its_sandbox_is_used_again(interrupted, settle, agent):
+    conversation = interrupted(message("hello"), code="AgentServerEnded")
+    agent.reported[conversation] = "paused"
+    settle(2, resume_runs=None)
     assert agent.posted("/run") == []
 
 
@@ -169,6 +219,7 @@ def test_a_refused_run_leaves_the_conversation_paused(store, interrupted, settle
         settle(2, resume_runs=True)
     assert len(agent.posted("/run")) == 1
     assert state(store, conversation) == "paused"
+    assert codes(store, conversation) == ["AgentServerRestarted", "RunNotResumed"]
 
 
 def test_an_action_in_flight_is_closed_before_its_run_goes_on(store, interrupted, settle, agent):

@@ -78,4 +78,5 @@ def test_posted_events_reach_followers(api, sandbox):
     wait_until(lambda: api.count(conversation, kind="MessageEvent", source="agent") == 1, "the message of the agent")
     query = {"kind": "MessageEvent", "source": "agent", "after_seq": "0", "wait": "5"}
     found = api.call("GET", f"/conversations/{UUID(conversation)}/events/search", params=query)["items"]
-    assert [part["text"] for one in found for part in one["llm_message"]["content"]] == ["You said: hello"]
+    [said] = [part["text"] for one in found for part in one["llm_message"]["content"]]
+    assert said.startswith("No model is set, so nothing was done.")

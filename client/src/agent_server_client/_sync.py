@@ -36,7 +36,19 @@ from agent_server_client.models import (
     WaitingAction,
 )
 from agent_server_client.proxies import bad_proxy, is_loopback
-from agent_server_client.wire import SILENCE, STOPPED, Entry, Lines, Output, Patience, Sent, Tries, passing, status_of
+from agent_server_client.wire import (
+    SILENCE,
+    STOPPED,
+    Entry,
+    Lines,
+    Output,
+    Patience,
+    Sent,
+    Tries,
+    goes_on,
+    passing,
+    status_of,
+)
 
 #: seconds between two polls of what has no stream, and bytes that are read of a file at once
 _POLL, _PIECE = 0.25, 1 << 16
@@ -377,18 +389,20 @@ class Conversation:
     def follow(self, after: int = 0) -> Generator["Entry | PendingAction", None]:
         """Follow the log until the agent stops: its entries, and each action that waits for a decision once.
 
-        The agent stops at the status finished, idle, paused, error or stuck after it has run.
+        The agent stops at the status finished, idle, paused, error or stuck after it has run, unless the run goes on by
+        itself after a crash.
         """
-        has_run, waits, shown = False, False, set[str]()
+        has_run, waits, recovers, last, shown = False, False, False, "", set[str]()
         with contextlib.closing(self.events(after)) as entries:
             for entry in entries:
                 yield entry
                 status = status_of(entry.event)
+                recovered, recovers = recovers, goes_on(entry.event, recovers)
                 if status is not None:
-                    waits = status == "waiting_for_confirmation"
+                    last, waits = status, status == "waiting_for_confirmation"
                     has_run = has_run or waits or status == "running"
-                    if has_run and status in STOPPED:
-                        return
+                if has_run and last in STOPPED and not recovers and (status is not None or recovered):
+                    return
                 if waits and (status is not None or entry.event["kind"] == "ActionEvent"):
                     for action in self._opened():
                         if action.id not in shown:

@@ -113,6 +113,13 @@ def status_of(event: Event) -> str | None:
     return str(event.get("value")) if is_status else None
 
 
+def goes_on(event: Event, before: bool) -> bool:
+    """Whether a run goes on by itself after a crash of its agent, once this event has come. before: until then."""
+    if event["kind"] == "ConversationErrorEvent" and event.get("code") != "ActionInterrupted":
+        return event.get("goes_on") is True
+    return before and status_of(event) != "running"
+
+
 class Sent(NamedTuple):
     """An event of a stream of server-sent events."""
 

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.text import Text
@@ -79,6 +80,8 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
         raise
     if run.status != "finished":
         raise Failed(STOPPED_SHORT, f"{run.why}. Go on with: agentctl send -f {short(conversation.id)} TEXT")
+    if run.lacks_model:
+        raise Failed(STOPPED_SHORT, "no model is set on the server. Only lines that begin with `run: ` do something")
 
 
 def _show(session: Session, entry: Entry, *, full: bool = False) -> None:

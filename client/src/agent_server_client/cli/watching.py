@@ -82,6 +82,14 @@ def watched(
             yield from watching.still(client.destinations())
 
 
+def _says_no_model(event: dict[str, Any]) -> bool:
+    """Whether the bundled agent says of a message that it has no model. What a model says has the id of a response."""
+    if event["kind"] != "MessageEvent" or event["source"] != "agent" or event.get("llm_response_id"):
+        return False
+    parts = event["llm_message"]["content"]
+    return bool(parts) and str(parts[0].get("text", "")).startswith("No model is set")
+
+
 class RunState:
     """What a follower knows of a run. seen: the seq of the last entry."""
 
@@ -91,6 +99,7 @@ class RunState:
         self._acts_after = 0  #: the seq of the last entry before the last of them was allowed
         self._reason = ""
         self.lacks_reason = False  #: an action was decided or has expired, and the log does not say how
+        self.lacks_model = False  #: the agent has said so, and has done nothing since
 
     @property
     def has_stopped(self) -> bool:
@@ -106,6 +115,7 @@ class RunState:
         kind, status = str(event["kind"]).rpartition(".")[2], status_of(event)
         self.seen = max(self.seen, entry.seq or 0)
         self.status = status or self.status
+        self.lacks_model = _says_no_model(event) or (self.lacks_model and kind != "ActionEvent")
         if status == "waiting_for_confirmation":
             self.lacks_reason = True
         elif status == "running":

@@ -1,0 +1,39 @@
+"""The model that a start asks for: one that the bundled agent cannot use is refused, any other reaches it."""
+
+import pytest
+
+from agents.starts import template_of
+from settings.specs import Specs
+
+APPS = "/api/v1/app-conversations"
+
+
+@pytest.fixture(autouse=True)
+def host(store):
+    """A host without a supervisor: a start waits."""
+    store.sandboxes.beat("h", "supervisor")
+
+
+def test_a_model_of_a_start_is_refused_where_the_agent_has_none(client, monkeypatch):
+    monkeypatch.setenv("LLM_MODEL", "")
+    client.application.extensions["specs"] = Specs.load("")
+
+    response = client.post(APPS, json={"llm_model": "gpt-9"})
+
+    assert response.status_code == 422
+    [fault] = response.get_json()["detail"]
+    assert fault["loc"] == ["body", "llm_model"]
+    assert "LLM_MODEL=… LLM_API_KEY=…" in fault["msg"]
+    assert "`run: `" in fault["msg"]
+    assert client.post(APPS, json={}).status_code == 200
+
+
+def test_a_model_of_a_start_is_used_where_the_agent_has_one(client, store, monkeypatch):
+    monkeypatch.setenv("LLM_MODEL", "gpt-8")
+    client.application.extensions["specs"] = specs = Specs.load("")
+
+    assert client.post(APPS, json={"llm_model": "gpt-9"}).status_code == 200
+
+    sandbox = store.sandboxes.start("reference-agent", host="h")
+    assert template_of(specs.get(None), sandbox, "gpt-9")["agent"] == {"llm": {"model": "gpt-9"}}
+    assert "agent" not in template_of(specs.get(None), sandbox)
