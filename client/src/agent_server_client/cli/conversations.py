@@ -12,6 +12,7 @@ from rich.text import Text
 from agent_server_client._sync import Conversation, PendingAction
 from agent_server_client.archives import clone
 from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.live import followed
 from agent_server_client.cli.program import (
     STOPPED_SHORT,
     Failed,
@@ -21,7 +22,7 @@ from agent_server_client.cli.program import (
     ids_completed,
     print_json,
 )
-from agent_server_client.cli.shown import ago, counted, print_entry, print_table, status_text
+from agent_server_client.cli.shown import ago, counted, print_table, status_text
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
 from agent_server_client.visible import beginning, in_line
@@ -50,15 +51,14 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
     """Show a run until the agent stops. Raises Failed where it has not finished."""
     status = ""
     try:
-        for one in conversation.follow(after):
-            if isinstance(one, PendingAction):
-                approver.decide(one)
-                continue
-            status = status_of(one.event) or status
-            if session.as_json:
-                print_json({"seq": one.seq, "event": one.event})
-            else:
-                print_entry(session.out, one)
+        with followed(session) as shown:
+            for one in conversation.follow(after):
+                if isinstance(one, PendingAction):
+                    with shown.asking():
+                        approver.decide(one)
+                    continue
+                status = status_of(one.event) or status
+                shown.show(one)
     except KeyboardInterrupt:
         session.err.print(f"\nThe agent goes on: agentctl logs -f {conversation.id[:8]}", style="dim")
         raise
@@ -159,13 +159,9 @@ def logs(session: Session, conversation: str, follow: bool, after: int, kind: st
     With -f it goes on through restarts of the server, and shows each event once.
     """
     found = session.conversation(session.client(patient=follow), conversation)
-    for entry in found.events(after) if follow else found.log(after):
-        if kind and str(entry.event["kind"]).rpartition(".")[2] != kind:
-            continue
-        if session.as_json:
-            print_json({"seq": entry.seq, "event": entry.event})
-        else:
-            print_entry(session.out, entry, full=full)
+    with followed(session, full=full, is_live=follow) as shown:
+        for entry in found.events(after) if follow else found.log(after):
+            shown.show(entry, is_printed=not kind or str(entry.event["kind"]).rpartition(".")[2] == kind)
 
 
 @command()

@@ -83,6 +83,7 @@ class Session:
     def __init__(self, profile: str = "") -> None:
         self.profile, self.as_json = profile, False
         self._told_retry = inf  #: seconds into an outage at which it was told
+        self.on_lost: Callable[[str], None] | None = None  #: shows a wait for the server instead of a line on stderr
         # Nothing that comes from a server is markup, and nothing is coloured for what it seems to be.
         plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
         self.out, self.err = Console(**plain), Console(**plain, stderr=True)
@@ -113,6 +114,9 @@ class Session:
 
     def _tell_retry(self, refusal: AgentServerError, spent: float, left: float) -> None:
         """Say once of each outage, after a second, that the command waits for the server."""
+        if self.on_lost:
+            self.on_lost(f"{visible(str(refusal))}. Trying again for {left:.0f} s; Ctrl-C ends this")
+            return
         if spent < self._told_retry:
             self._told_retry = inf
         if spent >= _FIRST and self._told_retry == inf:

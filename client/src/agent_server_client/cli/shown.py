@@ -30,8 +30,8 @@ _RISKS = {
     "UNKNOWN": ("Risk unknown", "magenta"),
 }
 
-#: lines of an output that a log shows at once
-_LINES = 30
+#: lines of an output that a log shows at once, and a talk
+_LINES, _LINES_OF_TALK = 30, 12
 
 #: what a file tool does, in words, and what tools call the members of a change, as in the console
 _VERBS = {
@@ -124,19 +124,74 @@ def print_entry(console: Console, entry: Entry, *, full: bool = False) -> None:
     told = _told(entry.event)
     if told is None:
         return
+    # A terminal has shown what the model wrote before a call while it came.
+    said = _thought_of(entry.event) if console.is_terminal else ""
+    before = [("agent", "bold green", Text(visible(said, prose=True)))] if said.strip() else []
+    at = moment(entry.event["timestamp"]).astimezone().strftime("%H:%M:%S")
+    seq = "" if entry.seq is None else str(entry.seq)
+    for word, colour, body in (*before, told):
+        head = Text.assemble((f"{seq:>5}  {at}  ", "dim"), (f"{word:<8}  ", colour))
+        lines = _cut(body, None if full else _LINES, "--full shows them")
+        width = max(20, console.width - head.cell_len) if console.is_terminal else 1 << 20
+        for place, line in enumerate(part for one in lines for part in one.wrap(console, width) or [Text()]):
+            console.print(Text.assemble(head if not place else " " * head.cell_len, line), soft_wrap=True)
+
+
+def print_talk(console: Console, entry: Entry, whole: str) -> None:
+    """An entry of a log as a part of a talk: what was said in the whole width, what was done below it.
+
+    whole: what shows the rest of a long output.
+    """
+    event = entry.event
+    told = _told(event)
+    if told is None:
+        return
     word, colour, body = told
+    kind, action = str(event["kind"]).rpartition(".")[2], event.get("action") or {}
+    said = _thought_of(event)
+    if kind == "ActionEvent" and action.get("kind") == "FinishAction":
+        said, body = f"{said}\n{action.get('message') or ''}".strip(), Text()
+    elif kind == "ObservationEvent" and event.get("tool_name") == "finish":
+        return
+    elif kind == "MessageEvent":
+        _print_part(console, body, "> " if word == "user" else "", "bold cyan" if word == "user" else "")
+        return
+    elif word == "status":
+        if str(event.get("value")) in ("idle", "running", "waiting_for_confirmation", "finished"):
+            return
+        said, body = "", Text.assemble("The agent: ", body)
+    if said.strip():
+        _print_part(console, Text(visible(said, prose=True)), "", "")
+    if not body.plain.strip():
+        return
+    if kind == "ObservationEvent":
+        rest = Text.assemble((f"{word}\n", colour), body) if word.startswith("exit") else body
+        _print_part(console, _joined(_cut(rest, _LINES_OF_TALK, whole)), "  │ ", "dim")
+    else:
+        head = "• " if kind == "ActionEvent" else f"{word}: "
+        _print_part(console, body, head, colour)
+
+
+def _joined(lines: list[Text]) -> Text:
+    return Text("\n").join(lines)
+
+
+def _print_part(console: Console, body: Text, head: str, colour: str) -> None:
+    """Lines below each other. head: before the first one, and before all where it draws a line."""
+    width, is_line = max(8, console.width - 1 - cell_len(head)), head.endswith("│ ")
+    for place, line in enumerate(part for one in _cut(body, None, "") for part in one.wrap(console, width) or [Text()]):
+        before = head if is_line or not place else " " * cell_len(head)
+        console.print(Text.assemble((before, colour), line), soft_wrap=True)
+
+
+def _cut(body: Text, most: int | None, whole: str) -> list[Text]:
+    """The lines of a text, at most so many, without empty ones at its end. whole: what shows the rest."""
     lines = list(body.split("\n", allow_blank=True))
     while lines and not lines[-1].plain.strip():
         lines.pop()
-    if not full and len(lines) > _LINES:
-        rest = len(lines) - _LINES
-        lines = [*lines[:_LINES], Text(f"… {rest} more lines: --full shows them", "dim")]
-    at = moment(entry.event["timestamp"]).astimezone().strftime("%H:%M:%S")
-    seq = "" if entry.seq is None else str(entry.seq)
-    head = Text.assemble((f"{seq:>5}  {at}  ", "dim"), (f"{word:<8}  ", colour))
-    width = max(20, console.width - head.cell_len) if console.is_terminal else 1 << 20
-    for place, line in enumerate(part for one in lines or [Text()] for part in one.wrap(console, width) or [Text()]):
-        console.print(Text.assemble(head if not place else " " * head.cell_len, line), soft_wrap=True)
+    if most is not None and len(lines) > most:
+        lines = [*lines[:most], Text(f"… {len(lines) - most:,} more lines: {whole}", "dim")]
+    return lines or [Text()]
 
 
 def card(item: WaitingAction) -> Panel:
@@ -234,6 +289,11 @@ def _told(event: Event) -> tuple[str, str, Text] | None:
     if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "SystemPromptEvent"):
         return None
     return "event", "dim", Text(in_line(kind), "dim")
+
+
+def _thought_of(event: Event) -> str:
+    """What the model wrote before its call."""
+    return _text_of(event.get("thought")) if str(event["kind"]).endswith("ActionEvent") else ""
 
 
 def _text_of(content: Any) -> str:

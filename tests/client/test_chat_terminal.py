@@ -1,0 +1,79 @@
+"""What a person sees of an agent with a model at work, in a terminal: `run` with its live lines, and `chat`."""
+
+import re
+import threading
+
+import pytest
+
+from settings.specs import BUNDLED
+from tests.agents.scripted_model import Reply, calls, chunk, ending, run, scripted_model
+from tests.client.terminal import terminal
+from tests.servers import supervised_server
+
+pytestmark = pytest.mark.process("starts whole servers, sandboxes and terminals")
+
+#: widths of terminals, and whether they have colours
+TERMINALS = pytest.mark.parametrize(
+    ("columns", "colours"), [(60, {}), (120, {"NO_COLOR": "", "COLORTERM": "truecolor", "TERM": "xterm-256color"})]
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    with scripted_model() as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("chat")
+
+
+@pytest.fixture(scope="module")
+def settings(home, model):
+    """Specs that are not isolated: an isolated sandbox reaches no model on the host's loopback."""
+    specs = home / "specs.toml"
+    specs.write_text(re.sub(r'\negress = "named"\n(#.*\n)hosts = .*\n', '\nisolation = "none"\n', BUNDLED.read_text()))
+    variables = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": "of-the-model", "LLM_BASE_URL": model.url}
+    return {"SANDBOX_SPECS": str(specs), **variables}
+
+
+@pytest.fixture(scope="module")
+def url(home, settings):
+    with supervised_server(home, **settings) as (client, _):
+        yield str(client.base_url).rstrip("/")
+
+
+@pytest.fixture(autouse=True)
+def script(model):
+    model.script.clear()
+    return model.script
+
+
+def slowly(*parts: str | threading.Event) -> Reply:
+    """A message whose parts come as a test lets them."""
+    made = [one if isinstance(one, threading.Event) else chunk({"content": one}) for one in parts]
+    return Reply([*made, *ending("stop")])
+
+
+@TERMINALS
+def test_a_run_shows_that_the_model_thinks_its_text_as_it_comes_and_a_command_that_runs(url, script, columns, colours):
+    begins, goes_on = threading.Event(), threading.Event()
+    script += [calls(run("echo first; sleep 3; echo last")), slowly(begins, "Hello \x1b[31m", goes_on, "world.")]
+    with terminal("run", "greet", columns=columns, AGENT_SERVER_URL=url, **colours) as shown:
+        shown.wait_for("leave it waiting?")
+        shown.press("a\n")
+        shown.wait_for("  first")
+        shown.wait_for("terminal: echo first; sleep 3; echo last, ")
+        shown.wait_for("result    first")
+        shown.wait_for("thinking 1 s")
+        begins.set()
+        shown.wait_for("Hello \\u{1b}[31m")
+        shown.wait_for("writing")
+        goes_on.set()
+        shown.wait_for("agent     Hello \\u{1b}[31mworld.")
+        shown.wait_for("finished")
+        assert shown.end() == 0
+    assert "\x1b[31mwor" not in shown.raw
+    assert shown.shown.count("agent     Hello") == 1
+    assert ("\x1b[36m" in shown.raw) == bool(colours)
