@@ -121,11 +121,11 @@ def test_escapes_stay_inert_in_halves_and_a_colour_shows_nothing(progress):
 
 
 def test_a_lost_connection_is_shown_until_something_comes_or_a_moment_has_passed(progress, clock):
-    progress.lost("The server does not answer")
+    progress.tell("The server does not answer")
     assert progress.doing == "The server does not answer"
     progress.take(delta("more"))
     assert progress.doing == "writing 0 s"
-    progress.lost("The server does not answer")
+    progress.tell("The server does not answer")
     clock.now += 10
     assert progress.doing == "writing 10 s"
 

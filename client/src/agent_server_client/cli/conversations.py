@@ -28,7 +28,7 @@ from agent_server_client.models import AppConversationStartTask
 from agent_server_client.visible import beginning, in_line
 from agent_server_client.wire import status_of
 
-_approve_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
+approve_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--approve",
     type=click.Choice(["ask", "rules", "never"]),
     help="Who decides what waits: `ask` asks here, `rules` leaves it to the server's rules and the inbox, `never` "
@@ -37,7 +37,7 @@ _approve_option: Callable[[Callable[..., None]], Callable[..., None]] = click.op
 
 
 @contextlib.contextmanager
-def _folder_of(repo: str | None) -> Iterator[Path | None]:
+def folder_of(repo: str | None) -> Iterator[Path | None]:
     """The folder of a repository: one that is there, or a clone of a URL."""
     if repo is None or Path(repo).is_dir():
         yield None if repo is None else Path(repo)
@@ -70,7 +70,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
 @click.argument("text")
 @click.option("--repo", metavar="URL|DIR", help="The sandbox begins with the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
-@_approve_option
+@approve_option
 @click.option("--pull", type=click.Path(file_okay=False, path_type=Path), help="At the end, write its files to DIR.")
 @click.option("--title", help="Default: the first line of TEXT.")
 @click.option("-d", "--detach", is_flag=True, help="Start it, and do not follow it.")
@@ -90,13 +90,13 @@ def run(
     is cloned here, with your keys: no key reaches the sandbox.
     """
     approver, client, text = Approver(session, approve), session.client(patient=True), _read(text)
-    with _folder_of(repo) as folder, session.err.status("Starting") as shown:
+    with folder_of(repo) as folder, session.err.status("Starting") as shown:
 
         def progress(task: AppConversationStartTask) -> None:
             shown.update(f"Starting: {task['status'].lower().replace('_', ' ')}")
 
-        started = client.start(text, folder=folder, title=title or _title_of(text), model=model, on_progress=progress)
-    words = Text.assemble(("Conversation ", "dim"), (started.id[:8], "bold"), (f"  {_page_of(started)}", "dim"))
+        started = client.start(text, folder=folder, title=title or title_of(text), model=model, on_progress=progress)
+    words = Text.assemble(("Conversation ", "dim"), (started.id[:8], "bold"), (f"  {page_of(started)}", "dim"))
     session.tell({"conversation_id": started.id}, words, soft_wrap=True)
     if detach:
         return
@@ -116,7 +116,7 @@ def _read(text: str) -> str:
     return found
 
 
-def _title_of(text: str) -> str:
+def title_of(text: str) -> str:
     return beginning(in_line(text.strip().partition("\n")[0]), 80) or "agentctl"
 
 
@@ -169,7 +169,7 @@ def logs(session: Session, conversation: str, follow: bool, after: int, kind: st
 @click.argument("text")
 @click.option("-f", "--follow", is_flag=True, help="Follow the agent until it stops.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@_approve_option
+@approve_option
 def send(session: Session, conversation: str, text: str, follow: bool, yes: bool, approve: str | None) -> None:
     """Send a message to an agent, which then runs.
 
@@ -250,7 +250,7 @@ def _name_of(conversation: Conversation) -> str:
 def open_(session: Session, conversation: str, preview: int | None) -> None:
     """Open a conversation in the browser, and print its address."""
     found = session.conversation(session.client(), conversation)
-    address = _page_of(found) if preview is None else found.preview(preview)["url"]
+    address = page_of(found) if preview is None else found.preview(preview)["url"]
     if session.as_json:
         print_json({"url": address})
     else:
@@ -258,7 +258,7 @@ def open_(session: Session, conversation: str, preview: int | None) -> None:
         click.launch(address)
 
 
-def _page_of(conversation: Conversation) -> str:
+def page_of(conversation: Conversation) -> str:
     """The address of a conversation in the console."""
     return f"{conversation.client.url}/console/#/conversations/{conversation.id}"
 

@@ -52,6 +52,10 @@ class Approver:
         self._session, self._mode = session, mode or ("ask" if is_person else "rules")
         self._decided: set[str] = set()
 
+    def anew(self) -> "Approver":
+        """One that has not been asked about anything."""
+        return Approver(self._session, self._mode)
+
     def decide(self, action: PendingAction) -> None:
         """Decide an action, or leave it waiting."""
         if action.id in self._decided:

@@ -56,7 +56,7 @@ def followed(session: Session, *, full: bool = False, is_live: bool = True) -> I
         return Group(*progress.lines(console, max(2, console.height - _FREE)))
 
     live = Live(console=console, get_renderable=drawn, refresh_per_second=_A_SECOND, transient=True)
-    with live, _told_below(session, progress.lost):
+    with live, _told_below(session, progress.tell):
         yield Followed(session, live, progress, full)
 
 

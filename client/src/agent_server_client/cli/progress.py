@@ -82,12 +82,12 @@ class Progress:
             ended = (event.get("action_id"), event.get("tool_call_id"))
             self._open = {key: one for key, one in self._open.items() if key != ended[0] and one.call != ended[1]}
 
-    def lost(self, words: str) -> None:
-        """Show for a moment that the server does not answer."""
-        self._notice, self._notice_ends = words, self._clock() + _LOST
+    def tell(self, words: str, seconds: float = _LOST) -> None:
+        """Show words instead, such as that the server does not answer, for so long or until the next event."""
+        self._notice, self._notice_ends = words, self._clock() + seconds
 
-    def found(self) -> None:
-        """The server answers again."""
+    def hush(self) -> None:
+        """Show these words no longer."""
         self._notice = ""
 
     @property
