@@ -39,9 +39,9 @@ def test_a_person_runs_approves_rejects_sends_downloads_and_looks_at_what_change
     with terminal(*words, AGENT_SERVER_URL=url) as shown:
         shown.wait_for("Risk unknown")
         shown.wait_for("cat begin.txt > seen.txt; cat seen.txt")
-        shown.wait_for("leave it waiting?")
+        shown.wait_for("[l]eave [?]")
         shown.press("a\n")
-        shown.wait_for("Approved.")
+        shown.wait_for("Approved: terminal  cat begin.txt")
         shown.wait_for("result    from here")
         shown.wait_for("finished")
         assert shown.end() == 0
@@ -50,11 +50,11 @@ def test_a_person_runs_approves_rejects_sends_downloads_and_looks_at_what_change
 
     with terminal("send", "-f", identity, "run: rm seen.txt", AGENT_SERVER_URL=url) as shown:
         shown.wait_for("rm seen.txt")
-        shown.wait_for("leave it waiting?")
+        shown.wait_for("[l]eave [?]")
         shown.press("r\n")
         shown.wait_for("Reason")
         shown.press("Keep it.\n")
-        shown.wait_for("Rejected.")
+        shown.wait_for("Rejected: terminal  rm seen.txt")
         assert shown.end() == 7
         assert f"agentctl send -f {identity}" in shown.shown
 
@@ -122,8 +122,9 @@ def test_a_run_that_nobody_watches_approves_nothing(url):
 
 def test_a_followed_run_that_is_left_goes_on(url):
     with terminal("run", "run: true", AGENT_SERVER_URL=url) as shown:
-        shown.wait_for("leave it waiting?")
+        shown.wait_for("[l]eave [?]")
         shown.press("\x03")
+        shown.wait_for("It still waits. Decide it later: agentctl approve")
         assert shown.end() == 130
         [identity] = re.findall(r"Conversation ([0-9a-f]{8})", shown.shown)
     with terminal("rm", identity, AGENT_SERVER_URL=url) as shown:

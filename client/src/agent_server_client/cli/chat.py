@@ -14,13 +14,14 @@ from typing import Any
 import click
 from rich.text import Text
 
-from agent_server_client._async import AsyncClient, AsyncConversation
-from agent_server_client._sync import Client, PendingAction
+from agent_server_client._async import AsyncClient, AsyncConversation, AsyncDestination
+from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.conversations import approve_option, folder_of, title_of
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.profiles import BadProfile, target
 from agent_server_client.cli.program import Failed, Session, command, ids_completed
 from agent_server_client.cli.progress import Progress
+from agent_server_client.cli.questions import confirm
 from agent_server_client.cli.screen import Screen
 from agent_server_client.cli.shown import counted, diff_text, moment, print_talk, status_text
 from agent_server_client.errors import AgentServerError
@@ -89,7 +90,7 @@ def chat(session: Session, conversation: str | None, repo: str | None, model: st
     where = f"conversation {identity[:8]}" if identity else "a new conversation: its first line is the agent's task"
     session.out.print(Text(f"{in_line(blocking.url)}  {where}. /help lists the commands", "dim"))
     with folder_of(repo) as folder:
-        talk = _Talk(session, blocking, Approver(session, approve), folder, model)
+        talk = _Talk(session, blocking, approve, folder, model)
         try:
             asyncio.run(talk.hold(identity))
         finally:
@@ -100,9 +101,10 @@ class _Talk:
     """One session at the terminal."""
 
     def __init__(
-        self, session: Session, blocking: Client, approver: Approver, folder: Path | None, model: str | None
+        self, session: Session, blocking: Client, approve: str | None, folder: Path | None, model: str | None
     ) -> None:
-        self._session, self._blocking, self._approver = session, blocking, approver
+        self._session, self._blocking, self._approve = session, blocking, approve
+        self._approver = Approver(session, approve)
         self._folder, self._model = folder, model
         self._progress = Progress()
         self._unsent: list[str] = []  #: lines that the server has not acknowledged, in their order
@@ -228,7 +230,7 @@ class _Talk:
         elif name == "/stop":
             await self._stop()
         elif name == "/decide":
-            self._approver = self._approver.anew()
+            self._approver = Approver(self._session, self._approve)
             await self._or_said(self._decide(self._found, is_asked=True))
         else:
             shown = {"/diff": self._diff, "/files": self._files, "/status": self._status}[name]
@@ -315,7 +317,11 @@ class _Talk:
             if error.status != 409 or not (waiting := await found.pending_actions()):
                 raise
             words = f"This message rejects {counted(len(waiting), 'action')}. Send it?"
-            if not await self._screen.ask(partial(click.confirm, words, err=True)):
+            try:
+                is_meant = await self._screen.ask(partial(confirm, self._session, words))
+            except EOFError:
+                is_meant = False
+            if not is_meant:
                 raise click.Abort from None
             await found.send(text)
 
@@ -373,13 +379,24 @@ class _Talk:
                 self._looks.set()
 
     async def _decide(self, found: AsyncConversation, *, is_asked: bool = False) -> None:
-        waiting = await found.pending_actions()
+        waiting: list[PendingAction | Destination] = [
+            PendingAction(self._blocking, one.item) for one in await found.pending_actions()
+        ]
+        waiting += [Destination(self._blocking, one.item) for one in await self._destinations(found)]
         for one in waiting:
-            action = PendingAction(self._blocking, one.item)
-            with contextlib.suppress(click.Abort):
-                await self._screen.ask(partial(self._approver.decide, action))
+            with contextlib.suppress(click.exceptions.Exit):  # Ctrl-C leaves it waiting
+                await self._screen.ask(partial(self._approver.decide, one))
         if is_asked and not waiting:
             self._say("Nothing waits for a decision.")
+
+    async def _destinations(self, found: AsyncConversation) -> list[AsyncDestination]:
+        """What the conversation's sandbox asks for; nothing at a server that does not know of it."""
+        try:
+            return [one for one in await self._server.destinations() if one.item["conversation_id"] == found.id]
+        except AgentServerError as error:
+            if error.status in (403, 404):
+                return []
+            raise
 
 
 def _age(entry: Entry) -> float:

@@ -1,7 +1,7 @@
 """Commands about what waits for a decision: inbox, approve, reject. Each decision is bound to what was shown."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any
 
@@ -9,31 +9,38 @@ import click
 from rich.text import Text
 
 from agent_server_client._sync import Client, Destination, PendingAction
-from agent_server_client.cli.program import NOT_DECIDED, NOT_FOUND, Failed, Session, command, print_json
-from agent_server_client.cli.shown import card, destination_card
+from agent_server_client.cli.asking import (
+    PROBLEMS,
+    SCOPES,
+    Asked,
+    AskedActions,
+    AskedDestination,
+    Outcome,
+    titles_of,
+    words_of,
+)
+from agent_server_client.cli.program import (
+    INTERRUPTED,
+    NOT_DECIDED,
+    NOT_FOUND,
+    REFUSED,
+    Failed,
+    Session,
+    command,
+    print_json,
+)
+from agent_server_client.cli.questions import Read, confirm
+from agent_server_client.cli.shown import card, destination_card, named
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line, visible
-
-if sys.platform != "win32":
-    import termios
-
-#: what the server says of a decision that it did not take, in the words of the console
-_PROBLEMS = {
-    "not_pending": "Somebody was faster: it is decided already.",
-    "expired": "Too late: its time is over, and the server rejects it.",
-    "changed": "The action is not the one that was shown. Nothing was decided: look at it again.",
-    "decided_alike": "The agent takes one decision for all that wait in this conversation.",
-    "decided_together": "The agent takes one decision for all that wait in this conversation, another too. Look again.",
-}
 
 #: least characters of a digest on the command line
 _DIGEST = 12
 
-#: how long a decision about a destination holds, in words, and the option that says it
-_SCOPES = {"once": "once", "conversation": "for the conversation", "always": "always"}
+#: the option that says how long a decision about a destination holds
 _SCOPE = click.option(
     "--scope",
-    type=click.Choice(list(_SCOPES)),
+    type=click.Choice(list(SCOPES)),
     help="Of a destination: the next connection, as long as its sandbox is, or a rule for all. Default: approve once, "
     "reject for the conversation, as budgets alone can be.",
 )
@@ -43,66 +50,68 @@ _NEVER = "Nothing is approved in this run."
 
 
 class Approver:
-    """Decides what waits while a run is followed: `ask`, `rules` or `never`."""
+    """Asks about one thing that waits at a time, and decides it as the person says.
 
-    def __init__(self, session: Session, mode: str | None) -> None:
-        is_person = sys.stdin.isatty() and session.err.is_terminal
+    mode: `ask` asks, `rules` leaves it to the rules and the inbox, `never` rejects it. By default it asks at a
+    terminal, and else leaves it; so does `all`, where something waits although the policy holds no action back.
+    read: reads the answers.
+    """
+
+    def __init__(self, session: Session, mode: str | None, read: Read = input) -> None:
+        is_person = read is not input or (sys.stdin.isatty() and session.err.is_terminal)
         if mode == "ask" and not is_person:
             raise Failed(2, "--approve ask needs a terminal: `rules` leaves it to the inbox, `never` rejects it")
-        self._session, self._mode = session, mode or ("ask" if is_person else "rules")
-        self._decided: set[str] = set()
+        self._session, self._read = session, read
+        self._mode = mode if mode in ("ask", "rules", "never") else "ask" if is_person else "rules"
+        self._seen: set[str] = set()
 
-    def anew(self) -> "Approver":
-        """One that has not been asked about anything."""
-        return Approver(self._session, self._mode)
+    def decide(self, waiting: PendingAction | Destination) -> Outcome:
+        """Ask about something that waits, once, and decide it or leave it.
 
-    def decide(self, action: PendingAction) -> None:
-        """Decide an action, or leave it waiting."""
-        if action.id in self._decided:
-            return
-        together = action.item["decided_together"]
-        group = action.conversation.pending_actions() if together else [action]
-        self._decided |= {one.id for one in group}
-        if not group:
-            return
-        if self._mode == "never":
-            self._tell(group, "reject", _NEVER)
-            return
-        for one in group:
-            self._session.err.print(card(one.item))
-        if self._mode == "rules":
-            self._session.err.print(f"It waits for a decision: agentctl approve {action.id[:8]}", style="yellow")
-            return
-        choice = self._ask(len(group))
-        if choice == "approve":
-            self._tell(group, "approve")
-        elif choice == "reject":
-            self._tell(group, "reject", click.prompt("Reason", default="", show_default=False, err=True))
+        Raises click.exceptions.Exit at Ctrl-C, after it has said how to decide it later.
+        """
+        asked: Asked
+        if isinstance(waiting, Destination):
+            asked = AskedDestination(waiting)
         else:
-            self._session.err.print(f"It goes on waiting: agentctl approve {action.id[:8]}", style="dim")
+            together = waiting.item["decided_together"] and waiting.id not in self._seen
+            asked = AskedActions(waiting.conversation.pending_actions() if together else [waiting])
+        if not asked.ids - self._seen:
+            return "gone"
+        self._seen |= asked.ids
+        if self._mode == "never" and asked.is_of_run:
+            return self._take(lambda: asked.reject(self._session, _NEVER)) or "gone"
+        for shown in asked.cards():
+            self._session.err.print(shown)
+        if self._mode != "ask":
+            self._session.err.print(f"It waits for a decision: {asked.later}", style="yellow")
+            return "left"
+        return self._ask(asked)
 
-    def _ask(self, number: int) -> str:
-        _forget_typed()
-        all_of = f" all {number}" if number > 1 else ""
-        words = f"{click.style('a', bold=True)}pprove{all_of}, {click.style('r', bold=True)}eject{all_of}, or "
-        answer: str = click.prompt(
-            f"{words}{click.style('l', bold=True)}eave it waiting?",
-            type=click.Choice(["a", "approve", "r", "reject", "l", "leave"]),
-            show_choices=False,
-            err=True,
-        )
-        return next(verb for verb in ("approve", "reject", "leave") if verb.startswith(answer))
-
-    def _tell(self, group: list[PendingAction], verb: str, reason: str = "") -> None:
-        """Decide, and report the result: somebody else's decision does not end the run."""
+    def _ask(self, asked: Asked) -> Outcome:
+        outcome: Outcome | None = None
         try:
-            _decide(group, verb, reason)
+            while outcome is None:
+                outcome = self._take(lambda: asked.ask(self._session, self._read))
+        except KeyboardInterrupt:
+            self._session.err.print(f"\nIt still waits. Decide it later: {asked.later}", style="yellow")
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        except EOFError:
+            self._session.err.print()
+            outcome = "left"
+        if outcome == "left":
+            self._session.err.print(f"It goes on waiting: {asked.later}", style="dim")
+        return outcome
+
+    def _take(self, decide: Callable[[], Outcome | None]) -> Outcome | None:
+        """Decide. A decision of somebody else does not end the run; None after a refusal that another answer mends."""
+        try:
+            return decide()
         except AgentServerError as error:
-            if not error.problems:
+            if error.status not in (404, 409, 422):
                 raise
-            self._session.err.print(_words_of(error), style="yellow")
-        else:
-            self._session.err.print("Approved." if verb == "approve" else "Rejected.", style="dim")
+            self._session.err.print(words_of(error), style="yellow")
+            return "gone" if error.status != 422 else None
 
 
 @command()
@@ -121,8 +130,9 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
         return
     for one in actions:
         session.out.print(card(one.item))
+    titles = titles_of(client, [one.item for one in destinations])
     for asked in destinations:
-        session.out.print(destination_card(asked.item))
+        session.out.print(destination_card(asked.item, titles.get(asked.item["conversation_id"] or "")))
     words = "agentctl approve ID, or agentctl reject ID" if actions or destinations else "Nothing waits for a decision."
     named = ", or ".join(dict.fromkeys(one.id if one.budget else "NAME:PORT" for one in destinations))
     session.err.print(words + (f": {named}" if named else ""), style="dim")
@@ -149,20 +159,29 @@ def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: boo
         if len(digest) < _DIGEST or (len(waiting) != 1 and not (destinations and len(own) == 1)):
             raise Failed(2, f"--digest is of one action or destination, and has {_DIGEST} characters or more")
         if not own:
-            raise Failed(NOT_DECIDED, _PROBLEMS["changed"])
+            raise Failed(NOT_DECIDED, PROBLEMS["changed"])
         actions, destinations = [one for one in actions if one in own], [one for one in destinations if one in own]
     elif not yes and not sys.stdin.isatty():
         raise Failed(2, "Nobody can be asked here: give --digest, or --yes")
+    shown: list[Asked] = [AskedActions(actions), *map(AskedDestination, destinations)]
     if not session.as_json:
-        for one in actions:
-            session.err.print(card(one.item))
-        for asked in destinations:
-            session.err.print(destination_card(asked.item))
-    if digest is None and not yes:
-        _forget_typed()
-        click.confirm(f"Approve {'this' if len(waiting) == 1 else f'these {len(waiting)}'}?", abort=True, err=True)
+        for panel in (panel for one in shown for panel in one.cards()):
+            session.err.print(panel)
+    if digest is None and not yes and not _says_yes(session, len(waiting)):
+        raise Failed(REFUSED, "Nothing was approved: it still waits")
     decided = [_decide_destination(session, one, "approve", scope or "once") for one in destinations]
     _decide_and_say(session, actions, "approve", others=decided)
+
+
+def _says_yes(session: Session, number: int) -> bool:
+    try:
+        return confirm(session, f"Approve {'this' if number == 1 else f'these {number}'}?")
+    except KeyboardInterrupt:
+        session.err.print("\nNothing was approved: it still waits.", style="yellow")
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except EOFError:
+        session.err.print()
+        return False
 
 
 @command()
@@ -216,7 +235,7 @@ def _decide_destination(
             raise
         raise Failed(NOT_DECIDED, error.detail, status=error.status) from error
     if not session.as_json:
-        words = f"{'Approved' if verb == 'approve' else 'Rejected'}{'' if asked.budget else f' {_SCOPES[scope]}'}: "
+        words = f"{'Approved' if verb == 'approve' else 'Rejected'}{'' if asked.budget else f' {SCOPES[scope]}'}: "
         session.err.print(Text.assemble(words, (in_line(asked.id), "bold"), f"  sandbox {asked.item['sandbox_id']}"))
     item = asked.item
     shown = {"sandbox_id": item["sandbox_id"], "name": item["name"], "port": item["port"], "digest": item["digest"]}
@@ -270,15 +289,16 @@ def _decide_and_say(
     except AgentServerError as error:
         if not error.problems:
             raise
-        raise Failed(NOT_DECIDED, _words_of(error), status=error.status) from error
+        raise Failed(NOT_DECIDED, words_of(error), status=error.status) from error
     if session.as_json:
         own = [{"action_id": one.id, "digest": one.item["digest"], "decision": verb} for one in actions]
         print_json([*own, *others])
         return
     for one in actions:
         words = "Approved" if verb == "approve" else "Rejected"
-        summary = in_line(one.item["summary"] or "")
-        session.err.print(Text.assemble(f"{words}: ", (in_line(one.item["tool_name"]), "bold"), f"  {summary}"))
+        item = one.item
+        said = named(item["tool_name"], item["arguments"], item["summary"])
+        session.err.print(Text.assemble(f"{words}: ", said), soft_wrap=True)
 
 
 def _watch(session: Session, client: Client) -> None:
@@ -288,7 +308,7 @@ def _watch(session: Session, client: Client) -> None:
             print_json({"event": name, **data})
             continue
         if name.startswith("destination"):
-            _tell_destination(session, name, data)
+            _tell_destination(session, client, name, data)
             continue
         for item in data.get("items", [data] if name == "opened" and "digest" in data else []):
             if item["action_id"] not in shown:
@@ -303,25 +323,17 @@ def _watch(session: Session, client: Client) -> None:
             session.out.print(Text(told, "dim"), soft_wrap=True)
 
 
-def _tell_destination(session: Session, name: str, data: Any) -> None:
-    for item in data["items"] if name == "destinations" else [data] if name == "destination_opened" else []:
-        session.out.print(destination_card(item))
+def _tell_destination(session: Session, client: Client, name: str, data: Any) -> None:
+    items = data["items"] if name == "destinations" else [data] if name == "destination_opened" else []
+    titles = titles_of(client, items)
+    for item in items:
+        session.out.print(destination_card(item, titles.get(item["conversation_id"] or "")))
     if name in ("destination_decided", "destination_expired", "destination_closed"):
         who = in_line((data.get("actor") or {}).get("name") or "")
         words = {"destination_decided": f"{data.get('decision')} by {who}", "destination_expired": "it expired"}
         of = data["budget"]["setting"] if data["subject"] == "budget" else f"{data['name']}:{data['port']}"
         told = f"{in_line(of)}  {words.get(name, 'its sandbox has ended')}"
         session.out.print(Text(told, "dim"), soft_wrap=True)
-
-
-def _words_of(error: AgentServerError) -> str:
-    return next((_PROBLEMS[one["problem"]] for one in error.problems if one["problem"] in _PROBLEMS), error.detail)
-
-
-def _forget_typed() -> None:
-    """Drop what was typed before a question was shown: no key that was meant for something else decides."""
-    if sys.platform != "win32":
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 COMMANDS = (inbox, approve, reject)

@@ -30,8 +30,11 @@ _RISKS = {
     "UNKNOWN": ("Risk unknown", "magenta"),
 }
 
-#: lines of an output that a log shows at once, and a talk
-_LINES, _LINES_OF_TALK = 30, 12
+#: lines of an output that a log shows at once, and a talk; characters of an action in one line
+_LINES, _LINES_OF_TALK, _LONGEST = 30, 12, 200
+
+#: arguments of terminals that say nothing at these values, which a card leaves out, as it does every null
+_UNSET = {"is_input": False, "reset": False}
 
 #: what a file tool does, in words, and what tools call the members of a change, as in the console
 _VERBS = {
@@ -154,7 +157,9 @@ def print_talk(console: Console, entry: Entry, whole: str) -> None:
     elif kind == "ObservationEvent" and event.get("tool_name") == "finish":
         return
     elif kind == "MessageEvent":
-        _print_part(console, body, "> " if word == "user" else "", "bold cyan" if word == "user" else "")
+        if word == "user":
+            console.print()
+        _print_part(console, body, "> " if word == "user" else "", "bold cyan")
         return
     elif word == "status":
         if str(event.get("value")) in ("idle", "running", "waiting_for_confirmation", "finished"):
@@ -166,14 +171,10 @@ def print_talk(console: Console, entry: Entry, whole: str) -> None:
         return
     if kind == "ObservationEvent":
         rest = Text.assemble((f"{word}\n", colour), body) if word.startswith("exit") else body
-        _print_part(console, _joined(_cut(rest, _LINES_OF_TALK, whole)), "  │ ", "dim")
+        _print_part(console, Text("\n").join(_middle_cut(rest, whole)), "  │ ", "dim")
     else:
         head = "• " if kind == "ActionEvent" else f"{word}: "
         _print_part(console, body, head, colour)
-
-
-def _joined(lines: list[Text]) -> Text:
-    return Text("\n").join(lines)
 
 
 def _print_part(console: Console, body: Text, head: str, colour: str) -> None:
@@ -182,6 +183,16 @@ def _print_part(console: Console, body: Text, head: str, colour: str) -> None:
     for place, line in enumerate(part for one in _cut(body, None, "") for part in one.wrap(console, width) or [Text()]):
         before = head if is_line or not place else " " * cell_len(head)
         console.print(Text.assemble((before, colour), line), soft_wrap=True)
+
+
+def _middle_cut(body: Text, whole: str) -> list[Text]:
+    """The first and the last lines of an output: its end says how it went."""
+    lines, most = _cut(body, None, ""), _LINES_OF_TALK
+    if len(lines) <= most:
+        return lines
+    first = most // 3
+    left_out = Text(f"… {len(lines) - most + 1:,} more lines: {whole}", "dim")
+    return [*lines[:first], left_out, *lines[first + 1 - most :]]
 
 
 def _cut(body: Text, most: int | None, whole: str) -> list[Text]:
@@ -203,17 +214,37 @@ def card(item: WaitingAction) -> Panel:
         facts.append(f"  ·  rejected in {left} s" if left > 0 else "  ·  its time is over", "yellow")
     parts: list[Text] = [facts]
     arguments = item["arguments"]
-    command = arguments.get("command") if isinstance(arguments, dict) else None
-    said = [text for text in (item["summary"], item["thought"]) if text and text != command]
+    said = [text for text in (item["summary"], item["thought"]) if text and text != command_of(arguments)]
     parts += [Text(visible(str(text), prose=True), "italic") for text in said]
     parts += [Text(), *_arguments(arguments), Text()]
-    title = in_line(item["conversation_title"] or "Conversation without a title")
-    parts.append(Text(f"{item['action_id'][:8]}  ·  digest {item['digest'][:12]}  ·  {title}", "dim"))
+    conversation = _of_conversation(item["conversation_id"], item["conversation_title"])
+    parts.append(Text(f"{item['action_id'][:8]}  ·  digest {item['digest'][:12]}  ·  {conversation}", "dim"))
     return Panel(Group(*parts), title=Text(in_line(item["tool_name"]), "bold"), title_align="left", border_style=colour)
 
 
-def destination_card(item: AskedDestinationInfo) -> Panel:
-    """A destination that a sandbox asks for, or a budget that is used up."""
+def _of_conversation(identity: str, title: str | None) -> str:
+    return f"{in_line(title or 'Conversation without a title')} ({identity[:8]})"
+
+
+def named(tool_name: str, arguments: Any, summary: str | None = None) -> Text:
+    """An action in one line: its tool, and its summary, else its command, its path, or all arguments."""
+    words = summary or command_of(arguments)
+    if not words and isinstance(arguments, dict):
+        path = _named(arguments, _PATHS)
+        command = arguments.get("command")
+        words = f"{command if command in _VERBS else ''} {arguments[path]}".strip() if path else None
+    words = words or json.dumps(arguments, ensure_ascii=False)
+    return Text.assemble((in_line(tool_name), "bold"), f"  {beginning(in_line(words), _LONGEST)}")
+
+
+def command_of(arguments: Any) -> str | None:
+    """The shell command of an action; None where it has another form."""
+    command = arguments.get("command") if isinstance(arguments, dict) else None
+    return command if isinstance(command, str) and _named(arguments, _PATHS) is None else None
+
+
+def destination_card(item: AskedDestinationInfo, title: str | None = None) -> Panel:
+    """A destination that a sandbox asks for, or a budget that is used up. title: of its conversation."""
     facts = Text.assemble((f"asked {ago(item['since'])} ago", "dim"))
     if item["tries"] > 1:
         facts.append(f"  ·  {item['tries']} tries", "dim")
@@ -221,22 +252,29 @@ def destination_card(item: AskedDestinationInfo) -> Panel:
         left = int((moment(item["expires_at"]) - datetime.now(UTC)).total_seconds())
         facts.append(f"  ·  rejected in {left} s" if left > 0 else "  ·  its time is over", "yellow")
     budget = item.get("budget")
-    title = "A budget of models is used up" if budget else "A sandbox asks to reach"
+    head = "A budget of models is used up" if budget else "A sandbox asks to reach"
     name = _budget(budget) if budget else f"{in_line(item['name'] or '')}:{item['port']}"
     parts = [Text(name, "bold"), facts]  # a long name wraps here
     if item["program"]:
         parts.append(Text(f"by a program that calls itself {visible(item['program'], prose=True)}", "italic"))
-    parts.append(Text(f"sandbox {in_line(item['sandbox_id'])}  ·  digest {item['digest'][:12]}", "dim"))
-    return Panel(Group(*parts), title=Text(title), title_align="left", border_style="cyan")
+    conversation = item["conversation_id"]
+    whose = _of_conversation(conversation, title) if conversation else "several conversations share it"
+    parts.append(Text(f"sandbox {in_line(item['sandbox_id'])}  ·  digest {item['digest'][:12]}  ·  {whose}", "dim"))
+    return Panel(Group(*parts), title=Text(head), title_align="left", border_style="cyan")
+
+
+def amounts(budget: AskedBudgetInfo) -> str:
+    """What an approval adds to a budget: $5 and 2,000,000 tokens."""
+    found = [f"${budget['dollars']:g}"] if budget["dollars"] is not None else []
+    found += [f"{budget['tokens']:,} tokens"] if budget["tokens"] is not None else []
+    return " and ".join(found)
 
 
 def _budget(budget: AskedBudgetInfo) -> str:
     """Whose budget it is, and what an approval adds."""
-    amounts = [f"${budget['dollars']:g}"] if budget["dollars"] is not None else []
-    amounts += [f"{budget['tokens']:,} tokens"] if budget["tokens"] is not None else []
     facts = (("of key", budget["key_id"]), ("on", budget["day"]))
     whose = "".join(f" {word} {in_line(fact)}" for word, fact in facts if fact)
-    return f"{in_line(budget['setting'])}{whose}: an approval adds {' and '.join(amounts)}"
+    return f"{in_line(budget['setting'])}{whose}: an approval adds {amounts(budget)}"
 
 
 def _lines(before: str, after: str) -> tuple[list[str], list[str]]:
@@ -305,10 +343,12 @@ def _arguments(given: Any) -> list[Text]:
     """All arguments, by the rules of the console: a command, a change of a file, or JSON."""
     if not isinstance(given, dict):
         return [Text(visible(json.dumps(given, indent=2, ensure_ascii=False)))]
-    if not given:
-        return [Text("No arguments.", "dim")]
     head, used = _form(given)
-    rest = {name: value for name, value in given.items() if name not in used}
+    unset = _UNSET if command_of(given) is not None else {}
+    said = {name: value for name, value in given.items() if value is not None and unset.get(name) is not value}
+    if not said:
+        return [Text("No arguments.", "dim")]
+    rest = {name: value for name, value in said.items() if name not in used}
     quiet = {name: value for name, value in rest.items() if json.dumps(value) in ("null", "false", '""', "[]", "{}")}
     loud = {name: value for name, value in rest.items() if name not in quiet}
     parts = head

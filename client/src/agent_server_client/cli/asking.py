@@ -1,0 +1,220 @@
+"""What waits, as it is asked about: the actions of a conversation, a destination, or a budget."""
+
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol
+
+from rich.panel import Panel
+from rich.text import Text
+
+from agent_server_client._sync import Client, Destination, PendingAction
+from agent_server_client.cli.program import Session
+from agent_server_client.cli.questions import Answer, NotEdited, Read, ask, confirm, edited, explain
+from agent_server_client.cli.shown import amounts, card, destination_card, named
+from agent_server_client.errors import AgentServerError
+from agent_server_client.models import AskedDestinationInfo
+from agent_server_client.visible import in_line
+
+#: what the server says of a decision that it did not take, in the words of the console
+PROBLEMS = {
+    "not_pending": "Somebody was faster: it is decided already.",
+    "expired": "Too late: its time is over, and the server rejects it.",
+    "changed": "The action is not the one that was shown. Nothing was decided: look at it again.",
+    "decided_alike": "The agent takes one decision for all that wait in this conversation.",
+    "decided_together": "The agent takes one decision for all that wait in this conversation, another too. Look again.",
+}
+
+#: how long a decision about a destination holds, in words
+SCOPES = {"once": "once", "conversation": "for the conversation", "always": "always"}
+
+#: what became of something that waited: `left` still waits, `gone` was decided by somebody else or before
+Outcome = Literal["approved", "edited", "rejected", "left", "gone"]
+
+#: the bound of a rule for an action of that risk, which the server sets
+_UP_TO = {
+    "UNKNOWN": "",
+    "LOW": ", while the agent rates the risk as low",
+    "MEDIUM": ", while the agent rates the risk as medium or low",
+    "HIGH": ", while the agent rates the risk",
+}
+
+
+class Asked(Protocol):
+    """Something that is asked about by one prompt."""
+
+    ids: set[str]  #: of its waits
+    is_of_run: bool  #: whether it is this conversation's alone
+    later: str  #: the commands that decide it
+
+    def cards(self) -> list[Panel]:
+        """What is shown before the prompt."""
+
+    def ask(self, session: Session, read: Read) -> Outcome | None:
+        """Ask, and do as the person says; None: ask again."""
+
+    def reject(self, session: Session, reason: str) -> Outcome:
+        """Reject it, and say so."""
+
+
+class AskedActions:
+    """Actions of one conversation that take one decision: one, or all that are decided together."""
+
+    is_of_run = True
+
+    def __init__(self, actions: list[PendingAction]) -> None:
+        self._actions = actions
+        self.ids = {one.id for one in actions}
+        self.later = _later(actions[0].id[:8]) if actions else ""
+
+    def cards(self) -> list[Panel]:
+        return [card(one.item) for one in self._actions]
+
+    def ask(self, session: Session, read: Read) -> Outcome | None:
+        first = self._actions[0]
+        answer = ask(session, self._answers(), read)
+        if answer == "edit":
+            try:
+                arguments = edited(first.item)
+            except NotEdited as error:
+                session.err.print(f"{error} It still waits.", style="yellow")
+                return None
+            first.conversation.decide([first], "edit", arguments=arguments)
+            session.err.print(Text.assemble("Approved with your edit: ", named(first.item["tool_name"], arguments)))
+            return "edited"
+        if answer == "always":
+            rule = self._chosen_rule(session, read)
+            return None if rule is None else self._approve(session, always=rule)
+        if answer == "approve":
+            return self._approve(session)
+        if answer == "reject":
+            session.err.print("Reason, which the agent reads (Enter: none):", end=" ", soft_wrap=True)
+            return self.reject(session, read().strip())
+        return "left"
+
+    def reject(self, session: Session, reason: str) -> Outcome:
+        self._actions[0].conversation.decide(self._actions, "reject", **({"reason": reason} if reason else {}))
+        self._say(session, "Rejected")
+        return "rejected"
+
+    def _approve(self, session: Session, **members: Any) -> Outcome:
+        result = self._actions[0].conversation.decide(self._actions, "approve", **members)
+        self._say(session, "Approved")
+        for rule in result["rules"]:
+            said = "A rule approves it from now on. The console lists rules, and revokes them."
+            session.err.print(said if rule["rule_id"] else f"No rule was made: {rule['detail']}", style="dim")
+        return "approved"
+
+    def _say(self, session: Session, verb: str) -> None:
+        for one in self._actions:
+            item = one.item
+            words = named(item["tool_name"], item["arguments"], item["summary"])
+            session.err.print(Text.assemble(f"{verb}: ", words), soft_wrap=True)
+
+    def _answers(self) -> list[Answer]:
+        number, item = len(self._actions), self._actions[0].item
+        all_of = "" if number == 1 else f" all {number}"
+        this = "exactly this" if number == 1 else f"exactly these {number}: it takes one decision for all"
+        answers = [
+            Answer("approve", f"[a]pprove{all_of}", ("a", "y", "yes"), f"Approve: the agent does {this}. Also y."),
+            Answer(
+                "reject",
+                f"[r]eject{all_of}",
+                ("r", "n", "no"),
+                "Reject: the agent does not, and reads your reason. Also n.",
+            ),
+        ]
+        if number == 1 and "edit" in item["can"]:
+            answers.append(
+                Answer("edit", "[e]dit", ("e",), "Edit what will run in $VISUAL or $EDITOR, and approve that.")
+            )
+        if number == 1 and isinstance(item["arguments"], dict):
+            answers.append(Answer("always", "[A]lways", ("A",), "Approve, and make a rule that approves it next time."))
+        return [*answers, Answer("leave", "[l]eave", ("l",), f"Leave it waiting. Decide it later: {self.later}.")]
+
+    def _chosen_rule(self, session: Session, read: Read) -> dict[str, Any] | Literal[True] | None:
+        """The member `always` of the decision; None: back to the prompt."""
+        item = self._actions[0].item
+        tool, up_to = in_line(item["tool_name"]), _UP_TO[item["security_risk"]]
+        exactly = f"{tool} with exactly these arguments is approved in this conversation, unasked{up_to}."
+        any_of = f"Each action of {tool} in this conversation is approved unasked, whatever its arguments{up_to}."
+        answers = (
+            Answer("exactly", "[1] exactly this", ("1",), exactly),
+            Answer("tool", "[2] this tool", ("2",), any_of),
+            Answer("back", "[b]ack", ("b",), "Back: make no rule yet."),
+        )
+        explain(session, answers[:2])
+        answer = ask(session, answers, read)
+        return True if answer == "exactly" else {"arguments": None} if answer == "tool" else None
+
+
+class AskedDestination:
+    """A destination that a sandbox asks for, or a budget that is used up."""
+
+    def __init__(self, asked: Destination) -> None:
+        self._asked = asked
+        self.ids = {f"{asked.item['sandbox_id']} {asked.id} {asked.item['since']}"}
+        self.is_of_run = not asked.budget  # a refused budget may be that of other conversations too
+        self.later = _later(in_line(asked.id))
+
+    def cards(self) -> list[Panel]:
+        item = self._asked.item
+        return [destination_card(item, titles_of(self._asked.client, [item]).get(item["conversation_id"] or ""))]
+
+    def ask(self, session: Session, read: Read) -> Outcome | None:
+        answer = ask(session, self._answers(), read)
+        if answer in SCOPES:
+            if answer == "always":
+                covers = (
+                    f"A rule lets every sandbox of this server reach {in_line(self._asked.id)} from now on, unasked."
+                )
+                session.err.print(covers)
+                if not confirm(session, "Make it?", read=read):
+                    return None
+            self._asked.approve(answer)
+            self._say(session, "Allowed" if self._asked.budget else f"Allowed {SCOPES[answer]}")
+            return "approved"
+        return self.reject(session, "") if answer == "refuse" else "left"
+
+    def reject(self, session: Session, reason: str) -> Outcome:
+        self._asked.reject(reason)
+        self._say(session, "Refused")
+        return "rejected"
+
+    def _say(self, session: Session, words: str) -> None:
+        session.err.print(Text.assemble(f"{words}: ", (in_line(self._asked.id), "bold")), soft_wrap=True)
+
+    def _answers(self) -> list[Answer]:
+        refuse, leave = ("refuse", "[r]efuse", ("r", "n", "no")), ("leave", "[l]eave", ("l",))
+        later = f"Leave it waiting. Decide it later: {self.later}."
+        if self._asked.budget:
+            more = amounts(self._asked.budget)
+            once = Answer("once", "[a]llow", ("a", "y", "yes"), f"Add {more} to the budget. Also y.")
+            whole = "Refuse more until the budget is whole again. Also n."
+            return [once, Answer(*refuse, whole), Answer(*leave, later)]
+        return [
+            Answer("once", "[a]llow once", ("a", "y", "yes"), "Allow the next connection within 10 minutes. Also y."),
+            Answer(
+                "conversation",
+                "[c]onversation",
+                ("c",),
+                "Allow it for this conversation, as long as its sandbox exists.",
+            ),
+            Answer("always", "[A]lways", ("A",), "Allow it by a rule to every sandbox of this server."),
+            Answer(*refuse, "Refuse it to this conversation, as long as its sandbox exists. Also n."),
+            Answer(*leave, later),
+        ]
+
+
+def _later(identity: str) -> str:
+    return f"agentctl approve {identity}, or agentctl reject {identity}"
+
+
+def titles_of(client: Client, items: Iterable[AskedDestinationInfo]) -> dict[str, str]:
+    """The titles of the conversations whose sandboxes ask, by their ids."""
+    ids = sorted({item["conversation_id"] for item in items if item["conversation_id"]})
+    found = client.get("/api/v1/app-conversations", ids=ids) if ids else []
+    return {identity: one["title"] or "" for identity, one in zip(ids, found, strict=False) if one}
+
+
+def words_of(error: AgentServerError) -> str:
+    """What a person is told of a decision that was not taken."""
+    return next((PROBLEMS[one["problem"]] for one in error.problems if one["problem"] in PROBLEMS), error.detail)

@@ -1,0 +1,267 @@
+"""The prompt for what waits: its letters, its help, what is sent, and what a person is told."""
+
+import json
+from itertools import chain
+
+import click
+import httpx
+import pytest
+from agent_server_client import AgentServerError, Destination, PendingAction
+from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.program import Session
+from agent_server_client.cli.shown import card
+from rich.console import Console
+
+from tests.client.responses import responding
+
+CONVERSATION = "5f1c8a52-0000-4000-8000-000000000001"
+
+
+def waiting_action(command="git status", **members):
+    arguments = {"command": command, "is_input": False, "reset": False, "timeout": None}
+    return {
+        **{"conversation_id": CONVERSATION, "conversation_title": "A deploy", "tags": {}},
+        **{"action_id": "9c0d1e2f-act", "tool_name": "terminal", "summary": None, "thought": ""},
+        **{"security_risk": "LOW", "arguments": arguments, "since": "2026-11-28T00:00:00Z", "expires_at": None},
+        **{"digest": "d" * 64, "sandbox_id": "box", "can": ["approve", "reject", "edit"], "decided_together": False},
+        **members,
+    }
+
+
+def asked_destination(**members):
+    return {
+        **{"subject": "destination", "sandbox_id": "box", "conversation_id": CONVERSATION},
+        **{"name": "pypi.org", "port": 443, "program": "pip", "tries": 1, "since": "2026-11-28T00:00:00Z"},
+        **{"tried_at": "2026-11-28T00:00:00Z", "expires_at": None, "digest": "e" * 64, "budget": None, **members},
+    }
+
+
+def asked_budget():
+    budget = {"setting": "MODEL_BUDGET_CONVERSATION", "key_id": None, "day": None, "dollars": 5.0, "tokens": None}
+    return asked_destination(subject="budget", name=None, port=None, program=None, budget=budget)
+
+
+TITLES = httpx.Response(200, json=[{"title": "A deploy"}])
+DECIDED = httpx.Response(200, json={"success": True, "rules": []})
+
+
+class Asked:
+    """What an approver did with something that waits, when a person typed some lines."""
+
+    def __init__(self, item, *typed, responses=(DECIDED,), mode="ask"):
+        self.session = Session()
+        self.session.err = Console(record=True, width=80, markup=False, emoji=False, highlight=False, quiet=False)
+        client, self.requests = responding(*responses)
+        is_action = "action_id" in item
+        waiting = PendingAction(client, item) if is_action else Destination(client, item)
+        lines = chain(typed, [EOFError()])
+
+        def read():
+            line = next(lines)
+            if isinstance(line, BaseException):
+                raise line
+            return line
+
+        self.left_by = None
+        try:
+            self.outcome = Approver(self.session, mode, read).decide(waiting)
+        except click.exceptions.Exit as left:
+            self.left_by = left.exit_code
+        self.shown = self.session.err.export_text()
+
+    @property
+    def sent(self):
+        """The body of the last request."""
+        return json.loads(self.requests[-1].content)
+
+
+@pytest.mark.parametrize("typed", ["a", "y", "Y", "yes", "approve", " a "])
+def test_a_prompt_shows_its_letters_and_says_what_was_approved_where_there_is_no_summary(typed):
+    asked = Asked(waiting_action(), typed)
+
+    assert "[a]pprove [r]eject [e]dit [A]lways [l]eave [?]" in asked.shown
+    assert "Approved: terminal  git status" in asked.shown
+    assert asked.outcome == "approved"
+    [decision] = asked.sent["decisions"]
+    assert decision == {"action_id": "9c0d1e2f-act", "decision": "approve", "digest": "d" * 64}
+
+
+@pytest.mark.parametrize("typed", ["?", "help", "h", "", "what"])
+def test_help_says_what_each_letter_does_and_decides_nothing(typed):
+    asked = Asked(waiting_action(), typed, "l")
+
+    assert "Reject: the agent does not, and reads your reason" in asked.shown
+    assert asked.outcome == "left"
+    assert not asked.requests
+    assert "agentctl approve 9c0d1e2f, or agentctl reject 9c0d1e2f" in asked.shown
+
+
+def test_a_rejection_has_the_reason_that_was_typed():
+    asked = Asked(waiting_action(), "n", "Not on a Friday.")
+
+    assert asked.outcome == "rejected"
+    assert asked.sent["decisions"][0]["reason"] == "Not on a Friday."
+    assert "Rejected: terminal  git status" in asked.shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "always", "covers"),
+    [
+        ("1", True, "terminal with exactly these arguments is approved in this conversation"),
+        ("2", {"arguments": None}, "Each action of terminal in this conversation is approved unasked"),
+    ],
+)
+def test_always_offers_this_action_or_this_tool_and_says_what_each_covers(typed, always, covers):
+    ruled = {"success": True, "rules": [{"action_id": "9c0d1e2f-act", "rule_id": "rule-1", "detail": None}]}
+    asked = Asked(waiting_action(), "A", typed, responses=[httpx.Response(200, json=ruled)])
+
+    assert covers in asked.shown
+    assert "while the agent rates the risk as low" in asked.shown
+    assert asked.sent["decisions"][0]["always"] == always
+    assert "A rule approves it from now on" in asked.shown
+
+
+def test_always_can_be_taken_back_and_no_rule_is_offered_for_actions_that_are_decided_together():
+    assert Asked(waiting_action(), "A", "b", "l").outcome == "left"
+    item = waiting_action(decided_together=True, can=["approve", "reject"])
+    other = {**item, "action_id": "other"}
+    both = httpx.Response(200, json={"items": [item, other], "next_page_id": None})
+
+    asked = Asked(item, "A", "a", responses=[both, DECIDED])
+
+    assert "[a]pprove all 2 [r]eject all 2 [l]eave [?]" in asked.shown
+    assert "A is not an answer here" in asked.shown
+    assert len(asked.sent["decisions"]) == 2
+
+
+def test_a_command_is_edited_as_text_and_other_arguments_as_json(monkeypatch):
+    texts = []
+
+    def edit(text, extension):
+        texts.append((text, extension))
+        return text.replace("status", "log") + ("\n" if extension == ".sh" else "")
+
+    monkeypatch.setattr(click, "edit", edit)
+    asked = Asked(waiting_action(), "e")
+    assert texts == [("git status", ".sh")]
+    assert asked.outcome == "edited"
+    [decision] = asked.sent["decisions"]
+    assert (decision["decision"], decision["arguments"]["command"]) == ("edit", "git log")
+    assert decision["arguments"]["is_input"] is False
+    assert "Approved with your edit: terminal  git log" in asked.shown
+
+    asked = Asked(waiting_action(arguments={"path": "status.txt", "command": "view"}), "e")
+    assert asked.sent["decisions"][0]["arguments"] == {"path": "log.txt", "command": "view"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(None, "Nothing was changed"), ("", "The command is empty"), ("git status", "Nothing was changed")],
+)
+def test_an_edit_that_brings_nothing_leaves_it_waiting(monkeypatch, text, words):
+    monkeypatch.setattr(click, "edit", lambda *_, **__: text)
+    asked = Asked(waiting_action(), "e", "l")
+    assert words in asked.shown
+    assert asked.outcome == "left"
+    assert not asked.requests
+
+
+def test_an_edit_that_the_server_refuses_is_asked_about_again(monkeypatch):
+    monkeypatch.setattr(click, "edit", lambda *_, **__: "git log")
+    refused = httpx.Response(422, json={"detail": [{"loc": ["body", "arguments"], "msg": "Name its variable."}]})
+    asked = Asked(waiting_action(), "e", "a", responses=[refused, DECIDED])
+    assert "Name its variable" in asked.shown
+    assert asked.outcome == "approved"
+
+
+def test_an_agent_without_edits_is_offered_none():
+    asked = Asked(waiting_action(can=["approve", "reject"]), "e", "l")
+    assert "[e]dit" not in asked.shown
+    assert "e is not an answer here" in asked.shown
+
+
+def test_ctrl_c_says_that_it_still_waits_and_how_to_decide_it():
+    asked = Asked(waiting_action(), KeyboardInterrupt())
+    assert asked.left_by == 130
+    assert "It still waits. Decide it later: agentctl approve 9c0d1e2f" in asked.shown
+    assert not asked.requests
+
+
+def test_a_decision_of_somebody_else_is_told_and_ends_nothing():
+    refused = {"detail": "No", "problems": [{"action_id": "9c0d1e2f-act", "problem": "not_pending"}]}
+    asked = Asked(waiting_action(), "a", responses=[httpx.Response(409, json=refused)])
+    assert asked.outcome == "gone"
+    assert "Somebody was faster" in asked.shown
+
+
+def test_a_key_that_may_not_approve_ends_the_command():
+    with pytest.raises(AgentServerError):
+        Asked(waiting_action(), "a", responses=[httpx.Response(403, json={"detail": "Needs approve"})])
+
+
+@pytest.mark.parametrize(
+    ("typed", "scope", "words"),
+    [
+        (["y"], "once", "Allowed once: pypi.org:443"),
+        (["c"], "conversation", "Allowed for the conversation: pypi.org:443"),
+        (["A", "y"], "always", "A rule lets every sandbox of this server reach pypi.org:443"),
+    ],
+)
+def test_a_destination_is_asked_about_by_the_same_prompt(typed, scope, words):
+    allowed = httpx.Response(200, json={"success": True, "rule_id": None})
+    asked = Asked(asked_destination(), *typed, responses=[TITLES, allowed])
+
+    assert "[a]llow once [c]onversation [A]lways [r]efuse [l]eave [?]" in asked.shown
+    assert "A deploy (5f1c8a52)" in asked.shown
+    assert words in asked.shown
+    assert (asked.sent["decision"], asked.sent["scope"]) == ("approve", scope)
+
+
+def test_a_destination_is_refused_left_and_ruled_only_after_a_second_yes():
+    refused = httpx.Response(200, json={"success": True, "rule_id": None})
+    asked = Asked(asked_destination(), "r", responses=[TITLES, refused])
+    assert (asked.sent["decision"], asked.sent["scope"]) == ("reject", "conversation")
+    assert "Refused: pypi.org:443" in asked.shown
+
+    asked = Asked(asked_destination(), "A", "n", "l", responses=[TITLES])
+    assert asked.outcome == "left"
+    assert "agentctl approve pypi.org:443" in asked.shown
+
+
+def test_a_budget_is_asked_about_without_scopes():
+    allowed = httpx.Response(200, json={"success": True, "rule_id": None})
+    asked = Asked(asked_budget(), "?", "a", responses=[TITLES, allowed])
+    assert "[a]llow [r]efuse [l]eave [?]" in asked.shown
+    assert "Add $5 to the budget" in asked.shown
+    assert "Allowed: budget:conversation" in asked.shown
+    assert (asked.sent["budget"], asked.sent["scope"]) == ("MODEL_BUDGET_CONVERSATION", "once")
+
+
+def test_never_rejects_actions_and_destinations_and_leaves_budgets():
+    reason = "Nothing is approved in this run."
+    asked = Asked(waiting_action(), mode="never")
+    assert asked.sent["decisions"][0] | {"reason": reason} == asked.sent["decisions"][0]
+    decided = httpx.Response(200, json={"success": True, "rule_id": None})
+    asked = Asked(asked_destination(), mode="never", responses=[decided])
+    assert (asked.sent["decision"], asked.sent["reason"]) == ("reject", reason)
+    assert Asked(asked_budget(), mode="never", responses=[TITLES]).outcome == "left"
+
+
+def shown_card(item, width=80):
+    console = Console(record=True, width=width)
+    console.print(card(item))
+    return console.export_text()
+
+
+def test_a_card_names_the_conversation_and_leaves_out_what_is_unset():
+    shown = shown_card(waiting_action())
+    assert "A deploy (5f1c8a52)" in shown
+    assert not any(word in shown for word in ("is_input", "reset", "timeout"))
+
+
+def test_a_card_shows_every_argument_that_says_something():
+    arguments = {"command": "x", "is_input": True, "reset": False, "verify": False, "note": ""}
+    shown = shown_card(waiting_action(arguments=arguments))
+    assert '"is_input": true' in shown
+    assert 'verify: false, note: ""' in shown
+    assert "reset: false" in shown_card(waiting_action(tool_name="deploy", arguments={"reset": False}))
