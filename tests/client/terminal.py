@@ -34,7 +34,6 @@ class Terminal:
         self._side, other = pty.openpty()
         ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         path = {"PYTHONPATH": str(PROJECT / "client/src"), "TERM": "xterm", "NO_COLOR": "1"}
-        path |= {"PROMPT_TOOLKIT_NO_CPR": "1"}  # nobody answers here where the cursor is
         self._process = subprocess.Popen(
             [sys.executable, "-m", "agent_server_client.cli", *words],
             stdin=other,

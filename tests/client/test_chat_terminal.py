@@ -2,13 +2,14 @@
 
 import re
 import threading
+import time
 
 import pytest
 
 from settings.specs import BUNDLED
 from tests.agents.scripted_model import Reply, calls, chunk, ending, run, scripted_model
 from tests.client.terminal import terminal
-from tests.servers import supervised_server
+from tests.servers import supervised_server, wait_until
 
 pytestmark = pytest.mark.process("starts whole servers, sandboxes and terminals")
 
@@ -47,6 +48,7 @@ def url(home, settings):
 @pytest.fixture(autouse=True)
 def script(model):
     model.script.clear()
+    model.asked.clear()
     return model.script
 
 
@@ -77,3 +79,48 @@ def test_a_run_shows_that_the_model_thinks_its_text_as_it_comes_and_a_command_th
     assert "\x1b[31mwor" not in shown.raw
     assert shown.shown.count("agent     Hello") == 1
     assert ("\x1b[36m" in shown.raw) == bool(colours)
+
+
+@TERMINALS
+def test_a_person_talks_steers_approves_and_comes_back(url, script, model, columns, colours):
+    begins, goes_on = threading.Event(), threading.Event()
+    script += [slowly(begins, "Hello ", goes_on, "there."), calls(run("echo of-the-command")), slowly("It ran.")]
+    environment = {"AGENT_SERVER_URL": url, **colours}
+    with terminal("chat", columns=columns, **environment) as shown:
+        shown.wait_for("/help lists the commands")
+        shown.wait_for("new")
+        shown.press("greet me\r")
+        shown.wait_for("> greet me")
+        wait_until(lambda: model.asked, "the request to the model")
+        time.sleep(0.5)  # the agent tells what came in the first moment with what comes next
+        begins.set()
+        shown.wait_for("Hello")
+        shown.press("and run it\r")  # while the model writes
+        shown.wait_for("> and run it")
+        goes_on.set()
+        shown.wait_for("Hello there.")
+        shown.wait_for("[a]pprove")
+        shown.press("a\n")
+        shown.wait_for("Approved: terminal")
+        shown.wait_for("│ of-the-command")
+        shown.wait_for("It ran.")
+        shown.wait_for("finished")
+        shown.press("/quit\r")
+        shown.wait_for("Come back: agentctl chat ")
+        assert shown.end() == 0
+        [identity] = set(re.findall(r"Come back: agentctl chat ([0-9a-f]{8})", shown.shown))
+        assert ("\x1b[36m" in shown.raw or "\x1b[0;36" in shown.raw) == bool(colours)
+    assert "and run it" in model.told("user")
+
+    with terminal("chat", identity, columns=columns, **environment) as shown:
+        for words in ("> greet me", "Hello there.", "│ of-the-command", "It ran.", "finished"):
+            shown.wait_for(words)
+        shown.press("/nothing\r")
+        shown.wait_for("There is no /nothing")
+        shown.press("/undo\r")
+        shown.wait_for("/diff shows")
+        shown.press("\x03")
+        shown.wait_for("Nothing runs.")
+        shown.press("\x04")
+        shown.wait_for("Come back")
+        assert shown.end() == 0

@@ -75,6 +75,13 @@ def test_a_command_that_runs_is_shown_with_the_end_of_its_output(progress, clock
     assert len(lines(progress)) == 1
 
 
+def test_a_long_command_leaves_its_time_in_sight(progress, clock):
+    progress.take(action("echo 漢字漢字 " + "x" * 100, id="a"))
+    clock.now += 125
+    [line] = lines(progress, width=40)
+    assert line[2:] == "terminal: echo 漢字漢字 x…, 2 min 5 s"
+
+
 def test_of_several_actions_the_first_without_a_result_runs(progress):
     progress.take(action("one", id="a"))
     progress.take(action("two", id="b", tool_call_id="call_b"))

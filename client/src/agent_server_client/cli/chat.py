@@ -111,6 +111,7 @@ class _Talk:
         self._shown_ahead: list[str] = []  #: lines that the log has shown before they were acknowledged
         self._found: AsyncConversation | None = None
         self._fault: BaseException | None = None
+        self._is_lost = False  #: whether the server did not answer the last request
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def hold(self, identity: str | None) -> None:
@@ -190,10 +191,19 @@ class _Talk:
         self._screen.print(partial(self._session.out.print, text, soft_wrap=False))
 
     def _lost(self, refusal: AgentServerError, _: float, __: float) -> None:
-        if refusal.status is None:
-            self._progress.tell(f"connection lost, trying again ({in_line(refusal.detail)})")
-        else:
+        if refusal.status is not None:
             self._progress.tell(f"trying again: {in_line(refusal.detail)}")
+            return
+        self._progress.tell(f"connection lost, trying again ({in_line(refusal.detail)})", inf)
+        if not self._is_lost:
+            self._is_lost = True
+            self._begin(self._until_back())
+
+    async def _until_back(self) -> None:
+        """Wait for the server to answer: a stream that is open again may have nothing to say."""
+        await self._server.server_info()
+        self._is_lost = False
+        self._progress.hush()
 
     # what is typed
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent_server_client.models import Event
-from agent_server_client.visible import beginning, in_line, of_output, visible
+from agent_server_client.visible import in_line, of_output, visible
 
 #: characters of streamed text that are kept, and lines of a running command's output that are shown
 _MOST_TEXT, _MOST_OUTPUT = 8_000, 5
@@ -69,7 +69,8 @@ class Progress:
         is_status = kind == "ConversationStateUpdateEvent" and event.get("key") == "execution_status"
         if kind == "ConversationStateUpdateEvent" and not is_status:
             return
-        self._since = self._clock() - age
+        if event.get("source") != "user" or self.status != "running":
+            self._since = self._clock() - age
         if event.get("source") == "agent" or is_status:
             self._text = self._thought = ""
         if is_status:
@@ -93,22 +94,27 @@ class Progress:
     @property
     def doing(self) -> str:
         """What the agent does now: `thinking 12 s`, `terminal: pytest -q, 34 s`, or "" for nothing."""
+        return self._doing(200)
+
+    def _doing(self, width: int) -> str:
+        """The same in so many columns, of which a long command leaves those for its time."""
         if self._notice and self._clock() < self._notice_ends:
             return self._notice
         if self.status != "running":
             return ""
         spent = took(self._clock() - self._since)
         for action in self._open.values():
-            words = beginning(in_line(action.words.partition("\n")[0]), 200)
-            return f"{in_line(action.tool)}: {words}, {spent}" if words else f"{in_line(action.tool)}, {spent}"
+            words = in_line(action.words.partition("\n")[0])
+            named = Text(in_line(action.tool) + (f": {words}" if words else ""))
+            return f"{_fitting(named, max(1, width - len(spent) - 2)).plain}, {spent}"
         return f"{'writing' if self._text else 'thinking'} {spent}"
 
     def lines(self, console: Console, most: int) -> list[Text]:
         """What is shown now, in at most so many lines of the console's width; the last one is what the agent does."""
-        doing = self.doing
+        width = max(8, console.width - 1)
+        doing = self._doing(width - 2)
         if not doing:
             return []
-        width = max(8, console.width - 1)
         frames = _FRAMES if console.encoding.lower().startswith("utf") else _PLAIN_FRAMES
         frame = frames[int(self._clock() * _A_SECOND) % len(frames)]
         shown = [_fitting(Text.assemble((f"{frame} ", "cyan"), (doing, "dim")), width)]

@@ -4,16 +4,17 @@ import asyncio
 import io
 import signal
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 from click import Abort
-from prompt_toolkit.application import Application, run_in_terminal
+from prompt_toolkit.application import Application
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import Dimension, FormattedTextControl, HSplit, Layout, Window
+from prompt_toolkit.output import create_output
+from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.widgets import TextArea
 from rich.console import Console
 from rich.text import Text
@@ -28,11 +29,6 @@ _TWICE = 3.0
 class _Question(NamedTuple):
     ask: Callable[[], Any]
     answer: asyncio.Future[Any]
-
-
-def _call(functions: list[Callable[[], None]]) -> None:
-    for function in functions:
-        function()
 
 
 class Screen:
@@ -65,10 +61,14 @@ class Screen:
         )
         live = Window(FormattedTextControl(self._live), dont_extend_height=True)
         last = Window(FormattedTextControl(lambda: ANSI(self._drawn([self._foot()]))), height=1)
+        output = create_output()
+        if isinstance(output, Vt100_Output):
+            output.enable_cpr = False  # nothing here depends on where the prompt stands
         self._app: Application[bool] = Application(
             Layout(HSplit([live, self._input, last]), focused_element=self._input),
             key_bindings=self._keys(),
             erase_when_done=True,
+            output=output,
         )
 
     async def run(self) -> None:
@@ -131,13 +131,22 @@ class Screen:
                 writes.append(self._queue.get_nowait())
             asked = writes.pop() if isinstance(writes[-1], _Question) else None
             if writes:
-                await run_in_terminal(partial(_call, [one for one in writes if not isinstance(one, _Question)]))
+                self._write([one for one in writes if not isinstance(one, _Question)])
             if isinstance(asked, _Question):
                 while not self._app.is_running or self._app.is_done:
                     await asyncio.sleep(_TICK / 4)
                 self._question = asked
                 self._app.exit(result=False)
                 await asyncio.wait([asked.answer])
+
+    def _write(self, writes: list[Callable[[], None]]) -> None:
+        """Print where the prompt is, which is drawn again below. The terminal stays raw: no key is lost or echoed."""
+        if self._app.is_running:
+            self._app.renderer.erase()
+        for write in writes:
+            write()
+        self._console.file.flush()
+        self._app.invalidate()
 
     async def _tick(self) -> None:
         """Draw what changes by itself, as long as there is such a thing."""
