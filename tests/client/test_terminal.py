@@ -91,6 +91,22 @@ def test_a_person_decides_from_the_inbox_and_a_key_that_was_pressed_before_decid
             assert shown.shown.splitlines()[0].split() == ["ID", "TITLE", "STATUS", "WAITING", "EVENTS", "CHANGED"]
 
 
+def test_a_destination_is_asked_about_in_its_place_and_the_agent_is_told_to_try_again(url):
+    fetch = "run: python3 -c 'import urllib.request as u; u.urlopen(\"https://cli.example.org\")' || true"
+    with terminal("run", fetch, AGENT_SERVER_URL=url) as shown:
+        shown.wait_for("[l]eave [?]")
+        shown.press("a\n")
+        shown.wait_for("A sandbox asks to reach")
+        shown.wait_for("cli.example.org:443")
+        shown.wait_for("[a]llow once [c]onversation [A]lways [r]efuse [l]eave [?]")
+        shown.press("c\n")
+        shown.wait_for("Allowed for the conversation: cli.example.org:443")
+        shown.wait_for("Send the agent “cli.example.org:443 is allowed now, try again.”? [Y/n]")
+        shown.press("\n")
+        shown.wait_for("user      cli.example.org:443 is allowed now, try again.")
+        assert shown.end() == 0
+
+
 def test_the_example_of_the_page_runs_an_agent_to_its_end(url):
     [example] = re.findall(
         r"<!-- example -->\n```python\n(.*?)```", (PROJECT / "docs/client.md").read_text(), re.DOTALL
@@ -113,6 +129,7 @@ def test_a_run_that_nobody_watches_approves_nothing(url):
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
     assert ran.returncode == 7
+    assert "because an action was rejected: Nothing is approved in this run" in json.loads(ran.stderr.splitlines()[-1])["error"]
     with Client(url) as server:
         conversation = server.conversation(json.loads(ran.stdout.splitlines()[0])["conversation_id"])
         assert conversation.files.list() == []

@@ -24,6 +24,7 @@ from agent_server_client.cli.progress import Progress
 from agent_server_client.cli.questions import confirm
 from agent_server_client.cli.screen import Screen
 from agent_server_client.cli.shown import counted, diff_text, moment, print_talk, status_text
+from agent_server_client.cli.watching import RunState
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
 from agent_server_client.packing import OF_AGENT
@@ -106,7 +107,7 @@ class _Talk:
         self._session, self._blocking, self._approve = session, blocking, approve
         self._approver = Approver(session, approve)
         self._folder, self._model = folder, model
-        self._progress = Progress()
+        self._progress, self._run = Progress(), RunState(0)
         self._unsent: list[str] = []  #: lines that the server has not acknowledged, in their order
         self._shown_ahead: list[str] = []  #: lines that the log has shown before they were acknowledged
         self._found: AsyncConversation | None = None
@@ -358,8 +359,10 @@ class _Talk:
             async for entry in entries:
                 is_old = entry.seq is not None and entry.seq <= self._last
                 self._progress.take(entry.event, _age(entry) if is_old else 0.0)
+                self._run.note(entry)
                 self._acknowledge(entry)
                 self._screen.print(partial(print_talk, self._session.out, entry, whole))
+                self._offer()
                 if self._progress.status == "waiting_for_confirmation":
                     self._looks.set()
 
@@ -395,9 +398,18 @@ class _Talk:
         waiting += [Destination(self._blocking, one.item) for one in await self._destinations(found)]
         for one in waiting:
             with contextlib.suppress(click.exceptions.Exit):  # Ctrl-C leaves it waiting
-                await self._screen.ask(partial(self._approver.decide, one))
+                outcome = await self._screen.ask(partial(self._approver.decide, one))
+                self._run.decided(one, outcome, lambda: self._run.seen)
+                self._offer()
         if is_asked and not waiting:
             self._say("Nothing waits for a decision.")
+
+    def _offer(self) -> None:
+        """Offer a line, once the agent has stopped, that tells it what is allowed now."""
+        if self._run.allowed and self._run.has_stopped:
+            self._screen.put_back(self._run.message)
+            self._run.allowed.clear()
+            self._say("Enter tells the agent that it may try again")
 
     async def _destinations(self, found: AsyncConversation) -> list[AsyncDestination]:
         """What the conversation's sandbox asks for; nothing at a server that does not know of it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from agent_server_client._sync import Conversation, PendingAction
+from agent_server_client._sync import Conversation
 from agent_server_client.archives import clone
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.live import followed
@@ -23,10 +23,11 @@ from agent_server_client.cli.program import (
     print_json,
 )
 from agent_server_client.cli.shown import ago, counted, print_table, status_text
+from agent_server_client.cli.watching import RunState, rest_of, watched
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
 from agent_server_client.visible import beginning, in_line
-from agent_server_client.wire import status_of
+from agent_server_client.wire import Entry
 
 approve_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--approve",
@@ -49,21 +50,29 @@ def folder_of(repo: str | None) -> Iterator[Path | None]:
 
 def _follow(session: Session, conversation: Conversation, after: int, approver: Approver) -> None:
     """Show a run until the agent stops. Raises Failed where it has not finished."""
-    status = ""
+    run = RunState(after)
     try:
         with followed(session) as shown:
-            for one in conversation.follow(after):
-                if isinstance(one, PendingAction):
+            while True:
+                for one in watched(session, conversation, conversation.follow(run.seen)):
+                    if isinstance(one, Entry):
+                        run.note(one)
+                        shown.show(one)
+                        continue
                     with shown.asking():
-                        approver.decide(one)
-                    continue
-                status = status_of(one.event) or status
-                shown.show(one)
+                        outcome = approver.decide(one)
+                    run.decided(one, outcome, conversation.count)
+                for one in rest_of(conversation, run):
+                    run.note(one)
+                    shown.show(one)
+                with shown.asking():
+                    if not run.offer(conversation, approver):
+                        break
     except KeyboardInterrupt:
         session.err.print(f"\nThe agent goes on: agentctl logs -f {conversation.id[:8]}", style="dim")
         raise
-    if status != "finished":
-        raise Failed(STOPPED_SHORT, f"{status}. Go on with: agentctl send -f {conversation.id[:8]} TEXT")
+    if run.status != "finished":
+        raise Failed(STOPPED_SHORT, f"{run.why}. Go on with: agentctl send -f {conversation.id[:8]} TEXT")
 
 
 @command()
@@ -153,15 +162,27 @@ def ls(session: Session, status: str | None, text: str | None, limit: int) -> No
 @click.option("--after", metavar="SEQ", type=click.IntRange(0), default=0, help="Begin after the event of that number.")
 @click.option("--kind", help="Events of one kind, such as MessageEvent.")
 @click.option("--full", is_flag=True, help="Long outputs whole.")
-def logs(session: Session, conversation: str, follow: bool, after: int, kind: str | None, full: bool) -> None:
+@approve_option
+def logs(
+    session: Session, conversation: str, follow: bool, after: int, kind: str | None, full: bool, approve: str | None
+) -> None:
     """Show the log of a conversation.
 
-    With -f it goes on through restarts of the server, and shows each event once.
+    With -f it goes on through restarts of the server, shows each event once, and asks about what waits.
     """
+    approver = Approver(session, approve) if follow and not session.as_json else None
     found = session.conversation(session.client(patient=follow), conversation)
+    entries = found.events(after) if follow else found.log(after)
+    run = RunState(after)
     with followed(session, full=full, is_live=follow) as shown:
-        for entry in found.events(after) if follow else found.log(after):
-            shown.show(entry, is_printed=not kind or str(entry.event["kind"]).rpartition(".")[2] == kind)
+        for one in watched(session, found, entries, actions=True) if approver else entries:
+            if isinstance(one, Entry):
+                run.note(one)
+                shown.show(one, is_printed=not kind or str(one.event["kind"]).rpartition(".")[2] == kind)
+            elif approver:
+                with shown.asking():
+                    run.decided(one, approver.decide(one), found.count)
+                    run.offer(found, approver)
 
 
 @command()

@@ -88,6 +88,15 @@ class Approver:
             return "left"
         return self._ask(asked)
 
+    def says_yes(self, question: str) -> bool:
+        """Whether the person says yes. Nobody does where nobody is asked."""
+        if self._mode != "ask":
+            return False
+        try:
+            return confirm(self._session, question, default=True, read=self._read)
+        except EOFError:
+            return False
+
     def _ask(self, asked: Asked) -> Outcome:
         outcome: Outcome | None = None
         try:

@@ -42,7 +42,10 @@ Exit codes:
 """
 
 #: what stands before a sentence that is not an error
-_LABELS = {STOPPED_SHORT: click.style("Stopped: ", fg="yellow", bold=True)}
+_LABELS = {STOPPED_SHORT: ("Stopped: ", "bold yellow")}
+
+#: nothing that comes from a server is markup, and nothing is coloured for what it seems to be
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
 #: seconds for which a command tries again, and for which one that follows does
 _BRIEF, _PATIENT = 15.0, 300.0
@@ -70,11 +73,9 @@ class Failed(click.ClickException):
             told = {"error": self.message, "status": self.status, "exit_code": self.exit_code}
             click.echo(json.dumps(told), err=True)
         else:
-            click.echo(
-                _LABELS.get(self.exit_code, click.style("Error: ", fg="red", bold=True))
-                + visible(self.message, prose=True),
-                err=True,
-            )
+            label = _LABELS.get(self.exit_code, ("Error: ", "bold red"))
+            console = Console(stderr=True, **_PLAIN)
+            console.print(Text.assemble(label, visible(self.message, prose=True)), soft_wrap=not console.is_terminal)
 
 
 class Session:
@@ -84,9 +85,7 @@ class Session:
         self.profile, self.as_json = profile, False
         self._told_retry = inf  #: seconds into an outage at which it was told
         self.on_lost: Callable[[str], None] | None = None  #: shows a wait for the server instead of a line on stderr
-        # Nothing that comes from a server is markup, and nothing is coloured for what it seems to be.
-        plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
-        self.out, self.err = Console(**plain), Console(**plain, stderr=True)
+        self.out, self.err = Console(**_PLAIN), Console(**_PLAIN, stderr=True)
 
     def tell(self, value: Any, words: str | Text, **style: Any) -> None:
         """Print a value, where JSON is asked for, else say words beside the output. style: of Console.print."""
@@ -95,10 +94,11 @@ class Session:
         else:
             self.err.print(words, **style)
 
-    def client(self, *, patient: bool = False, once: bool = False) -> Client:
+    def client(self, *, patient: bool = False, once: bool = False, is_quiet: bool = False) -> Client:
         """A client, which the end of the command closes.
 
         patient: it follows something through restarts. once: it asks whether the server answers, and tries once.
+        is_quiet: it says nothing of its retries.
         """
         try:
             found = target(self.profile)
@@ -107,8 +107,8 @@ class Session:
         if once:
             client = Client(*found, timeout=_SILENCE, retry_seconds=0.0)
         else:
-            seconds = _PATIENT if patient else _BRIEF
-            client = Client(*found, retry_seconds=seconds, first_seconds=_FIRST, on_retry=self._tell_retry)
+            seconds, told = _PATIENT if patient else _BRIEF, None if is_quiet else self._tell_retry
+            client = Client(*found, retry_seconds=seconds, first_seconds=_FIRST, on_retry=told)
         click.get_current_context().call_on_close(client.close)
         return client
 
