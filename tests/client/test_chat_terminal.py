@@ -1,6 +1,10 @@
 """What a person sees of an agent with a model at work, in a terminal: `run` with its live lines, and `chat`."""
 
+import contextlib
+import os
 import re
+import subprocess
+import sys
 import threading
 import time
 
@@ -9,7 +13,8 @@ import pytest
 from settings.specs import BUNDLED
 from tests.agents.scripted_model import Reply, calls, chunk, ending, run, scripted_model
 from tests.client.terminal import terminal
-from tests.servers import supervised_server, wait_until
+from tests.conftest import message
+from tests.servers import PROJECT, agent_server, free_port, store_server, supervised_server, wait_until
 
 pytestmark = pytest.mark.process("starts whole servers, sandboxes and terminals")
 
@@ -124,3 +129,40 @@ def test_a_person_talks_steers_approves_and_comes_back(url, script, model, colum
         shown.press("\x04")
         shown.wait_for("Come back")
         assert shown.end() == 0
+
+
+def test_a_talk_goes_on_through_a_restart_of_the_server_and_sends_once_what_was_typed_meanwhile(tmp_path):
+    with store_server(tmp_path) as (redis_url, _):
+        settings = {"REDIS_URL": redis_url, "PORT": str(free_port())}
+        with contextlib.ExitStack() as stack:
+            with agent_server(tmp_path / "log", **settings) as (client, _):
+                identity = client.post("/api/conversations", json={}).json()["id"]
+                path = f"/api/v1/webhooks/events/{identity}"
+                client.post(path, json=[message("number one", "agent")]).raise_for_status()
+                url = str(client.base_url).rstrip("/")
+                shown = stack.enter_context(terminal("chat", identity, columns=60, AGENT_SERVER_URL=url))
+                shown.wait_for("number one")
+                shown.wait_for("leaves")
+            shown.wait_for("connection lost, trying again")
+            shown.press("kept meanwhile\r")
+            shown.wait_for("… kept meanwhile")
+            with agent_server(tmp_path / "log", **settings) as (client, _):
+                shown.wait_for("> kept meanwhile")
+                client.post(path, json=[message("number two", "agent")]).raise_for_status()
+                shown.wait_for("number two")
+                shown.press("/quit\r")
+                shown.wait_for("Come back")
+                assert shown.end() == 0
+                found = client.get(f"/api/conversations/{identity}/events/search", params={"source": "user"}).json()
+    assert [one["llm_message"]["content"][0]["text"] for one in found["items"]] == ["kept meanwhile"]
+    assert [shown.shown.count(words) for words in ("number one", "number two", "> kept meanwhile")] == [1, 1, 1]
+
+
+def test_without_a_terminal_it_says_what_to_use_instead():
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "client/src")}
+    words = [sys.executable, "-m", "agent_server_client.cli", "chat"]
+
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    assert ran.returncode == 2
+    assert "agentctl send -f ID TEXT" in ran.stderr

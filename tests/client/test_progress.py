@@ -95,22 +95,22 @@ def test_of_several_actions_the_first_without_a_result_runs(progress):
 
 def test_text_is_shown_while_it_comes_and_its_event_takes_its_place(progress):
     progress.take(delta(reasoning="I should greet."))
-    assert lines(progress)[0] == "I should greet."
+    assert lines(progress)[0] == "  I should greet."
     progress.take(delta("Hello"))
     progress.take(delta(" world"))
-    assert lines(progress)[0] == "Hello world"
+    assert lines(progress)[0] == "  Hello world"
     assert progress.doing == "writing 0 s"
     progress.take(message("a steering word"))
-    assert lines(progress)[0] == "Hello world"
+    assert lines(progress)[0] == "  Hello world"
     progress.take(message("Hello world", "agent"))
     assert [line[2:] for line in lines(progress)] == ["thinking 0 s"]
 
 
 def test_a_long_text_shows_its_end_in_the_rows_that_are_free(progress):
-    progress.take(delta("".join(f"line {number}\n" for number in range(100)) + "漢字" * 40))
+    progress.take(delta("".join(f"line {number}\n" for number in range(100)) + "漢字" * 38))
     shown = lines(progress, width=41, most=6)
     assert len(shown) == 6
-    assert shown[:2] == ["line 99", "漢字" * 10]
+    assert shown[:2] == ["  line 99", "  " + ("漢字" * 10)[:19]]
     assert len(lines(progress, most=1)) == 1
 
 
@@ -118,7 +118,7 @@ def test_escapes_stay_inert_in_halves_and_a_colour_shows_nothing(progress):
     for piece in ("red \x1b", "[31mtext\x1b[0", "m \x1b]0;title\x07\u202e"):
         progress.take(delta(piece))
         assert "\x1b" not in "".join(lines(progress))
-    assert lines(progress)[0] == "red \\u{1b}[31mtext\\u{1b}[0m \\u{1b}]0;title\\u{7}\\u{202e}"
+    assert lines(progress)[0] == "  red \\u{1b}[31mtext\\u{1b}[0m \\u{1b}]0;title\\u{7}\\u{202e}"
     progress.take(delta("\x1b[3"))
     assert lines(progress)[0].endswith("\\u{202e}")
 

@@ -65,7 +65,7 @@ of them to undo.""".replace("\n", " ")
 
 def parsed(line: str) -> tuple[str, str] | None:
     """A line as a command and its argument; None for a message, which may begin with a path."""
-    match = re.fullmatch(r"(/[a-z]+)(?:\s+(\S.*))?", line.strip())
+    match = re.fullmatch(r"(/[a-z]+)(?:[ \t]+(\S.*))?", line.strip())
     known = {one.split()[0] for one in _COMMANDS}
     if match and (match[1] in known or match[2] is None):
         return match[1], (match[2] or "").strip()

@@ -129,7 +129,7 @@ class Progress:
         else:
             said = Text(visible(_HALF.sub("", self._text), prose=True)) if self._text.strip() else None
             said = said or Text(visible(_HALF.sub("", self._thought.strip()), prose=True), "dim italic")
-            body = [*said.wrap(console, width)] if said else []
+            body = [Text("  ").append_text(line) for line in said.wrap(console, width - 2)] if said else []
         return [*body[-max(0, most - 1) :], *shown] if most > 1 else shown
 
 

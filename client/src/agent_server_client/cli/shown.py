@@ -141,8 +141,9 @@ def print_entry(console: Console, entry: Entry, *, full: bool = False) -> None:
 
 
 def print_talk(console: Console, entry: Entry, whole: str) -> None:
-    """An entry of a log as a part of a talk: what was said in the whole width, what was done below it.
+    """An entry of a log as a part of a talk.
 
+    What an agent or a command says never begins in the first column: it can imitate neither a person's line nor a card.
     whole: what shows the rest of a long output.
     """
     event = entry.event
@@ -159,21 +160,23 @@ def print_talk(console: Console, entry: Entry, whole: str) -> None:
     elif kind == "MessageEvent":
         if word == "user":
             console.print()
-        _print_part(console, body, "> " if word == "user" else "", "bold cyan")
+        _print_part(console, body, "> " if word == "user" else "  ", "bold cyan")
         return
     elif word == "status":
         if str(event.get("value")) in ("idle", "running", "waiting_for_confirmation", "finished"):
             return
-        said, body = "", Text.assemble("The agent: ", body)
+        said, word, colour = "", "—", "dim"
+    elif kind in ("PauseEvent", "InterruptEvent"):  # the status that follows says it
+        return
     if said.strip():
-        _print_part(console, Text(visible(said, prose=True)), "", "")
+        _print_part(console, Text(visible(said, prose=True)), "  ", "")
     if not body.plain.strip():
         return
     if kind == "ObservationEvent":
         rest = Text.assemble((f"{word}\n", colour), body) if word.startswith("exit") else body
         _print_part(console, Text("\n").join(_middle_cut(rest, whole)), "  │ ", "dim")
     else:
-        head = "• " if kind == "ActionEvent" else f"{word}: "
+        head = {"action": "• ", "—": "— "}.get(word, f"{word}: ")
         _print_part(console, body, head, colour)
 
 
