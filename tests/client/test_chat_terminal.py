@@ -68,7 +68,7 @@ def test_a_run_shows_that_the_model_thinks_its_text_as_it_comes_and_a_command_th
     begins, goes_on = threading.Event(), threading.Event()
     script += [calls(run("echo first; sleep 3; echo last")), slowly(begins, "Hello \x1b[31m", goes_on, "world.")]
     with terminal("run", "greet", columns=columns, AGENT_SERVER_URL=url, **colours) as shown:
-        shown.wait_for("leave it waiting?")
+        shown.wait_for("[l]eave [?]")
         shown.press("a\n")
         shown.wait_for("  first")
         shown.wait_for("terminal: echo first; sleep 3; echo last, ")

@@ -89,7 +89,10 @@ def chat(session: Session, conversation: str | None, repo: str | None, model: st
     blocking = session.client()
     identity = session.conversation(blocking, conversation).id if conversation else None
     where = f"conversation {identity[:8]}" if identity else "a new conversation: its first line is the agent's task"
+    notice = blocking.server_info()["notice"]
     session.out.print(Text(f"{in_line(blocking.url)}  {where}. /help lists the commands", "dim"))
+    if notice:
+        session.out.print(Text(visible(notice, prose=True), "yellow"))
     with folder_of(repo) as folder:
         talk = _Talk(session, blocking, approve, folder, model)
         try:
@@ -117,7 +120,7 @@ class _Talk:
 
     async def hold(self, identity: str | None) -> None:
         """Talk until the person leaves. Raises what ended it otherwise."""
-        self._changed, self._looks = asyncio.Event(), asyncio.Event()
+        self._changed, self._looks, self._showing = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._screen = Screen(self._session.out, self._lines, self._foot, self._entered, self._interrupt)
         async with self._client() as self._server:
             if identity:
@@ -140,7 +143,8 @@ class _Talk:
         out = self._session.out
         for text in self._unsent:
             out.print(Text.assemble(("Not sent: ", "yellow"), visible(text, prose=True)), soft_wrap=True)
-        if self._found is not None:
+        is_gone = isinstance(self._fault, AgentServerError) and self._fault.status == 404
+        if self._found is not None and not is_gone:
             goes_on = "The agent goes on. " if self._progress.status == "running" else ""
             out.print(Text(f"{goes_on}Come back: agentctl chat {self._found.id[:8]}", "dim"))
 
@@ -245,7 +249,8 @@ class _Talk:
             await self._or_said(self._decide(self._found, is_asked=True))
         else:
             shown = {"/diff": self._diff, "/files": self._files, "/status": self._status}[name]
-            await self._or_said(shown(self._found, argument or "."))
+            async with self._showing:
+                await self._or_said(shown(self._found, argument or "."))
 
     async def _diff(self, found: AsyncConversation, path: str) -> None:
         changes = [

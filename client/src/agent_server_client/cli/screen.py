@@ -190,11 +190,12 @@ class Screen:
         @keys.add("c-c")
         @keys.add(Keys.SIGINT)
         def _(event: KeyPressEvent) -> None:
-            now = asyncio.get_running_loop().time()
-            is_second, self._interrupted_at = now - self._interrupted_at < _TWICE, now
             if self._input.text:
                 event.current_buffer.reset()
-            elif is_second:
+                return
+            now = asyncio.get_running_loop().time()
+            is_second, self._interrupted_at = now - self._interrupted_at < _TWICE, now
+            if is_second:
                 self.quit()
             else:
                 self._interrupted()
