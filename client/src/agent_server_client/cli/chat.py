@@ -20,7 +20,7 @@ from agent_server_client.cli.conversations import approve_option, folder_of, tit
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.profiles import BadProfile, target
 from agent_server_client.cli.program import Failed, Session, command, ids_completed
-from agent_server_client.cli.progress import Progress
+from agent_server_client.cli.progress import Progress, retried
 from agent_server_client.cli.questions import confirm
 from agent_server_client.cli.screen import Screen
 from agent_server_client.cli.shown import counted, diff_text, moment, print_talk, status_text
@@ -197,9 +197,9 @@ class _Talk:
 
     def _lost(self, refusal: AgentServerError, _: float, __: float) -> None:
         if refusal.status is not None:
-            self._progress.tell(f"trying again: {in_line(refusal.detail)}")
+            self._progress.tell(retried(refusal))
             return
-        self._progress.tell(f"connection lost, trying again ({in_line(refusal.detail)})", inf)
+        self._progress.tell(retried(refusal), inf)
         if not self._is_lost:
             self._is_lost = True
             self._begin(self._until_back())

@@ -1,15 +1,20 @@
 """A followed log on a terminal: the entries, and below them what the agent does now. In a pipe the entries alone."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 
 from rich.console import Group
 from rich.live import Live
 
 from agent_server_client.cli.program import Session, print_json
-from agent_server_client.cli.progress import Progress
+from agent_server_client.cli.progress import Progress, retried
 from agent_server_client.cli.shown import print_entry
+from agent_server_client.errors import AgentServerError
 from agent_server_client.wire import Entry
+
+if sys.platform != "win32":
+    import termios
 
 #: times a second that the lines are drawn, and rows of the terminal that they leave free
 _A_SECOND, _FREE = 8, 4
@@ -39,7 +44,8 @@ class Followed:
             return
         self._live.stop()
         try:
-            yield
+            with _echo(is_on=True):
+                yield
         finally:
             self._live.start()
 
@@ -56,15 +62,31 @@ def followed(session: Session, *, full: bool = False, is_live: bool = True) -> I
         return Group(*progress.lines(console, max(2, console.height - _FREE)))
 
     live = Live(console=console, get_renderable=drawn, refresh_per_second=_A_SECOND, transient=True)
-    with live, _told_below(session, progress.tell):
+    with _echo(is_on=False), live, _told_below(session, lambda refusal: progress.tell(retried(refusal))):
         yield Followed(session, live, progress, full)
 
 
 @contextlib.contextmanager
-def _told_below(session: Session, lost: Callable[[str], None]) -> Iterator[None]:
+def _told_below(session: Session, lost: Callable[[AgentServerError], None]) -> Iterator[None]:
     """A wait for the server is told where the agent's work is: a line beside it would be drawn over."""
     session.on_lost = lost
     try:
         yield
     finally:
         session.on_lost = None
+
+
+@contextlib.contextmanager
+def _echo(*, is_on: bool) -> Iterator[None]:
+    """Whether the terminal shows what is typed: between lines that are drawn again it would leave a line behind."""
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    mode = [*before]
+    mode[3] = mode[3] | termios.ECHO if is_on else mode[3] & ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, mode)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -84,7 +84,7 @@ class Session:
     def __init__(self, profile: str = "") -> None:
         self.profile, self.as_json = profile, False
         self._told_retry = inf  #: seconds into an outage at which it was told
-        self.on_lost: Callable[[str], None] | None = None  #: shows a wait for the server instead of a line on stderr
+        self.on_lost: Callable[[AgentServerError], None] | None = None  #: shows a wait, instead of a line on stderr
         self.out, self.err = Console(**_PLAIN), Console(**_PLAIN, stderr=True)
 
     def tell(self, value: Any, words: str | Text, **style: Any) -> None:
@@ -115,7 +115,7 @@ class Session:
     def _tell_retry(self, refusal: AgentServerError, spent: float, left: float) -> None:
         """Say once of each outage, after a second, that the command waits for the server."""
         if self.on_lost:
-            self.on_lost(f"{visible(str(refusal))}. Trying again for {left:.0f} s; Ctrl-C ends this")
+            self.on_lost(refusal)
             return
         if spent < self._told_retry:
             self._told_retry = inf

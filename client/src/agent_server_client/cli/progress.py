@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from agent_server_client.errors import AgentServerError
 from agent_server_client.models import Event
 from agent_server_client.visible import in_line, of_output, visible
 
@@ -38,6 +39,12 @@ def took(seconds: float) -> str:
         return f"{whole} s"
     minutes = whole // 60
     return f"{minutes} min {whole % 60} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def retried(refusal: AgentServerError) -> str:
+    """What is shown of a request that is tried again."""
+    why = in_line(refusal.detail)
+    return f"connection lost, trying again ({why})" if refusal.status is None else f"trying again: {why}"
 
 
 class Progress:
