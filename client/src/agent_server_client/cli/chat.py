@@ -22,7 +22,6 @@ from agent_server_client.cli.profiles import BadProfile, target
 from agent_server_client.cli.program import Failed, Session, command, ids_completed
 from agent_server_client.cli.progress import Progress, retried
 from agent_server_client.cli.questions import confirm
-from agent_server_client.cli.screen import Screen
 from agent_server_client.cli.shown import counted, diff_text, moment, print_talk, status_text
 from agent_server_client.cli.watching import RunState
 from agent_server_client.errors import AgentServerError
@@ -120,6 +119,9 @@ class _Talk:
 
     async def hold(self, identity: str | None) -> None:
         """Talk until the person leaves. Raises what ended it otherwise."""
+        # Its library would take a tenth of the start of every command.
+        from agent_server_client.cli.screen import Screen
+
         self._changed, self._looks, self._showing = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._screen = Screen(self._session.out, self._lines, self._foot, self._entered, self._interrupt)
         async with self._client() as self._server:
@@ -412,9 +414,10 @@ class _Talk:
     def _offer(self) -> None:
         """Offer a line, once the agent has stopped, that tells it what is allowed now."""
         if self._run.allowed and self._run.has_stopped:
-            self._screen.put_back(self._run.message)
+            message = self._run.message
             self._run.allowed.clear()
-            self._say("Enter tells the agent that it may try again")
+            is_offered = self._screen.put_back(message)
+            self._say("Enter tells the agent" if is_offered else f"A line tells the agent: {message}")
 
     async def _destinations(self, found: AsyncConversation) -> list[AsyncDestination]:
         """What the conversation's sandbox asks for; nothing at a server that does not know of it."""

@@ -106,11 +106,13 @@ class Screen:
         self._queue.put_nowait(_Question(ask, answer))
         return await answer
 
-    def put_back(self, text: str) -> None:
-        """Offer a text again that could not be sent, unless another one is being typed."""
-        if not self._input.text:
-            self._input.text = text
-            self._input.buffer.cursor_position = len(text)
+    def put_back(self, text: str) -> bool:
+        """Offer a text as if it was being typed, unless another one is; whether it was offered."""
+        if self._input.text:
+            return False
+        self._input.text = text
+        self._input.buffer.cursor_position = len(text)
+        return True
 
     def _answer(self, asked: _Question) -> None:
         # asyncio would cancel this task at a Ctrl-C: a question ends by it, as anywhere else.
