@@ -28,11 +28,11 @@ def _as_from_a_shell() -> None:
 
 
 class Terminal:
-    """agentctl with some words, in a pseudo-terminal of 100 columns."""
+    """agentctl with some words, in a pseudo-terminal."""
 
-    def __init__(self, *words: str, **environment: str) -> None:
+    def __init__(self, *words: str, columns: int = 100, **environment: str) -> None:
         self._side, other = pty.openpty()
-        ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         path = {"PYTHONPATH": str(PROJECT / "client/src"), "TERM": "xterm", "NO_COLOR": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "agent_server_client.cli", *words],
@@ -47,9 +47,14 @@ class Terminal:
         self._raw, self._seen = b"", 0
 
     @property
+    def raw(self) -> str:
+        """Everything that it has printed, with the codes for the terminal."""
+        return self._raw.decode(errors="replace")
+
+    @property
     def shown(self) -> str:
         """Everything that it has printed."""
-        return _ESCAPES.sub("", self._raw.decode(errors="replace")).replace("\r", "")
+        return _ESCAPES.sub("", self.raw).replace("\r", "")
 
     def wait_for(self, words: str) -> None:
         """Wait until it prints words, after those of the last call."""
@@ -87,9 +92,9 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(*words: str, **environment: str) -> Iterator[Terminal]:
+def terminal(*words: str, columns: int = 100, **environment: str) -> Iterator[Terminal]:
     """A terminal whose program ends with the block."""
-    opened = Terminal(*words, **environment)
+    opened = Terminal(*words, columns=columns, **environment)
     try:
         yield opened
     finally:

@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.text import Text
@@ -16,6 +15,7 @@ from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import clone
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.folders import fetch, force_option
+from agent_server_client.cli.live import followed
 from agent_server_client.cli.program import (
     REFUSED,
     STOPPED_SHORT,
@@ -28,7 +28,7 @@ from agent_server_client.cli.program import (
     print_json,
 )
 from agent_server_client.cli.questions import agrees, is_asked
-from agent_server_client.cli.shown import counted, print_entry, print_table, short, shortest, status_text, when
+from agent_server_client.cli.shown import counted, print_table, short, shortest, status_text, when
 from agent_server_client.cli.watching import RunState, rest_of, watched
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
@@ -36,7 +36,7 @@ from agent_server_client.visible import beginning, in_line
 from agent_server_client.wire import Entry
 
 
-def _approve_option(*more: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def approve_option(*more: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Option --approve. more: values beside those that every follower has."""
     words = "`ask` asks you here (the default at a terminal), `rules` leaves what waits to the server's rules and the "
     words += "inbox (the default elsewhere), `never` rejects it."
@@ -48,7 +48,7 @@ def _approve_option(*more: str) -> Callable[[Callable[..., None]], Callable[...,
 
 
 @contextlib.contextmanager
-def _folder_of(repo: str | None) -> Iterator[Path | None]:
+def folder_of(repo: str | None) -> Iterator[Path | None]:
     """The folder of a repository: one that is there, or a clone of a URL."""
     if repo is None or Path(repo).is_dir():
         yield None if repo is None else Path(repo)
@@ -62,18 +62,22 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
     """Show a run until the agent stops. Raises Failed where it has not finished."""
     run = RunState(after)
     try:
-        while True:
-            for one in watched(session, conversation, conversation.follow(run.seen), run.seen):
-                if isinstance(one, Entry):
+        with followed(session) as shown:
+            while True:
+                for one in watched(session, conversation, conversation.follow(run.seen), run.seen):
+                    if isinstance(one, Entry):
+                        run.note(one)
+                        shown.show(one)
+                        continue
+                    with shown.asking():
+                        outcome = approver.decide(one)
+                    run.decided(one, outcome, conversation.count)
+                for one in rest_of(conversation, run):
                     run.note(one)
-                    _show(session, one)
-                else:
-                    run.decided(one, approver.decide(one), conversation.count)
-            for one in rest_of(conversation, run):
-                run.note(one)
-                _show(session, one)
-            if not run.offer(conversation, approver):
-                break
+                    shown.show(one)
+                with shown.asking():
+                    if not run.offer(conversation, approver):
+                        break
     except KeyboardInterrupt:
         does = "waits for a decision" if run.status == "waiting_for_confirmation" else "goes on"
         session.err.print(f"\nThe agent {does}: agentctl logs -f {short(conversation.id)}", style="dim")
@@ -84,18 +88,11 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
         raise Failed(STOPPED_SHORT, "no model is set on the server. Only lines that begin with `run: ` do something")
 
 
-def _show(session: Session, entry: Entry, *, full: bool = False) -> None:
-    if session.as_json:
-        print_json({"seq": entry.seq, "event": entry.event})
-    else:
-        print_entry(session.out, entry, full=full)
-
-
 @command()
 @click.argument("text")
 @click.option("--repo", metavar="URL|DIR", help="The sandbox begins with the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
-@_approve_option("all")
+@approve_option("all")
 @click.option("--pull", type=click.Path(file_okay=False, path_type=Path), help="At the end, write its files to DIR.")
 @force_option
 @click.option("--title", help="Default: the first line of TEXT.")
@@ -119,17 +116,17 @@ def run(
     if pull and pull.is_dir() and any(pull.iterdir()) and not force and not is_asked():
         raise Failed(2, f"Files of {in_line(str(pull))} may be replaced at the end. Give --force, or another folder")
     approver, client, text = Approver(session, approve), session.client(patient=True), _read(text)
-    with _folder_of(repo) as folder, session.err.status("Starting") as shown:
+    with folder_of(repo) as folder, session.err.status("Starting") as shown:
 
         def progress(task: AppConversationStartTask) -> None:
             shown.update(f"Starting: {task['status'].lower().replace('_', ' ')}")
 
         # Nothing may run before the policy is set: the message comes after it.
         first = "" if approve == "all" else text
-        started = client.start(first, folder=folder, title=title or _title_of(text), model=model, on_progress=progress)
+        started = client.start(first, folder=folder, title=title or title_of(text), model=model, on_progress=progress)
         if approve == "all":
             _approve_all(started, text)
-    words = Text.assemble(("Conversation ", "dim"), (short(started.id), "bold"), (f"  {_page_of(started)}", "dim"))
+    words = Text.assemble(("Conversation ", "dim"), (short(started.id), "bold"), (f"  {page_of(started)}", "dim"))
     session.tell({"conversation_id": started.id}, words, soft_wrap=True)
     if approve == "all":
         said = "The agent does everything inside this sandbox unasked. What the sandbox asks to reach still waits."
@@ -162,7 +159,7 @@ def _read(text: str) -> str:
     return found
 
 
-def _title_of(text: str) -> str:
+def title_of(text: str) -> str:
     return beginning(in_line(text.strip().partition("\n")[0]), 80) or "agentctl"
 
 
@@ -207,7 +204,7 @@ def ls(session: Session, status: str | None, text: str | None, limit: int) -> No
 @click.option("--after", metavar="SEQ", type=click.IntRange(0), default=0, help="Begin after the event of that number.")
 @click.option("--kind", help="Events of one kind, such as MessageEvent.")
 @click.option("--full", is_flag=True, help="Long outputs whole.")
-@_approve_option()
+@approve_option()
 def logs(
     session: Session, conversation: str, follow: bool, after: int, kind: str | None, full: bool, approve: str | None
 ) -> None:
@@ -219,14 +216,15 @@ def logs(
     found = session.conversation(session.client(patient=follow), conversation)
     entries = found.events(after) if follow else found.log(after)
     run = RunState(after)
-    for one in watched(session, found, entries, after, actions=True) if approver else entries:
-        if isinstance(one, Entry):
-            run.note(one)
-            if not kind or str(one.event["kind"]).rpartition(".")[2] == kind:
-                _show(session, one, full=full)
-        elif approver:
-            run.decided(one, approver.decide(one), found.count)
-            run.offer(found, approver)
+    with followed(session, full=full, is_live=follow) as shown:
+        for one in watched(session, found, entries, after, actions=True) if approver else entries:
+            if isinstance(one, Entry):
+                run.note(one)
+                shown.show(one, is_printed=not kind or str(one.event["kind"]).rpartition(".")[2] == kind)
+            elif approver:
+                with shown.asking():
+                    run.decided(one, approver.decide(one), found.count)
+                    run.offer(found, approver)
 
 
 @command()
@@ -234,7 +232,7 @@ def logs(
 @click.argument("text")
 @click.option("-f", "--follow", is_flag=True, help="Follow the agent until it stops.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@_approve_option()
+@approve_option()
 def send(session: Session, conversation: str, text: str, follow: bool, yes: bool, approve: str | None) -> None:
     """Send a message to an agent, which then runs.
 
@@ -341,7 +339,7 @@ def _name_of(conversation: Conversation) -> str:
 def open_(session: Session, conversation: str, preview: int | None) -> None:
     """Open a conversation in the browser, and print its address."""
     found = session.conversation(session.client(), conversation)
-    address = _page_of(found) if preview is None else found.preview(preview)["url"]
+    address = page_of(found) if preview is None else found.preview(preview)["url"]
     if session.as_json:
         print_json({"url": address})
     else:
@@ -359,7 +357,7 @@ def _browse(address: str) -> None:
         subprocess.Popen([opener, address], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
-def _page_of(conversation: Conversation) -> str:
+def page_of(conversation: Conversation) -> str:
     """The address of a conversation in the console."""
     return f"{conversation.client.url}/console/#/conversations/{conversation.id}"
 

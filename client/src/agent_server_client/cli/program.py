@@ -94,6 +94,7 @@ class Session:
         self.profile, self.as_json = profile, False
         self._told_retry = inf  #: seconds into an outage at which it was told
         self._told_key = False  #: whether it was told that the server does not know the key
+        self.on_lost: Callable[[AgentServerError], None] | None = None  #: shows a wait, instead of a line on stderr
         self.out, self.err = _Console(**_PLAIN), _Console(**_PLAIN, stderr=True)
 
     def tell(self, value: Any, words: str | Text, **style: Any) -> None:
@@ -136,6 +137,9 @@ class Session:
 
     def _tell_retry(self, refusal: AgentServerError, spent: float, left: float) -> None:
         """Say once of each outage, after a second, that the command waits for the server."""
+        if self.on_lost:
+            self.on_lost(refusal)
+            return
         if spent < self._told_retry:
             self._told_retry = inf
         if spent >= _FIRST and self._told_retry == inf:

@@ -32,8 +32,8 @@ _RISKS = {
     "UNKNOWN": ("Risk unknown", "magenta"),
 }
 
-#: lines of an output that a log shows at once, and characters of an action in one line
-_LINES, _LONGEST = 30, 200
+#: lines of an output that a log shows at once, and a talk; characters of an action in one line
+_LINES, _LINES_OF_TALK, _LONGEST = 30, 12, 200
 
 #: arguments of terminals that say nothing at these values, which a card leaves out, as it does every null
 _UNSET = {"is_input": False, "reset": False}
@@ -158,20 +158,86 @@ def print_entry(console: Console, entry: Entry, *, full: bool = False) -> None:
     told = _told(entry.event)
     if told is None:
         return
-    word, colour, body = told
-    lines = list(body.split("\n", allow_blank=True))
-    while lines and not lines[-1].plain.strip():
-        lines.pop()
-    if not full and console.is_terminal and len(lines) > _LINES:
-        rest = len(lines) - _LINES
-        lines = [*lines[:_LINES], Text(f"… {rest} more lines: --full shows them", "dim")]
+    # A terminal has shown what the model wrote before a call while it came.
+    said = _thought_of(entry.event) if console.is_terminal else ""
+    before = [("agent", "bold green", Text(visible(said, prose=True)))] if said.strip() else []
     time = moment(entry.event["timestamp"]).astimezone(None if console.is_terminal else UTC)
     at = time.strftime("%H:%M:%S") if console.is_terminal else time.isoformat().replace("+00:00", "Z")
     seq = "" if entry.seq is None else str(entry.seq)
-    head = Text.assemble((f"{seq:>5}  {at}  ", "dim"), (f"{word:<8}  ", colour))
-    width = max(20, console.width - head.cell_len) if console.is_terminal else 1 << 20
-    for place, line in enumerate(part for one in lines or [Text()] for part in one.wrap(console, width) or [Text()]):
-        console.print(Text.assemble(head if not place else " " * head.cell_len, line), soft_wrap=True)
+    for word, colour, body in (*before, told):
+        head = Text.assemble((f"{seq:>5}  {at}  ", "dim"), (f"{word:<8}  ", colour))
+        lines = _cut(body, None if full or not console.is_terminal else _LINES, "--full shows them")
+        width = max(20, console.width - head.cell_len) if console.is_terminal else 1 << 20
+        for place, line in enumerate(part for one in lines for part in one.wrap(console, width) or [Text()]):
+            console.print(Text.assemble(head if not place else " " * head.cell_len, line), soft_wrap=True)
+
+
+def print_talk(console: Console, entry: Entry, whole: str) -> None:
+    """An entry of a log as a part of a talk.
+
+    What an agent or a command says never begins in the first column: it can imitate neither a person's line nor a card.
+    whole: what shows the rest of a long output.
+    """
+    event = entry.event
+    told = _told(event)
+    if told is None:
+        return
+    word, colour, body = told
+    kind, action = str(event["kind"]).rpartition(".")[2], event.get("action") or {}
+    said = _thought_of(event)
+    if kind == "ActionEvent" and action.get("kind") == "FinishAction":
+        said, body = f"{said}\n{action.get('message') or ''}".strip(), Text()
+    elif kind == "ObservationEvent" and event.get("tool_name") == "finish":
+        return
+    elif kind == "MessageEvent":
+        if word == "user":
+            console.print()
+        _print_part(console, body, "> " if word == "user" else "  ", "bold cyan")
+        return
+    elif word == "status":
+        if str(event.get("value")) in ("idle", "running", "waiting_for_confirmation", "finished"):
+            return
+        said, word, colour = "", "—", "dim"
+    elif kind in ("PauseEvent", "InterruptEvent"):  # the status that follows says it
+        return
+    if said.strip():
+        _print_part(console, Text(visible(said, prose=True)), "  ", "")
+    if not body.plain.strip():
+        return
+    if kind == "ObservationEvent":
+        rest = Text.assemble((f"{word}\n", colour), body) if word.startswith("exit") else body
+        _print_part(console, Text("\n").join(_middle_cut(rest, whole)), "  │ ", "dim")
+    else:
+        head = {"action": "• ", "—": "— "}.get(word, f"{word}: ")
+        _print_part(console, body, head, colour)
+
+
+def _print_part(console: Console, body: Text, head: str, colour: str) -> None:
+    """Lines below each other. head: before the first one, and before all where it draws a line."""
+    width, is_line = max(8, console.width - 1 - cell_len(head)), head.endswith("│ ")
+    for place, line in enumerate(part for one in _cut(body, None, "") for part in one.wrap(console, width) or [Text()]):
+        before = head if is_line or not place else " " * cell_len(head)
+        console.print(Text.assemble((before, colour), line), soft_wrap=True)
+
+
+def _middle_cut(body: Text, whole: str) -> list[Text]:
+    """The first and the last lines of an output: its end says how it went."""
+    lines, most = _cut(body, None, ""), _LINES_OF_TALK
+    if len(lines) <= most:
+        return lines
+    first = most // 3
+    left_out = Text(f"… {len(lines) - most + 1:,} more lines: {whole}", "dim")
+    return [*lines[:first], left_out, *lines[first + 1 - most :]]
+
+
+def _cut(body: Text, most: int | None, whole: str) -> list[Text]:
+    """The lines of a text, at most so many, without empty ones at its end. whole: what shows the rest."""
+    lines = list(body.split("\n", allow_blank=True))
+    while lines and not lines[-1].plain.strip():
+        lines.pop()
+    if most is not None and len(lines) > most:
+        lines = [*lines[:most], Text(f"… {len(lines) - most:,} more lines: {whole}", "dim")]
+    return lines or [Text()]
 
 
 class Card:
@@ -322,6 +388,11 @@ def _told(event: Event) -> tuple[str, str, Text] | None:
     if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "SystemPromptEvent"):
         return None
     return "event", "dim", Text(in_line(kind), "dim")
+
+
+def _thought_of(event: Event) -> str:
+    """What the model wrote before its call."""
+    return _text_of(event.get("thought")) if str(event["kind"]).endswith("ActionEvent") else ""
 
 
 def _text_of(content: Any) -> str:
