@@ -143,6 +143,10 @@ class AppConversationStartTask(BaseSchema):
     created_by_user_id = fields.Constant(None)
     status = fields.String(required=True, metadata={"enum": list(START_STATUSES)})
     detail = fields.Function(lambda task: task.detail or None, metadata=_NULLABLE)
+    failure_status = fields.Function(
+        lambda task: task.failure.status if task.failure else None,
+        metadata={"type": ["integer", "null"], "description": "Of an ERROR: the HTTP status that its cause has."},
+    )
     app_conversation_id = fields.Function(lambda task: bare(task.app_conversation_id), metadata=_NULLABLE)
     sandbox_id = fields.Function(lambda task: task.sandbox_id or None, metadata=_NULLABLE)
     agent_server_url = fields.Function(lambda task: task.agent_server_url or None, metadata=_NULLABLE)
