@@ -1,13 +1,16 @@
 """Writes the pages that are made from the code:  python -m docs.make  (or `make docs`)
 
 The OpenAPI document in `docs/openapi.json`, the table of settings in `docs/settings.md`, the table of who may call what
-in `docs/access.md`, the table of refusals in `docs/errors.md`, and the table of the peers' operations in
-`docs/compatibility.md`; and modules of the Python client: `models.py` from the schemas of `docs/openapi.json`, and the
-blocking client, `_sync*.py`, from `_async*.py`. Tests compare all of them with the code.
+in `docs/access.md`, the table of refusals in `docs/errors.md`, the table of the peers' operations in
+`docs/compatibility.md`, and the tables of objects in `docs/client.md`; and modules of the Python client: `models.py`
+from the schemas of `docs/openapi.json`, and the blocking client, `_sync*.py`, from `_async*.py`. Tests compare all of
+them with the code.
 
 `docs/peers/*.txt` list the peers' operations, one `METHOD path` a line; `docs/peers/not_served.toml` has the reasons.
 """
 
+import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -93,8 +96,8 @@ def _literal(pattern: str) -> str:
 
 
 PROJECT = Path(__file__).parent.parent
-SETTINGS, ACCESS, ERRORS, COMPATIBILITY = (
-    PROJECT / "docs" / name for name in ("settings.md", "access.md", "errors.md", "compatibility.md")
+SETTINGS, ACCESS, ERRORS, COMPATIBILITY, CLIENT = (
+    PROJECT / "docs" / name for name in ("settings.md", "access.md", "errors.md", "compatibility.md", "client.md")
 )
 
 #: what an operation needs that needs no scope of a key
@@ -161,6 +164,45 @@ def refusals(of: type[Refused]) -> Iterator[type[Refused]]:
 def compatibility() -> str:
     """The page about compatibility; its table is made from `docs/peers` and from every rule."""
     return _with_table(COMPATIBILITY, compared(create_app(Config(redis_url="redis://127.0.0.1:1"))))
+
+
+#: an attribute that a class of the client sets, and the comment about it
+_ATTRIBUTE = re.compile(r"^ +(?:self\.)?([a-z]\w*)\b[^#\n]*  #: (.*)$", re.MULTILINE)
+
+#: the classes of the client that people meet
+OBJECTS = ("Client", "Conversation", "Turn", "Entry", "PendingAction", "Destination", "Sandbox", "Files", "Output")
+
+
+def client() -> str:
+    """The page of the client; its tables are made from its classes."""
+    sys.path.insert(0, str(PACKAGE.parent))  # imported after its modules were made
+    package = importlib.import_module(PACKAGE.name)
+    rows = list[str]()
+    for name in OBJECTS:
+        of = getattr(package, name)
+        rows += ["", f"`{name}`: {_first_line(of)}", "", "| attribute | is |", "|---|---|"]
+        rows += [f"| {shown} | {words} |" for shown, words in sorted(members(of).values())]
+    return _with_table(CLIENT, rows)
+
+
+def members(of: type) -> dict[str, tuple[str, str]]:
+    """The public attributes and methods of a class: how each is written, and what it is."""
+    comments = _ATTRIBUTE.findall(inspect.getsource(of))
+    found = {name: (f"`{name}`", f"{words[:1].upper()}{words[1:]}.") for name, words in comments}
+    for name, member in vars(of).items():
+        if name.startswith("_") or name in found:
+            continue
+        if isinstance(member, property):
+            found[name] = (f"`{name}`", _first_line(member))
+        elif inspect.isfunction(member):
+            parameters = [one for one in inspect.signature(member).parameters if one != "self"]
+            found[name] = (f"`{name}({', '.join(parameters)})`", _first_line(member))
+    return found
+
+
+def _first_line(of: object) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((inspect.getdoc(of) or "").partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 def _with_table(page: Path, rows: list[str]) -> str:
@@ -288,3 +330,4 @@ if __name__ == "__main__":
     MODELS.write_text(models())
     for module, blocking in SYNCS.items():
         blocking.write_text(sync(module))
+    CLIENT.write_text(client())

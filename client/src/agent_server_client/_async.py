@@ -769,7 +769,7 @@ class AsyncSandbox:
         await self.client.post(f"{self._path}/resume")
 
     async def delete(self) -> None:
-        """Delete it with its files and its conversations."""
+        """Delete it with its files, for an admin. Its conversations stay readable."""
         await self.client.request("DELETE", self._path)
 
 

@@ -758,7 +758,7 @@ class Sandbox:
         self.client.post(f"{self._path}/resume")
 
     def delete(self) -> None:
-        """Delete it with its files and its conversations."""
+        """Delete it with its files, for an admin. Its conversations stay readable."""
         self.client.request("DELETE", self._path)
 
 
