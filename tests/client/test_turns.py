@@ -34,6 +34,7 @@ def detached(server):
 def _at_once(monkeypatch):
     """No time in which a stopped agent may still begin."""
     monkeypatch.setattr(turns, "BEGINS", 0.0)
+    monkeypatch.setattr("agent_server_client._sync.BEGINS", 0.0)
     monkeypatch.setattr(turns, "APPEARS", 0.0)
 
 

@@ -37,7 +37,7 @@ from agent_server_client.models import (
 )
 from agent_server_client.proxies import bad_proxy, is_loopback
 from agent_server_client.starts import no_place, waits_for_place
-from agent_server_client.turns import Progress
+from agent_server_client.turns import BEGINS, Progress
 from agent_server_client.wire import (
     SILENCE,
     STOPPED,
@@ -234,12 +234,15 @@ class Client:
         """Start a conversation with an agent in a sandbox, and return it when it is READY.
 
         text: the first message, with which the agent begins to run; `turn` of the result is about it. folder: of this
-        machine; the sandbox begins with its files. spec: the id of a sandbox spec. conversation_id: a UUID of yours, by
-        which a program that was killed finds the conversation again. on_progress: gets each state of the start.
+        machine; the sandbox begins with its files. spec: the id of a sandbox spec. conversation_id: a UUID of yours; a
+        conversation of that id that is there is returned as it is, so a start may be repeated after a crash.
+        on_progress: gets each state of the start.
         seconds: most for the start. place_seconds: most to wait before it for a place, where the server runs as many
         sandboxes as it may; 0: not at all. Raises AgentServerError: 429 no place, 504 too slow, else the status of the
         failure.
         """
+        if conversation_id and (known := self._known(conversation_id)):
+            return known
         waiting = Tries(place_seconds)
         message = {"content": [{"type": "text", "text": text}], "run": True} if text else None
         named = {"title": title, "llm_model": model, "conversation_id": conversation_id, "tags": tags}
@@ -256,9 +259,23 @@ class Client:
             if sandbox and error.status != 504:
                 with contextlib.suppress(AgentServerError):
                     self.request("DELETE", f"/api/v1/sandboxes/{sandbox['id']}")
-            raise
+            known = self._known(conversation_id) if conversation_id else None
+            if known is None:  # else an earlier start of it was under way
+                raise
+            return known
         if text:
             conversation.turn = Turn(conversation, 0, text)
+        return conversation
+
+    def _known(self, conversation_id: str) -> "Conversation | None":
+        """The conversation of an id, if it is there."""
+        conversation = self.conversation(conversation_id)
+        try:
+            conversation.info()
+        except AgentServerError as error:
+            if error.status != 404:
+                raise
+            return None
         return conversation
 
     def _placed(
@@ -498,7 +515,7 @@ class Turn:
     def _goes_on(self) -> bool:
         """Whether an agent that the log does not show at work goes on. An agent that was asked has a while to begin."""
         progress = self._progress
-        tries = Tries(progress.patience)
+        tries = Tries(progress.patience if self.seq else BEGINS)  # an empty log is that of a start under way
         while True:
             status = (self.conversation.info())["execution_status"]
             if status not in STOPPED:
@@ -506,7 +523,7 @@ class Turn:
                 return True
             if self.conversation.count() > self.seq:
                 return True
-            if tries.are_over or (not progress.is_asked and progress.has_begun and not self.after):
+            if tries.are_over:
                 break
             time.sleep(_POLL)
         progress.status, progress.is_over = status, True
@@ -618,7 +635,7 @@ class Conversation:
         """Follow a run until the agent stops: the entries of the log, and each action that waits for a decision once.
 
         It begins with the last message that this object has sent, by `start`, `send` or `run`; of a conversation that
-        was opened by its id, with the first entry, and ends at once after the last one where the agent does not work.
+        was opened by its id, with the first entry, and ends after the last one where the agent does not work.
         after: begin after this seq. seconds: as in `Turn.follow`.
         """
         turn = Turn(self, after or 0) if after is not None or self.turn is None else self.turn
