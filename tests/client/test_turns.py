@@ -133,6 +133,15 @@ def test_a_wait_with_a_rule_decides_each_action_once(detached):
     assert asked == ["ls"]
 
 
+def test_a_turn_that_a_rejection_ends_shows_it(detached):
+    turn = detached.send("look")
+    detached.post(status("running"), action("ls"))
+
+    turn.wait(lambda pending: pending.reject("Not here."))
+
+    assert (turn.status, turn.entries[-1].kind, turn.entries[-1].text) == ("idle", "UserRejectObservation", "Not here.")
+
+
 @pytest.mark.usefixtures("_at_once")
 def test_an_agent_that_does_not_begin_is_an_error_that_says_what_to_do(detached):
     turn = detached.send("more", run=False)

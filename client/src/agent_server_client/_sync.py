@@ -37,7 +37,7 @@ from agent_server_client.models import (
 )
 from agent_server_client.proxies import bad_proxy, is_loopback
 from agent_server_client.starts import no_place, waits_for_place
-from agent_server_client.turns import BEGINS, Progress
+from agent_server_client.turns import BEGINS, REJECTION, Progress
 from agent_server_client.wire import (
     SILENCE,
     STOPPED,
@@ -65,6 +65,9 @@ _POLL, _PIECE = 0.25, 1 << 16
 
 #: items of a page
 _PAGE = 100
+
+#: seconds for which a rejection may be behind the status that it leads to
+_TRAIL = 1.0
 
 #: seconds for which the inbox may be behind the log
 _BEHIND = 30.0
@@ -480,12 +483,16 @@ class Turn:
             return
         with contextlib.closing(conversation.events(self.seq, seconds=seconds)) as entries:
             for entry in entries:
+                if progress.is_over and entry.kind != REJECTION:
+                    return
                 self.seq = self.seq if entry.seq is None else entry.seq
                 self.entries.append(entry)
-                asks = progress.take(entry)
+                asks = not progress.is_over and progress.take(entry)
                 yield entry
                 if progress.is_over:
-                    return
+                    if not progress.is_rejected or not self._trails(0.0 if entry.kind == REJECTION else _TRAIL):
+                        return
+                    continue
                 for action in conversation._opened() if asks else ():
                     if action.id not in shown:
                         shown.add(action.id)
@@ -511,6 +518,15 @@ class Turn:
     def pending_actions(self) -> list["PendingAction"]:
         """What waits for a decision now."""
         return self.conversation.pending_actions()
+
+    def _trails(self, seconds: float) -> bool:
+        """Whether more is in the log: the rejections that ended a run stand behind its status."""
+        tries = Tries(seconds)
+        while self.conversation.count() <= self.seq:
+            if tries.are_over:
+                return False
+            time.sleep(_POLL)
+        return True
 
     def _goes_on(self) -> bool:
         """Whether an agent that the log does not show at work goes on. An agent that was asked has a while to begin."""

@@ -11,6 +11,9 @@ _LEFT = ("paused", "error", "stuck")
 #: what stands in the log for the value of a secret
 _HIDDEN = "<secret-hidden>"
 
+#: the kind of an event that tells of a rejection
+REJECTION = "UserRejectObservation"
+
 #: kinds of events that only an agent at work writes
 _AT_WORK = ("ActionEvent", "ObservationEvent", "StreamingDeltaEvent", "CommandOutputEvent")
 
@@ -29,6 +32,7 @@ class Progress:
         self.works = False  #: the log will tell of a stop
         self.status, self.last = "", 0
         self.is_over = False
+        self.is_rejected = False  #: it stopped while an action waited
         self.words = list[str]()  #: what the agent has said since the last message
         self.error = ""
 
@@ -63,6 +67,7 @@ class Progress:
     def _take(self, entry: Entry) -> bool:
         status = entry.status
         if status is not None:
+            self.is_rejected = self.status == "waiting_for_confirmation" and status == "idle"
             self.status, self.works = status, status not in STOPPED
         speaks = entry.kind == "MessageEvent" and entry.source == "agent"
         if speaks or entry.kind in _AT_WORK or (status is not None and self.works):
