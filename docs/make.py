@@ -1,13 +1,16 @@
 """Writes the pages that are made from the code:  python -m docs.make  (or `make docs`)
 
 The OpenAPI document in `docs/openapi.json`, the table of settings in `docs/settings.md`, the table of who may call what
-in `docs/access.md`, the table of refusals in `docs/errors.md`, and the table of the peers' operations in
-`docs/compatibility.md`; and two modules of the Python client: `models.py` from the schemas of `docs/openapi.json`, and
-`_sync.py`, the blocking client, from `_async.py`. Tests compare all of them with the code.
+in `docs/access.md`, the table of refusals in `docs/errors.md`, the table of the peers' operations in
+`docs/compatibility.md`, and the tables of objects in `docs/client.md`; and modules of the Python client: `models.py`
+from the schemas of `docs/openapi.json`, and the blocking client, `_sync*.py`, from `_async*.py`. Tests compare all of
+them with the code.
 
 `docs/peers/*.txt` list the peers' operations, one `METHOD path` a line; `docs/peers/not_served.toml` has the reasons.
 """
 
+import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -93,8 +96,8 @@ def _literal(pattern: str) -> str:
 
 
 PROJECT = Path(__file__).parent.parent
-SETTINGS, ACCESS, ERRORS, COMPATIBILITY = (
-    PROJECT / "docs" / name for name in ("settings.md", "access.md", "errors.md", "compatibility.md")
+SETTINGS, ACCESS, ERRORS, COMPATIBILITY, CLIENT = (
+    PROJECT / "docs" / name for name in ("settings.md", "access.md", "errors.md", "compatibility.md", "client.md")
 )
 
 #: what an operation needs that needs no scope of a key
@@ -163,13 +166,55 @@ def compatibility() -> str:
     return _with_table(COMPATIBILITY, compared(create_app(Config(redis_url="redis://127.0.0.1:1"))))
 
 
+#: an attribute that a class of the client sets, and the comment about it
+_ATTRIBUTE = re.compile(r"^ +(?:self\.)?([a-z]\w*)\b[^#\n]*  #: (.*)$", re.MULTILINE)
+
+#: the classes of the client that people meet
+OBJECTS = ("Client", "Conversation", "Turn", "Entry", "PendingAction", "Destination", "Sandbox", "Files", "Output")
+
+
+def client() -> str:
+    """The page of the client; its tables are made from its classes."""
+    sys.path.insert(0, str(PACKAGE.parent))  # imported after its modules were made
+    package = importlib.import_module(PACKAGE.name)
+    rows = list[str]()
+    for name in OBJECTS:
+        of = getattr(package, name)
+        rows += ["", f"`{name}`: {_first_line(of)}", "", "| attribute | is |", "|---|---|"]
+        rows += [f"| {shown} | {words} |" for shown, words in sorted(members(of).values())]
+    return _with_table(CLIENT, rows)
+
+
+def members(of: type) -> dict[str, tuple[str, str]]:
+    """The public attributes and methods of a class: how each is written, and what it is."""
+    comments = _ATTRIBUTE.findall(inspect.getsource(of))
+    found = {name: (f"`{name}`", f"{words[:1].upper()}{words[1:]}.") for name, words in comments}
+    for name, member in vars(of).items():
+        if name.startswith("_") or name in found:
+            continue
+        if isinstance(member, property):
+            found[name] = (f"`{name}`", _first_line(member))
+        elif inspect.isfunction(member):
+            parameters = [one for one in inspect.signature(member).parameters if one != "self"]
+            found[name] = (f"`{name}({', '.join(parameters)})`", _first_line(member))
+    return found
+
+
+def _first_line(of: object) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((inspect.getdoc(of) or "").partition("\n\n")[0].split()).replace("|", "\\|")
+
+
 def _with_table(page: Path, rows: list[str]) -> str:
     table = "\n".join(rows) + "\n"
     return _TABLE.sub(lambda _: table, page.read_text())
 
 
 PACKAGE = PROJECT / "client/src/agent_server_client"
-MODELS, ASYNC, SYNC = (PACKAGE / name for name in ("models.py", "_async.py", "_sync.py"))
+MODELS = PACKAGE / "models.py"
+
+#: modules of the async client, and those of the blocking one that are made from them
+SYNCS = {PACKAGE / f"_async{part}.py": PACKAGE / f"_sync{part}.py" for part in ("", "_waiting", "_files")}
 
 #: the schemas of responses that the client has types for; those that they refer to come with them
 ROOTS = (
@@ -180,23 +225,39 @@ ROOTS = (
 
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
-_MODELS_HEAD = '''"""What the server sends, as dicts. Made by docs/make.py from docs/openapi.json."""
+_MODELS_HEAD = '''"""What the server sends. Made by docs/make.py from docs/openapi.json."""
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 #: one entry of a log, whole: every kind has members of its own
 Event = dict[str, Any]
+
+
+class Record(dict[str, Any]):
+    """An object of JSON, whose members are attributes too: `sandbox.status` is `sandbox["status"]`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            try:
+                return self[name]
+            except KeyError:
+                raise AttributeError(f"There is no {name!r} here, but {', '.join(self) or 'nothing'}") from None
 '''
 
 #: from the async client to the blocking one
 _SYNC_RULES = (
+    (r"async client(?=\. `_sync)", "blocking client"),
     (r"^import asyncio$", "import time"),
     (r"\bawait asyncio\.to_thread\((\w+), ", r"\1("),
     (r"\bawait asyncio\.sleep\b", "time.sleep"),
     (r"\b(async|await) ", ""),
+    (r"\bAwaitable\[(\w+)\]", r"\1"),
+    (r"\bAwaitable, ", ""),
     (r"\bAsync(?=\w)", ""),
     (r"\b(__)?a(enter__|exit__|close|closing|read|iter_bytes)\b", r"\1\2"),
-    (r"\A.*\n", '"""The blocking client. Made by docs/make.py from `_async.py`."""\n'),
+    (r"`_sync(\w*)\.py` is made from it\.", r"Made by docs/make.py from `_async\1.py`."),
+    (r"_async(?=\w* import)", "_sync"),
 )
 
 
@@ -212,22 +273,22 @@ def models() -> str:
     return _formatted("\n\n".join([_MODELS_HEAD, *(classes[name] for name in sorted(classes))]))
 
 
-def sync() -> str:
-    """The module of the blocking client."""
-    text = ASYNC.read_text()
+def sync(module: Path) -> str:
+    """The module of the blocking client that is made from one of the async client."""
+    text = module.read_text()
     for pattern, replacement in _SYNC_RULES:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     return _formatted(text)
 
 
 def _class(name: str, schema: dict[str, Any]) -> tuple[str, list[str]]:
-    """The class of a schema, and the names of those that it refers to. What only the server writes is always there."""
+    """The class of a schema, and the names of those that it refers to."""
     referred: list[str] = []
-    lines = [f"class {name}(TypedDict):"]
+    lines = [f"class {name}(Record):"]
     for member, of in schema["properties"].items():
-        hint = _hint(of, referred)
-        is_there = member in schema.get("required", ()) or of.get("readOnly")
-        lines.append(f"    {member}: {hint if is_there else f'NotRequired[{hint}]'}")
+        if hasattr(dict, member):
+            raise ValueError(f"{name}.{member} would hide a method of dicts")
+        lines.append(f"    {member}: {_hint(of, referred)}")
     return "\n".join(lines), referred
 
 
@@ -254,7 +315,7 @@ def _of_type(one: str | None, of: dict[str, Any], referred: list[str]) -> str:
 
 def _formatted(text: str) -> str:
     """As ruff would have it, which is a requirement of development."""
-    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
+    for command in (["check", "--select", "I,F401", "--fix", "--quiet"], ["format", "--quiet"]):
         words = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(MODELS), "-"]
         text = subprocess.run(words, input=text, capture_output=True, text=True, check=True, cwd=PROJECT).stdout
     return text
@@ -267,4 +328,6 @@ if __name__ == "__main__":
     ERRORS.write_text(errors())
     COMPATIBILITY.write_text(compatibility())
     MODELS.write_text(models())
-    SYNC.write_text(sync())
+    for module, blocking in SYNCS.items():
+        blocking.write_text(sync(module))
+    CLIENT.write_text(client())

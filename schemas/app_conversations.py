@@ -144,11 +144,10 @@ class AppConversationStartTask(BaseSchema):
     status = fields.String(required=True, metadata={"enum": list(START_STATUSES)})
     detail = fields.Function(lambda task: task.detail or None, metadata=_NULLABLE)
     failure_status = fields.Function(
-        lambda task: task.failure and task.failure.status,
+        lambda task: task.failure.status if task.failure else None,
         metadata={
             "type": ["integer", "null"],
-            "description": "Of an ERROR: the status of a request that would have waited for this start, such as 429 "
-            "where no place became free.",
+            "description": "Of an ERROR: the HTTP status of its cause, such as 429 where no place became free.",
         },
     )
     app_conversation_id = fields.Function(lambda task: bare(task.app_conversation_id), metadata=_NULLABLE)

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from agent_server_client import AgentServerError, AsyncClient, Client
+from agent_server_client import AgentServerError, AsyncClient, Client, PendingAction
 
 from tests.client.responses import responding
 from tests.conftest import action, event, message, observation, status
@@ -120,8 +120,8 @@ def test_a_run_is_followed_to_its_end_with_each_pending_action_once(detached):
 
     seen = []
     for one in detached.follow():
-        seen.append(getattr(one, "id", None) or one.event["kind"])
-        if seen[-1] == waits["id"]:
+        seen.append(one.id if isinstance(one, PendingAction) else one.kind)
+        if isinstance(one, PendingAction):
             one.approve()
             detached.post(observation(waits), status("finished"))
 

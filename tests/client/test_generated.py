@@ -4,6 +4,7 @@ import re
 import sys
 import tomllib
 
+import agent_server_client
 import pytest
 from agent_server_client import visible as of_client
 from agent_server_client.visible import visible
@@ -20,7 +21,14 @@ def test_the_types_are_those_of_the_openapi_document():
 
 @pytest.mark.process("starts a program")
 def test_the_blocking_client_is_made_from_the_async_one():
-    assert make.SYNC.read_text() == make.sync(), "run `make docs`"
+    for module, blocking in make.SYNCS.items():
+        assert blocking.read_text() == make.sync(module), "run `make docs`"
+
+
+def test_the_page_names_every_attribute_of_the_objects_and_each_has_words():
+    assert make.CLIENT.read_text() == make.client(), "run `make docs`"
+    for name in make.OBJECTS:
+        assert [one for one, (_, words) in make.members(getattr(agent_server_client, name)).items() if not words] == []
 
 
 def test_a_terminal_escapes_what_the_pages_of_the_server_escape():

@@ -1,7 +1,15 @@
 """The Python client of the agent server: `Client`, or `AsyncClient` with the same methods to await."""
 
-from agent_server_client._async import AsyncClient, AsyncConversation, AsyncDestination, AsyncFiles, AsyncPendingAction
-from agent_server_client._sync import Client, Conversation, Destination, Files, PendingAction
+from agent_server_client._async import (
+    AsyncClient,
+    AsyncConversation,
+    AsyncDestination,
+    AsyncFiles,
+    AsyncPendingAction,
+    AsyncSandbox,
+    AsyncTurn,
+)
+from agent_server_client._sync import Client, Conversation, Destination, Files, PendingAction, Sandbox, Turn
 from agent_server_client.errors import AgentServerError
 from agent_server_client.wire import Entry, Output
 
@@ -12,6 +20,8 @@ __all__ = [
     "AsyncDestination",
     "AsyncFiles",
     "AsyncPendingAction",
+    "AsyncSandbox",
+    "AsyncTurn",
     "Client",
     "Conversation",
     "Destination",
@@ -19,4 +29,6 @@ __all__ = [
     "Files",
     "Output",
     "PendingAction",
+    "Sandbox",
+    "Turn",
 ]

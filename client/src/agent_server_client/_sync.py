@@ -3,26 +3,26 @@
 import contextlib
 import json
 import os
-import posixpath
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
+from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TypeAlias
+from typing import IO, Any, Self
 from urllib.parse import quote
 from uuid import UUID, uuid4
 
 import httpx
 
-from agent_server_client.archives import pack, unpack
+from agent_server_client._sync_files import Files
+from agent_server_client._sync_waiting import Destination, PendingAction
+from agent_server_client.archives import pack
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import (
     AppConversationStartTask,
-    AskedDestinationInfo,
     ConversationInfo,
     DecisionsResult,
-    DestinationDecided,
     Event,
     GitChange,
     GitDiff,
@@ -30,12 +30,14 @@ from agent_server_client.models import (
     ListedConversation,
     NewKey,
     PreviewAddress,
+    Record,
     SandboxInfo,
     ServerInfo,
     User,
-    WaitingAction,
 )
 from agent_server_client.proxies import bad_proxy, is_loopback
+from agent_server_client.starts import no_place, waits_for_place
+from agent_server_client.turns import BEGINS, REJECTION, Progress
 from agent_server_client.wire import (
     SILENCE,
     STOPPED,
@@ -45,10 +47,18 @@ from agent_server_client.wire import (
     Patience,
     Sent,
     Tries,
-    goes_on,
     passing,
-    status_of,
 )
+
+__all__ = [
+    "Client",
+    "Conversation",
+    "Destination",
+    "Files",
+    "PendingAction",
+    "Sandbox",
+    "Turn",
+]
 
 #: seconds between two polls of what has no stream, and bytes that are read of a file at once
 _POLL, _PIECE = 0.25, 1 << 16
@@ -56,8 +66,14 @@ _POLL, _PIECE = 0.25, 1 << 16
 #: items of a page
 _PAGE = 100
 
+#: seconds for which a rejection may be behind the status that it leads to
+_TRAIL = 1.0
+
 #: seconds for which the inbox may be behind the log
 _BEHIND = 30.0
+
+#: seconds after which a stream that has to end in time may be opened again
+_YOUNG = 5.0
 
 #: seconds before a stream that its server ended is opened again, as the server asks of browsers
 _ENDED: float | None = 1.0
@@ -116,10 +132,13 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    def request(self, method: str, path: str, *, again: bool = True, **options: Any) -> httpx.Response:
+    def request(
+        self, method: str, path: str, *, again: bool = True, waits: bool = True, **options: Any
+    ) -> httpx.Response:
         """Send a request, and return its response, which is a success. options: as httpx takes them.
 
         again: whether it may be sent more than once. A POST bears an Idempotency-Key then.
+        waits: whether it is sent again after a 429.
         """
         headers = {"Idempotency-Key": uuid4().hex} if again and method == "POST" else {}
         headers |= options.pop("headers", {})
@@ -137,18 +156,20 @@ class Client:
                 if not response.is_error:
                     return response
                 refusal, asked = AgentServerError.of(response), passing(response)
-            pause = None if asked is None else tries.pause(asked, refusal)
+            is_left = asked is None or (refusal.status == 429 and not waits)
+            pause = None if is_left else tries.pause(asked or 0.0, refusal)
             if pause is None:
                 raise refusal from cause
             time.sleep(pause)
 
     def get(self, path: str, /, **params: Any) -> Any:
         """The JSON of a GET. params: those that are None are left out."""
-        return (self.request("GET", path, params=_given(params))).json()
+        return (self.request("GET", path, params=_given(params))).json(object_hook=Record)
 
-    def post(self, path: str, body: dict[str, Any] | None = None, *, again: bool = True) -> Any:
-        """The JSON of a POST."""
-        return (self.request("POST", path, json=body or {}, again=again)).json()
+    def post(self, path: str, body: dict[str, Any] | None = None, *, again: bool = True, waits: bool = True) -> Any:
+        """The JSON of a POST. again, waits: as in `request`."""
+        response = self.request("POST", path, json=body or {}, again=again, waits=waits)
+        return response.json(object_hook=Record)
 
     def pages(self, path: str, /, **params: Any) -> Iterator[Any]:
         """The items of all pages of a list. Raises AgentServerError where a page names itself as the next one."""
@@ -160,16 +181,17 @@ class Client:
             if page["next_page_id"] is None:
                 return
             if page["next_page_id"] == page_id:
-                raise AgentServerError(None, f"{self.url}{path} returns the page {page_id} without end")
+                raise AgentServerError(502, f"{self.url}{path} returns the page {page_id} without end")
             page_id = page["next_page_id"]
 
-    def stream(self, path: str, cursor: str = "") -> Iterator[Sent]:
+    def stream(self, path: str, cursor: str = "", *, seconds: float = inf) -> Iterator[Sent]:
         """The events of a stream that has no end, each once, through restarts of the server.
 
-        cursor: the `id` of the event to go on after.
+        cursor: the `id` of the event to go on after. seconds: most to read; then AgentServerError (504) is raised.
         """
-        tries, timeout = Tries(self._patience.seconds, self._patience), httpx.Timeout(SILENCE, connect=10.0)
+        tries, whole = Tries(self._patience.seconds, self._patience), Tries(seconds)
         while True:
+            timeout, opened = httpx.Timeout(max(0.01, min(SILENCE, whole.left)), connect=10.0), Tries(_YOUNG)
             headers = {"Last-Event-ID": cursor} if cursor else {}
             refusal, asked = AgentServerError(None, f"{self.url} ended the stream"), _ENDED
             try:
@@ -183,11 +205,17 @@ class Client:
                         lines = Lines()
                         for piece in response.iter_bytes():
                             tries.begin()
+                            is_comment = True
                             for sent in lines.feed(piece):
-                                cursor = sent.id or cursor
+                                cursor, is_comment = sent.id or cursor, False
                                 yield sent
+                            if is_comment and opened.are_over and whole.left < SILENCE:
+                                asked = 0.0  # again, with the time that is left: comments would put off the end
+                                break
             except httpx.TransportError as error:
                 refusal, asked = self._unreachable(error), tries.asked_by_silence
+            if whole.are_over:
+                raise AgentServerError(504, f"The agent has not stopped within {seconds:g} s, and goes on")
             pause = None if asked is None else tries.pause(asked, refusal)
             if pause is None:
                 raise refusal
@@ -201,45 +229,122 @@ class Client:
         self,
         text: str = "",
         *,
-        folder: Path | None = None,
+        folder: Path | str | None = None,
         title: str | None = None,
         model: str | None = None,
         spec: str | None = None,
+        conversation_id: str | None = None,
+        tags: dict[str, str] | None = None,
         on_progress: Callable[[AppConversationStartTask], None] | None = None,
         seconds: float = 300.0,
+        place_seconds: float = 300.0,
     ) -> "Conversation":
         """Start a conversation with an agent in a sandbox, and return it when it is READY.
 
-        text: the first message, with which the agent begins to run. folder: of this machine; the sandbox begins with
-        its files. spec: the id of a sandbox spec. on_progress: gets each state of the start. seconds: most to wait.
+        text: the first message, with which the agent begins to run; `turn` of the result is about it. folder: of this
+        machine; the sandbox begins with its files. spec: the id of a sandbox spec. conversation_id: a UUID of yours; a
+        conversation of that id that is there is returned as it is, so a start may be repeated after a crash.
+        on_progress: gets each state of the start.
+        seconds: most for the start. place_seconds: most to wait before it for a place, where the server runs as many
+        sandboxes as it may; 0: not at all. Raises AgentServerError: 429 no place, 504 too slow, else the status of the
+        failure.
         """
-        sandbox = self.start_sandbox(folder, spec) if folder is not None else None
+        if conversation_id and (known := self._known(conversation_id)):
+            return known
+        waiting = Tries(place_seconds)
         message = {"content": [{"type": "text", "text": text}], "run": True} if text else None
-        wanted = {"initial_message": message, "title": title, "llm_model": model}
-        place = {"sandbox_id": sandbox["id"]} if sandbox else {"sandbox_spec_id": spec}
+        named = {"title": title, "llm_model": model, "conversation_id": conversation_id, "tags": tags}
+        wanted = _given({"initial_message": message, **named})
+        sandbox = None
+        if folder is not None:
+            sandbox = self._placed(lambda: self.start_sandbox(folder, spec), waiting, on_progress)
+        place = _given({"sandbox_id": sandbox["id"]} if sandbox else {"sandbox_spec_id": spec})
         try:
-            task: AppConversationStartTask = self.post("/api/v1/app-conversations", _given(wanted | place))
-        except AgentServerError:
-            if sandbox:
-                self.request("DELETE", f"/api/v1/sandboxes/{sandbox['id']}")
-            raise
+            path, body = "/api/v1/app-conversations", wanted | place
+            task = self._placed(lambda: self.post(path, body, waits=False), waiting, on_progress)
+            conversation = self._started(task, seconds, waiting, on_progress)
+        except AgentServerError as error:
+            if sandbox and error.status != 504:
+                with contextlib.suppress(AgentServerError):
+                    self.request("DELETE", f"/api/v1/sandboxes/{sandbox['id']}")
+            known = self._known(conversation_id) if conversation_id else None
+            if known is None:  # else an earlier start of it was under way
+                raise
+            return known
+        if text:
+            conversation.turn = Turn(conversation, 0, text)
+        return conversation
+
+    def _known(self, conversation_id: str) -> "Conversation | None":
+        """The conversation of an id, if it is there."""
+        conversation = self.conversation(conversation_id)
+        try:
+            conversation.info()
+        except AgentServerError as error:
+            if error.status != 404:
+                raise
+            return None
+        return conversation
+
+    def _placed(
+        self,
+        ask: Callable[[], Any],
+        waiting: Tries,
+        on_progress: Callable[[AppConversationStartTask], None] | None,
+    ) -> Any:
+        """The response to a request that takes a place, asked again while there is none."""
+        while True:
+            try:
+                return ask()
+            except AgentServerError as error:
+                if error.status != 429 or error.retry_after is None or waiting.left <= error.retry_after:
+                    raise
+                if on_progress:
+                    on_progress(no_place(error.detail))
+                time.sleep(max(_POLL, error.retry_after))
+
+    def _started(
+        self,
+        task: AppConversationStartTask,
+        seconds: float,
+        waiting: Tries,
+        on_progress: Callable[[AppConversationStartTask], None] | None,
+    ) -> "Conversation":
+        """The conversation of a start task, once it is READY."""
         tries, shown = Tries(seconds), None
         while True:
-            if task["status"] != shown:
-                shown = task["status"]
+            if (task["status"], task["detail"]) != shown:
+                shown = task["status"], task["detail"]
                 if on_progress:
                     on_progress(task)
-            if shown == "ERROR":
-                raise AgentServerError(None, task["detail"] or "The start failed")
-            if shown == "READY" and task["app_conversation_id"]:
+            if task["status"] == "ERROR":
+                raise AgentServerError(task.get("failure_status") or 502, task["detail"] or "The start failed")
+            if task["status"] == "READY" and task["app_conversation_id"]:
                 return self.conversation(task["app_conversation_id"])
-            if tries.are_over:
-                raise AgentServerError(None, f"The start {task['id']} takes longer than {seconds:.0f} s, and continues")
+            if waits_for_place(task):
+                tries.begin()
+                if waiting.are_over:
+                    with contextlib.suppress(AgentServerError):
+                        self.request("DELETE", f"/api/v1/app-conversations/start-tasks/{task['id']}")
+                    words = f"{task['detail']}. The start was ended: give a larger place_seconds to wait longer"
+                    raise AgentServerError(429, words)
+            elif tries.are_over:
+                words = f"The start {task['id']} takes longer than {seconds:g} s, and continues: look for it later"
+                raise AgentServerError(504, words)
             time.sleep(_POLL)
             [found] = self.get("/api/v1/app-conversations/start-tasks", ids=task["id"])
             if found is None:
-                raise AgentServerError(404, f"The start task {task['id']} is gone")
+                raise AgentServerError(404, f"The start task {task['id']} is gone: somebody deleted it. Start again")
             task = found
+
+    def conversations(
+        self, *, text: str | None = None, status: str | None = None, tag: str | None = None
+    ) -> Iterator["Conversation"]:
+        """All conversations that pass the filters, those that changed last first; `listed` of each is filled."""
+        for item in self.search(text=text, status=status, tag=tag):
+            conversation = Conversation(self, item["id"])
+            conversation.listed = item
+            yield conversation
 
     def search(
         self, *, text: str | None = None, status: str | None = None, tag: str | None = None
@@ -274,21 +379,26 @@ class Client:
         destinations: also `destinations`, and `destination_opened`, `_decided`, `_expired` and `_closed`.
         """
         for sent in self.stream(f"/api/v1/pending-actions/stream{'?destinations=true' if destinations else ''}"):
-            yield sent.name, json.loads(sent.data)
+            yield sent.name, json.loads(sent.data, object_hook=Record)
 
     def sandboxes(self) -> Iterator[SandboxInfo]:
         """All sandboxes, the newest first."""
         return self.pages("/api/v1/sandboxes/search", limit=_PAGE)
 
-    def start_sandbox(self, folder: Path, spec: str | None = None) -> SandboxInfo:
+    def sandbox(self, sandbox_id: str) -> "Sandbox":
+        """A sandbox by its id, without a request."""
+        return Sandbox(self, sandbox_id)
+
+    def start_sandbox(self, folder: Path | str, spec: str | None = None) -> SandboxInfo:
         """Start a sandbox with the files of a folder of this machine (archives.pack says which)."""
         with tempfile.TemporaryFile() as file:
-            pack(folder, file)
+            pack(Path(folder), file)
             file.seek(0)
             params = _given({"from": "archive", "sandbox_spec_id": spec})
             kind = {"Content-Type": "application/x-tar"}
-            options = {"params": params, "content": _pieces(file), "headers": kind, "timeout": 600.0}
-            sandbox: SandboxInfo = (self.request("POST", "/api/v1/sandboxes", again=False, **options)).json()
+            options: dict[str, Any] = {"params": params, "content": _pieces(file), "headers": kind, "timeout": 600.0}
+            response = self.request("POST", "/api/v1/sandboxes", again=False, **options)
+            sandbox: SandboxInfo = response.json(object_hook=Record)
             return sandbox
 
     def keys(self) -> list[KeyInfo]:
@@ -323,31 +433,187 @@ class Client:
         return AgentServerError(None, f"{self.url} does not answer: {str(error) or type(error).__name__}")
 
 
+class Turn:
+    """What was asked of an agent, and what it does until it stops.
+
+    `follow` and `wait` read each entry of the log once: each goes on where the last one ended.
+    """
+
+    def __init__(self, conversation: "Conversation", after: int, message: str | None = None) -> None:
+        self.conversation = conversation  #: the conversation that it is a part of
+        self.after = after  #: the seq that the log ended with before the message
+        self.message = message  #: the text that was sent; None of a turn that `run` began
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.conversation.id} after {self.after}: {self.status or 'not read'}>"
+
+    def _begin(self) -> None:
+        """Read from the message on."""
+        self.seq = self.after  #: the seq of the last entry that was read
+        self.entries = list[Entry]()  #: what was read so far
+        self._progress = Progress(self.message)
+
+    @property
+    def status(self) -> str:
+        """The status of the conversation as far as this turn was read; empty before."""
+        return self._progress.status
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the agent has stopped."""
+        return self._progress.is_over
+
+    @property
+    def reply(self) -> str:
+        """What the agent has said, as far as this turn was read."""
+        return "\n\n".join(words for words in self._progress.words if words)
+
+    @property
+    def error(self) -> str:
+        """Why the agent has failed; empty where it has not."""
+        return self._progress.error
+
+    def follow(self, *, seconds: float = inf) -> Generator["Entry | PendingAction", None]:
+        """Yield each entry as it comes, and each action that waits for a decision once, until the agent stops.
+
+        seconds: most to follow; then AgentServerError (504) is raised, and the agent goes on. Raises AgentServerError
+        (504) also where the agent does not begin to work on the message.
+        """
+        progress, conversation, shown = self._progress, self.conversation, set[str]()
+        if progress.waits:
+            for action in conversation._opened():
+                shown.add(action.id)
+                yield action
+        if progress.is_over:
+            return
+        progress.last = conversation.count()
+        if self.seq >= progress.last and not progress.works and not self._goes_on():
+            return
+        with contextlib.closing(conversation.events(self.seq, seconds=seconds)) as entries:
+            for entry in entries:
+                if progress.is_over and entry.kind != REJECTION:
+                    return
+                self.seq = self.seq if entry.seq is None else entry.seq
+                self.entries.append(entry)
+                asks = not progress.is_over and progress.take(entry)
+                yield entry
+                if progress.is_over:
+                    if not progress.is_rejected or not self._trails(0.0 if entry.kind == REJECTION else _TRAIL):
+                        return
+                    continue
+                for action in conversation._opened() if asks else ():
+                    if action.id not in shown:
+                        shown.add(action.id)
+                        yield action
+                if not progress.works and self.seq >= progress.last and not self._goes_on():
+                    return
+
+    def wait(self, decide: Callable[["PendingAction"], object] | None = None, *, seconds: float = inf) -> Self:
+        """Wait until the agent stops, and return this turn.
+
+        decide: is called with each action that waits, and approves it, rejects it, or leaves it to others. Without it
+        `wait` returns also where an action waits: `status` is `waiting_for_confirmation` then, and after the decision
+        `wait` goes on. seconds: as in `follow`.
+        """
+        with contextlib.closing(self.follow(seconds=seconds)) as found:
+            for one in found:
+                if isinstance(one, PendingAction):
+                    if decide is None:
+                        return self
+                    decide(one)
+        return self
+
+    def pending_actions(self) -> list["PendingAction"]:
+        """What waits for a decision now."""
+        return self.conversation.pending_actions()
+
+    def _trails(self, seconds: float) -> bool:
+        """Whether more is in the log: the rejections that ended a run stand behind its status."""
+        tries = Tries(seconds)
+        while self.conversation.count() <= self.seq:
+            if tries.are_over:
+                return False
+            time.sleep(_POLL)
+        return True
+
+    def _goes_on(self) -> bool:
+        """Whether an agent that the log does not show at work goes on. An agent that was asked has a while to begin."""
+        progress = self._progress
+        tries = Tries(progress.patience if self.seq else BEGINS)  # an empty log is that of a start under way
+        while True:
+            status = (self.conversation.info())["execution_status"]
+            if status not in STOPPED:
+                progress.works = True
+                return True
+            if self.conversation.count() > self.seq:
+                return True
+            if tries.are_over:
+                break
+            time.sleep(_POLL)
+        progress.status, progress.is_over = status, True
+        if self.message is not None:
+            words = f"The agent is {status} and does not begin to work on the message: conversation.run() lets it begin"
+            raise AgentServerError(504, words)
+        return False
+
+
 class Conversation:
     """A conversation, by its id."""
 
     def __init__(self, client: Client, conversation_id: str) -> None:
-        self.client, self.id = client, conversation_id
-        self.files = Files(self)
+        self.client = client
+        self.id = conversation_id  #: a UUID
+        self.files = Files(self)  #: the files of its sandbox
+        self.turn: Turn | None = None  #: the last one that this object began, by start, send or run
+        self.listed: ListedConversation | None = None  #: as `Client.conversations` found it
         self._path = f"/api/conversations/{conversation_id}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    @property
+    def url(self) -> str:
+        """The address of its page in the console."""
+        return f"{self.client.url}/console/#/conversations/{self.id}"
 
     def info(self) -> ConversationInfo:
         """Its state."""
         info: ConversationInfo = self.client.get(self._path)
         return info
 
-    def send(self, text: str, *, run: bool = True, rejects: bool = True) -> None:
-        """Send a user's message. run: whether the agent begins to run.
+    def status(self) -> str:
+        """Its status now: idle, running, waiting_for_confirmation, paused, finished, error or stuck."""
+        return (self.info()).execution_status
 
-        rejects: whether it rejects what waits for a decision; if not, it raises AgentServerError (409) while an action
-        waits, and is not sent.
+    def sandbox(self) -> "Sandbox":
+        """The sandbox that it runs in. Raises AgentServerError (404) where it has none."""
+        [found] = self.client.get("/api/v1/app-conversations", ids=self.id)
+        if found is None:
+            raise AgentServerError(404, "The conversation has no sandbox: only one that `start` began has one")
+        return Sandbox(self.client, found["sandbox_id"])
+
+    def send(self, text: str, *, run: bool = True, rejects: bool = True) -> Turn:
+        """Send a user's message, and return its turn: follow it, or wait for it. run: whether the agent begins to run.
+
+        An agent that works takes the message in its present run. rejects: whether it rejects what waits for a decision;
+        if not, AgentServerError (409) is raised while an action waits, and the message is not sent.
         """
+        turn = Turn(self, self.count(), text)  # counted first: what comes before the response is not lost
         message = {"content": [{"type": "text", "text": text}], "run": run, "rejects": rejects}
         self.client.post(f"{self._path}/events", message)
+        self.turn = turn
+        return turn
 
-    def run(self) -> None:
-        """Let the agent go on. Raises AgentServerError (409) while an action waits: the run would approve it."""
+    def run(self) -> Turn:
+        """Let the agent go on, and return the turn that begins here.
+
+        Raises AgentServerError (409) while an action waits: the run would approve it.
+        """
+        turn = Turn(self, self.count())
         self.client.post(f"{self._path}/run?accepts=false")
+        self.turn = turn
+        return turn
 
     def pause(self) -> None:
         """Ask the agent to stop after its present step."""
@@ -370,9 +636,13 @@ class Conversation:
         number: int = self.client.get(f"{self._path}/events/count", **filters)
         return number
 
-    def events(self, after: int = 0) -> Generator[Entry, None]:
-        """Follow the log from the event after a seq on: each event once, through restarts of the server."""
-        for sent in self.client.stream(f"{self._path}/events/stream", str(after)):
+    def events(self, after: int = 0, *, seconds: float = inf) -> Generator[Entry, None]:
+        """Follow the log from the event after a seq on: each event once, through restarts of the server.
+
+        It has no end: `follow` ends with the agent's run. seconds: most to follow; then AgentServerError (504) is
+        raised.
+        """
+        for sent in self.client.stream(f"{self._path}/events/stream", str(after), seconds=seconds):
             yield Entry(int(sent.id) if sent.id else None, json.loads(sent.data))
 
     def log(self, after: int = 0) -> Iterator[Entry]:
@@ -386,28 +656,22 @@ class Conversation:
                 if entry.seq is not None and entry.seq >= last:
                     return
 
-    def follow(self, after: int = 0) -> Generator["Entry | PendingAction", None]:
-        """Follow the log until the agent stops: its entries, and each action that waits for a decision once.
+    def follow(self, after: int | None = None, *, seconds: float = inf) -> Generator["Entry | PendingAction", None]:
+        """Follow a run until the agent stops: the entries of the log, and each action that waits for a decision once.
 
-        The agent stops at the status finished, idle, paused, error or stuck after it has run, unless the run goes on by
-        itself after a crash.
+        It begins with the last message that this object has sent, by `start`, `send` or `run`; of a conversation that
+        was opened by its id, with the first entry, and ends after the last one where the agent does not work.
+        after: begin after this seq. seconds: as in `Turn.follow`.
         """
-        has_run, waits, recovers, last, shown = False, False, False, "", set[str]()
-        with contextlib.closing(self.events(after)) as entries:
-            for entry in entries:
-                yield entry
-                status = status_of(entry.event)
-                recovered, recovers = recovers, goes_on(entry.event, recovers)
-                if status is not None:
-                    last, waits = status, status == "waiting_for_confirmation"
-                    has_run = has_run or waits or status == "running"
-                if has_run and last in STOPPED and not recovers and (status is not None or recovered):
-                    return
-                if waits and (status is not None or entry.event["kind"] == "ActionEvent"):
-                    for action in self._opened():
-                        if action.id not in shown:
-                            shown.add(action.id)
-                            yield action
+        turn = Turn(self, after or 0) if after is not None or self.turn is None else self.turn
+        turn._begin()
+        with contextlib.closing(turn.follow(seconds=seconds)) as found:
+            for one in found:
+                yield one
+
+    def wait(self, decide: Callable[["PendingAction"], object] | None = None, *, seconds: float = inf) -> Turn:
+        """Wait until the agent stops, as `Turn.wait` does, and return the turn of the last message."""
+        return (self.turn or Turn(self, 0)).wait(decide, seconds=seconds)
 
     def _opened(self) -> list["PendingAction"]:
         """What waits here, once the inbox has it: the log is a moment ahead of it."""
@@ -430,9 +694,7 @@ class Conversation:
         decision: approve, reject or edit. members: `reason`, `arguments` or `always`.
         Raises AgentServerError (409) with `problems`: somebody was faster, or the action is another one by now.
         """
-        decisions = [
-            {"action_id": one.id, "decision": decision, "digest": one.item["digest"], **members} for one in actions
-        ]
+        decisions = [{"action_id": one.id, "decision": decision, "digest": one.digest, **members} for one in actions]
         path = f"/api/v1/conversation/{self.id}/pending-actions/decisions"
         result: DecisionsResult = self.client.post(path, {"decisions": decisions})
         return result
@@ -475,21 +737,24 @@ class Conversation:
                         return
                 if not outputs:
                     time.sleep(_POLL)
-            raise AgentServerError(None, f"The command has not ended within {seconds} s")
+            raise AgentServerError(504, f"The command has not ended within {seconds} s")
         finally:
             if not has_ended:
                 with contextlib.suppress(AgentServerError):
                     self.client.post(f"{self._path}/bash/bash_commands/{begun['id']}/stop", again=False)
+
+    def shell(self, command: str, *, cwd: str | None = None, seconds: int = 600) -> Output:
+        """Run a shell command in the sandbox to its end, and return all that it printed. Raises as `execute` does."""
+        pieces = [piece for piece in self.execute(command, cwd=cwd, seconds=seconds)]
+        stdout, stderr = "".join(one.stdout for one in pieces), "".join(one.stderr for one in pieces)
+        return Output(stdout, stderr, pieces[-1].exit_code)
 
     def preview(self, port: int) -> PreviewAddress:
         """The address of what a program in the sandbox serves at a port: it opens in one browser, once, and soon.
 
         Raises AgentServerError where nothing listens there, and unless the key has the scopes write and approve.
         """
-        [found] = self.client.get("/api/v1/app-conversations", ids=self.id)
-        if found is None:
-            raise AgentServerError(404, "No such conversation has a sandbox: only what runs in one has a preview")
-        path = f"/api/v1/sandboxes/{found['sandbox_id']}/previews"
+        path = f"/api/v1/sandboxes/{(self.sandbox()).id}/previews"
         address: PreviewAddress = self.client.post(path, {"port": port}, again=False)
         return address
 
@@ -503,112 +768,40 @@ class Conversation:
             self.client.request("DELETE", self._path)  # one without a sandbox
 
 
-class PendingAction:
-    """An action that waits for a decision, as it was shown: a decision is bound to its digest."""
+class Sandbox:
+    """A sandbox, by its id: the machine that conversations run in. Its files stay while it is paused."""
 
-    def __init__(self, client: Client, item: WaitingAction) -> None:
-        self.item = item
-        self.id = item["action_id"]
-        self.conversation = client.conversation(item["conversation_id"])
+    def __init__(self, client: Client, sandbox_id: str) -> None:
+        self.client = client
+        self.id = sandbox_id  #: a name that the server gave
+        self._path = f"/api/v1/sandboxes/{quote(sandbox_id, safe='')}"
 
-    def approve(self) -> None:
-        """Let the agent do exactly this. Raises AgentServerError (409) where it is decided or another one by now."""
-        self.conversation.decide([self], "approve")
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
 
-    def reject(self, reason: str = "") -> None:
-        """Refuse it; the agent reads the reason. Raises as approve does."""
-        self.conversation.decide([self], "reject", **({"reason": reason} if reason else {}))
+    def info(self) -> SandboxInfo:
+        """Its state. Raises AgentServerError (404) where it is gone."""
+        [found] = self.client.get("/api/v1/sandboxes", id=self.id)
+        if found is None:
+            raise AgentServerError(404, f"There is no sandbox {self.id}: it was deleted, or never there")
+        info: SandboxInfo = found
+        return info
 
+    def status(self) -> str:
+        """Its status now: STARTING, RUNNING, PAUSED, ERROR or MISSING."""
+        return (self.info()).status
 
-class Destination:
-    """What a sandbox asks for, as it was shown: a decision is bound to its digest.
+    def pause(self) -> None:
+        """Stop it, and keep its files: it takes no place, and a message wakes it."""
+        self.client.post(f"{self._path}/pause")
 
-    id: `NAME:PORT` that it asks to reach; of a budget `budget:conversation`, `budget:key` or `budget:day`.
-    """
+    def resume(self) -> None:
+        """Let it run again. Raises AgentServerError (429) where there is no place."""
+        self.client.post(f"{self._path}/resume")
 
-    def __init__(self, client: Client, item: AskedDestinationInfo) -> None:
-        self.client, self.item = client, item
-        self.budget = item.get("budget")  # a server of before budgets were asked for sends none
-        of = self.budget["setting"].removeprefix("MODEL_BUDGET_").lower() if self.budget else ""
-        self.id = f"budget:{of}" if self.budget else f"{item['name']}:{item['port']}"
-
-    def approve(self, scope: str = "once") -> DestinationDecided:
-        """Let the sandbox connect. scope: `once`; `conversation`, as long as the sandbox is; `always`, by a rule.
-
-        A budget has the same amount once more, by scope `once` alone.
-        Raises AgentServerError (404, 409) where it is decided, expired or asked anew by now.
-        """
-        return self._decide("approve", scope)
-
-    def reject(self, reason: str = "", scope: str = "conversation") -> DestinationDecided:
-        """Refuse it; the audit has the reason. Raises as approve does."""
-        return self._decide("reject", scope, **({"reason": reason} if reason else {}))
-
-    def _decide(self, decision: str, scope: str, **members: str) -> DestinationDecided:
-        item = self.item
-        name = {"name": item["name"], "port": item["port"]}
-        of = {"budget": self.budget["setting"]} if self.budget else name
-        shown = {"sandbox_id": item["sandbox_id"], **of, "digest": item["digest"]}
-        body = {**shown, "decision": decision, "scope": scope, **members}
-        decided: DestinationDecided = self.client.post("/api/v1/destinations/decisions", body)
-        return decided
-
-
-#: paths in a sandbox, and of this machine: `list` is a method below
-_Names: TypeAlias = list[str]
-_Written: TypeAlias = list[Path]
-
-
-class Files:
-    """The files of a conversation's sandbox. Paths are relative to its folder."""
-
-    def __init__(self, conversation: Conversation) -> None:
-        self._client, self._id = conversation.client, conversation.id
-
-    def list(self, path: str = ".") -> _Names:
-        """The paths of its files, at most 2,000."""
-        names: _Names = self._client.get(f"/api/v1/app-conversations/{self._id}/files", path=path)
-        return names
-
-    def read(self, path: str) -> str:
-        """The text of a file. Raises AgentServerError (404) where there is none."""
-        text: str = self._client.get(f"/api/v1/app-conversations/{self._id}/file", file_path=path)
-        return text
-
-    def download(self, path: str = "", to: Path = Path()) -> _Written:
-        """Write a file, or the files of a folder, to this machine, and return their paths (archives.unpack)."""
-        info = (self._client.get("/api/v1/app-conversations", ids=self._id))[0]
-        if info is None:
-            raise AgentServerError(404, "There is no conversation of that id with a sandbox")
-        with tempfile.TemporaryDirectory() as folder:
-            archive = Path(folder) / "files.tar.zst"
-            try:
-                with self._client._http.stream("GET", f"/api/v1/sandboxes/{info['sandbox_id']}/archive") as sent:
-                    if sent.is_error:
-                        sent.read()
-                        raise AgentServerError.of(sent)
-                    with archive.open("wb") as file:
-                        for piece in sent.iter_bytes():
-                            file.write(piece)
-            except httpx.TransportError as error:
-                raise self._client._unreachable(error) from error
-            return unpack(archive, path, to)
-
-    def _folder(self) -> str:
-        """The absolute path of the folder in the sandbox, which an agent server wants of an upload."""
-        conversation = self._client.conversation(self._id)
-        workspace = (conversation.info()).get("workspace")
-        folder = str(workspace.get("working_dir") or "") if isinstance(workspace, dict) else ""
-        if folder.startswith("/"):
-            return folder
-        return "".join([piece.stdout for piece in conversation.execute("pwd")]).strip()
-
-    def upload(self, file: Path, path: str) -> None:
-        """Write a file of this machine into the sandbox. Raises AgentServerError where the agent takes no files."""
-        place = posixpath.normpath(posixpath.join(self._folder(), path))
-        with file.open("rb") as content:
-            options = {"params": {"path": place}, "files": {"file": (file.name, content)}}
-            self._client.request("POST", f"/api/conversations/{self._id}/file/upload", again=False, **options)
+    def delete(self) -> None:
+        """Delete it with its files, for an admin. Its conversations stay readable."""
+        self.client.request("DELETE", self._path)
 
 
 def _given(members: dict[str, Any]) -> dict[str, Any]:

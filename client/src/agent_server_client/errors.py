@@ -6,15 +6,22 @@ import httpx
 
 
 class AgentServerError(Exception):
-    """The server refuses a request, or does not answer within the time for retries.
+    """The server refuses a request, or does not answer within the time for retries. The text says what to do.
 
-    status: of the response, None where there was none. detail: a sentence. problems: of a decision that was not taken,
-    each with `action_id` and `problem`.
+    status: of the response; of a start that failed the one that its cause has; 504 where something takes longer than it
+    may; None where the server does not answer. detail: a sentence. problems: of a decision that was not taken, each
+    with `action_id` and `problem`. retry_after: seconds after which the server wants to be asked again, if it says so.
     """
 
-    def __init__(self, status: int | None, detail: str, problems: list[dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        status: int | None,
+        detail: str,
+        problems: list[dict[str, Any]] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(detail if status is None else f"{status}: {detail}")
-        self.status, self.detail, self.problems = status, detail, problems or []
+        self.status, self.detail, self.problems, self.retry_after = status, detail, problems or [], retry_after
 
     @classmethod
     def of(cls, response: httpx.Response) -> "AgentServerError":
@@ -24,11 +31,27 @@ class AgentServerError(Exception):
         except ValueError:
             body = None
         if not isinstance(body, dict):
-            return cls(response.status_code, response.reason_phrase or "The response is not JSON")
+            words = _NOT_JSON.format(response.url.copy_with(query=None), response.reason_phrase or "no words")
+            return cls(response.status_code, words, None, retry_after(response))
         detail, problems = body.get("detail"), body.get("problems")
         if isinstance(detail, list):  # a refusal of members, each with its place
             detail = "; ".join(map(_sentence, detail))
-        return cls(response.status_code, str(detail or response.reason_phrase), problems)
+        words = str(detail or response.reason_phrase)
+        if response.status_code == 401 and "AGENT_SERVER_KEY" not in words:
+            words = f"{words.rstrip('.')}. Set AGENT_SERVER_KEY, or give the client a key"
+        return cls(response.status_code, words, problems, retry_after(response))
+
+
+#: what a server says that is none of ours
+_NOT_JSON = "{} answers without JSON ({}): is this the address of an agent server? AGENT_SERVER_URL"
+
+
+def retry_after(response: httpx.Response) -> float | None:
+    """Seconds after which a refused request is to be sent again; None where the server names none."""
+    try:
+        return max(0.0, float(response.headers["Retry-After"]))
+    except (KeyError, ValueError):
+        return None
 
 
 def _sentence(fault: Any) -> str:

@@ -1,14 +1,26 @@
-"""What the server sends, as dicts. Made by docs/make.py from docs/openapi.json."""
+"""What the server sends. Made by docs/make.py from docs/openapi.json."""
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 #: one entry of a log, whole: every kind has members of its own
 Event = dict[str, Any]
 
 
-class AppConversationStartTask(TypedDict):
+class Record(dict[str, Any]):
+    """An object of JSON, whose members are attributes too: `sandbox.status` is `sandbox["status"]`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            try:
+                return self[name]
+            except KeyError:
+                raise AttributeError(f"There is no {name!r} here, but {', '.join(self) or 'nothing'}") from None
+
+
+class AppConversationStartTask(Record):
     id: str
-    created_by_user_id: NotRequired[Any]
+    created_by_user_id: Any
     status: Literal[
         "WORKING",
         "WAITING_FOR_SANDBOX",
@@ -30,7 +42,7 @@ class AppConversationStartTask(TypedDict):
     updated_at: str
 
 
-class AskedBudgetInfo(TypedDict):
+class AskedBudgetInfo(Record):
     setting: Literal["MODEL_BUDGET_CONVERSATION", "MODEL_BUDGET_KEY", "MODEL_BUDGET_DAY"]
     key_id: str | None
     day: str | None
@@ -38,7 +50,7 @@ class AskedBudgetInfo(TypedDict):
     tokens: int | None
 
 
-class AskedDestinationInfo(TypedDict):
+class AskedDestinationInfo(Record):
     subject: Literal["destination", "budget"]
     sandbox_id: str
     conversation_id: str | None
@@ -53,81 +65,81 @@ class AskedDestinationInfo(TypedDict):
     budget: "AskedBudgetInfo | None"
 
 
-class ConversationInfo(TypedDict):
+class ConversationInfo(Record):
     id: str
-    title: NotRequired[str | None]
+    title: str | None
     execution_status: str
     confirmation_policy: dict[str, Any]
     created_at: str
     updated_at: str
     tags: dict[str, Any]
     stats: dict[str, Any]
-    agent: NotRequired[Any]
-    workspace: NotRequired[Any]
-    persistence_dir: NotRequired[str]
-    max_iterations: NotRequired[int]
-    stuck_detection: NotRequired[bool]
-    security_analyzer: NotRequired[Any]
-    activated_knowledge_skills: NotRequired[list[Any]]
-    invoked_skills: NotRequired[list[Any]]
-    blocked_actions: NotRequired[dict[str, Any]]
-    blocked_messages: NotRequired[dict[str, Any]]
-    last_user_message_id: NotRequired[str | None]
-    leaf_event_id: NotRequired[str | None]
+    agent: Any
+    workspace: Any
+    persistence_dir: str
+    max_iterations: int
+    stuck_detection: bool
+    security_analyzer: Any
+    activated_knowledge_skills: list[Any]
+    invoked_skills: list[Any]
+    blocked_actions: dict[str, Any]
+    blocked_messages: dict[str, Any]
+    last_user_message_id: str | None
+    leaf_event_id: str | None
     secret_registry: Any
-    agent_state: NotRequired[dict[str, Any]]
-    hook_config: NotRequired[Any]
-    metrics: NotRequired[Any]
-    forked_from_conversation_id: NotRequired[str | None]
-    forked_from_event_id: NotRequired[str | None]
-    parent_conversation_id: NotRequired[str | None]
-    sub_conversation_ids: NotRequired[list[str]]
-    current_model_id: NotRequired[str | None]
-    available_models: NotRequired[list[Any]]
-    supports_runtime_model_switch: NotRequired[bool]
-    launched_agent_profile: NotRequired[Any]
-    client_tools: NotRequired[list[Any]]
-    tool_module_qualnames: NotRequired[Any]
-    runtime_info: NotRequired[Any]
-    confirmation_seconds: NotRequired[int | None]
-    capabilities: NotRequired[list[str]]
-    unapproved_resumes: NotRequired[int]
+    agent_state: dict[str, Any]
+    hook_config: Any
+    metrics: Any
+    forked_from_conversation_id: str | None
+    forked_from_event_id: str | None
+    parent_conversation_id: str | None
+    sub_conversation_ids: list[str]
+    current_model_id: str | None
+    available_models: list[Any]
+    supports_runtime_model_switch: bool
+    launched_agent_profile: Any
+    client_tools: list[Any]
+    tool_module_qualnames: Any
+    runtime_info: Any
+    confirmation_seconds: int | None
+    capabilities: list[str]
+    unapproved_resumes: int
 
 
-class DecisionsResult(TypedDict):
+class DecisionsResult(Record):
     success: bool
     rules: list["RuleOfDecision"]
 
 
-class DestinationDecided(TypedDict):
+class DestinationDecided(Record):
     success: bool
     rule_id: str | None
 
 
-class ExposedUrl(TypedDict):
+class ExposedUrl(Record):
     name: str
     url: str
     port: int
 
 
-class GitChange(TypedDict):
+class GitChange(Record):
     status: str
     path: str
 
 
-class GitDiff(TypedDict):
+class GitDiff(Record):
     modified: str | None
     original: str | None
 
 
-class Host(TypedDict):
+class Host(Record):
     id: str
     seen_at: str
     sandboxes: int
     version: str | None
 
 
-class HostIsolation(TypedDict):
+class HostIsolation(Record):
     kind: Literal["bubblewrap", "landlock", "container", "none"]
     network: Literal["internet", "named", "none", "host"]
     reaches: list[str]
@@ -136,14 +148,14 @@ class HostIsolation(TypedDict):
     specs: list["SpecIsolation"]
 
 
-class Isolation(TypedDict):
+class Isolation(Record):
     kind: Literal["bubblewrap", "landlock", "container", "none"]
     network: Literal["internet", "named", "none", "host"]
     reaches: list[str]
     lacks: list[str]
 
 
-class KeyInfo(TypedDict):
+class KeyInfo(Record):
     id: str
     name: str
     scopes: list[Literal["read", "write", "approve", "admin"]]
@@ -152,7 +164,7 @@ class KeyInfo(TypedDict):
     used_at: str | None
 
 
-class ListedConversation(TypedDict):
+class ListedConversation(Record):
     id: str
     title: str | None
     execution_status: Literal[
@@ -168,7 +180,7 @@ class ListedConversation(TypedDict):
     updated_at: str
 
 
-class NewKey(TypedDict):
+class NewKey(Record):
     id: str
     name: str
     scopes: list[Literal["read", "write", "approve", "admin"]]
@@ -179,41 +191,41 @@ class NewKey(TypedDict):
     notice: str | None
 
 
-class PreviewAddress(TypedDict):
+class PreviewAddress(Record):
     url: str
     expires_at: str
 
 
-class RuleOfDecision(TypedDict):
+class RuleOfDecision(Record):
     action_id: str
     rule_id: str | None
     detail: str | None
 
 
-class SandboxInfo(TypedDict):
+class SandboxInfo(Record):
     id: str
-    created_by_user_id: NotRequired[Any]
+    created_by_user_id: Any
     sandbox_spec_id: str
     status: Literal["STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING"]
-    session_api_key: NotRequired[str | None]
-    exposed_urls: NotRequired[list["ExposedUrl"] | None]
+    session_api_key: str | None
+    exposed_urls: list["ExposedUrl"] | None
     created_at: str
     status_detail: str | None
     status_since: str
     host: str | None
-    disk_bytes: NotRequired[int | None]
-    memory_bytes: NotRequired[int | None]
-    cpu_cores: NotRequired[float | None]
+    disk_bytes: int | None
+    memory_bytes: int | None
+    cpu_cores: float | None
     isolation: "Isolation | None"
     stray_conversations: "StrayConversations | None"
 
 
-class SandboxPlaces(TypedDict):
+class SandboxPlaces(Record):
     running: int
     most: int
 
 
-class ServerInfo(TypedDict):
+class ServerInfo(Record):
     title: str
     version: str
     api_version: str
@@ -223,13 +235,13 @@ class ServerInfo(TypedDict):
     python_version: str
     uptime: float
     idle_time: float
-    build_git_sha: NotRequired[Any]
-    build_git_ref: NotRequired[Any]
-    conversation_runtime: NotRequired[Any]
-    available_conversation_runtimes: NotRequired[list[str]]
-    runtime_idle_timeout_seconds: NotRequired[Any]
-    max_foreground_terminal_timeout_seconds: NotRequired[Any]
-    app_backend_ingress_url: NotRequired[Any]
+    build_git_sha: Any
+    build_git_ref: Any
+    conversation_runtime: Any
+    available_conversation_runtimes: list[str]
+    runtime_idle_timeout_seconds: Any
+    max_foreground_terminal_timeout_seconds: Any
+    app_backend_ingress_url: Any
     capabilities: list[str]
     usable_tools: list[str]
     store: "StoreDetails | None"
@@ -243,7 +255,7 @@ class ServerInfo(TypedDict):
     redoc: str
 
 
-class SpecIsolation(TypedDict):
+class SpecIsolation(Record):
     kind: Literal["bubblewrap", "landlock", "container", "none"]
     network: Literal["internet", "named", "none", "host"]
     reaches: list[str]
@@ -251,7 +263,7 @@ class SpecIsolation(TypedDict):
     spec: str
 
 
-class StoreDetails(TypedDict):
+class StoreDetails(Record):
     kind: Literal["redis", "valkey", "fakeredis"]
     durable: bool
     durability: str
@@ -262,7 +274,7 @@ class StoreDetails(TypedDict):
     fsync: str | None
 
 
-class StrayConversation(TypedDict):
+class StrayConversation(Record):
     id: str
     title: str | None
     execution_status: Literal[
@@ -270,23 +282,23 @@ class StrayConversation(TypedDict):
     ]
 
 
-class StrayConversations(TypedDict):
+class StrayConversations(Record):
     count: int
     newest: list["StrayConversation"]
 
 
-class User(TypedDict):
+class User(Record):
     id: str
     name: str
     scopes: list[Literal["read", "write", "approve", "admin"]]
-    llm_model: NotRequired[str | None]
-    llm_base_url: NotRequired[str | None]
-    llm_api_key: NotRequired[str | None]
-    llm_profiles: NotRequired[Any]
-    mcp_config: NotRequired[Any]
+    llm_model: str | None
+    llm_base_url: str | None
+    llm_api_key: str | None
+    llm_profiles: Any
+    mcp_config: Any
 
 
-class WaitingAction(TypedDict):
+class WaitingAction(Record):
     conversation_id: str
     conversation_title: str | None
     tags: dict[str, Any]

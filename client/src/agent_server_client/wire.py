@@ -4,11 +4,12 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import httpx
 
-from agent_server_client.errors import AgentServerError
+from agent_server_client.errors import AgentServerError, retry_after
 from agent_server_client.models import Event
 
 #: seconds of the first and the longest pause between two tries
@@ -28,11 +29,99 @@ class Entry(NamedTuple):
     """An entry of a conversation's log."""
 
     seq: int | None  #: its cursor; None for an event that no log keeps
-    event: Event
+    event: Event  #: the whole event, as the server sent it
+
+    @property
+    def id(self) -> str:
+        """The id of the event."""
+        return str(self.event.get("id") or "")
+
+    @property
+    def kind(self) -> str:
+        """What it is: `MessageEvent`, `ActionEvent`, `ObservationEvent`, `ConversationStateUpdateEvent` or another."""
+        return str(self.event["kind"]).rpartition(".")[2]
+
+    @property
+    def source(self) -> str:
+        """Who wrote it: `user`, `agent` or `environment`."""
+        return str(self.event.get("source") or "")
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it was written, with a time zone."""
+        return moment(str(self.event["timestamp"]))
+
+    @property
+    def text(self) -> str:
+        """What it says: a message, a command, an output, a reason, an error, the last words of an agent, or nothing."""
+        return _text_of(self.kind, self.event)
+
+    @property
+    def tool(self) -> str:
+        """The tool of an action or a result; empty for any other."""
+        return str(self.event.get("tool_name") or "")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of an action; empty for any other."""
+        action = self.event.get("action")
+        return {name: value for name, value in action.items() if name != "kind"} if isinstance(action, dict) else {}
+
+    @property
+    def command(self) -> str:
+        """The shell command of an action; empty for any other."""
+        return command_of(self.event.get("action"))
+
+    @property
+    def is_finish(self) -> bool:
+        """Whether the agent says here that its task is done; `text` has its last words."""
+        action = self.event.get("action")
+        return isinstance(action, dict) and action.get("kind") == "FinishAction"
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of a command that has ended; None for any other."""
+        code = (self.event.get("observation") or {}).get("exit_code")
+        return code if isinstance(code, int) else None
+
+    @property
+    def status(self) -> str | None:
+        """The status that the conversation has from here on; None where it does not change."""
+        return status_of(self.event)
+
+
+def moment(time: str) -> datetime:
+    """A time of the wire, which is UTC where it names no zone."""
+    parsed = datetime.fromisoformat(time)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def command_of(arguments: Any) -> str:
+    """The shell command among the arguments of an action; empty where there is none."""
+    command = arguments.get("command") if isinstance(arguments, dict) else None
+    return command if isinstance(command, str) else ""
+
+
+def _text_of(kind: str, event: Event) -> str:
+    if kind == "MessageEvent":
+        return _texts((event.get("llm_message") or {}).get("content"))
+    if kind == "ActionEvent":
+        action = event.get("action") or {}
+        words = action.get("message") if action.get("kind") == "FinishAction" else command_of(action)
+        return str(words or event.get("summary") or "")
+    if kind == "ObservationEvent":
+        return _texts((event.get("observation") or {}).get("content"))
+    names = ("rejection_reason", "error", "detail", "content", "text")
+    return next((event[name] for name in names if isinstance(event.get(name), str)), "")
+
+
+def _texts(content: Any) -> str:
+    parts = content if isinstance(content, list) else []
+    return "\n".join(str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text"))
 
 
 class Output(NamedTuple):
-    """A piece of what a command printed. The last one has the command's exit code."""
+    """What a command printed, or a piece of it. The last piece has the command's exit code."""
 
     stdout: str
     stderr: str
@@ -99,12 +188,7 @@ def passing(response: httpx.Response) -> float | None:
 
     Such are 503, 429 and 409 with a Retry-After.
     """
-    if response.status_code not in (409, 429, 503):
-        return None
-    try:
-        return max(0.0, float(response.headers["Retry-After"]))
-    except (KeyError, ValueError):
-        return None
+    return retry_after(response) if response.status_code in (409, 429, 503) else None
 
 
 def status_of(event: Event) -> str | None:

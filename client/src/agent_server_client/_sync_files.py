@@ -1,0 +1,80 @@
+"""The files of a sandbox. Made by docs/make.py from `_async_files.py`."""
+
+import posixpath
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+import httpx
+
+from agent_server_client.archives import unpack
+from agent_server_client.errors import AgentServerError
+
+if TYPE_CHECKING:
+    from agent_server_client._sync import Conversation
+
+
+#: paths in a sandbox, and of this machine: `list` is a method below
+_Names: TypeAlias = list[str]
+_Written: TypeAlias = list[Path]
+
+
+class Files:
+    """The files of a conversation's sandbox. Paths are relative to its folder."""
+
+    def __init__(self, conversation: "Conversation") -> None:
+        self._client, self._id = conversation.client, conversation.id
+
+    def list(self, path: str = ".") -> _Names:
+        """The paths of its files, at most 2,000."""
+        names: _Names = self._client.get(f"/api/v1/app-conversations/{self._id}/files", path=path)
+        return names
+
+    def read(self, path: str) -> str:
+        """The text of a file. Raises AgentServerError (404) where there is none."""
+        text: str = self._client.get(f"/api/v1/app-conversations/{self._id}/file", file_path=path)
+        return text
+
+    def download(self, path: str = "", to: Path | str = Path()) -> _Written:
+        """Write a file, or the files of a folder, to this machine, and return their paths (archives.unpack)."""
+        sandbox = self._client.conversation(self._id).sandbox()
+        with tempfile.TemporaryDirectory() as folder:
+            archive = Path(folder) / "files.tar.zst"
+            try:
+                with self._client._http.stream("GET", f"/api/v1/sandboxes/{sandbox.id}/archive") as sent:
+                    if sent.is_error:
+                        sent.read()
+                        raise AgentServerError.of(sent)
+                    with archive.open("wb") as file:
+                        for piece in sent.iter_bytes():
+                            file.write(piece)
+            except httpx.TransportError as error:
+                raise self._client._unreachable(error) from error
+            return unpack(archive, path, Path(to))
+
+    def _folder(self) -> str:
+        """The absolute path of the folder in the sandbox, which an agent server wants of an upload."""
+        conversation = self._client.conversation(self._id)
+        workspace = (conversation.info()).get("workspace")
+        folder = str(workspace.get("working_dir") or "") if isinstance(workspace, dict) else ""
+        if folder.startswith("/"):
+            return folder
+        return "".join([piece.stdout for piece in conversation.execute("pwd")]).strip()
+
+    def upload(self, file: Path | str, path: str = "") -> None:
+        """Write a file of this machine into the sandbox. path: its name by default.
+
+        Raises AgentServerError where the agent takes no files.
+        """
+        file = Path(file)
+        with file.open("rb") as content:
+            self._put(content, path or file.name)
+
+    def write(self, path: str, text: str | bytes) -> None:
+        """Write a text as a file of the sandbox. Raises as `upload` does."""
+        self._put(text.encode() if isinstance(text, str) else text, path)
+
+    def _put(self, content: IO[bytes] | bytes, path: str) -> None:
+        place = posixpath.normpath(posixpath.join(self._folder(), path))
+        options: dict[str, Any] = {"params": {"path": place}, "files": {"file": (posixpath.basename(path), content)}}
+        self._client.request("POST", f"/api/conversations/{self._id}/file/upload", again=False, **options)
