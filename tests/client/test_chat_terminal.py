@@ -123,7 +123,7 @@ def test_a_person_talks_steers_approves_and_comes_back(url, script, model, colum
         shown.press("/nothing\r")
         shown.wait_for("There is no /nothing")
         shown.press("/undo\r")
-        shown.wait_for("/diff shows")
+        shown.wait_for("has no way to turn it back")
         shown.press("\x03")
         shown.wait_for("Nothing runs.")
         shown.press("\x04")

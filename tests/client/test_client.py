@@ -139,7 +139,7 @@ def test_a_run_that_goes_on_by_itself_after_a_crash_is_followed_to_its_end(detac
 def test_a_run_that_was_to_go_on_and_does_not_ends_where_that_is_told(detached):
     told = event("ConversationErrorEvent", "environment", code="AgentServerRestarted", detail="killed", goes_on=True)
     taken_back = event("ConversationErrorEvent", "environment", code="RunNotResumed", detail="refused")
-    detached.post(status("running"), told, status("paused"), taken_back, message("later", "agent"))
+    detached.post(status("running"), told, status("paused"), taken_back)
     assert list(detached.follow())[-1].event["code"] == "RunNotResumed"
 
 

@@ -34,7 +34,7 @@ WALK = [
     (0, ("inbox",), [EMPTY, EMPTY], "Nothing waits for a decision"),
     (0, ("pause", ID), [state("finished")], "Nothing stops, because the agent is finished"),
     (0, ("pause", ID), [state("running"), {}], "Asked to stop"),
-    (0, ("resume", ID), [state("paused"), {}], "Goes on"),
+    (0, ("resume", ID), [state("paused"), 3, {}], "Goes on"),
     (0, ("files", ID), [[]], "No files."),
     (1, ("resume", ID), [state("finished")], "Nothing goes on, because the agent has finished"),
     (1, ("resume", ID), [state("waiting_for_confirmation"), refusal(409)], "Refused for a reason"),
@@ -52,7 +52,7 @@ WALK = [
     (4, ("logs", "0000"), [EMPTY], "No conversation begins with 0000"),
     (4, ("logs", ID), [refusal(404)], "Refused for a reason"),
     (4, ("files", ID, "zzz"), [[]], "The sandbox has no file below zzz"),
-    (4, ("download", ID, "zzz"), [[None]], "There is no conversation of that id with a sandbox"),
+    (4, ("download", ID, "zzz"), [[None]], "The conversation has no sandbox"),
     (5, ("ls",), [refusal(401)], "Refused for a reason"),
     (5, ("approve", "9c0d", "--yes"), [ONE, refusal(403)], "Refused for a reason"),
     (6, ("approve", "9c0d", "--yes"), [EMPTY], "Nothing waits under 9c0d: it is decided already"),
@@ -86,7 +86,10 @@ def test_a_command_ends_with_the_code_of_the_table_and_says_why(code, words, res
 
 
 def table():
-    return dict(re.findall(r"^\| (\d+) \| (.+) \|$", (PROJECT / "docs/client.md").read_text(), re.MULTILINE))
+    [rows] = re.findall(
+        r"^\| exit code \|.*\n\|.*\n((?:\|.*\n)+)", (PROJECT / "docs/client.md").read_text(), re.MULTILINE
+    )
+    return dict(re.findall(r"^\| (\d+) \| (.+) \|$", rows, re.MULTILINE))
 
 
 def test_the_table_of_the_page_is_that_of_the_help():
