@@ -1,6 +1,5 @@
 """The composition root: settings → store → app → blueprints → errors."""
 
-import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,7 +44,7 @@ from blueprints.sandboxes import sandboxes, specs, spending
 from blueprints.sockets import sockets
 from blueprints.terminals import OpenSockets, bash_socket, terminals
 from blueprints.webhooks import webhooks
-from boot.posture import ASKED_AUTH, NO_ADMIN, make_key, show_key
+from boot.posture import NO_ADMIN, asked_auth, make_key, show_key
 from core.access import SettingsKeys
 from core.approvals import Links
 from core.origins import authority, host_pattern, origin
@@ -170,7 +169,7 @@ def create_app(config: Config | None = None) -> Flask:
         app,
         SettingsKeys(config.api_keys),
         is_open=config.is_open,
-        until_key=os.environ.get(ASKED_AUTH, config.auth) == "auto",
+        until_key=asked_auth(config.auth) == "auto",
         make_key=partial(_made_key, config) if asks_store else None,
     )
     register_request_log(app)

@@ -32,6 +32,12 @@ from telemetry.logs import is_json, say
 #: the variable in which the master leaves what AUTH was set to, as it replaces AUTH by the outcome
 ASKED_AUTH = "AUTH_ASKED"
 
+
+def asked_auth(settled: str) -> str:
+    """The setting AUTH before gunicorn's master replaced it by what it settled."""
+    return os.environ.get(ASKED_AUTH, settled)
+
+
 #: why a key is made beside stored ones
 NO_ADMIN = "no stored key is a valid admin key"
 

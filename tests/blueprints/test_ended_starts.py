@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from core.wire import ConversationId
-from store.sandboxes.start_tasks import ENDED
+from store.sandboxes.start_tasks import ENDED, Failure
 from tests.test_error_shape import assert_error
 
 APP, TASKS = "/api/v1/app-conversations", "/api/v1/app-conversations/start-tasks"
@@ -125,7 +125,7 @@ def test_the_legacy_path_ends_the_start_of_a_client_s_own_agent(client, store, c
     assert client.delete(f"/api/conversations/{conversation}").status_code == 200
 
     [ended] = store.start_tasks.get_many([start.id])
-    assert (ended.status, ended.failure) == ("ERROR", (410, ENDED))
+    assert (ended.status, ended.failure) == ("ERROR", Failure(410, ENDED))
     assert not store.start_tasks._redis.exists(f"{{starts}}:body:{start.id}")
     assert_error(client.delete(f"/api/conversations/{conversation}"), 404)
 
