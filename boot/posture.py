@@ -33,16 +33,16 @@ from telemetry.logs import is_json, say
 ASKED_AUTH = "AUTH_ASKED"
 
 
-def asked_auth(settled: str) -> str:
-    """The setting AUTH before gunicorn's master replaced it by what it settled."""
-    return os.environ.get(ASKED_AUTH, settled)
-
-
 #: why a key is made beside stored ones
 NO_ADMIN = "no stored key is a valid admin key"
 
 #: where gunicorn listens: a host and a port, the path of a Unix socket, or an inherited file
 Address = tuple[str, int] | str | int
+
+
+def asked_auth(settled: str) -> str:
+    """The setting AUTH before gunicorn's master replaced it by what it settled."""
+    return os.environ.get(ASKED_AUTH, settled)
 
 
 def settle(
