@@ -110,6 +110,15 @@ class Worker(GeventWorker):
         with plugins_looked_up_once():
             super().patch()
 
+    def handle_quit(self, sig: int, frame: Any) -> None:
+        """Stop at once, and only once: Ctrl-C reaches a worker from the terminal and from the master.
+
+        A second exit would be raised while the interpreter shuts down, which prints a traceback.
+        """
+        if self.alive:
+            self.alive = False
+            super().handle_quit(sig, frame)
+
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
         """The time for a request's head. A client that opens hundreds of connections at once is late with the first.

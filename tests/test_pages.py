@@ -127,6 +127,7 @@ class Reader:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 pytest.fail("the server did not end after Ctrl-C")
+            assert "Traceback" not in (self.folder / "log").read_text()
 
 
 def _path_without_venv() -> str:
