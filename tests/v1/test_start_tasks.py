@@ -16,6 +16,7 @@ TASK = {
     "created_by_user_id",
     "status",
     "detail",
+    "failure_status",
     "app_conversation_id",
     "sandbox_id",
     "agent_server_url",
