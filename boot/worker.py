@@ -99,6 +99,8 @@ class Worker(GeventWorker):
     through the one of a trusted proxy, the longest wait decides.
     """
 
+    alive: bool  #: gunicorn's: whether the worker goes on
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._served = _Served()

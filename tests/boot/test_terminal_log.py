@@ -50,6 +50,7 @@ def started(folder, *, is_terminal: bool):
 def test_a_server_at_a_terminal_writes_lines_for_people(tmp_path):
     with started(tmp_path / "data", is_terminal=True) as (client, written):
         wait_until(lambda: "the sandboxes of reference-agent" in written(), "the supervisor")
+        wait_until(lambda: "the way out listens" in written(), "the way out")
         client.post("/api/v1/keys", json={"name": "me", "scopes": ["admin"]}).raise_for_status()
         client.delete("/api/v1/keys/a%1b%5B31m%0Ab").status_code  # noqa: B018 - the path is what counts
         wait_until(lambda: "DELETE" in written(), "the line of the second request")

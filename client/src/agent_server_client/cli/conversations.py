@@ -116,10 +116,10 @@ def run(
     if pull and pull.is_dir() and any(pull.iterdir()) and not force and not is_asked():
         raise Failed(2, f"Files of {in_line(str(pull))} may be replaced at the end. Give --force, or another folder")
     approver, client, text = Approver(session, approve), session.client(patient=True), _read(text)
-    with folder_of(repo) as folder, session.err.status("Starting") as shown:
+    with folder_of(repo) as folder, session.waiting("Starting") as show:
 
         def progress(task: AppConversationStartTask) -> None:
-            shown.update(f"Starting: {task['status'].lower().replace('_', ' ')}")
+            show(f"Starting: {task['status'].lower().replace('_', ' ')}")
 
         # Nothing may run before the policy is set: the message comes after it.
         first = "" if approve == "all" else text

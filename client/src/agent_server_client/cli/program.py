@@ -5,8 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any
 
@@ -104,6 +104,15 @@ class Session:
         else:
             self.err.print(words, **style)
 
+    @contextmanager
+    def waiting(self, words: str) -> Iterator[Callable[[str], None]]:
+        """Show at a terminal what the command waits for, until the block ends. Yields what replaces the words."""
+        if not self.err.is_terminal:
+            yield lambda _: None
+            return
+        with self.err.status(words) as shown:
+            yield shown.update
+
     def client(self, *, patient: bool = False, once: bool = False, is_quiet: bool = False) -> Client:
         """A client, which the end of the command closes.
 
@@ -132,7 +141,7 @@ class Session:
             "This server is open and does not know your key. Make one that it knows: agentctl keys new NAME; "
             f"or remove the wrong one: {key_places(self.profile)}",
             style="yellow",
-            soft_wrap=True,
+            soft_wrap=not self.err.is_terminal,
         )
 
     def _tell_retry(self, refusal: AgentServerError, spent: float, left: float) -> None:

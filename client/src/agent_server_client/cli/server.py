@@ -31,7 +31,7 @@ def status(session: Session) -> None:
     It is asked once: after 5 seconds of silence it does not answer (exit code 3).
     """
     client = session.client(once=True)
-    with session.err.status(f"Waiting for {in_line(client.url)}"):
+    with session.waiting(f"Waiting for {in_line(client.url)}"):
         info, user, waiting = client.server_info(), client.user(), client.get("/api/v1/pending-actions/count")
     if session.as_json:
         print_json({"url": client.url, "server": info, "user": user, "pending_actions": waiting})
@@ -61,8 +61,10 @@ def status(session: Session) -> None:
     rows.append(("waiting", Text(f"{waiting} for a decision: agentctl inbox", "bold yellow") if waiting else "nothing"))
     if info["notice"]:
         rows.append(("notice", Text(visible(info["notice"], prose=True), "yellow")))
+    width = max(20, session.out.width - 10) if session.out.is_terminal else 1 << 20
     for name, shown in rows:
-        session.out.print(Text.assemble((f"{name:<10}", "dim"), shown), soft_wrap=True)
+        for place, line in enumerate(Text.assemble(shown).wrap(session.out, width)):
+            session.out.print(Text.assemble((("" if place else name).ljust(10), "dim"), line), soft_wrap=True)
 
 
 #: what isolates the sandboxes of a spec, and what they reach
@@ -152,18 +154,19 @@ def new_key(session: Session, name: str, scopes: tuple[str, ...], days: int | No
     client = session.client()
     is_first = "admin" not in scopes and _locks_admins_out(client)
     if is_first:
-        session.err.print(_FIRST_KEY, style="yellow", soft_wrap=True)
+        session.err.print(_FIRST_KEY, style="yellow", soft_wrap=not session.err.is_terminal)
         if not yes and sys.stdin.isatty() and session.err.is_terminal:
             click.confirm(f"Make the key {in_line(name)} all the same?", abort=True, err=True)
     key = client.make_key(name, list(scopes), ends)
     if (notice := key.get("notice")) and not is_first:
-        session.err.print(visible(notice, prose=True), style="yellow", soft_wrap=True)
+        session.err.print(visible(notice, prose=True), style="yellow", soft_wrap=not session.err.is_terminal)
     if session.as_json:
         print_json(key)
     else:
         session.err.print(f"Key {key['id']} for {in_line(name)}. It is not shown again:", style="dim", soft_wrap=True)
         click.echo(key["key"])
-        session.err.print(f"To use it here: {key_places(session.profile)}", style="dim", soft_wrap=True)
+        to_use = f"To use it here: {key_places(session.profile)}"
+        session.err.print(to_use, style="dim", soft_wrap=not session.err.is_terminal)
 
 
 def _locks_admins_out(client: Client) -> bool:
