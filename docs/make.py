@@ -3,7 +3,8 @@
 The OpenAPI document in `docs/openapi.json`, the table of settings in `docs/settings.md`, the table of who may call what
 in `docs/access.md`, the table of refusals in `docs/errors.md`, the table of the peers' operations in
 `docs/compatibility.md`, and the tables of objects in `docs/client.md`; and modules of the Python client: `models.py`
-from the schemas of `docs/openapi.json`, and the blocking client, `_sync*.py`, from `_async*.py`. Tests compare all of
+from the schemas of `docs/openapi.json`, and the blocking client, `_sync*.py`, from `_async*.py`; and
+`store/scripts/calls.py` from the heads of the store's scripts. Tests compare all of
 them with the code.
 
 `docs/peers/*.txt` list the peers' operations, one `METHOD path` a line; `docs/peers/not_served.toml` has the reasons.
@@ -212,6 +213,7 @@ def _with_table(page: Path, rows: list[str]) -> str:
 
 PACKAGE = PROJECT / "client/src/agent_server_client"
 MODELS = PACKAGE / "models.py"
+CALLS = PROJECT / "store/scripts/calls.py"
 
 #: modules of the async client, and those of the blocking one that are made from them
 SYNCS = {PACKAGE / f"_async{part}.py": PACKAGE / f"_sync{part}.py" for part in ("", "_waiting", "_files")}
@@ -273,6 +275,12 @@ def models() -> str:
     return _formatted("\n\n".join([_MODELS_HEAD, *(classes[name] for name in sorted(classes))]))
 
 
+def calls() -> str:
+    """The module of the store's scripts."""
+    words = [sys.executable, "-m", "docs.script_calls"]
+    return _formatted(subprocess.run(words, capture_output=True, text=True, check=True, cwd=PROJECT).stdout)
+
+
 def sync(module: Path) -> str:
     """The module of the blocking client that is made from one of the async client."""
     text = module.read_text()
@@ -322,6 +330,7 @@ def _formatted(text: str) -> str:
 
 
 if __name__ == "__main__":
+    CALLS.write_text(calls())
     OPENAPI.write_text(openapi())
     SETTINGS.write_text(settings())
     ACCESS.write_text(access())

@@ -24,6 +24,13 @@ class StoreError(Refused):
     """A request that the store cannot serve; the message is for the client."""
 
 
+class UnknownReply(Exception):
+    """A script has replied what its head does not name."""
+
+    def __init__(self, script: str, reply: object) -> None:
+        super().__init__(f"The script {script} replied {reply!r}, which its head does not name")
+
+
 class TemporaryRefusal(redis.exceptions.ResponseError):
     """Redis refuses a command for now; the command itself is right."""
 

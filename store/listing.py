@@ -18,6 +18,7 @@ from core.wire import ConversationId, Micros, has_tag, micros
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys, ListingKeys
 from store.scripts import DecidingScript, Scripts
+from store.scripts.calls import LogState
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and that all scripts of one page scan
 SCAN_CHUNK, MOST_SCANNED = 1000, 5000
@@ -116,6 +117,14 @@ class Listing:
         if approvals:
             self.approvals.refresh(conversation_id)
         return outcome, *more
+
+    def note_state(self, conversation_id: ConversationId, state: LogState) -> None:
+        """List the state that a script has replied with. One round trip; more where its approvals have changed, or an
+        action waits."""
+        times = state.created_at, state.updated_at
+        self.note(conversation_id, state.revision, state.status, *times, state.groups, json.loads(state.title))
+        if state.approvals:
+            self.approvals.refresh(conversation_id)
 
     def note(
         self,

@@ -202,13 +202,12 @@ class Forks:
             raise IdInUse
 
     def _seq(self, source: ConversationId, event_id: str) -> Seq:
-        reply = self._scripts.locate_event([ConversationKeys(source).root], [event_id])
+        reply = self._scripts.locate_event(ConversationKeys(source).root, id=event_id)
         if reply is None:
             raise ConversationNotFound
-        outcome, *place = reply
-        if outcome == "unknown":
+        if reply == "unknown":
             raise EventNotFound
-        return Seq(int(place[1]))
+        return Seq(reply.seq)
 
     def _fill(self, copy: Copy, source: ConversationId, incarnation: str, last: Seq) -> None:
         """Write the log up to `last` into the copy."""
@@ -331,7 +330,7 @@ class Exports:
             raise LogTooLong(self._bounds.log_bytes)
         if copy.seq == before + len(page):
             return
-        seqs = self._scripts.find_events([copy.keys.root], [event.id for event in page])
+        seqs = self._scripts.find_events(copy.keys.root, ids=[event.id for event in page])
         for seq, (event, known) in enumerate(zip(page, seqs or (), strict=False), before + 1):
             if known != seq:
                 raise RepeatedEvent(Seq(seq), event.id)

@@ -4,7 +4,7 @@ import itertools
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -14,7 +14,7 @@ from redis import Redis
 from core.bounds import Bounds
 from core.masking import NOTHING, Mask
 from core.pauses import take_turns
-from core.wire import ConversationId, Event, Micros, Seq, event_time, user_message
+from core.wire import ConversationId, Event, Micros, Seq, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.decisions import SUPERSEDED
 from store.approvals.effects import (
@@ -48,6 +48,7 @@ from store.log.frames import PAGE_BYTES, compressed, original, originals
 from store.log.text import MessageText, Position, fold, matches, passes, record, texts, times
 from store.log.text import count as count_text
 from store.scripts import Scripts
+from store.scripts.calls import AppendEvents, EventFilter, SendMessage
 from telemetry import traces
 
 #: most events that one request of a search by `text` reads, and at most PAGE_BYTES of them
@@ -102,46 +103,52 @@ class EventLog:
         TooManyPending, TooManyKinds, LogTooLong, StoreFull, and NotStartedHere of a conversation that its sandbox does
         not have.
         """
-        head: list[Any] = [*Stamp.now().args, sandbox_id or "", self._bounds.pending_actions, self._bounds.event_kinds]
-        head += ["1" if made_here else "", actor.by("agent").json, self._bounds.confirmation_seconds]
-        head += [self._bounds.log_bytes]
+        stamp, root, poster = Stamp.now(), ConversationKeys(conversation_id).root, actor.by("agent").json
         is_checked, batch = sandbox_id is not None and not made_here, list(events)
         in_sandbox = self._masks.of_sandbox(sandbox_id, hook_hash) if sandbox_id else NOTHING
         version, mask = self._masks.of_conversation(conversation_id)
         while True:
             with _preparing:
-                words = (_words(event, (mask, in_sandbox), is_checked, fetched) for event in batch)
-                args = [*head, version, *itertools.chain.from_iterable(words)]
-            try:
-                outcome, appended, last, told, trace = self._listing.write(
-                    self._scripts.append_events, conversation_id, args
-                )
-            except ConversationNotFound:
+                rows = [_words(event, (mask, in_sandbox), is_checked, fetched) for event in batch]
+            reply = self._scripts.append_events(
+                root,
+                stamp=stamp,
+                sandbox=sandbox_id or "",
+                most_open=self._bounds.pending_actions,
+                most_pairs=self._bounds.event_kinds,
+                made_here=made_here,
+                actor=poster,
+                expiry=self._bounds.confirmation_seconds,
+                most_bytes=self._bounds.log_bytes,
+                secrets_version=version,
+                events=rows,
+            )
+            if reply is None:
                 if sandbox_id is not None:
-                    raise NotStartedHere from None
+                    raise NotStartedHere
                 self._conversations.create(conversation_id)
                 continue
-            if outcome == "unmasked":
-                version, mask = self._masks.read(conversation_id)
-                continue
-            if outcome != "unowned":
-                break
-            for place in json.loads(told):
-                log_unapproved(conversation_id, sandbox_id, disowned_code(batch[place]), [batch[place].id])
-                batch[place] = disowned(batch[place])
-        if outcome == "appended" and told:
-            log_unapproved(conversation_id, sandbox_id, "unapproved_resume", json.loads(told))
-        traces.note_next(conversation_id, trace)
-        match outcome:
-            case "foreign":
-                raise NotItsSandbox
-            case "too_many_pending":
-                raise TooManyPending(self._bounds.pending_actions)
-            case "too_many_pairs":
-                raise TooManyKinds(self._bounds.event_kinds)
-            case "too_long":
-                raise LogTooLong(self._bounds.log_bytes)
-        return appended, Seq(last)
+            self._listing.note_state(conversation_id, reply.state)
+            match reply:
+                case AppendEvents.Unmasked():
+                    version, mask = self._masks.read(conversation_id)
+                case AppendEvents.Unowned():
+                    for place in json.loads(reply.places):
+                        log_unapproved(conversation_id, sandbox_id, disowned_code(batch[place]), [batch[place].id])
+                        batch[place] = disowned(batch[place])
+                case AppendEvents.Appended():
+                    if reply.resumed:
+                        log_unapproved(conversation_id, sandbox_id, "unapproved_resume", json.loads(reply.resumed))
+                    traces.note_next(conversation_id, reply.trace)
+                    return reply.number, Seq(reply.last)
+                case AppendEvents.Foreign():
+                    raise NotItsSandbox
+                case AppendEvents.TooManyPending():
+                    raise TooManyPending(self._bounds.pending_actions)
+                case AppendEvents.TooManyPairs():
+                    raise TooManyKinds(self._bounds.event_kinds)
+                case AppendEvents.TooLong():
+                    raise LogTooLong(self._bounds.log_bytes)
 
     def send(
         self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool, actor: Actor = SERVER
@@ -152,21 +159,33 @@ class EventLog:
         StoreFull.
         """
         stamp = Stamp.now()
-        at = stamp.at
-        sender = int(actor.may_decide), actor.by("message").json
         while True:
-            event = user_message(content, at, minted("message"))
-            written = (event.id, pair(event.kind, event.source), compressed(event.raw), record(event))
-            begins = (stamp.id_prefix, event_time(at), at, stamp.utc_time)
-            args = [*begins, *written, int(run), json.dumps(SUPERSEDED), *sender, self._bounds.log_bytes]
-            outcome, earliest = self._listing.write(self._scripts.send_message, conversation_id, args)
-            if outcome == "sent":
-                return
-            if outcome == "forbidden":
-                raise NeedsApproval
-            if outcome == "too_long":
-                raise LogTooLong(self._bounds.log_bytes)
-            at = Micros(int(float(earliest)))
+            event = user_message(content, stamp.at, minted("message"))
+            reply = self._scripts.send_message(
+                ConversationKeys(conversation_id).root,
+                stamp=stamp,
+                id=event.id,
+                pair=pair(event.kind, event.source),
+                event=compressed(event.raw),
+                record=record(event),
+                run=run,
+                reason=json.dumps(SUPERSEDED),
+                may_decide=actor.may_decide,
+                actor=actor.by("message").json,
+                most_bytes=self._bounds.log_bytes,
+            )
+            if reply is None:
+                raise ConversationNotFound
+            self._listing.note_state(conversation_id, reply.state)
+            match reply:
+                case SendMessage.Sent():
+                    return
+                case SendMessage.Early():
+                    stamp = replace(stamp, at=reply.earliest)
+                case SendMessage.Forbidden():
+                    raise NeedsApproval
+                case SendMessage.TooLong():
+                    raise LogTooLong(self._bounds.log_bytes)
 
     def count(
         self,
@@ -185,12 +204,12 @@ class EventLog:
                     return sum(count_text(piece, fold(body)) for piece in self._text.pieces(conversation_id))
                 return len(self._matches(conversation_id, body, source, since, until))
             kind = _with_body(kind)
-        reply = self._scripts.count_events(
-            [ConversationKeys(conversation_id).root], _filter(kind, source, since, until)
+        number = self._scripts.count_events(
+            ConversationKeys(conversation_id).root, filter=_filter(kind, source, since, until)
         )
-        if reply is None:
+        if number is None:
             raise ConversationNotFound
-        return int(reply)
+        return number
 
     def search(
         self,
@@ -213,22 +232,27 @@ class EventLog:
         cursor and need not pass the filters itself. Raises ConversationNotFound, UnknownCursor.
         """
         cursor = self._locate(conversation_id, page_id) if page_id else None
-        root, most = [ConversationKeys(conversation_id).root], SEARCHED_EVENTS if text else limit
+        root, most = ConversationKeys(conversation_id).root, SEARCHED_EVENTS if text else limit
         if body and not text and kind in (None, "MessageEvent"):
             positions = sorted(self._matches(conversation_id, body, source, since, until), reverse=descending)
             if cursor is not None:
                 positions = [one for one in positions if (one <= cursor if descending else one >= cursor)]
             seqs = [position.seq for position in positions[: limit + 1]]
-            events = self._scripts.read_events(root, [PAGE_BYTES, *seqs]) if seqs else []
+            page = self._scripts.read_events(root, most_bytes=PAGE_BYTES, seqs=seqs) if seqs else []
         else:
             kind = kind if body is None else _with_body(kind)
-            position = (f"{cursor.at:.0f}", f"{cursor.seq:010d}") if cursor else ("", "")
-            order = "desc" if descending else "asc"
-            args = [*_filter(kind, source, since, until), order, most + 1, *position, PAGE_BYTES]
-            events = self._scripts.page_events(root, args)
-        if events is None:
+            page = self._scripts.page_events(
+                root,
+                filter=_filter(kind, source, since, until),
+                order="desc" if descending else "asc",
+                most=most + 1,
+                cursor_at=f"{cursor.at:.0f}" if cursor else "",
+                cursor_seq=f"{cursor.seq:010d}" if cursor else "",
+                most_bytes=PAGE_BYTES,
+            )
+        if page is None:
             raise ConversationNotFound
-        events = originals(events)
+        events = originals(page)
         size = min(most, _fitting(events))
         found = events[:size]
         if text:
@@ -248,42 +272,42 @@ class EventLog:
 
         Raises ConversationNotFound, and EventsTooLong when they have more than PAGE_BYTES together.
         """
-        reply = self._scripts.get_events([ConversationKeys(conversation_id).root], [PAGE_BYTES, *event_ids])
+        reply = self._scripts.get_events(ConversationKeys(conversation_id).root, most_bytes=PAGE_BYTES, ids=event_ids)
         if reply is None:
             raise ConversationNotFound
-        if isinstance(reply, int):
+        if reply == "too_long":
             raise EventsTooLong(PAGE_BYTES)
-        return [kept and original(kept) for kept in reply]
+        return [kept and original(kept) for kept in reply.events]
 
     def unknown(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> set[str]:
         """Those of the ids that the log does not have. One round trip, without the events' bytes."""
-        root = [ConversationKeys(conversation_id).root]
-        seqs = (self._scripts.find_events(root, list(event_ids)) if event_ids else None) or []
+        root = ConversationKeys(conversation_id).root
+        seqs = (self._scripts.find_events(root, ids=event_ids) if event_ids else None) or []
         return set(event_ids) - {one for one, seq in zip(event_ids, seqs, strict=False) if seq is not None}
 
     def seq(self, conversation_id: ConversationId, event_id: str) -> Seq:
         """The seq of an event. One round trip. Raises ConversationNotFound, EventNotFound."""
-        found = self._scripts.find_events([ConversationKeys(conversation_id).root], [event_id])
+        found = self._scripts.find_events(ConversationKeys(conversation_id).root, ids=[event_id])
         if not found:
             raise ConversationNotFound
         if found[0] is None:
             raise EventNotFound
-        return Seq(int(found[0]))
+        return Seq(found[0])
 
     def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
         """A cursor that precedes every event of a time or later, also when times are in disorder; None: no such event.
 
         At most 999 earlier events follow the cursor before the first such event.
         """
-        block = self._scripts.cursor_before([ConversationKeys(conversation_id).root], [since])
-        return None if block is None else Seq(int(block) * PEAK_SEQS)
+        block = self._scripts.cursor_before(ConversationKeys(conversation_id).root, since=since)
+        return None if block is None else Seq(block * PEAK_SEQS)
 
     def final_response(self, conversation_id: ConversationId) -> str:
         """The message that the agent finished with, or its last message, whichever is later; empty if there is none.
 
         Raises ConversationNotFound. Source: docs/wire.md, 8.
         """
-        reply = self._scripts.get_final_event([ConversationKeys(conversation_id).root], [])
+        reply = self._scripts.get_final_event(ConversationKeys(conversation_id).root)
         if reply is None:
             raise ConversationNotFound
         fields = json.loads(original(reply[0])) if reply else {}
@@ -294,14 +318,12 @@ class EventLog:
         return "".join(texts(spoken.get("content"))) if isinstance(spoken, dict) else ""
 
     def _locate(self, conversation_id: ConversationId, event_id: str) -> Position:
-        reply = self._scripts.locate_event([ConversationKeys(conversation_id).root], [event_id])
+        reply = self._scripts.locate_event(ConversationKeys(conversation_id).root, id=event_id)
         if reply is None:
             raise ConversationNotFound
-        outcome, *position = reply
-        if outcome == "unknown":
+        if reply == "unknown":
             raise UnknownCursor
-        at, seq = position
-        return Position(float(at), Seq(int(seq)))
+        return Position(reply.at, Seq(reply.seq))
 
     def _matches(
         self,
@@ -339,7 +361,9 @@ def _fitting(events: Sequence[bytes]) -> int:
     return sum(size <= PAGE_BYTES for size in itertools.accumulate(map(len, events)))
 
 
-def _words(event: Event, masks: Iterable[Mask], is_checked: bool, fetched: bool) -> tuple[Any, ...]:
+def _words(
+    event: Event, masks: Iterable[Mask], is_checked: bool, fetched: bool
+) -> tuple[str, str, Micros, bytes, bytes, str | bytes]:
     """An event as `append_events.lua` takes it. Its claim is made before masking; all else is what is kept."""
     take_turns()  # 500 events of 16 kB would take 90 ms
     claimed = claim(event) if is_checked else None
@@ -350,14 +374,13 @@ def _words(event: Event, masks: Iterable[Mask], is_checked: bool, fetched: bool)
     return (*place, stored_bytes(event), record(event), written(effects))
 
 
-def _filter(kind: str | None, source: str | None, since: Micros | None, until: Micros | None) -> list[str]:
-    """Filters as the scripts take them: kind, source, lowest and highest score."""
-    return [
-        ANY if kind is None else escaped(kind),
-        ANY if source is None else escaped(source),
-        "-inf" if since is None else str(since),
-        "+inf" if until is None else f"({until}",
-    ]
+def _filter(kind: str | None, source: str | None, since: Micros | None, until: Micros | None) -> EventFilter:
+    return EventFilter(
+        kind=ANY if kind is None else escaped(kind),
+        source=ANY if source is None else escaped(source),
+        lowest="-inf" if since is None else str(since),
+        highest="+inf" if until is None else f"({until}",
+    )
 
 
 def _with_body(kind: str | None) -> str:
@@ -428,12 +451,12 @@ class Histograms:
         pairs: dict[tuple[str, str], list[int]] = {}
         following = ""
         while True:
-            args = [start, end, buckets, following]
-            reply = self._scripts.count_over_time([ConversationKeys(conversation_id).root], args)
+            reply = self._scripts.count_over_time(
+                ConversationKeys(conversation_id).root, since=start, before=end, buckets=buckets, first=following
+            )
             if reply is None:
                 raise ConversationNotFound
-            *words, found = reply
-            start, end, following = (word.decode() for word in words)
+            start, end, following, found = reply
             pairs |= zip(map(_pair, found[::2]), found[1::2], strict=True)
             if not following:
                 return start, end, pairs

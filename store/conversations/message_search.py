@@ -110,7 +110,8 @@ class MessageSearch:
             if title is None:
                 continue
             seqs = [cursor.seq for cursor in cursors]
-            events = self._scripts.read_events([ConversationKeys(conversation_id).root], [room, *seqs]) or ()
+            root = ConversationKeys(conversation_id).root
+            events = self._scripts.read_events(root, most_bytes=room, seqs=seqs) or []
             for cursor, event in zip(cursors, originals(events), strict=False):
                 room -= len(event)
                 if room < 0:

@@ -51,6 +51,7 @@ from store.link.attempts import is_finished, minted_text
 from store.link.secrets import Sealer
 from store.link.signals import answer, answered
 from store.scripts import Scripts
+from store.scripts.calls import AskSandbox
 from telemetry import traces
 
 _log = logging.getLogger(__name__)
@@ -298,17 +299,24 @@ class Sandboxes:
         self._ask(sandbox.id, "yield", sandbox.active_at)
 
     def _ask(self, sandbox_id: SandboxId, verb: str, used_at: int = 0) -> None:
-        args = [sandbox_id, verb, self.limits.most, self._spans[0], traces.traceparent(), used_at]
-        reply = self._scripts.ask_sandbox([SandboxKeys.root], args)
-        if reply is None:
-            raise SandboxNotFound
-        outcome, status, number = reply
-        if outcome == "lost":
-            raise SandboxRefuses(verb, f"on the host {status}, which has its files and does not answer")
-        if outcome == "refused":
-            raise SandboxRefuses(verb, status)
-        if outcome == "full":
-            raise TooManySandboxes(number, self.limits.most)
+        reply = self._scripts.ask_sandbox(
+            SandboxKeys.root,
+            id=sandbox_id,
+            verb=verb,
+            most=self.limits.most,
+            host_span=self._spans[0],
+            trace=traces.traceparent(),
+            used_at=used_at,
+        )
+        match reply:
+            case None:
+                raise SandboxNotFound
+            case AskSandbox.Lost(host):
+                raise SandboxRefuses(verb, f"on the host {host}, which has its files and does not answer")
+            case AskSandbox.Refused(status):
+                raise SandboxRefuses(verb, status)
+            case AskSandbox.Full(running):
+                raise TooManySandboxes(running, self.limits.most)
 
     def _wait_for_deletion(self, sandbox_id: SandboxId, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
+from itertools import takewhile
 from typing import Any, Protocol
 
 from redis import Redis
@@ -39,6 +40,8 @@ from core.bounds import AS_REDIS, Durability
 from store.errors import LogDamaged, NewerData
 from store.keys import DATA_VERSION, VERSION
 from store.link.connection import LazyCluster
+from store.scripts import heads
+from store.scripts.calls import Calls
 
 #: what the line Idempotent says of a script that writes nothing
 _READING = "reads only"
@@ -95,6 +98,10 @@ end
 """
 
 _LINE = re.compile(r"-- ([A-Z]\w+)  (\S.*)")
+#: the root of a script's keys, which each script and what it includes may use
+_ROOT = "local root = KEYS[1]\n"
+
+_HEAD = re.compile(r"(?:--.*\n)*")
 _INCLUDE = re.compile(r"^-- include: (_\w+\.lua)\n", re.MULTILINE)
 
 
@@ -104,6 +111,8 @@ class Source:
 
     text: str
     head: Mapping[str, str]
+    prose: list[str]  #: the lines of its head that say what it is for
+    contract: heads.Contract | None  #: what it takes and returns; None of a script that does not declare it yet
 
     @property
     def writes(self) -> bool:
@@ -150,11 +159,14 @@ def sources() -> Mapping[str, Source]:
     """Every callable script by name, read once. Raises ValueError for a head that is not as it should be."""
     folder = files(__package__)
     texts = {entry.name: entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")}
-    return {
-        name.removesuffix(".lua"): Source(_included(text, texts, set()), read_head(name, text))
-        for name, text in texts.items()
-        if not name.startswith("_")
-    }
+    shapes = heads.shapes_of(texts)
+    found = {}
+    for name, text in sorted(texts.items()):
+        if not name.startswith("_"):
+            head = read_head(name, text)
+            typed = heads.contract(name, head, shapes) if heads.is_typed(head) else None
+            found[name.removesuffix(".lua")] = Source(_whole(text, texts, typed), head, _prose(text), typed)
+    return found
 
 
 def read_head(name: str, text: str) -> dict[str, str]:
@@ -166,7 +178,8 @@ def read_head(name: str, text: str) -> dict[str, str]:
         if opens := _LINE.fullmatch(line):
             found.append((opens[1], opens[2]))
         elif found and line.startswith("--   "):
-            found[-1] = (found[-1][0], f"{found[-1][1]} {line.removeprefix('--').strip()}")
+            goes_on = line.removeprefix("--").strip()
+            found[-1] = (found[-1][0], f"{found[-1][1]}{'  ' if heads.begins(goes_on) else ' '}{goes_on}")
         elif found:
             raise ValueError(f"{name}: its head has the line {line!r}, which is none of {', '.join(_LINES)}")
     head = dict(found)
@@ -179,6 +192,18 @@ def read_head(name: str, text: str) -> dict[str, str]:
         if not re.fullmatch(_LINES[line], says):
             raise ValueError(f"{name}: its line {line} says {says!r}, and may say {_LINES[line]}")
     return head
+
+
+def _whole(text: str, texts: dict[str, str], typed: heads.Contract | None) -> str:
+    """A script with its includes in place, after the root of its keys, and with its arguments as locals of its body."""
+    if typed is None:
+        return _ROOT + _included(text, texts, set())
+    ends = [match.end() for match in _INCLUDE.finditer(text)] or [_HEAD.match(text).end()]  # type: ignore[union-attr]
+    return _ROOT + _included(text[: ends[-1]], texts, set()) + heads.preamble(typed) + text[ends[-1] :]
+
+
+def _prose(text: str) -> list[str]:
+    return list(takewhile(lambda line: line.startswith("--") and not _LINE.fullmatch(line), text.splitlines()))
 
 
 def _included(text: str, texts: dict[str, str], seen: set[str]) -> str:
@@ -297,30 +322,19 @@ class DecidingScript:
         return tuple(word.decode() if isinstance(word, bytes) else word for word in words)
 
 
-class Scripts:
+class Scripts(Calls):
     """Every script as an attribute, sent once per server and called by its hash.
 
     The annotation of a script says how its reply is read: here, and nowhere else.
     """
 
-    append_events: DecidingScript
     expect_echoes: Script
     forget_echo: Script
     interrupt_conversation: DecidingScript
     reopen_actions: Script
     drop_actions: Script
     note_comparison: Script
-    send_message: DecidingScript
-    count_events: Script
-    count_over_time: Script
-    page_events: Script
     page_audit: Script
-    locate_event: DecidingScript
-    find_events: Script
-    cursor_before: Script
-    get_events: Script
-    get_final_event: Script
-    read_events: Script
     plan_freeze: Script
     freeze_log: Script
     thaw_piece: Script
@@ -364,7 +378,6 @@ class Scripts:
     claim_checks: Script
     close_check: Script
     start_sandbox: DecidingScript
-    ask_sandbox: DecidingScript
     begin_sandbox: DecidingScript
     stop_sandbox: DecidingScript
     expire_sandboxes: Script
@@ -470,8 +483,10 @@ class Scripts:
             options = {"proven": True} if source.is_proven(durability) else {}
             room = require_room if source.brings_bytes else None
             script = _LoadedScript(redis, sent, options, room)
-            decides = self.__annotations__[name] is DecidingScript
-            setattr(self, name, DecidingScript(script) if decides else script)
+            setattr(self, f"_{name}", script)
+            if source.contract is None:
+                decides = self.__annotations__[name] is DecidingScript
+                setattr(self, name, DecidingScript(script) if decides else script)
 
     def thawing(self, thaw: Callable[[str], None]) -> "Scripts":
         """The same scripts, each of which brings back a log that it needs. thaw: given the root of the conversation."""

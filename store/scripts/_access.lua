@@ -1,6 +1,5 @@
 -- _access: the keys of access. A key that expired is kept for the list, and opens nothing.
 -- include: _clock.lua
-local root = KEYS[1]
 
 local function is_live(id)
   local expires = redis.call('HGET', root .. ':key:' .. id, 'expires_at')

@@ -6,7 +6,6 @@
 -- refused first, key ("" but of MODEL_BUDGET_KEY), day ("" but of a day's), ends: µs at which it is whole again ("" never),
 -- nanos, tokens: what an approval adds ("" nothing)}. One of a conversation is asked by its sandbox, others by "day.DAY".
 -- include: _clock.lua
-local root = KEYS[1]
 local HOLD = 600000000 -- µs for which a decision that is taken once, and an expiry, are told to who tries again
 local MOST_UNNOTED = 100000
 local EXPIRY = '{"address":"","kind":"expiry","name":""}'

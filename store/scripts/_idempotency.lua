@@ -1,7 +1,6 @@
 -- _idempotency: the records of one client's Idempotency-Keys.
 -- A record is claimed while it has a lease (µs), and may be claimed again when that has ended; `finished` is final.
 -- include: _clock.lua
-local root = KEYS[1]
 
 local function after(span) return string.format('%.0f', now + span) end
 

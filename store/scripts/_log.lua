@@ -1,7 +1,10 @@
 -- _log: one conversation's log, opened for appending. Included by every script that writes events.
 -- Appended events are collected here and written by close_log: a script that refuses a batch has written nothing.
--- `root` is KEYS[1]; a `stamp` is {iso = naive UTC text, score = microseconds as text}.
-local root = KEYS[1]
+-- A stamp is one request's instant: naive UTC text, µs, UTC text with Z; and the first 24 characters of the ids of the
+-- events that it may write. A state is what every script that writes events replies with; title: as JSON. approvals:
+-- whether they changed, or may not be indexed yet.
+-- Shape  stamp(id_prefix:text iso:text score:micros utc:text)
+-- Shape  log_state(revision:int status:text created_at:text updated_at:text groups:text title:json approvals:flag)
 -- include: _ids.lua
 
 -- The bucket from whose entries a new one gets its own.

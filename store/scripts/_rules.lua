@@ -2,7 +2,6 @@
 -- The use of a rule is {uses, last_used_at = µs ("" none), expires_at = µs ("" never), max_uses ("" no matter)}, all of
 -- them text: cjson rounds numbers to 14 digits. A rule without one was revoked.
 -- include: _clock.lua
-local root = KEYS[1]
 local DAY = 86400000
 
 local function use_of(id)

@@ -2,7 +2,6 @@
 -- sandboxes. A sandbox has a status, which a supervisor observes, and a desired state.
 -- include: _clock.lua
 -- include: _outbox.lua
-local root = KEYS[1]
 -- include: _changes.lua
 -- include: _warm.lua
 

@@ -3,7 +3,6 @@
 -- the queue `failed` until a driver has removed its conversation and sandbox. One that waits for a place of a sandbox is
 -- in the queue `waiting` too, by its creation: the first of them is tried again, the others are due when their wait ends.
 -- include: _clock.lua
-local root = KEYS[1]
 -- include: _presence.lua
 
 local DRIVEN = {':due', ':failed', ':queues'} -- the queues of what drivers take

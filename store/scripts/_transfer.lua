@@ -3,7 +3,6 @@
 -- Fields of the hash: `first`, the number of the chunk at the head of the list; `next`, that of the one to be sent next;
 -- `sent` and `received`, how either side ended it, absent while it goes on.
 if redis.set_repl then redis.set_repl(redis.REPL_NONE) end -- fakeredis has neither file nor replica
-local root = KEYS[1]
 local id = ARGV[1]
 
 local function state(name) return redis.call('HGET', root .. ':transfer:' .. id, name) end

@@ -8,7 +8,6 @@
 -- Log  guarded here
 -- Kept  not proven: no client sees where a log lies, and what is lost is done again
 -- include: _clock.lua
-local root = KEYS[1]
 -- include: _freeze.lua
 local cold, last_chunk, seq = unpack(redis.call('HMGET', root, 'cold', 'text_chunk', 'seq'))
 if cold ~= ARGV[1] then return false end

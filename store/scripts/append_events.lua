@@ -5,20 +5,21 @@
 -- that goes on without a decision is named by an event.
 -- More actions than may wait refuse the batch; where the policy holds nothing, and in a sandbox, the oldest open
 -- actions are forgotten instead. A refused batch has written nothing.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
---       5 id of the sandbox that sends them ("" none), which must be the conversation's
---       6 most open actions   7 most "KIND:SOURCE" pairs   8 "1" where the server itself made the events, else ""
---       9 who posts them, as canonical JSON   10 seconds until a pending action expires, where the conversation says
---       nothing (0: never)   11 most bytes of the log   12 version of the secrets that are masked in the events
---       then six per event, at most 1,000 events: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored),
---       text record ("" none), effect: "" or the JSON object that `store/approvals/effects.py` describes
--- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs" | "too_long" |
---          "unowned" | "unmasked": the conversation has other secrets, revision,
---          execution_status, created_at, updated_at, groups, title, whether approvals matter, number appended, last seq, JSON list: the places of
---          unowned events, from 0, or the ids of actions that the agent resumed; "" none, W3C traceparent that a decision left
---          for the agent's next batch; "" none} | false: no such conversation
--- Cost  O(e log n + p log p): e events of the batch, n of the conversation, p open actions, at most ARGV 6 + e.
+-- KEYS  root of the conversation
+-- ARGV  stamp:stamp  sandbox:text id of the sandbox that sends them, which must be the conversation's; "" none
+--       most_open:int actions  most_pairs:int of kind and source  made_here:flag whether the server itself made the events
+--       actor:json who posts them, canonical  expiry:int seconds until a pending action expires, where the conversation
+--       says nothing; 0: never
+--       most_bytes:int of the log  secrets_version:text of the secrets that are masked in the events
+--       events:(id:text pair:text at:micros event:bytes record:bytes effect:words)* at most 1,000: KIND:SOURCE escaped,
+--       the bytes ("" is not stored), its text ("" none), "" or the JSON object that `store/approvals/effects.py` describes
+-- Returns  "appended"(state:log_state number:int last:int resumed:json trace:text): how many are new, the last seq, the
+--          ids of actions that the agent resumed ("" none), a W3C traceparent that a decision left for the agent's next
+--          batch ("" none) | "unowned"(state:log_state places:json): of events, from 0
+--          | "foreign"(state:log_state): another sandbox sends | "unmasked"(state:log_state): the conversation has other
+--          secrets | "too_many_pending"(state:log_state) | "too_many_pairs"(state:log_state) | "too_long"(state:log_state)
+--          | missing: no such conversation
+-- Cost  O(e log n + p log p): e events of the batch, n of the conversation, p open actions, at most most_open + e.
 --       A dozen calls and one per pair of the batch; reads p records once, writes each event once
 -- Idempotent  by event id: the event of a known id is skipped with its effect
 -- Log  needed
@@ -202,26 +203,24 @@ local function say_resumed(stamp, before)
   return cjson.encode(ids)
 end
 
-if not open_log(ARGV[1]) then return false end
+if not open_log(stamp.id_prefix) then return false end
 local state = redis.call(
   'HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at', 'labels_due',
   'confirmation_seconds', 'decided_trace', 'secrets_version', 'incarnation')
-local sandbox, final_at, state_at = state[1] or '', state[2] or '-inf', state[5] or '-inf'
-if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq, '', '') end
-if ARGV[12] ~= version_of_secrets(state[9], state[10]) then return close_log('unmasked', ARGV[4], 0, log.seq, '', '') end
-local by_agent = sandbox ~= '' and ARGV[8] == ''
-local stamp, most_open, most_pairs = {iso = ARGV[2], score = ARGV[3]}, tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST, STEP = 13, 6
+local final_at, state_at = state[2] or '-inf', state[5] or '-inf'
+if sandbox ~= (state[1] or '') then return close_log('foreign', stamp.utc) end
+if secrets_version ~= version_of_secrets(state[9], state[10]) then return close_log('unmasked', stamp.utc) end
+local by_agent = sandbox ~= '' and not made_here
 local waited, held, live, ends_run = log.status == WAITING, {}, {}, false
 
-local function refuse(outcome, places)
-  open_log(ARGV[1])
-  return close_log(outcome, ARGV[4], 0, log.seq, places or '', '')
+local function refuse(outcome, ...)
+  open_log(stamp.id_prefix)
+  return close_log(outcome, stamp.utc, ...)
 end
 
 local function known_ids()
   local ids = {}
-  for i = FIRST, #ARGV, STEP do ids[#ids + 1] = ARGV[i] end
+  for id in events() do ids[#ids + 1] = id end
   return seqs_of(ids, log.stored)
 end
 
@@ -233,7 +232,7 @@ local function set(fields, snapshot_id, score, fetched)
   log.changed, log.fields.snapshot_id = true, snapshot_id or log.fields.snapshot_id
   for name, value in pairs(fields) do
     if name == 'execution_status' then
-      if ARGV[8] == '' then note_left(value, by_agent) end
+      if not made_here then note_left(value, by_agent) end
       ends_run = ends_run or (snapshot_id and log.status == 'running' and value ~= 'running')
       log.status = value
     elseif by_agent and snapshot_id and (name == 'held' or name == 'confirmation_policy') then -- nothing bears them out
@@ -246,12 +245,12 @@ end
 local function apply(effect, id, seq, score)
   if effect.open then
     local action = effect.open
-    action.id, action.seq, action.at, action.since = id, seq, score, ARGV[4]
+    action.id, action.seq, action.at, action.since = id, seq, score, stamp.utc
     open_action(action)
     if sandbox == '' and string.find(log.held, action.risk, 1, true) then held[#held + 1] = action end
   end
   if effect.close then
-    if ARGV[8] == '' and not effect.fetched then note_closed(effect.close) end
+    if not made_here and not effect.fetched then note_closed(effect.close) end
     close_action(effect.close)
   end
   if effect.close_call then close_call(effect.close_call) end
@@ -261,12 +260,12 @@ local function apply(effect, id, seq, score)
   end
 end
 
-local known, appended = known_ids(), 0
-for i = FIRST, #ARGV, STEP do
-  local id, pair, score, bytes, text, effect = unpack(ARGV, i, i + STEP - 1)
+local known, appended, place = known_ids(), 0, -1
+for id, pair, score, bytes, text, effect in events() do
+  place = place + 1
   effect = effect ~= '' and cjson.decode(effect) or {}
   if effect.claim and not known[id] and not is_owned(effect.claim) then
-    unowned[#unowned + 1] = string.format('%d', (i - FIRST) / STEP)
+    unowned[#unowned + 1] = string.format('%d', place)
   elseif effect.live then live[#live + 1] = bytes
   elseif bytes == '' then apply(effect, id, nil, score)
   elseif not known[id] then
@@ -277,7 +276,7 @@ end
 if #unowned > 0 then return refuse('unowned', '[' .. table.concat(unowned, ',') .. ']') end
 
 if pairs_after() > most_pairs then return refuse('too_many_pairs') end
-if appended > 0 and log.bytes > tonumber(ARGV[11]) then return refuse('too_long') end
+if appended > 0 and log.bytes > most_bytes then return refuse('too_long') end
 
 local waiting = {}
 for _, action in ipairs(held) do
@@ -291,14 +290,14 @@ if by_agent and appended > 0 then
   log.fields.posted = string.format('%d', (state[3] or 0) + appended)
 end
 forget_beyond(most_open)
-if waits_now then set_deadlines(tonumber(state[7] or ARGV[10]), not waited) end
+if waits_now then set_deadlines(tonumber(state[7] or expiry), not waited) end
 write_open()
 if waits_now ~= waited or (waits_now and open) then change_approvals() end
-audit_resumed(ARGV[9], ARGV[4])
+audit_resumed(actor, stamp.utc)
 if #waiting > 0 and log.status ~= WAITING then set_status(WAITING, not_before(waiting, stamp)) end
 forget_spent()
 local told = by_agent and say_resumed(stamp, state[4]) or ''
 for _, bytes in ipairs(live) do redis.call('PUBLISH', root .. ':signal', bytes) end
 if ends_run then redis.call('PUBLISH', root .. ':signal', 'state') end
-local trace = ARGV[8] == '' and appended > 0 and take_trace(state[8] or '') or ''
-return close_log('appended', ARGV[4], appended, log.seq, told, trace)
+local trace = not made_here and appended > 0 and take_trace(state[8] or '') or ''
+return close_log('appended', stamp.utc, appended, log.seq, told, trace)

@@ -5,7 +5,6 @@
 -- Cost  O(c): c copies into this id that are made at present
 -- Idempotent  by fork id: a repeat finds it begun
 -- include: _clock.lua
-local root = KEYS[1]
 local fork, stamp, seconds, sandbox = unpack(ARGV)
 if redis.call('EXISTS', root .. ':ended:' .. fork) == 1 then return 0 end
 local copies = redis.call('HGETALL', root .. ':copies')

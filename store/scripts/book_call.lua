@@ -7,7 +7,6 @@
 -- Idempotent  a repeat counts twice
 -- Kept  not proven: it counts what has happened
 -- include: _spending.lua
-local root = KEYS[1]
 local sandbox, owner, model, kept, unpriced = unpack(ARGV)
 
 local function count(key, suffix)

@@ -6,7 +6,6 @@
 -- Cost  O(log t): t tombstones
 -- Idempotent  a repeat finds the tombstone
 -- include: _clock.lua
-local root = KEYS[1]
 local key = root .. ':gone:' .. ARGV[1]
 if redis.call('EXISTS', root .. ':box:' .. ARGV[1]) == 0 then return false end
 redis.call('ZADD', key, now, ARGV[2])

@@ -5,6 +5,5 @@
 -- Returns  1
 -- Cost  O(1)
 -- Idempotent  a repeat writes the same
-local root = KEYS[1]
 redis.call('SET', root .. ':ended:' .. ARGV[1], '', 'EX', ARGV[2])
 return 1

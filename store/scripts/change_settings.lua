@@ -6,7 +6,6 @@
 -- Cost  O(e): e entries of the key
 -- Idempotent  by id of the request, until the next change
 -- Brings  bytes
-local root = KEYS[1]
 local revision, request = unpack(redis.call('HMGET', root, 'revision', 'request'))
 if request == ARGV[2] then return {'changed'} end
 if (revision or '0') ~= ARGV[1] then return {'stale'} end

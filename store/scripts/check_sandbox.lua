@@ -6,7 +6,6 @@
 -- Idempotent  a repeat finds them due
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- Full  goes on: the events after which it requires a check were taken
-local root = KEYS[1]
 -- include: _checks.lua
 check_all(ARGV[1])
 return 1

@@ -7,7 +7,6 @@
 -- Cost  O(1)
 -- Idempotent  by the token
 -- include: _clock.lua
-local root = KEYS[1]
 local target, token, span = unpack(ARGV)
 local holder, lease, due, disabled, tries, failed_at = unpack(redis.call('HMGET', root .. ':state:' .. target, 'token', 'lease',
   'next_at', 'disabled_at', 'tries', 'failed_at'))

@@ -8,7 +8,6 @@
 -- Idempotent  a repeat takes nothing: what was taken and not compared is compared in the next rotation
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
-local root = KEYS[1]
 local last = redis.call('HGET', root .. ':sweep', 'at')
 local passed = last and now - last -- negative: the clock stepped back
 if passed and passed >= 0 and passed < tonumber(ARGV[1]) then return false end

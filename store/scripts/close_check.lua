@@ -7,7 +7,6 @@
 -- Idempotent  by the end of the lease: a repeat finds another one
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
-local root = KEYS[1]
 local entry, lease_end, again = unpack(ARGV)
 local due = redis.call('ZSCORE', root .. ':checks', entry)
 if not due or tonumber(due) ~= tonumber(lease_end) then return 0 end

@@ -5,6 +5,5 @@
 -- Cost  O(1)
 -- Idempotent  a repeat finds it closed
 -- Kept  not proven: it ends by itself
-local root = KEYS[1]
 redis.call('HDEL', root .. ':copies', ARGV[1])
 return redis.call('EXISTS', root .. ':ended:' .. ARGV[1])

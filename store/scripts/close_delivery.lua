@@ -6,7 +6,6 @@
 -- Cost  O(log d): d deliveries that are due or will be
 -- Idempotent  by token: a repeat finds no lease of its own
 -- Full  goes on: the agent has received the command
-local root = KEYS[1]
 -- include: _delivery.lua
 local entry, token, again = unpack(ARGV)
 if again == '' then

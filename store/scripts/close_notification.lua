@@ -8,7 +8,6 @@
 -- Cost  O(1)
 -- Idempotent  by the token: the first call ends the lease
 -- include: _clock.lua
-local root = KEYS[1]
 local target, token, place, outcome, reason, again, kept = unpack(ARGV)
 if redis.call('HGET', root .. ':state:' .. target, 'token') ~= token then return 'late' end
 redis.call('HDEL', root .. ':state:' .. target, 'token', 'lease')

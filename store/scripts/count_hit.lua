@@ -5,7 +5,7 @@
 -- Cost  O(1)
 -- Idempotent  no: a repeat after a timeout counts twice, which errs on the side of the bound
 -- Kept  not proven: a hit is counted in passing
-local root = KEYS[1]
+
 -- Redis ends a key by the time of day: more than a window is left of one where the clock stepped back.
 if redis.call('PTTL', root) > tonumber(ARGV[2]) then redis.call('DEL', root) end
 local hits = redis.call('INCRBY', root, ARGV[1])

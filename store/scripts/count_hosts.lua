@@ -5,5 +5,4 @@
 -- Cost  O(log h): h hosts
 -- Idempotent  reads only
 -- include: _clock.lua
-local root = KEYS[1]
 return redis.call('ZCOUNT', root .. ':hosts', now - ARGV[1], '+inf')

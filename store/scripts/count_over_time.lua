@@ -1,18 +1,17 @@
 -- count_over_time: the number of events in each of equal spans of a window, by (kind, source) pair.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 start of the window, µs ("" the first event's time)   2 its end, µs, exclusive ("" just after the last event's)
---       3 number of buckets   4 the pair to begin with ("" the first): pairs are counted in the order of their names
--- Returns  {start, end, both µs, and empty where they are the events' and there is no event, the pair that the next call
---          begins with, empty where none is left, {pair, {number, … one per bucket}, …} without pairs of zeros}
---          | false: no such conversation
+-- KEYS  root of the conversation
+-- ARGV  since:text start of the window in µs, "" the first event's time
+--       before:text its end in µs, exclusive, "" just after the last event's
+--       buckets:int  first:text the pair to begin with, "" the first: pairs are counted in the order of their names
+-- Returns  (since:text before:text next:text numbers:any): the window in µs, "" where it is the events' and there is no
+--          event; the pair that the next call begins with, "" where none is left; {pair, {number, … one per bucket}, …}
+--          without pairs of zeros | missing: no such conversation
 -- Cost  O(q + MOST_COUNTS log n): q (kind, source) pairs that occur, n events of the conversation
 -- Idempotent  reads only
 -- Log  needed
-local root = KEYS[1]
 local MOST_COUNTS = 4000 -- after the pair that reaches it the call ends: about 10 ms of Redis' time
 local EXACT = 2 ^ 53 -- a greater score is exact to 32 µs
 if redis.call('EXISTS', root) == 0 then return false end
-local from, to, buckets, begin = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local pairs_found = redis.call('SMEMBERS', root .. ':pairs')
 table.sort(pairs_found)
 
@@ -27,20 +26,20 @@ local function extreme(command, is_better)
   return best
 end
 
-if from == '' then
+if since == '' then
   local first = extreme('ZRANGE', function(a, b) return a < b end)
-  if first then from = string.format('%.0f', first) end
+  if first then since = string.format('%.0f', first) end
 end
-if to == '' then
+if before == '' then
   local last = extreme('ZREVRANGE', function(a, b) return a > b end)
-  if last then to = string.format('%.0f', last + (math.abs(last) < EXACT and 1 or 32)) end
+  if last then before = string.format('%.0f', last + (math.abs(last) < EXACT and 1 or 32)) end
 end
-local start, span = tonumber(from), 0
-if start and to ~= '' then span = tonumber(to) - start end
-if span <= 0 then return {from, to, '', {}} end
+local start, span = tonumber(since), 0
+if start and before ~= '' then span = tonumber(before) - start end
+if span <= 0 then return {since, before, '', {}} end
 
 -- Bucket i holds the times from edges[i] to edges[i + 1], exclusive. Times are whole microseconds: so are the edges.
-local edges = {[0] = from, [buckets] = to}
+local edges = {[0] = since, [buckets] = before}
 for i = 1, buckets - 1 do edges[i] = string.format('%.0f', start + math.ceil(i * span / buckets)) end
 
 local counted = 0
@@ -65,8 +64,8 @@ end
 
 local found = {}
 for _, pair in ipairs(pairs_found) do
-  if pair >= begin then
-    if counted >= MOST_COUNTS then return {from, to, pair, found} end
+  if pair >= first then
+    if counted >= MOST_COUNTS then return {since, before, pair, found} end
     local key = root .. ':at:' .. pair
     local events = count(key, 0, buckets)
     if events > 0 then
@@ -77,4 +76,4 @@ for _, pair in ipairs(pairs_found) do
     end
   end
 end
-return {from, to, '', found}
+return {since, before, '', found}

@@ -4,5 +4,4 @@
 -- Returns  number
 -- Cost  O(1)
 -- Idempotent  reads only
-local root = KEYS[1]
 return redis.call('LLEN', root .. ':queue:' .. ARGV[1])

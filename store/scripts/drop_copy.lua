@@ -6,7 +6,6 @@
 -- Idempotent  a repeat finds nothing
 -- Log  not guarded: a copy is never cold
 -- Kept  not proven: nobody has seen the copy, and it ends by itself
-local root = KEYS[1]
 for _, pair in ipairs(redis.call('SMEMBERS', root .. ':pairs')) do redis.call('UNLINK', root .. ':at:' .. pair) end
 for number = 0, tonumber(redis.call('HGET', root, 'text_chunk') or 0) do redis.call('UNLINK', root .. ':text:' .. number) end
 redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':seqs', root .. ':pairs', root .. ':peaks')

@@ -5,7 +5,6 @@
 -- Cost  O(log c + m): c conversations that have a deadline, m those returned
 -- Idempotent  reads only
 -- include: _clock.lua
-local root = KEYS[1]
 local most = tonumber(ARGV[1])
 local beyond = redis.call('ZCOUNT', root .. ':due', '-inf', now) - most
 local first = beyond > 0 and math.floor((beyond + 1) * tonumber(ARGV[2])) or 0

@@ -5,7 +5,6 @@
 -- Cost  O(log m + n): m objects, n names
 -- Idempotent  reads only
 -- include: _clock.lua
-local root = KEYS[1]
 local reply = {}
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', root .. ':objects', '-inf', now, 'LIMIT', 0, ARGV[1])) do
   reply[#reply + 1], reply[#reply + 2] = name, tonumber(redis.call('HGET', root .. ':pieces', name) or 0)

@@ -5,7 +5,6 @@
 -- Returns  number of entries that were taken out
 -- Cost  O(n): n entries given
 -- Idempotent  a repeat finds other entries
-local root = KEYS[1]
 local number = 0
 for _, entry in ipairs(ARGV) do
   if redis.call('LINDEX', root, 0) == entry then

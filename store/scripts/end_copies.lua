@@ -4,6 +4,5 @@
 -- Returns  {fork id, id of the sandbox whose agent server makes the same copy, empty for none, …}
 -- Cost  O(c): c copies
 -- Idempotent  a repeat finds them ended
-local root = KEYS[1]
 -- include: _copies.lua
 return end_copies()

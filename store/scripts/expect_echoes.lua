@@ -4,7 +4,6 @@
 -- Returns  number of claims given | false: no such conversation
 -- Cost  O(c log e): c claims, e expected ones, at most 1,000
 -- Idempotent  by token, until the claim is made
-local root = KEYS[1]
 -- include: _echoes.lua
 if redis.call('EXISTS', root) == 0 then return false end
 for i = 2, #ARGV do

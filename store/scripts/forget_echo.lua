@@ -5,5 +5,4 @@
 -- Cost  O(log e): e expected claims
 -- Idempotent  a repeat finds it forgotten
 -- Full  goes on: it frees room
-local root = KEYS[1]
 return redis.call('ZREM', root .. ':echoes', ARGV[1])

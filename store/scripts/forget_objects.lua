@@ -5,6 +5,5 @@
 -- Cost  O(n log m): n names, m objects
 -- Idempotent  a repeat finds none
 -- Kept  not proven: no client sees where a log lies, and what is lost is done again
-local root = KEYS[1]
 redis.call('HDEL', root .. ':pieces', unpack(ARGV))
 return redis.call('ZREM', root .. ':objects', unpack(ARGV))

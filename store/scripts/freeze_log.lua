@@ -9,7 +9,6 @@
 -- Log  guarded here
 -- Kept  not proven: no client sees where a log lies, and what is lost is done again
 -- include: _clock.lua
-local root = KEYS[1]
 -- include: _freeze.lua
 local state = redis.call('HMGET', root, 'incarnation', 'revision', 'execution_status', 'cold', 'delivery_id', 'text_chunk')
 if state[4] == ARGV[1] then return 1 end

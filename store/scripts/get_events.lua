@@ -1,21 +1,21 @@
 -- get_events: events by id.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 most bytes of all events together   2… event ids
--- Returns  {event as kept | false: unknown, …} in the order of the ids | how many of their bytes do not fit | false: no such conversation
+-- KEYS  root of the conversation
+-- ARGV  most_bytes:int of all events together  ids:text*
+-- Returns  "found"(events:bytes?*): as kept, in the order of the ids, nil of an unknown one | "too_long"
+--          | missing: no such conversation
 -- Cost  O(i n'): i ids, n' list nodes between the event and the nearer end of the log
 -- Idempotent  reads only
 -- Log  needed
-local root = KEYS[1]
 -- include: _frame.lua
 -- include: _ids.lua
 local last = redis.call('HGET', root, 'seq')
 if not last then return false end
-local events, size, seqs = {}, 0, seqs_of({unpack(ARGV, 2)}, last)
-for i = 2, #ARGV do
-  local seq = seqs[ARGV[i]]
+local found, size, seqs = {'found'}, 0, seqs_of(ids, last)
+for i, id in ipairs(ids) do
+  local seq = seqs[id]
   local bytes = seq ~= nil and redis.call('LINDEX', root .. ':log', seq - 1)
   size = size + (bytes and size_of(bytes) or 0)
-  if size > tonumber(ARGV[1]) then return size - ARGV[1] end
-  events[i - 1] = bytes
+  if size > most_bytes then return 'too_long' end
+  found[i + 1] = bytes
 end
-return events
+return found

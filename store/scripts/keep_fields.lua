@@ -4,7 +4,6 @@
 -- Returns  1 | false: it does not exist
 -- Cost  O(1)
 -- Idempotent  a repeat finds the fields set
-local root = KEYS[1]
 if redis.call('EXISTS', root) == 0 then return false end
 redis.call('HSET', root, unpack(ARGV))
 return 1

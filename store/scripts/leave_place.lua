@@ -4,7 +4,6 @@
 -- Returns  1 | 0: it has no such place
 -- Cost  O(log p): p places of the sandbox
 -- Idempotent  a repeat finds it free
-local root = KEYS[1]
 local key = root .. ':places:' .. ARGV[1]
 if ARGV[3] ~= '1' and (redis.call('ZSCORE', key, ARGV[2]) or '') == '9007199254740991' then return 0 end
 return redis.call('ZREM', key, ARGV[2])

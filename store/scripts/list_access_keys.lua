@@ -4,7 +4,6 @@
 -- Returns  {{id, name, scopes, created_at, expires_at, used_at (µs, empty: never)}, …}
 -- Cost  O(k): k keys
 -- Idempotent  reads only
-local root = KEYS[1]
 local found = {}
 for _, id in ipairs(redis.call('ZREVRANGE', root .. ':created', 0, -1)) do
   found[#found + 1] = redis.call('HMGET', root .. ':key:' .. id, 'id', 'name', 'scopes', 'created_at', 'expires_at', 'used_at')

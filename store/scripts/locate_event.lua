@@ -1,7 +1,7 @@
 -- locate_event: the position of an event in the order (time, seq).
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 event id
--- Returns  {"found", time in µs as text, seq as ten digits} | "unknown" | false: no such conversation
+-- KEYS  root of the conversation
+-- ARGV  id:text
+-- Returns  "found"(at:score seq:int) | "unknown" | missing: no such conversation
 -- Cost  O(q): q (kind, source) pairs that occur
 -- Idempotent  reads only
 -- Log  needed
@@ -9,7 +9,7 @@
 -- include: _ids.lua
 local last = redis.call('HGET', root, 'seq')
 if not last then return false end
-local seq = seq_of(ARGV[1], last)
+local seq = seq_of(id, last)
 if not seq then return 'unknown' end
 local member = string.format('%010d', seq)
 for _, pair in ipairs(matching_pairs('*', '*')) do

@@ -4,7 +4,6 @@
 -- Returns  1
 -- Cost  O(1)
 -- Idempotent  a repeat writes the same
-local root = KEYS[1]
 redis.call('HSET', root .. ':ticket:' .. ARGV[1], 'content', ARGV[2], 'about', ARGV[4])
 redis.call('PEXPIRE', root .. ':ticket:' .. ARGV[1], ARGV[3])
 return 1

@@ -12,7 +12,6 @@
 -- Idempotent  a repeat finds the entries indexed and the same actions pending, and writes nothing new
 -- Full  goes on: the change that it indexes was taken
 -- include: _clock.lua
-local root = KEYS[1]
 local conversation, revision, part, entries, kept, most, pending = unpack(ARGV, 1, 7)
 -- include: _outbox.lua
 

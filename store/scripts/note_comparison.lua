@@ -6,7 +6,6 @@
 -- Returns  1 | 0: another has kept its own | false: no such conversation
 -- Cost  O(1)
 -- Idempotent  a repeat finds its own
-local root = KEYS[1]
 if redis.call('EXISTS', root) == 0 then return false end
 local known = redis.call('HGET', root, 'agent_log') or ''
 if known ~= ARGV[1] and known ~= ARGV[2] then return 0 end

@@ -11,7 +11,6 @@
 -- Full  goes on: the change that it lists was taken
 -- include: _clock.lua
 -- include: _outbox.lua
-local root = KEYS[1]
 -- include: _changes.lua
 local id, revision, status, created, updated, groups, title = unpack(ARGV)
 local known = redis.call('HGET', root .. ':revisions', id)

@@ -11,7 +11,6 @@
 -- Full  goes on: the change that it indexes was taken
 -- include: _clock.lua
 -- include: _outbox.lua
-local root = KEYS[1]
 local kept, most = ARGV[1], ARGV[2]
 local noted, has_changed = redis.call('GET', root .. ':destinations') or '', false
 for i = 3, #ARGV, 8 do

@@ -7,7 +7,7 @@
 -- Idempotent  a repeat finds them there
 -- Kept  not proven: no client sees where a log lies, and what is lost is done again
 -- include: _clock.lua
-local root, due = KEYS[1], string.format('%.0f', now + ARGV[1])
+local due = string.format('%.0f', now + ARGV[1])
 for i = 3, #ARGV do
   local name, number = string.match(ARGV[i], '^(.+)%-p(%d+)$')
   name = name or ARGV[i]

@@ -7,7 +7,6 @@
 -- Cost  O(t + m): t targets, m messages of those that are forgotten
 -- Idempotent  a repeat writes the same
 -- include: _clock.lua
-local root = KEYS[1]
 local kept, again = tonumber(ARGV[1]), ARGV[2] == '1'
 local ours, forgotten = {}, {}
 for i = 3, #ARGV, 2 do

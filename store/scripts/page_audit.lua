@@ -6,7 +6,6 @@
 -- Cost  O(log² e + n): e entries, n of the page
 -- Idempotent  reads only
 -- include: _rank.lua
-local root = KEYS[1]
 local order, most, since, before, at, member = unpack(ARGV)
 local key = root .. ':audit'
 local first = redis.call('ZCOUNT', key, '-inf', '(' .. since)

@@ -10,7 +10,6 @@
 -- Cost  O(log² c + l): c conversations, l entries scanned
 -- Idempotent  reads only
 -- include: _rank.lua
-local root = KEYS[1]
 local by, among, order, most, scan, cursor, cursor_id, statuses, part, top = unpack(ARGV, 1, 10)
 local key = root .. ':' .. by .. (among == '' and '' or ':' .. among)
 local ascending = order == 'asc'

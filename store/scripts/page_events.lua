@@ -1,12 +1,11 @@
 -- page_events: the events of one page, in the order (time, seq) or its reverse, from a cursor on.
 -- A k-way merge of the selected pairs' ranges; each range starts at a rank, so that a page deep in the log
 -- or among a million equal times costs what the first one costs.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 kind, escaped, or "*"   2 source, escaped, or "*"
---       3 lowest time, µs, or "-inf"   4 highest time, "(" µs (exclusive), or "+inf"
---       5 "asc" | "desc"   6 most events to return   7 the cursor's time, µs ("" none)   8 its seq, ten digits
---       9 most bytes of a page: the first event that exceeds them is returned too, and is the last one
--- Returns  {event as kept, …} | false: no such conversation
+-- KEYS  root of the conversation
+-- ARGV  filter:event_filter  order:text "asc" or "desc"  most:int events to return
+--       cursor_at:text its time in µs, "" none  cursor_seq:text its seq, ten digits
+--       most_bytes:int of a page: the first event that exceeds them is returned too, as the last one
+-- Returns  bytes*: the events as kept | missing: no such conversation
 -- Cost  O(q (log² n + m) + m n'): q selected pairs, n events of the conversation, m most events, n' nodes of the list
 -- Idempotent  reads only
 -- Log  needed
@@ -14,9 +13,7 @@
 -- include: _rank.lua
 -- include: _read.lua
 if redis.call('EXISTS', root) == 0 then return false end
-local kind, source, lowest, highest, order, most, cursor_at, cursor_seq = unpack(ARGV)
-most = tonumber(most)
-local ascending, chosen = order == 'asc', matching_pairs(kind, source)
+local ascending, chosen = order == 'asc', matching_pairs(filter.kind, filter.source)
 local CHUNK = math.ceil(most / math.max(#chosen, 1)) + 8 -- members of one pair that are read at once
 
 -- Reads the next members of a run, in the order of the sorted set.
@@ -50,8 +47,8 @@ end
 -- The selected part of one sorted set, as far as this page can need it, at its first member in the wanted order; nil
 -- where it is empty.
 local function run_of(key)
-  local first = lowest == '-inf' and 0 or redis.call('ZCOUNT', key, '-inf', '(' .. lowest)
-  local last = redis.call('ZCOUNT', key, '-inf', highest) - 1
+  local first = filter.lowest == '-inf' and 0 or redis.call('ZCOUNT', key, '-inf', '(' .. filter.lowest)
+  local last = redis.call('ZCOUNT', key, '-inf', filter.highest) - 1
   if cursor_at ~= '' and ascending then first = math.max(first, rank(key, cursor_at, cursor_seq, false)) end
   if cursor_at ~= '' and not ascending then last = math.min(last, rank(key, cursor_at, cursor_seq, true) - 1) end
   local run = {key = key, first = first, last = last}
@@ -72,4 +69,4 @@ while #page < most and #runs > 0 do
   page[#page + 1] = best.seq
   if not step(best) then table.remove(runs, place) end
 end
-return events_of(page, tonumber(ARGV[9]))
+return events_of(page, most_bytes)

@@ -10,7 +10,6 @@
 -- Cost  O(log² a + l + t): a pending actions in all, l entries scanned, t those that began together with the first or last
 -- Idempotent  reads only
 -- include: _rank.lua
-local root = KEYS[1]
 local conversation, order, most, scan, cursor, cursor_member, cursor_seq, tool, risk, since, before = unpack(ARGV)
 local key, ascending = root .. ':waiting', order == 'asc'
 most, scan = tonumber(most), tonumber(scan)

@@ -8,7 +8,6 @@
 -- Idempotent  reads only
 -- Log  guarded here
 -- include: _clock.lua
-local root = KEYS[1]
 -- include: _freeze.lua
 -- include: _damage.lua
 local state = redis.call(

@@ -7,7 +7,6 @@
 -- Idempotent  by the ids of the messages: each leaves a mark
 -- Brings  bytes
 -- include: _clock.lua
-local root = KEYS[1]
 local most, most_marks, targets = tonumber(ARGV[1]), tonumber(ARGV[2]), {}
 local dropped = {}
 for target in string.gmatch(ARGV[3], '[^,]+') do

@@ -5,7 +5,6 @@
 --          both ids are empty where the stream is
 -- Cost  O(log s + m): s changes in the stream, m changes read
 -- Idempotent  reads only
-local root = KEYS[1]
 local STRIDE = 16
 local after, most, most_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local first = redis.call('XRANGE', root .. ':stream', '-', '+', 'COUNT', 1)[1]

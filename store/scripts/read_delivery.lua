@@ -6,7 +6,6 @@
 --          | false: there is none, or no such conversation
 -- Cost  O(1)
 -- Idempotent  reads only
-local root = KEYS[1]
 -- include: _outstanding.lua
 local delivery = outstanding()
 if #delivery == 0 then return false end

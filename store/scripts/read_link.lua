@@ -5,6 +5,5 @@
 -- Cost  O(1)
 -- Idempotent  reads only
 -- include: _clock.lua
-local root = KEYS[1]
 local use = redis.call('HMGET', root .. ':link:' .. ARGV[1], 'decision', 'at')
 return {now, use[1] or '', use[2] or ''}

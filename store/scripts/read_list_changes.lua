@@ -5,7 +5,6 @@
 --          three zeros where it is empty
 -- Cost  O(log n + m): n ids that it holds, m ids read
 -- Idempotent  reads only
-local root = KEYS[1]
 local last = redis.call('ZRANGE', root .. ':changes', -1, -1, 'WITHSCORES')[2]
 local reply = {redis.call('ZCARD', root .. ':changes'), redis.call('GET', root .. ':changes:floor') or '0', last or '0'}
 local found = redis.call('ZRANGEBYSCORE', root .. ':changes', '(' .. ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[2])

@@ -7,7 +7,6 @@
 -- Cost  O(n' + m): n' list nodes between that seq and the nearer end of the log, m events read
 -- Idempotent  reads only
 -- Log  guarded here
-local root = KEYS[1]
 -- include: _frame.lua
 -- include: _damage.lua
 local STRIDE = 16

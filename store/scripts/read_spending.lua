@@ -7,7 +7,6 @@
 -- Cost  O(1)
 -- Idempotent  reads only
 -- include: _spending.lua
-local root = KEYS[1]
 if redis.call('EXISTS', root .. ':box:' .. ARGV[1]) == 0 then return false end
 local owner = redis.call('HGET', root .. ':box:' .. ARGV[1], 'owner') or ''
 local found = {owner, today}

@@ -4,7 +4,6 @@
 -- Returns  {{id, name, number of messages, place of the oldest (empty: none), its fields and values …}, …}
 -- Cost  O(t): t targets
 -- Idempotent  reads only
-local root = KEYS[1]
 local found = {}
 local known = redis.call('HGETALL', root .. ':targets')
 for i = 1, #known, 2 do

@@ -7,7 +7,6 @@
 -- Idempotent  a repeat counts twice
 -- Kept  not proven: it counts what has happened
 -- include: _clock.lua
-local root = KEYS[1]
 local sandbox, name, port, outcome, sent, received, most = unpack(ARGV)
 if redis.call('EXISTS', root .. ':box:' .. sandbox) == 0 then return 0 end
 local key, at = root .. ':reached:' .. sandbox, name .. ':' .. port

@@ -5,7 +5,6 @@
 -- Cost  O(1)
 -- Idempotent  a repeat finds no supervisor or another one, and writes nothing
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
-local root = KEYS[1]
 local host, supervisor = unpack(ARGV)
 if redis.call('HGET', root .. ':supervisors', host) ~= supervisor then return 'taken' end
 redis.call('HDEL', root .. ':supervisors', host)

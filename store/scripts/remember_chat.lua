@@ -7,7 +7,6 @@
 --             words may be those of another person
 -- Kept  not proven: a chat that is forgotten begins another conversation, and is told to its agent
 -- Brings  bytes
-local root = KEYS[1]
 local known = redis.call('HGET', root, 'conversation')
 redis.call('DEL', root)
 redis.call('HSET', root, 'conversation', (not known or known == ARGV[1]) and ARGV[1] or '')

@@ -6,7 +6,6 @@
 -- Cost  O(log d): d deliveries that are due or will be
 -- Idempotent  by token: a repeat prolongs the same lease
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
-local root = KEYS[1]
 -- include: _delivery.lua
 local entry, token, lease = unpack(ARGV)
 if redis.call('GET', root .. ':agent:' .. sandbox_of(entry)) ~= token then return 0 end

@@ -6,7 +6,6 @@
 -- Idempotent  by the token
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
-local root = KEYS[1]
 local target, token, span = unpack(ARGV)
 if redis.call('HGET', root .. ':state:' .. target, 'token') ~= token then return 0 end
 redis.call('HSET', root .. ':state:' .. target, 'lease', string.format('%.0f', now + span * 1000))

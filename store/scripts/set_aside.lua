@@ -6,7 +6,6 @@
 -- Idempotent  a repeat begins the time again
 -- Kept  not proven: no client sees where a log lies, and what is lost is done again
 -- include: _clock.lua
-local root = KEYS[1]
 if redis.call('EXISTS', root) == 0 then return false end
 redis.call('HSET', root, 'aside_until', string.format('%.0f', now + ARGV[1]))
 return 1

@@ -5,7 +5,6 @@
 -- Cost  O(1)
 -- Idempotent  by delivery id
 -- Full  goes on: the agent has received the command
-local root = KEYS[1]
 if redis.call('HGET', root, 'delivery_id') ~= ARGV[1] then return 0 end
 redis.call('HDEL', root, 'delivery_id', 'delivery_verb', 'delivery_reason', 'delivery_actions',
   'delivery_decisions', 'delivery_at', 'delivery_trace')

@@ -5,6 +5,5 @@
 -- Returns  1: the agent has them | 0: it does not
 -- Cost  O(1)
 -- Idempotent  by what was due
-local root = KEYS[1]
 if redis.call('HGET', root, 'labels_due') ~= ARGV[1] then return 0 end
 return redis.call('HDEL', root, 'labels_due')

@@ -7,7 +7,6 @@
 -- Cost  O(1)
 -- Idempotent  by words
 -- Kept  not proven: where it is lost, the words begin another conversation, or follow the other branch
-local root = KEYS[1]
 local conversation = redis.call('HGET', root, 'conversation')
 if not conversation or conversation == '' then return false end
 redis.call('HSETNX', root, 'words', ARGV[1])

@@ -6,7 +6,6 @@
 -- Cost  O(1)
 -- Idempotent  by decision: a repeat returns "again" and writes nothing
 -- include: _clock.lua
-local root = KEYS[1]
 local key = root .. ':link:' .. ARGV[1]
 if tonumber(ARGV[2]) <= tonumber(now) then return {'past', '', ''} end
 if redis.call('HSETNX', key, 'decision', ARGV[3]) == 1 then

@@ -10,7 +10,6 @@
 -- Idempotent  by conversation: a repeat finds the place, and replies "had"
 -- Brings  bytes
 -- include: _clock.lua
-local root = KEYS[1]
 -- include: _changes.lua
 -- include: _warm.lua
 local HOUR, MADE = 3600 * 1000000, '9007199254740991' -- MADE is later than any time in µs

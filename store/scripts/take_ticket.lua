@@ -5,7 +5,6 @@
 --          is not taken: its content says what it is for
 -- Cost  O(1)
 -- Idempotent  by id of the request
-local root = KEYS[1]
 local content, about = unpack(redis.call('HMGET', root .. ':ticket:' .. ARGV[1], 'content', 'about'))
 if not content or about ~= ARGV[3] then return content end
 redis.call('HSETNX', root .. ':ticket:' .. ARGV[1], 'taken', ARGV[2])

@@ -10,7 +10,6 @@
 -- Log  guarded here
 -- Kept  not proven: no client sees where a log lies, and what is lost is done again
 -- Brings  bytes
-local root = KEYS[1]
 -- include: _freeze.lua
 local MOST_WORDS = 4000 -- of one call: Lua's stack holds 8,000 values
 local FIRST = 4

@@ -7,7 +7,6 @@ from redis import Redis
 
 from app import create_app
 from settings.config import Config
-from store.scripts import DecidingScript
 from tests.conftest import action
 from tests.servers import store_server
 
@@ -27,23 +26,19 @@ def full_behind(app_and_redis, monkeypatch):
 
     def fill(name: str) -> None:
         scripts = app.extensions["store"].events._scripts
-        effect = getattr(scripts, name)
+        effect = getattr(scripts, f"_{name}")
 
-        class Filling(DecidingScript):
-            def __init__(self) -> None:
-                pass
-
-            def __call__(self, keys, args):
-                reply = effect(keys, args)
-                redis.config_set("maxmemory", 1)
-                return reply
+        def filling(keys, args):
+            reply = effect(keys, args)
+            redis.config_set("maxmemory", 1)
+            return reply
 
         for part in (
             app.extensions["store"].events,
             app.extensions["store"].conversations,
             app.extensions["store"].approvals.confirmations,
         ):
-            monkeypatch.setattr(part._scripts, name, Filling())
+            monkeypatch.setattr(part._scripts, f"_{name}", filling)
 
     yield fill
     redis.config_set("maxmemory", 0)

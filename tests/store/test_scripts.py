@@ -8,7 +8,8 @@ import pytest
 from core.bounds import AS_REDIS, Limits
 from store.errors import NewerData, StoreFull
 from store.keys import DATA_VERSION, VERSION
-from store.scripts import DecidingScript, Scripts, read_head, sources
+from store.scripts import DecidingScript, Scripts, Source, read_head, sources
+from store.scripts.heads import preamble
 from tests.conftest import as_events, event, store_of
 from tests.servers import PROJECT, store_server
 
@@ -44,6 +45,15 @@ def calls(code: str) -> list[tuple[str, str]]:
     return re.findall(r"(?:redis\.call|call_with_all)\(\s*'(\w+)',?\s*([^,)]*)", code)
 
 
+def hidden(script: Source) -> set[str]:
+    """The locals of the shared code that an argument of the script hides."""
+    if script.contract is None:
+        return set()
+    shared = script.text.partition(preamble(script.contract))[0]
+    names = set(re.findall(r"^local (?:function )?(\w+)", shared, re.MULTILINE))
+    return names & {one.name for one in script.contract.arguments}
+
+
 def faults(name: str) -> list[str]:
     """What is wrong with a script and its head."""
     script, own = SCRIPTS[name], (FOLDER / f"{name}.lua").read_text()
@@ -57,7 +67,10 @@ def faults(name: str) -> list[str]:
         "begins with its name": own.startswith(f"-- {name}: "),
         "has one key": name in OF_MANY_SLOTS or re.findall(r"KEYS\[(\d+)\]", code) == ["1"],
         "asks for no keys of others": not re.search(r"'(KEYS|SCAN|FLUSHALL|FLUSHDB|RANDOMKEY)'", code),
-        "is declared as deciding where it returns outcomes": is_deciding == ('"' in script.head["Returns"]),
+        "is declared as deciding where it returns outcomes": bool(script.contract)
+        or is_deciding == ('"' in script.head["Returns"]),
+        "names its arguments in its head alone": not script.contract or "ARGV" not in re.sub(r"--.*", "", own),
+        "takes no name of what it includes for an argument": not hidden(script),
         "writes nothing where it says so": script.writes or own_commands <= READING,
         "names keys of a log where it says so": says == "guarded here" or names_log == ("Log" in script.head),
         "looks at `cold` where it guards itself": says != "guarded here" or "'cold'" in code,
@@ -105,7 +118,8 @@ def test_a_line_of_a_head_goes_on_below_itself():
 
 
 def test_every_script_is_declared_and_no_other():
-    assert set(Scripts.__annotations__) == set(SCRIPTS)
+    assert set(Scripts.__annotations__) == {name for name, script in SCRIPTS.items() if script.contract is None}
+    assert {f"_{name}" for name in SCRIPTS} == set(vars(Scripts(None))) - set(Scripts.__annotations__)
 
 
 def test_the_scripts_that_bring_something_ask_for_room_and_no_other_does(store):
@@ -116,8 +130,7 @@ def test_the_scripts_that_bring_something_ask_for_room_and_no_other_does(store):
 
     asking = set()
     for name in SCRIPTS:
-        script = getattr(scripts, name)
-        script = getattr(script, "_script", script)
+        script = getattr(scripts, f"_{name}")
         script._send = lambda _: None
         try:
             script(["{nowhere}"], [])

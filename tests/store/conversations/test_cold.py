@@ -471,7 +471,7 @@ def test_every_guarded_script_refuses_a_cold_conversation_and_writes_nothing(sto
 
     for name in guarded:
         with pytest.raises(IsCold):
-            getattr(scripts, name)([f"conv:{{{cold}}}"], [])
+            getattr(scripts, f"_{name}")([f"conv:{{{cold}}}"], [])
 
     assert set(asked) == {f"conv:{{{cold}}}"}
     assert {key: redis.dump(key) for key in keys(redis, f"conv:{{{cold}}}*")} == before
@@ -486,7 +486,7 @@ def test_a_conversation_that_is_cold_again_after_each_thaw_is_an_error(store, co
 
 def test_a_proven_write_refuses_a_cold_conversation_before_its_mark(store, cold):
     redis = store.conversations._redis
-    text = Scripts(redis, Durability(replicas=1)).append_events._script._text.decode()
+    text = Scripts(redis, Durability(replicas=1))._append_events._text.decode()
     assert ":mark" in text
 
     with pytest.raises(IsCold):

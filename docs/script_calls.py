@@ -1,0 +1,261 @@
+"""Prints `store/scripts/calls.py`: a method for each script, with the arguments and the reply that its head declares.
+
+    python -m docs.script_calls
+
+A program of its own: the modules of the store import classes which the present module may not have yet.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+
+class _AnyCalls(ModuleType):
+    """Has a class of every name."""
+
+    def __getattr__(self, name: str) -> type:
+        return type(name, (), {})
+
+
+if __name__ == "__main__":
+    sys.modules["store.scripts.calls"] = _AnyCalls("store.scripts.calls")
+
+from store.scripts import Source, sources  # noqa: E402
+from store.scripts.heads import TYPES, Contract, Field, Reply  # noqa: E402
+
+#: shapes of arguments: what Python gives for one, whose `args` are its words
+_GIVEN = {"stamp": "Stamp"}
+
+_HEAD = '''"""The scripts as methods: arguments have names, replies have types. Made by docs/make.py from the heads.
+
+An outcome with data is a class of the script's namespace; an outcome without is its word.
+"""
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, Literal, NamedTuple, Protocol
+
+from core.wire import Micros
+from store.errors import UnknownReply
+from store.link.attempts import Stamp
+
+
+class Sends(Protocol):
+    """Sends a script's keys and arguments, and returns its reply as Redis gives it."""
+
+    def __call__(self, keys: list[str], args: list[Any]) -> Any: ...
+
+
+def _rows(words: list[Any], width: int) -> "zip[tuple[Any, ...]]":
+    return zip(*[iter(words)] * width, strict=True)
+'''
+
+
+def calls() -> str:
+    """The module."""
+    typed = {name: source for name, source in sorted(sources().items()) if source.contract}
+    shapes = next((source.contract.shapes for source in typed.values() if source.contract), {})
+    lines = [_HEAD]
+    taken = {one.type for source in typed.values() for one in _contract(source).arguments}
+    for name, fields in shapes.items():
+        if name in taken - _GIVEN.keys():
+            parts = (f"    {one.name}: {TYPES[one.type].given}" for one in fields)
+            lines += ["", "", f"class {_camel(name)}(NamedTuple):", *parts]
+        elif name not in _GIVEN:
+            lines += ["", "", *_tuple(_camel(name), fields, "")]
+    for name, source in typed.items():
+        if space := list(_namespace(name, source)):
+            lines += ["", "", *space]
+    lines += ["", "", "class Calls:", '    """Every script as a method."""', ""]
+    lines += [f"    _{name}: Sends" for name in typed]
+    for name, source in typed.items():
+        lines += ["", *_method(name, source)]
+    return "\n".join(lines) + "\n"
+
+
+def _namespace(name: str, source: Source) -> Iterator[str]:
+    """The classes of a script's outcomes and rows."""
+    contract = _contract(source)
+    classes = dict[str, tuple[Field, ...]]()
+    for one in _fields(contract):
+        if one.row:
+            classes[_row_name(one)] = one.row
+    for reply in contract.replies:
+        if reply.fields:
+            classes[_camel(reply.outcome or "reply")] = reply.fields
+    if not classes:
+        return
+    yield f"class {_camel(name)}:"
+    yield f'    """Replies of `{name}.lua`."""'
+    for title, fields in classes.items():
+        yield ""
+        yield from _tuple(title, fields, "    ", _camel(name))
+
+
+def _tuple(title: str, fields: tuple[Field, ...], indent: str, space: str = "") -> Iterator[str]:
+    yield f"{indent}class {title}(NamedTuple):"
+    for one in fields:
+        yield f"{indent}    {one.name}: {_hint(one, space)}"
+
+
+def _method(name: str, source: Source) -> Iterator[str]:
+    contract = _contract(source)
+    parameters = [f"{one.name}: {_parameter(one)}" for one in contract.arguments]
+    named = f", *, {', '.join(parameters)}" if parameters else ""
+    words = [_sent(one) for one in contract.arguments]
+    yield f"    def {name}(self, root: str{named}) -> {_result(contract, _camel(name))}:"
+    yield f'        """{_first_sentence(source)}"""'
+    call = f"self._{name}([root], [{', '.join(words)}])"
+    if all(not (one.outcome or one.fields or one.value) for one in contract.replies):
+        yield f"        {call}"
+        return
+    yield f"        reply = {call}"
+    yield from (f"        {line}" for line in _read_reply(name, contract))
+
+
+def _read_reply(name: str, contract: Contract) -> Iterator[str]:
+    """The lines that turn a reply of Redis into that of the method."""
+    space = _camel(name)
+    if any(_is_missing(one) for one in contract.replies):
+        yield "if reply is None:"
+        yield "    return None"
+    for one in contract.replies:
+        if one.value:
+            yield f"return {_read(one.value, 'reply', contract, space)}"
+            return
+    if [one.outcome for one in contract.replies if not _is_missing(one)] == [""]:
+        [only] = [one for one in contract.replies if one.fields]
+        yield f"{_pattern(only, contract)} = reply"
+        yield f"return {_made(only, contract, space)}"
+        return
+    yield "match reply if isinstance(reply, list) else [reply]:"
+    for one in contract.replies:
+        if one.outcome:
+            words = _pattern(one, contract)
+            yield f'    case [b"{one.outcome}"{", " * bool(words)}{words}]:'
+            yield f"        return {_made(one, contract, space)}"
+    yield "    case _:"
+    yield f'        raise UnknownReply("{name}", reply)'
+
+
+def _pattern(one: Reply, contract: Contract) -> str:
+    return ", ".join(word for part in one.fields for word in _words(part, contract))
+
+
+def _words(one: Field, contract: Contract) -> list[str]:
+    """The names to which the words of a value are bound."""
+    if one.type in contract.shapes:
+        return [f"{one.name}_{part.name}" for part in contract.shapes[one.type]]
+    return [f"*{_word(one, contract)}" if one.many == "*" else _word(one, contract)]
+
+
+def _word(one: Field, contract: Contract) -> str:
+    """The name of a value of a reply, which is not that of an argument."""
+    return f"{one.name}_" if one.name in {given.name for given in contract.arguments} else one.name
+
+
+def _made(one: Reply, contract: Contract, space: str) -> str:
+    if not one.fields:
+        return f'"{one.outcome}"'
+    values = (_read(part, _word(part, contract), contract, space) for part in one.fields)
+    return f"{space}.{_camel(one.outcome or 'reply')}({', '.join(values)})"
+
+
+def _read(one: Field, word: str, contract: Contract, space: str) -> str:
+    """The expression that reads a value of a reply."""
+    if one.type in contract.shapes:
+        parts = (TYPES[part.type].read.format(f"{one.name}_{part.name}") for part in contract.shapes[one.type])
+        return f"{_camel(one.type)}({', '.join(parts)})"
+    if one.row:
+        names = ", ".join(part.name for part in one.row)
+        values = ", ".join(_read(part, part.name, contract, space) for part in one.row)
+        return f"[{space}.{_row_name(one)}({values}) for {names} in _rows({word}, {len(one.row)})]"
+    read = TYPES[one.type].read
+    item = "value" if one.many else word
+    text = read.format(item)
+    if one.is_optional and read != "{}":
+        text = f"None if {item} is None else {text}"
+    return f"[{text} for value in {word}]" if one.many else text
+
+
+def _result(contract: Contract, space: str) -> str:
+    """The annotation of what a method returns."""
+    hints, bare = list[str](), [one.outcome for one in contract.replies if one.outcome and not one.fields]
+    for one in contract.replies:
+        if one.value:
+            hints.append(_hint(one.value, space))
+        elif one.fields:
+            hints.append(f"{space}.{_camel(one.outcome or 'reply')}")
+    if bare:
+        hints.append(f"Literal[{', '.join(map(repr, bare))}]")
+    if not hints or any(_is_missing(one) for one in contract.replies):
+        hints.append("None")
+    return " | ".join(dict.fromkeys(hints))
+
+
+def _hint(one: Field, space: str) -> str:
+    if one.row:
+        hint = f"{space}.{_row_name(one)}" if space else _row_name(one)
+    else:
+        hint = TYPES[one.type].hint or TYPES[one.type].given if one.type in TYPES else _camel(one.type)
+    hint += " | None" if one.is_optional else ""
+    return f"list[{hint}]" if one.many else hint
+
+
+def _parameter(one: Field) -> str:
+    if one.row:
+        return f"Iterable[tuple[{', '.join(TYPES[part.type].given for part in one.row)}]]"
+    hint = TYPES[one.type].given if one.type in TYPES else _GIVEN.get(one.type, _camel(one.type))
+    hint += " | None = None" if one.is_optional else ""
+    return f"Iterable[{hint}]" if one.many else hint
+
+
+def _sent(one: Field) -> str:
+    if one.row:
+        words = [TYPES[part.type].sent.format(part.name) for part in one.row]
+        names = [part.name for part in one.row]
+        if words == names:
+            return f"*chain.from_iterable({one.name})"
+        return f"*(word for {', '.join(names)} in {one.name} for word in ({', '.join(words)}))"
+    if one.type in _GIVEN:
+        return f"*{one.name}.args"
+    if one.many or one.type not in TYPES:
+        return f"*{one.name}"
+    sent = TYPES[one.type].sent.format(one.name)
+    return f'"" if {one.name} is None else {sent}' if one.is_optional else sent
+
+
+def _first_sentence(source: Source) -> str:
+    words = " ".join(line.removeprefix("--").strip() for line in source.prose)
+    sentence = re.split(r"\. |; ", words.partition(": ")[2], maxsplit=1)[0].rstrip(".")
+    return f"{sentence[:1].upper()}{sentence[1:]}."
+
+
+def _fields(contract: Contract) -> Iterator[Field]:
+    for one in contract.replies:
+        yield from one.fields
+        if one.value:
+            yield one.value
+
+
+def _contract(source: Source) -> Contract:
+    if source.contract is None:
+        raise ValueError("the script declares no contract")
+    return source.contract
+
+
+def _is_missing(one: Reply) -> bool:
+    return not (one.outcome or one.fields or one.value)
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.replace(" ", "_").split("_"))
+
+
+def _row_name(one: Field) -> str:
+    return "Row" if one.name == "value" else _camel(one.name.removesuffix("s"))
+
+
+if __name__ == "__main__":
+    print(calls(), end="")
