@@ -32,7 +32,9 @@ _HEAD = '''"""The scripts as methods: arguments have names, replies have types. 
 An outcome with data is a class of the script's namespace; an outcome without is its word.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -47,7 +49,7 @@ class Sends(Protocol):
     def __call__(self, keys: list[str], args: list[Any]) -> Any: ...
 
 
-def _rows(words: list[Any], width: int) -> "zip[tuple[Any, ...]]":
+def _rows(words: list[Any], width: int) -> zip[tuple[Any, ...]]:
     return zip(*[iter(words)] * width, strict=True)
 '''
 
@@ -104,9 +106,11 @@ def _method(name: str, source: Source) -> Iterator[str]:
     parameters = [f"{one.name}: {_parameter(one)}" for one in contract.arguments]
     named = f", *, {', '.join(parameters)}" if parameters else ""
     words = [_sent(one) for one in contract.arguments]
-    yield f"    def {name}(self, root: str{named}) -> {_result(contract, _camel(name))}:"
+    root = "roots: list[str]" if source.head["KEYS"].startswith("roots") else "root: str"
+    yield f"    def {name}(self, {root}{named}) -> {_result(contract, _camel(name))}:"
     yield f'        """{_first_sentence(source)}"""'
-    call = f"self._{name}([root], [{', '.join(words)}])"
+    keys = "roots" if root.startswith("roots") else "[root]"
+    call = f"self._{name}({keys}, [{', '.join(words)}])"
     if all(not (one.outcome or one.fields or one.value) for one in contract.replies):
         yield f"        {call}"
         return
@@ -122,7 +126,8 @@ def _read_reply(name: str, contract: Contract) -> Iterator[str]:
         yield "    return None"
     for one in contract.replies:
         if one.value:
-            yield f"return {_read(one.value, 'reply', contract, space)}"
+            yield f"value: {_hint(one.value, space)} = {_read(one.value, 'reply', contract, space)}"
+            yield "return value"
             return
     if [one.outcome for one in contract.replies if not _is_missing(one)] == [""]:
         [only] = [one for one in contract.replies if one.fields]
@@ -208,7 +213,9 @@ def _parameter(one: Field) -> str:
         return f"Iterable[tuple[{', '.join(TYPES[part.type].given for part in one.row)}]]"
     hint = TYPES[one.type].given if one.type in TYPES else _GIVEN.get(one.type, _camel(one.type))
     hint += " | None = None" if one.is_optional else ""
-    return f"Iterable[{hint}]" if one.many else hint
+    if one.type == "map":
+        return hint
+    return {"*": f"Iterable[{hint}]", "[]": f"Collection[{hint}]"}.get(one.many, hint)
 
 
 def _sent(one: Field) -> str:
@@ -220,6 +227,11 @@ def _sent(one: Field) -> str:
         return f"*(word for {', '.join(names)} in {one.name} for word in ({', '.join(words)}))"
     if one.type in _GIVEN:
         return f"*{one.name}.args"
+    if one.type == "map":
+        counted = f"2 * len({one.name}), " if one.many == "[]" else ""
+        return f"{counted}*chain.from_iterable({one.name}.items())"
+    if one.many == "[]":
+        return f"len({one.name}), *{one.name}"
     if one.many or one.type not in TYPES:
         return f"*{one.name}"
     sent = TYPES[one.type].sent.format(one.name)
@@ -254,7 +266,7 @@ def _camel(name: str) -> str:
 
 
 def _row_name(one: Field) -> str:
-    return "Row" if one.name == "value" else _camel(one.name.removesuffix("s"))
+    return "Row" if one.name == "value" else _camel(re.sub("ies$", "y", one.name).removesuffix("s"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from redis import Redis
 
@@ -28,6 +28,10 @@ _UNFIT = re.compile("[\0\ud800-\udfff]")
 
 #: the cursor of a page: the time or the folded title of its first conversation, and its id
 Cursor = tuple[Micros | str, ConversationId]
+
+
+#: the filters by time
+_TIMES = ("created_since", "created_until", "updated_since", "updated_until")
 
 
 class Entry(NamedTuple):
@@ -60,12 +64,15 @@ class Filter:
         """The list that has all of them in an order; there is none of a status by title."""
         return self.group or (self.statuses[0] if len(self.statuses) == 1 and by != "title" else None)
 
-    def words(self, by: str) -> list[Any]:
+    def words(self, by: str) -> dict[str, str]:
         """The filters as `page_conversations.lua` takes them; all are "" when the list has no other conversations."""
-        times = (self.created_since, self.created_until, self.updated_since, self.updated_until)
-        statuses = "" if self.among(by) in self.statuses else ",".join(self.statuses)
-        top = "top" if self.top else ""
-        return [statuses, folded(self.title), top, *("" if time is None else time for time in times)]
+        times = {name: getattr(self, name) for name in _TIMES}
+        return {
+            "statuses": "" if self.among(by) in self.statuses else ",".join(self.statuses),
+            "part": folded(self.title),
+            "top": "top" if self.top else "",
+            **{name: "" if time is None else str(time) for name, time in times.items()},
+        }
 
     def passes(self, state: Mapping[str, Any]) -> bool:
         """Whether a conversation's state passes."""
@@ -94,6 +101,16 @@ class Refresh(Protocol):
     def refresh(self, conversation_id: ConversationId) -> None: ...
 
 
+class Reply(Protocol):
+    """A reply of a script that writes a conversation."""
+
+    @property
+    def state(self) -> LogState: ...
+
+
+Replied = TypeVar("Replied", bound=Reply)
+
+
 class Listing:
     """Every conversation by creation, by last change and by title, also those of a group; by the times of a status."""
 
@@ -118,6 +135,13 @@ class Listing:
             self.approvals.refresh(conversation_id)
         return outcome, *more
 
+    def noted(self, conversation_id: ConversationId, reply: Replied | None) -> Replied:
+        """List the state that a script has replied with, and return the reply. Raises ConversationNotFound."""
+        if reply is None:
+            raise ConversationNotFound
+        self.note_state(conversation_id, reply.state)
+        return reply
+
     def note_state(self, conversation_id: ConversationId, state: LogState) -> None:
         """List the state that a script has replied with. One round trip; more where its approvals have changed, or an
         action waits."""
@@ -137,13 +161,29 @@ class Listing:
         title: str | None = None,
     ) -> None:
         """Enter or move a conversation. groups: what else it can be listed by, joined by commas. One round trip."""
-        times = micros(created_at), micros(updated_at)
-        args = [conversation_id, revision, status, *times, groups, folded(title)]
-        self._scripts.note_conversation([ListingKeys.root], args)
+        self._scripts.note_conversation(
+            ListingKeys.root,
+            id=conversation_id,
+            revision=revision,
+            status=status,
+            created=micros(created_at),
+            updated=micros(updated_at),
+            groups=groups,
+            title=folded(title),
+        )
 
     def forget(self, conversation_id: ConversationId, revision: int) -> None:
         """Take a conversation out, unless one of a later revision is there. One round trip."""
-        self._scripts.note_conversation([ListingKeys.root], [conversation_id, revision, "", 0, 0, "", ""])
+        self._scripts.note_conversation(
+            ListingKeys.root,
+            id=conversation_id,
+            revision=revision,
+            status="",
+            created=0,
+            updated=0,
+            groups="",
+            title="",
+        )
 
     def correct(self, entry: Entry, state: Mapping[str, Any] | None) -> None:
         """Bring an entry up to date with the state that was read of its conversation, None where it is gone.
@@ -179,7 +219,8 @@ class Listing:
         read no conversation: one round trip per SCAN_CHUNK.
         """
         others = {name: time for name, time in _ranges(filters).items() if time != (None, None)}
-        if not any(filters.words("created")[:3]) and len(others) < 2:
+        narrows = any(word for name, word in filters.words("created").items() if name not in _TIMES)
+        if not narrows and len(others) < 2:
             by, (since, until) = next(iter(others.items()), ("created", (None, None)))
             least, most = "-inf" if since is None else since, "+inf" if until is None else f"({until}"
             return int(self._redis.zcount(ListingKeys.index(by, filters.among(by)), least, most))
@@ -203,15 +244,23 @@ class Listing:
     ) -> tuple[list[Entry], Cursor | None]:
         """The entries that one script finds, and the cursor of the next one."""
         words = filters.words(by)
-        scan = SCAN_CHUNK if any(word != "" for word in words) else most + 1
         at, identity = _entered(filters, by, descending, start) or ("", "")
-        args = [by, filters.among(by) or "", "desc" if descending else "asc", most, scan, at, identity, *words]
-        following, page = self._scripts.page_conversations([ListingKeys.root], args)
-        entries = [
-            Entry(ConversationId(identity.decode()), _place(by, place), int(revision))
-            for identity, place, revision in zip(page[::3], page[1::3], page[2::3], strict=True)
-        ]
-        return entries, (_place(by, following[0]), ConversationId(following[1].decode())) if following else None
+        page = self._scripts.page_conversations(
+            ListingKeys.root,
+            by=by,
+            among=filters.among(by) or "",
+            order="desc" if descending else "asc",
+            most=most,
+            scan=SCAN_CHUNK if any(words.values()) else most + 1,
+            cursor=str(at),
+            cursor_id=identity,
+            **words,
+        )
+        entries = [Entry(ConversationId(one.id), _place(by, one.place), one.revision) for one in page.entries]
+        if not page.following:
+            return entries, None
+        place, last = page.following
+        return entries, (_place(by, place), ConversationId(last.decode()))
 
 
 def _ranges(filters: Filter) -> dict[str, tuple[Micros | None, Micros | None]]:

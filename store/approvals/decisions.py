@@ -236,9 +236,9 @@ class Confirmations:
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
-        stamp = Stamp.now()
-        args = [*stamp.args, held_risks(policy), "confirmation_policy", json.dumps(policy), "1"]
-        self._listing.write(self._scripts.set_fields, conversation_id, args)
+        root, fields = ConversationKeys(conversation_id).root, [("confirmation_policy", json.dumps(policy), True)]
+        reply = self._scripts.set_fields(root, stamp=Stamp.now(), held=held_risks(policy), fields=fields)
+        self._listing.noted(conversation_id, reply)
 
 
 def _described(since: str, action: dict[str, Any]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class InboxFeed(Feed):
     """The one reader of the changes in this process."""
 
     def __init__(self, last: Seq, redis: "Redis", scripts: Scripts, ring_bytes: int) -> None:
-        super().__init__(ApprovalKeys.signal, b"", last, ring_bytes)
+        super().__init__(ApprovalKeys.signal, "", last, ring_bytes)
         self._redis = redis
         self._scripts = scripts
 

@@ -72,15 +72,15 @@ class Chats:
 
         owner: id of the key; "" without one. said: all messages, with `role` and `content`. One round trip.
         """
-        self._scripts.remember_chat([chat_root(_digest(owner, said))], [conversation_id, _SECONDS * 1000])
+        self._scripts.remember_chat(chat_root(_digest(owner, said)), conversation=conversation_id, span=_SECONDS * 1000)
 
     def take(
         self, owner: str, said: Sequence[Mapping[str, Any]], words: Sequence[Mapping[str, Any]]
     ) -> ConversationId | None:
         """The conversation that gave the last message of a chat, for the words that follow; None: there is none, or
         other words have followed. It may be deleted. One round trip."""
-        found = self._scripts.take_chat([chat_root(_digest(owner, said))], [_digest(owner, words)])
-        return ConversationId(found.decode()) if found else None
+        found = self._scripts.take_chat(chat_root(_digest(owner, said)), words=_digest(owner, words))
+        return ConversationId(found) if found else None
 
 
 def _digest(owner: str, said: Sequence[Mapping[str, Any]]) -> str:

@@ -205,27 +205,27 @@ class Pieces:
 
         Raises Unreadable, Changed where the log is back already, what `get` raises, or one of UNAVAILABLE.
         """
-        (digests, inner), roots = read_head(of, content), [ConversationKeys(of.conversation_id).root]
+        (digests, inner), root = read_head(of, content), ConversationKeys(of.conversation_id).root
         for _ in range(_MOST_TRIES):
-            number = int(self._redis.get(ColdKeys.back(roots[0], of.name)) or 0)
+            number = int(self._redis.get(ColdKeys.back(root, of.name)) or 0)
             while number < len(digests):
                 name = piece_name(of.name, number)
                 ranges = ranges_in(inner or get(name), digests[number], may)
-                words = [word for part, some in ranges for word in (part, len(some), *some)]
-                done = self._scripts.thaw_piece(roots, [of.name, number, _ASIDE, *words])
+                words: list[str | bytes] = [w for part, some in ranges for w in (part, str(len(some)), *some)]
+                done = self._scripts.thaw_piece(root, name=of.name, piece=number, span=_ASIDE, ranges=words)
                 if done is None:
                     raise Changed
                 if done < number:
                     break  # what was aside has ended
                 number = done  # more than the next one, if another process thaws it too
             else:
-                outcome = self._scripts.adopt_thaw(roots, [of.name, aside, len(digests)])
-                if outcome is None:
-                    raise Changed
-                if outcome == 1:
-                    return
-                if outcome == 0:
-                    raise Unreadable("it has not as many events as the log")
+                match self._scripts.adopt_thaw(root, name=of.name, span=aside, pieces=len(digests)):
+                    case "adopted":
+                        return
+                    case "torn":
+                        raise Unreadable("it has not as many events as the log")
+                    case None:
+                        raise Changed
         raise Changed
 
     def _ranges(self, root: str, incarnation: str, parts: Sequence[str]) -> Iterator[Range]:
@@ -253,14 +253,14 @@ class Pieces:
         seq, last = 0, 1
         while seq < last:
             try:
-                reply = self._scripts.read_log([root], [seq, _EVENTS, _BYTES])
+                reply = self._scripts.read_log(root, seq=seq, most=_EVENTS, most_bytes=_BYTES)
             except IsCold:  # another process was faster
                 raise Changed from None
-            if reply is None or reply[0] != incarnation.encode() or (seq < reply[1] and not reply[2:]):
+            if reply is None or reply.incarnation != incarnation or (seq < reply.last and not reply.events):
                 raise Changed
-            last, events = reply[1], reply[2:]
-            seq += len(events)
-            yield events
+            last = reply.last
+            seq += len(reply.events)
+            yield reply.events
 
     def _members(self, key: str) -> Iterator[list[bytes]]:
         rank, found = 0, [None]
@@ -351,20 +351,22 @@ class Cold:
         A change raises the revision, which is compared before anything is dropped.
         """
         root = ConversationKeys(conversation_id).root
-        plan = self._scripts.plan_freeze([root], []) if self.objects else None
+        plan = self._scripts.plan_freeze(root) if self.objects else None
         if self.objects is None or plan is None:
             return False
-        began, incarnation, revision, size, chunks, *parts = (word.decode() for word in plan)
-        if self._is_too_large(conversation_id, int(size)):
+        began, incarnation, revision, size, chunks, parts = plan
+        if self._is_too_large(conversation_id, size):
             return False
         name = f"{conversation_id}-{uuid4().hex}"
-        of, texts, is_cold = Frozen(name, conversation_id, incarnation, revision), parts[-int(chunks) :], False
+        of, texts, is_cold = Frozen(name, conversation_id, incarnation, revision), parts[-chunks:], False
         try:
             content = self._pieces.put(of, parts, self._put)
             self._put_frames(root, name, texts)
             if self._redis.hmget(root, "incarnation", "revision", "cold") == [*map(str.encode, of[2:]), None]:
                 self._put(name, content)
-                is_cold = bool(self._scripts.freeze_log([root], [name, incarnation, revision, int(began) + _FREEZING]))
+                is_cold = self._scripts.freeze_log(
+                    root, name=name, incarnation=incarnation, revision=revision, latest=began + _FREEZING
+                )
         except Changed:
             pass
         finally:
@@ -398,7 +400,7 @@ class Cold:
 
     def set_aside(self, conversation_id: ConversationId) -> None:
         """Leave a conversation in Redis for an hour: its freezing has failed. Raises one of UNAVAILABLE."""
-        self._scripts.set_aside([ConversationKeys(conversation_id).root], [_THAWED])
+        self._scripts.set_aside(ConversationKeys(conversation_id).root, span=_THAWED)
 
     def unneeded(self, limit: int) -> list[str]:
         """Names of objects that nobody needs, now or later: delete each, then `forget` it. At most three round trips.
@@ -407,8 +409,7 @@ class Cold:
         before it, the last one first: as long as one of them is left, the register has the object. limit: of objects,
         whose pieces do not count.
         """
-        reply = self._scripts.due_objects([ColdKeys.root], [limit])
-        pieces = {name.decode(): number for name, number in zip(reply[::2], reply[1::2], strict=True)}
+        pieces = {one.name: one.pieces for one in self._scripts.due_objects(ColdKeys.root, most=limit)}
         names = list(pieces)
         with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
@@ -426,7 +427,7 @@ class Cold:
     def forget(self, names: Sequence[str]) -> None:
         """Remove deleted objects from the register. One round trip."""
         if names:
-            self._scripts.forget_objects([ColdKeys.root], list(names))
+            self._scripts.forget_objects(ColdKeys.root, names=names)
 
     def postpone(self, names: Sequence[str]) -> None:
         """Retry in an hour the objects that could not be deleted. One round trip."""
@@ -456,7 +457,7 @@ class Cold:
             known: list[Any] = pipe.execute() if names else []
         ours = [name for name, is_known in zip(names, known, strict=True) if is_known]
         if ours:
-            self._scripts.note_objects([ColdKeys.root], [_LEFT, "1", *ours])
+            self._scripts.note_objects(ColdKeys.root, span=_LEFT, only_new=True, names=ours)
         return len(names) - len(ours)
 
     def claim(self, task: str, seconds: float) -> bool:
@@ -484,7 +485,7 @@ class Cold:
     def _note(self, span: int, names: Sequence[str]) -> None:
         """Schedule objects for a check in so many µs. One round trip."""
         if names:
-            self._scripts.note_objects([ColdKeys.root], [span, "", *names])
+            self._scripts.note_objects(ColdKeys.root, span=span, only_new=False, names=names)
 
     def _is_too_large(self, conversation_id: ConversationId, size: int) -> bool:
         """Whether a log has more bytes in Redis than an object may have; it is left alone then for a month."""
@@ -494,7 +495,7 @@ class Cold:
             "the conversation %s stays in Redis: its log has %d bytes there, and may have %d (COLD_MAX_BYTES)",
             *(conversation_id, size, self._most_bytes),
         )
-        self._scripts.set_aside([ConversationKeys(conversation_id).root], [_STAYS])
+        self._scripts.set_aside(ConversationKeys(conversation_id).root, span=_STAYS)
         return True
 
     @contextmanager

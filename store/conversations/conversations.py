@@ -5,7 +5,8 @@ App conversations are those in a sandbox, with the members that only they have. 
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypedDict
 from uuid import uuid4
 
 from redis import Redis
@@ -31,7 +32,16 @@ from store.link.secrets import Sealer
 from store.listing import Cursor, Filter, Listing
 from store.log.text import record
 from store.sandboxes.sandboxes import Places, Sandbox, Sandboxes, SandboxId
-from store.scripts import Scripts, words_of
+from store.scripts import Scripts
+from store.scripts.calls import (
+    ChangeStatus,
+    CreateConversation,
+    DeleteConversation,
+    InterruptConversation,
+    PutSecrets,
+    ReportConversation,
+    SetFields,
+)
 
 #: fields of the hash that the recovery after a restart of an agent server keeps
 _OF_RECOVERY = ("agent_log", "interrupted")
@@ -158,25 +168,30 @@ class Conversations:
             fields["secrets_version"] = incarnation  # it is masked by the secrets of the others there, too
         fields |= optional_fields(sandbox_id, app or {}, confirmation_seconds)
         sealed = self._sealer.seal(conversation_id, secrets or {})
-        first = _first_message(initial_message, stamp, in_sandbox=bool(sandbox_id))
         start_id = (app or {}).get("start_id", "")
-        args: list[Any] = [*stamp.args, incarnation, *first, start_body, start_id, 2 * len(sealed), *words_of(sealed)]
-        is_new = self._create(conversation_id, sandbox_id, start_id, [*args, *words_of(fields)])
-        if sandbox_id and (sealed or start_body):
-            self._renew_masks(conversation_id, sandbox_id)
-        return is_new
-
-    def _create(self, conversation_id: ConversationId, sandbox_id: str | None, start_id: str, args: list[Any]) -> bool:
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True, start_id=start_id)
+        is_new = False
         try:
-            [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
+            reply = self._scripts.create_conversation(
+                ConversationKeys(conversation_id).root,
+                stamp=stamp,
+                incarnation=incarnation,
+                **_first_message(initial_message, stamp, in_sandbox=bool(sandbox_id)),
+                start_body=start_body,
+                start_id=start_id,
+                secrets=sealed,
+                fields=fields,
+            )
+            is_new = isinstance(self._listing.noted(conversation_id, reply), CreateConversation.Created)
         except (ConversationNotFound, StoreFull):
             if took and sandbox_id:
                 self._places.leave(sandbox_id, conversation_id, made=True)
             raise
-        if took and sandbox_id and outcome == "exists":  # the id is that of another sandbox's conversation, or of none
+        if took and sandbox_id and not is_new:  # the id is that of another sandbox's conversation, or of none
             self._places.leave(sandbox_id, conversation_id, made=True)
-        return bool(outcome == "created")
+        if sandbox_id and (sealed or start_body):
+            self._renew_masks(conversation_id, sandbox_id)
+        return is_new
 
     def _adopt_child(self, conversation_id: ConversationId, sandbox_id: str, parent_id: ConversationId | None) -> None:
         """Create a child that the agent of its parent has started by itself, unless it exists.
@@ -253,14 +268,14 @@ class Conversations:
 
         True if its agent must be told a title or tags. Two round trips. Raises ConversationNotFound.
         """
-        args: list[Any] = [*Stamp.now().args, "-"]
+        rows = list[tuple[str, str, bool]]()
         for name, value in fields.items():
             text = "" if value is None and name == "confirmation_seconds" else json.dumps(value)
-            args += (name, text, int(name in _ANNOUNCED))
-        for name, value in app_fields(app or {}).items():
-            args += (name, value, 0)
-        [outcome] = self._listing.write(self._scripts.set_fields, conversation_id, args)
-        return bool(outcome == "due")
+            rows.append((name, text, name in _ANNOUNCED))
+        rows += ((name, value, False) for name, value in app_fields(app or {}).items())
+        root = ConversationKeys(conversation_id).root
+        reply = self._scripts.set_fields(root, stamp=Stamp.now(), held="-", fields=rows)
+        return isinstance(self._listing.noted(conversation_id, reply), SetFields.Due)
 
     def report(
         self,
@@ -281,16 +296,21 @@ class Conversations:
         Raises NotItsSandbox, NotStartedHere, TooManyConversations.
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
-        words = [json.dumps(beginning(title, MOST_TITLE)) if title else "", json.dumps(kept) if kept else ""]
         fields |= {REPORTED_FIELD + name: value for name, value in (told or {}).items()}
-        stored = {name: json.dumps(value) for name, value in fields.items()} | app_fields(app or {})
-        args = [*Stamp.now().args, sandbox_id, *words, *words_of(stored)]
-        try:
-            [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
-        except ConversationNotFound:
+        report = partial(
+            self._scripts.report_conversation,
+            ConversationKeys(conversation_id).root,
+            stamp=Stamp.now(),
+            sandbox=sandbox_id,
+            title=json.dumps(beginning(title, MOST_TITLE)) if title else "",
+            tags=json.dumps(kept) if kept else "",
+            fields={name: json.dumps(value) for name, value in fields.items()} | app_fields(app or {}),
+        )
+        reply = report()
+        if reply is None:
             self._adopt_child(conversation_id, sandbox_id, parent_id)
-            [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
-        if outcome == "foreign":
+            reply = report()
+        if isinstance(self._listing.noted(conversation_id, reply), ReportConversation.Foreign):
             raise NotItsSandbox
 
     def change_status(self, conversation_id: ConversationId, verb: str, *, actor: Actor = SERVER) -> None:
@@ -298,12 +318,18 @@ class Conversations:
 
         actor: who may or may not approve what waits. Raises ConversationNotFound, IllegalMove, NeedsApproval.
         """
-        args = [*Stamp.now().args, verb, int(actor.may_decide), actor.by("run").json]
-        [outcome] = self._listing.write(self._scripts.change_status, conversation_id, args)
-        if outcome == "forbidden":
-            raise NeedsApproval
-        if outcome != "done":
-            raise IllegalMove(verb, outcome)
+        reply = self._scripts.change_status(
+            ConversationKeys(conversation_id).root,
+            stamp=Stamp.now(),
+            verb=verb,
+            may_decide=actor.may_decide,
+            actor=actor.by("run").json,
+        )
+        match self._listing.noted(conversation_id, reply):
+            case ChangeStatus.Forbidden():
+                raise NeedsApproval
+            case ChangeStatus.Refused(state):
+                raise IllegalMove(verb, state.status)
 
     def put_secrets(
         self, conversation_id: ConversationId, secrets: Mapping[str, Any], sandbox_id: str | None = None
@@ -316,9 +342,15 @@ class Conversations:
         if not sealed:
             self.get(conversation_id)
             return
-        args = [Stamp.now().utc_time, str(minted("secrets")), MOST_SECRETS, MOST_SECRETS_BYTES, *words_of(sealed)]
-        [outcome] = self._listing.write(self._scripts.put_secrets, conversation_id, args)
-        if outcome == "too_many":
+        reply = self._scripts.put_secrets(
+            ConversationKeys(conversation_id).root,
+            utc=Stamp.now().utc_time,
+            version=str(minted("secrets")),
+            most=MOST_SECRETS,
+            most_bytes=MOST_SECRETS_BYTES,
+            secrets=sealed,
+        )
+        if isinstance(self._listing.noted(conversation_id, reply), PutSecrets.TooMany):
             raise TooManySecrets
         if sandbox_id:
             self._renew_masks(conversation_id, sandbox_id)
@@ -327,7 +359,8 @@ class Conversations:
         """Have a conversation's secrets masked in the others of its sandbox. A round trip, and one for each of them."""
         others, _ = self._places.known(SandboxId(sandbox_id))
         for other in others - {conversation_id}:
-            self._scripts.keep_fields([ConversationKeys(ConversationId(other)).root], ["secrets_version", str(uuid4())])
+            root = ConversationKeys(ConversationId(other)).root
+            self._scripts.keep_fields(root, fields={"secrets_version": str(uuid4())})
 
     def secrets_of(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The secrets of a conversation, unsealed: for its agent alone. One round trip. Raises SecretsRefused."""
@@ -362,20 +395,24 @@ class Conversations:
         stamp: its id prefix is that of this end, so that a repeat appends nothing. error: members of a
         ConversationErrorEvent; empty: no such event. Two round trips. Raises ConversationNotFound, NotItsSandbox.
         """
-        args = [*stamp.args, sandbox_id, json.dumps(error)[1:-1]]
-        [outcome] = self._listing.write(self._scripts.interrupt_conversation, conversation_id, args)
-        if outcome == "foreign":
+        reply = self._scripts.interrupt_conversation(
+            ConversationKeys(conversation_id).root,
+            stamp=stamp,
+            sandbox_id=sandbox_id,
+            failure=json.dumps(error)[1:-1],
+        )
+        if isinstance(self._listing.noted(conversation_id, reply), InterruptConversation.Foreign):
             raise NotItsSandbox
 
     def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[Any], *, interrupted: bool) -> None:
         """Keep what the recovery knows; see `store/keys.py`. Of an unknown conversation nothing is kept."""
-        args = ["agent_log", json.dumps(agent_log), "interrupted", json.dumps(interrupted)]
-        self._scripts.keep_fields([ConversationKeys(conversation_id).root], args)
+        fields = {"agent_log": json.dumps(agent_log), "interrupted": json.dumps(interrupted)}
+        self._scripts.keep_fields(ConversationKeys(conversation_id).root, fields=fields)
 
     def settle_labels(self, conversation_id: ConversationId, due: str) -> None:
         """Note that the agent has the titles and tags that were due, as `labels_due` of the state named them; a change
         since then stays due."""
-        self._scripts.settle_labels([ConversationKeys(conversation_id).root], [due])
+        self._scripts.settle_labels(ConversationKeys(conversation_id).root, due=due)
 
     def delete(self, conversation_id: ConversationId, actor: Actor = SERVER, *, revision: str = "") -> bool:
         """Remove a conversation with its events and secrets. Three round trips, in a sandbox four. Its audit is kept.
@@ -386,34 +423,53 @@ class Conversations:
         sandbox_id: Any = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
         if sandbox_id and not revision:
             self.bury(conversation_id, sandbox_id.decode())
-        args = [str(uuid4()), Stamp.now().utc_time, actor.by("deletion").json, self._audit_seconds, revision]
-        reply = self._scripts.delete_conversation([ConversationKeys(conversation_id).root], args)
+        reply = self._scripts.delete_conversation(
+            ConversationKeys(conversation_id).root,
+            deletion=str(uuid4()),
+            utc=Stamp.now().utc_time,
+            actor=actor.by("deletion").json,
+            audit_seconds=self._audit_seconds,
+            wanted=revision,
+        )
         if reply is None:
             raise ConversationNotFound
-        outcome, last, is_audited = reply
-        if outcome == "changed":
+        if reply == "changed":
             return False
         if sandbox_id and revision:  # only now: one that stays needs its place in the sandbox
             self.bury(conversation_id, sandbox_id.decode())
-        self._listing.forget(conversation_id, int(last))
-        if is_audited:
+        self._listing.forget(conversation_id, reply.revision)
+        if reply.is_audited:
             self._listing.approvals.refresh(conversation_id)
-        if outcome == "gone":  # its worker may have been killed before it took the conversation off the list
+        if isinstance(
+            reply, DeleteConversation.Gone
+        ):  # its worker may have been killed before it took the conversation off the list
             raise ConversationNotFound
         return True
 
     def bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
         """Keep a tombstone of a conversation in a sandbox, and free its place. One round trip."""
-        args = [sandbox_id, conversation_id, MOST_TOMBSTONES]
-        self._scripts.bury_conversation([SandboxKeys.root], args)
+        self._scripts.bury_conversation(
+            SandboxKeys.root, sandbox=sandbox_id, conversation=conversation_id, most=MOST_TOMBSTONES
+        )
 
 
-def _first_message(content: list[dict[str, Any]] | None, stamp: Stamp, *, in_sandbox: bool) -> tuple[str | bytes, ...]:
+class _FirstMessage(TypedDict):
     """A first user message as `create_conversation.lua` takes it: an event, or the expected echo of one."""
+
+    message_id: str
+    pair: str
+    event: bytes
+    record: bytes
+    echo: str
+
+
+def _first_message(content: list[dict[str, Any]] | None, stamp: Stamp, *, in_sandbox: bool) -> _FirstMessage:
     if content is None or in_sandbox:
-        return ("", "", "", "", "" if content is None else f"{message_claim(content)} {uuid4().hex}")
+        echo = "" if content is None else f"{message_claim(content)} {uuid4().hex}"
+        return {"message_id": "", "pair": "", "event": b"", "record": b"", "echo": echo}
     event = user_message(content, stamp.at, minted("message"))
-    return (event.id, pair(event.kind, event.source), event.raw, record(event), "")
+    place = pair(event.kind, event.source)
+    return {"message_id": event.id, "pair": place, "event": event.raw, "record": record(event), "echo": ""}
 
 
 def _one(status: str | None) -> tuple[str, ...]:

@@ -29,7 +29,8 @@ from store.listing import Listing
 from store.log.feed import read_log
 from store.log.frames import compressed, originals
 from store.log.text import record
-from store.scripts import Scripts, words_of
+from store.scripts import Scripts
+from store.scripts.calls import AdoptFork
 
 #: events that one call writes
 PAGE = 100
@@ -53,26 +54,27 @@ class Copy:
 
         sandbox_id: of the one whose agent server makes the same copy.
         """
-        args = [self.keys.fork, self._stamp.utc_time, _HOUR, sandbox_id]
-        if not self._scripts.begin_copy([self._root], args):
+        begins = self._scripts.begin_copy(
+            self._root, fork=self.keys.fork, utc=self._stamp.utc_time, seconds=_HOUR, sandbox=sandbox_id
+        )
+        if not begins:
             raise CopyEnded
 
     def close(self) -> bool:
         """Note that nobody makes it any more; whether a deletion has ended it."""
-        return bool(self._scripts.close_copy([self._root], [self.keys.fork]))
+        return self._scripts.close_copy(self._root, fork=self.keys.fork)
 
     def append(self, events: Sequence[Event]) -> None:
         """Write the next events, at most PAGE; one of an id that is in the log is not written again.
 
         Raises TimeoutError, CopyEnded.
         """
-        batch: list[Any] = [self._stamp.utc_time, _HOUR]
+        rows = list[tuple[str, str, int, bytes, bytes, bool]]()
         for event in events:
-            final = "1" if final_effect(event) else ""
-            frame, text = compressed(event.raw), record(event)
+            frame, text, may_be_final = compressed(event.raw), record(event), bool(final_effect(event))
             self.bytes += len(frame) + len(text)
-            batch += (event.id, pair(event.kind, event.source), event.at, frame, text, final)
-        copied = self._scripts.copy_events([self.keys.root], batch)
+            rows.append((event.id, pair(event.kind, event.source), event.at, frame, text, may_be_final))
+        copied = self._scripts.copy_events(self.keys.root, utc=self._stamp.utc_time, seconds=_HOUR, events=rows)
         if copied is None:
             raise self._lost()
         self.seq = Seq(copied)
@@ -82,13 +84,16 @@ class Copy:
 
         claims: what the agent may claim of it, see `effects.py`. Two round trips. Raises TimeoutError, CopyEnded.
         """
-        expected = [f"{claim} {self.keys.fork}" for claim in claims]
-        args = [self.keys.fork, self._stamp.at, len(expected), *expected, *words_of(fields)]
-        try:
-            [outcome] = listing.write(self._scripts.adopt_fork, self.keys.id, args)
-        except ConversationNotFound:
-            raise self._lost() from None
-        return bool(outcome == "adopted")
+        reply = self._scripts.adopt_fork(
+            self._root,
+            fork=self.keys.fork,
+            at=self._stamp.at,
+            claims=[f"{claim} {self.keys.fork}" for claim in claims],
+            fields=fields,
+        )
+        if reply is None:
+            raise self._lost()
+        return isinstance(listing.noted(self.keys.id, reply), AdoptFork.Adopted)
 
     @property
     def _root(self) -> str:
@@ -167,8 +172,7 @@ class Forks:
 
         Returns of each the sandbox whose agent server makes the same copy, None of a detached one. One round trip.
         """
-        ended = self._scripts.end_copies([ConversationKeys(target).root], [])
-        return [sandbox_id.decode() or None for sandbox_id in ended[1::2]]
+        return [one.sandbox or None for one in self._scripts.end_copies(ConversationKeys(target).root)]
 
     def _copy(
         self,
@@ -224,7 +228,7 @@ def _pages(scripts: Scripts, conversation_id: ConversationId, incarnation: str, 
     seq = Seq(0)
     while seq < last:
         found, _, events = read_log(scripts, conversation_id, seq, min(PAGE, last - seq))
-        if found.decode() != incarnation:  # deleted meanwhile; another conversation may have its id
+        if found != incarnation:  # deleted meanwhile; another conversation may have its id
             raise ConversationNotFound
         if not events:
             raise LogDamaged(conversation_id, seq, last)
@@ -303,7 +307,7 @@ class Exports:
             return False
         finally:  # of an adopted copy no key is left under these names
             copy.close()
-            self._scripts.drop_copy([copy.keys.root], [])
+            self._scripts.drop_copy(copy.keys.root)
 
     def _fill(self, copy: Copy, events: Iterable[Event]) -> None:
         page, size, known_pairs = list[Event](), 0, set[tuple[str, str]]()
@@ -342,11 +346,13 @@ class Exports:
             return False
         roots, seq = (copy.keys.root, ConversationKeys(copy.keys.id).root), Seq(0)
         while seq < copy.seq:
-            args = [seq, min(PAGE, copy.seq - seq), _PAGE_BYTES]
-            ours, theirs = (self._scripts.read_log([root], args) for root in roots)
-            if ours is None or theirs is None or not ours[2:] or originals(ours[2:]) != originals(theirs[2:]):
+            most = min(PAGE, copy.seq - seq)
+            ours, theirs = (self._scripts.read_log(root, seq=seq, most=most, most_bytes=_PAGE_BYTES) for root in roots)
+            if ours is None or theirs is None or not ours.events:
                 return False
-            seq = Seq(seq + len(ours) - 2)
+            if originals(ours.events) != originals(theirs.events):
+                return False
+            seq = Seq(seq + len(ours.events))
         return True
 
 

@@ -159,7 +159,7 @@ class ConversationPages:
     def _versions(self, roots: list[str]) -> list[bytes]:
         """What conversations have now in the fields of VERSION, joined by blanks. One round trip."""
         if not isinstance(self._redis, LazyCluster):
-            return list(self._scripts.read_versions(roots, list(VERSION)))
+            return self._scripts.read_versions(roots, fields=VERSION)
         with self._redis.pipeline(transaction=False) as pipe:
             for root in roots:
                 pipe.hmget(root, VERSION)
@@ -291,20 +291,16 @@ class Change(Entry):
 
 def _read_changes(scripts: Scripts, root: str, after: Seq, most: int) -> tuple[Held, list[tuple[str, Seq]]]:
     """What is held, and the ids that changed after a number, with the number of each. One round trip."""
-    size, floor, last, *found = scripts.read_list_changes([root], [after, most])
-    changes = [(one.decode(), _number(at)) for one, at in zip(found[::2], found[1::2], strict=True)]
-    return Held(size, _number(floor), _number(last)), changes
-
-
-def _number(stored: bytes) -> Seq:
-    return Seq(int(float(stored)))
+    found = scripts.read_list_changes(root, number=after, most=most)
+    changes = [(one.id, Seq(int(one.number))) for one in found.changes]
+    return Held(found.size, Seq(int(found.floor)), Seq(int(found.last))), changes
 
 
 class ListFeed(Feed):
     """The one reader of a list's changes in this process."""
 
     def __init__(self, root: str, last: Seq, scripts: Scripts, load: Load, show: Show, ring_bytes: int) -> None:
-        super().__init__(changed_channel(root), b"", last, ring_bytes)
+        super().__init__(changed_channel(root), "", last, ring_bytes)
         self._root = root
         self._scripts = scripts
         self._load = load

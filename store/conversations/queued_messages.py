@@ -7,6 +7,7 @@ initial message is.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -19,6 +20,7 @@ from store.keys import StartKeys
 from store.link.attempts import minted
 from store.sandboxes.start_tasks import FINISHED, StartTask, StartTasks, in_micros
 from store.scripts import Scripts
+from store.scripts.calls import QueueMessage
 
 #: most messages of one queue. Source: the app-server wire
 MOST_QUEUED = 10
@@ -109,32 +111,36 @@ class QueuedMessages:
     ) -> tuple[UUID, int]:
         identity = minted("message")
         message = json.dumps({"content": content, "may_decide": actor.may_decide, "sender": actor.name})
-        args = [conversation_id, start_id, str(identity), message, MOST_QUEUED, _KEPT]
-        match self._scripts.queue_message([StartKeys.root], args):
-            case ("full", number):
-                raise TooManyQueued(number)
-            case (_, position):
-                return identity, position
-        raise AssertionError("queue_message replies")
+        reply = self._scripts.queue_message(
+            StartKeys.root,
+            conversation=conversation_id,
+            start_id=start_id,
+            id=str(identity),
+            message=message,
+            most=MOST_QUEUED,
+            seconds=_KEPT,
+        )
+        if isinstance(reply, QueueMessage.Full):
+            raise TooManyQueued(reply.number)
+        return identity, reply.position
 
     def drop(self, conversation_id: ConversationId) -> None:
         """Remove the messages that wait for a conversation, which is gone."""
-        self._scripts.drop_queue([StartKeys.root], [conversation_id])
+        self._scripts.drop_queue(StartKeys.root, conversation=conversation_id)
 
     def waiting_for(self, conversation_id: ConversationId) -> int:
         """The number of messages that wait for a conversation. One round trip."""
-        return int(self._scripts.count_queue([StartKeys.root], [conversation_id]))
+        return self._scripts.count_queue(StartKeys.root, conversation=conversation_id)
 
     # what drivers do
 
     def claim(self) -> QueuedMessage | None:
         """Take the first message of a queue that is due, with the queue's lease; None if there is none."""
         lease = str(uuid4())
-        reply = self._scripts.claim_queue([StartKeys.root], [lease, in_micros(LEASE), in_micros(_POLL)])
-        if not reply:
+        reply = self._scripts.claim_queue(StartKeys.root, lease=lease, span=in_micros(LEASE), poll=in_micros(_POLL))
+        if reply is None:
             return None
-        conversation_id, entry, tried, sent, after = reply
-        identity, _, message = entry.decode(errors="replace").partition(" ")
+        identity, _, message = reply.entry.decode(errors="replace").partition(" ")
         read: dict[str, Any] = {"content": [], "sender": "", "may_decide": False}
         fault = ""
         try:
@@ -143,11 +149,11 @@ class QueuedMessages:
             fault = f"its record in the queue cannot be read: {type(error).__name__}"
         return QueuedMessage(
             id=identity,
-            conversation_id=ConversationId(conversation_id.decode()),
+            conversation_id=ConversationId(reply.conversation),
             **read,
-            tried_for=int(tried) / 1e6,
-            was_sent=sent.decode() == identity,
-            after=after.decode(),
+            tried_for=reply.tried / 1e6,
+            was_sent=reply.sent == identity,
+            after=reply.after,
             lease=lease,
             fault=fault,
         )
@@ -163,17 +169,24 @@ class QueuedMessages:
         tries before it count as they did.
         """
         tried = "" if waits else f"{in_micros(queued.tried_for)} 0"  # a gap since 0 counts for nothing: `_tried.lua`
-        args = [queued.conversation_id, queued.lease, in_micros(seconds)]
-        args += ["tried", tried] if waits or untried else []
-        return bool(self._scripts.postpone_queue([StartKeys.root], args))
+        return self._postpone(queued, seconds, {"tried": tried} if waits or untried else {})
+
+    def _postpone(self, queued: QueuedMessage, seconds: float, state: Mapping[str, str]) -> bool:
+        return self._scripts.postpone_queue(
+            StartKeys.root,
+            conversation=queued.conversation_id,
+            lease=queued.lease,
+            span=in_micros(seconds),
+            state=state,
+        )
 
     def note_sent(self, queued: QueuedMessage, after: str) -> bool:
         """Note that an agent may have a message from now on, and the last event of its log before; False as `renew`."""
-        noted = ["sent", queued.id, "after", after]
-        args = [queued.conversation_id, queued.lease, in_micros(LEASE), *noted]
-        return bool(self._scripts.postpone_queue([StartKeys.root], args))
+        return self._postpone(queued, LEASE, {"sent": queued.id, "after": after})
 
     def settle(self, queued: QueuedMessage) -> bool:
         """Take a message off its queue: it was delivered, or is given up. False as `renew`."""
-        args = [queued.conversation_id, queued.lease, "" if queued.fault else queued.id]
-        return bool(self._scripts.settle_message([StartKeys.root], args))
+        identity = "" if queued.fault else queued.id
+        return self._scripts.settle_message(
+            StartKeys.root, conversation=queued.conversation_id, lease=queued.lease, id=identity
+        )

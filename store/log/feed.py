@@ -70,7 +70,7 @@ class Entry:
 class Feed(ABC):
     """One log's ring, shared by its followers in this process."""
 
-    def __init__(self, channel: str, incarnation: bytes, last: Seq, ring_bytes: int) -> None:
+    def __init__(self, channel: str, incarnation: str, last: Seq, ring_bytes: int) -> None:
         """channel: of the log's signals. incarnation: which life of the log it is. last: the seq of its last event."""
         self.channel = channel
         self.incarnation = incarnation
@@ -184,7 +184,7 @@ class ConversationFeed(Feed):
     """The feed of one conversation's log."""
 
     def __init__(
-        self, conversation_id: ConversationId, incarnation: bytes, last: Seq, scripts: Scripts, ring_bytes: int
+        self, conversation_id: ConversationId, incarnation: str, last: Seq, scripts: Scripts, ring_bytes: int
     ) -> None:
         super().__init__(ConversationKeys(conversation_id).signal, incarnation, last, ring_bytes)
         self._id = conversation_id
@@ -318,18 +318,16 @@ class Reading:
         self._follower.pause()
 
 
-def read_log(
-    scripts: Scripts, conversation_id: ConversationId, after: Seq, most: int
-) -> tuple[bytes, Seq, list[bytes]]:
+def read_log(scripts: Scripts, conversation_id: ConversationId, after: Seq, most: int) -> tuple[str, Seq, list[bytes]]:
     """A conversation's incarnation, the seq of its last event, and the events after a seq, as many as fit.
 
     Raises ConversationNotFound.
     """
-    reply = scripts.read_log([ConversationKeys(conversation_id).root], [after, most, _PAGE_BYTES])
+    root = ConversationKeys(conversation_id).root
+    reply = scripts.read_log(root, seq=after, most=most, most_bytes=_PAGE_BYTES)
     if reply is None:
         raise ConversationNotFound
-    incarnation, last, *events = reply
-    return incarnation, Seq(last), originals(events)
+    return reply.incarnation, Seq(reply.last), originals(reply.events)
 
 
 #: events that one `read` filters: else a filter that no event passes would keep a worker busy

@@ -309,10 +309,6 @@ class DecidingScript:
     def __init__(self, script: _LoadedScript) -> None:
         self._script = script
 
-    def thawing(self, thaw: Callable[[str], None]) -> "DecidingScript":
-        """As that of a loaded script."""
-        return DecidingScript(self._script.thawing(thaw))
-
     def __call__(self, keys: list[str], args: list[Any]) -> tuple[Any, ...] | None:
         """The outcome as text, then numbers and texts. None where Lua returns false: the subject does not exist."""
         reply = self._script(keys, args)
@@ -330,43 +326,15 @@ class Scripts(Calls):
 
     expect_echoes: Script
     forget_echo: Script
-    interrupt_conversation: DecidingScript
     reopen_actions: Script
     drop_actions: Script
     note_comparison: Script
     page_audit: Script
-    plan_freeze: Script
-    freeze_log: Script
-    thaw_piece: Script
-    adopt_thaw: Script
-    keep_fields: Script
-    set_aside: Script
-    note_objects: Script
-    due_objects: Script
-    forget_objects: Script
     decide_pending: DecidingScript
     list_pending: Script
     list_decisions: Script
     read_approvals: Script
-    create_conversation: DecidingScript
-    change_status: DecidingScript
-    set_fields: DecidingScript
-    begin_copy: Script
-    copy_events: Script
-    close_copy: Script
-    end_copies: Script
-    adopt_fork: DecidingScript
-    drop_copy: Script
-    put_secrets: DecidingScript
-    report_conversation: DecidingScript
     audit_terminal: DecidingScript
-    settle_labels: Script
-    read_log: Script
-    read_versions: Script
-    note_conversation: DecidingScript
-    page_conversations: Script
-    delete_conversation: DecidingScript
-    bury_conversation: DecidingScript
     bury_start: Script
     open_delivery: Script
     claim_delivery: Script
@@ -429,12 +397,6 @@ class Scripts(Calls):
     forget_start_task: Script
     read_start_tasks: Script
     page_start_tasks: Script
-    queue_message: DecidingScript
-    claim_queue: Script
-    postpone_queue: Script
-    settle_message: Script
-    drop_queue: Script
-    count_queue: Script
     make_access_key: DecidingScript
     find_access_key: Script
     live_access_keys: Script
@@ -453,14 +415,11 @@ class Scripts(Calls):
     claim_idempotency_key: DecidingScript
     end_idempotency_claim: DecidingScript
     count_hit: Script
-    remember_chat: Script
-    take_chat: Script
     take_place: DecidingScript
     leave_place: Script
     note_approvals: DecidingScript
     page_pending_actions: Script
     read_changes: Script
-    read_list_changes: Script
     due_approvals: Script
     claim_sweep: Script
     empty_outbox: Script
@@ -483,14 +442,16 @@ class Scripts(Calls):
             options = {"proven": True} if source.is_proven(durability) else {}
             room = require_room if source.brings_bytes else None
             script = _LoadedScript(redis, sent, options, room)
-            setattr(self, f"_{name}", script)
-            if source.contract is None:
-                decides = self.__annotations__[name] is DecidingScript
-                setattr(self, name, DecidingScript(script) if decides else script)
+            self._attach(name, script)
 
     def thawing(self, thaw: Callable[[str], None]) -> "Scripts":
         """The same scripts, each of which brings back a log that it needs. thaw: given the root of the conversation."""
         scripts = copy(self)
-        for name, script in vars(self).items():
-            setattr(scripts, name, script.thawing(thaw))
+        for name in sources():
+            scripts._attach(name, getattr(self, f"_{name}").thawing(thaw))
         return scripts
+
+    def _attach(self, name: str, script: _LoadedScript) -> None:
+        setattr(self, f"_{name}", script)
+        if kind := self.__annotations__.get(name):
+            setattr(self, name, DecidingScript(script) if kind is DecidingScript else script)

@@ -1,8 +1,9 @@
 -- adopt_thaw: make the log current that thaw_piece has put aside. Nothing that clients see changes.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 name of the object that it comes from   2 µs for which it is set aside   3 number of its pieces
--- Returns  1 | 0: it has not as many events as the log, and is dropped | -1: it is not all aside: it has ended meanwhile
---          | false: the conversation is not cold, or under another name
+-- KEYS  root of the conversation
+-- ARGV  name:text of the object that it comes from  span:int for which it is set aside, µs  pieces:int
+-- Returns  "adopted" | "torn": it has not as many events as the log, and is dropped
+--          | "expired": it is not all aside, as it has ended meanwhile
+--          | missing: the conversation is not cold, or under another name
 -- Cost  O(k): k keys of the log
 -- Idempotent  by the object's name
 -- Log  guarded here
@@ -10,13 +11,13 @@
 -- include: _clock.lua
 -- include: _freeze.lua
 local cold, last_chunk, seq = unpack(redis.call('HMGET', root, 'cold', 'text_chunk', 'seq'))
-if cold ~= ARGV[1] then return false end
-local aside, parts = ':thaw:' .. ARGV[1], all_parts(last_chunk)
-if tonumber(redis.call('GET', root .. aside) or 0) ~= tonumber(ARGV[3]) then return -1 end
+if cold ~= name then return false end
+local aside, parts = ':thaw:' .. name, all_parts(last_chunk)
+if tonumber(redis.call('GET', root .. aside) or 0) ~= pieces then return 'expired' end
 redis.call('UNLINK', root .. aside)
 if redis.call('LLEN', root .. aside .. ':log') ~= tonumber(seq) then
   for _, part in ipairs(parts) do redis.call('UNLINK', root .. aside .. part) end
-  return 0
+  return 'torn'
 end
 for _, part in ipairs(parts) do
   redis.call('UNLINK', root .. part)
@@ -26,5 +27,5 @@ for _, part in ipairs(parts) do
   end
 end
 redis.call('HDEL', root, 'cold')
-redis.call('HSET', root, 'aside_until', string.format('%.0f', now + ARGV[2]))
-return 1
+redis.call('HSET', root, 'aside_until', string.format('%.0f', now + span))
+return 'adopted'

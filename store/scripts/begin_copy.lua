@@ -1,11 +1,11 @@
 -- begin_copy: begin the copy of a conversation that will have this id. A deletion of the id ends it until it is adopted.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 fork id   2 now, UTC text with Z   3 seconds until the copy expires   4 id of the sandbox whose agent server makes the same copy ("" none)
--- Returns  1 | 0: a deletion has ended it
+-- KEYS  root of the conversation
+-- ARGV  fork:text  utc:text now, with Z  seconds:int until the copy expires
+--       sandbox:text whose agent server makes the same copy, "" none
+-- Returns  flag: false where a deletion has ended it
 -- Cost  O(c): c copies into this id that are made at present
 -- Idempotent  by fork id: a repeat finds it begun
 -- include: _clock.lua
-local fork, stamp, seconds, sandbox = unpack(ARGV)
 if redis.call('EXISTS', root .. ':ended:' .. fork) == 1 then return 0 end
 local copies = redis.call('HGETALL', root .. ':copies')
 for i = 1, #copies, 2 do
@@ -16,7 +16,7 @@ redis.call('EXPIRE', root .. ':copies', seconds)
 local key = root .. ':fork:' .. fork
 if redis.call('EXISTS', key) == 0 then
   redis.call('HSET', key, 'incarnation', fork, 'execution_status', 'idle', 'held', '', 'text_chunk', 0, 'seq', 0, 'revision', 0, 'groups', '',
-    'created_at', stamp, 'updated_at', stamp)
+    'created_at', utc, 'updated_at', utc)
   redis.call('EXPIRE', key, seconds)
 end
 return 1

@@ -3,7 +3,9 @@
 An outcome with data is a class of the script's namespace; an outcome without is its word.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -18,7 +20,7 @@ class Sends(Protocol):
     def __call__(self, keys: list[str], args: list[Any]) -> Any: ...
 
 
-def _rows(words: list[Any], width: int) -> "zip[tuple[Any, ...]]":
+def _rows(words: list[Any], width: int) -> zip[tuple[Any, ...]]:
     return zip(*[iter(words)] * width, strict=True)
 
 
@@ -37,6 +39,16 @@ class EventFilter(NamedTuple):
     source: str
     lowest: str
     highest: str
+
+
+class AdoptFork:
+    """Replies of `adopt_fork.lua`."""
+
+    class Adopted(NamedTuple):
+        state: LogState
+
+    class Exists(NamedTuple):
+        state: LogState
 
 
 class AppendEvents:
@@ -82,6 +94,30 @@ class AskSandbox:
         host: str
 
 
+class ChangeStatus:
+    """Replies of `change_status.lua`."""
+
+    class Done(NamedTuple):
+        state: LogState
+
+    class Forbidden(NamedTuple):
+        state: LogState
+
+    class Refused(NamedTuple):
+        state: LogState
+
+
+class ClaimQueue:
+    """Replies of `claim_queue.lua`."""
+
+    class Reply(NamedTuple):
+        conversation: str
+        entry: bytes
+        tried: int
+        sent: str
+        after: str
+
+
 class CountOverTime:
     """Replies of `count_over_time.lua`."""
 
@@ -92,11 +128,59 @@ class CountOverTime:
         numbers: Any
 
 
+class CreateConversation:
+    """Replies of `create_conversation.lua`."""
+
+    class Created(NamedTuple):
+        state: LogState
+
+    class Exists(NamedTuple):
+        state: LogState
+
+
+class DeleteConversation:
+    """Replies of `delete_conversation.lua`."""
+
+    class Deleted(NamedTuple):
+        revision: int
+        is_audited: bool
+
+    class Gone(NamedTuple):
+        revision: int
+        is_audited: bool
+
+
+class DueObjects:
+    """Replies of `due_objects.lua`."""
+
+    class Row(NamedTuple):
+        name: str
+        pieces: int
+
+
+class EndCopies:
+    """Replies of `end_copies.lua`."""
+
+    class Row(NamedTuple):
+        fork: str
+        sandbox: str
+
+
 class GetEvents:
     """Replies of `get_events.lua`."""
 
     class Found(NamedTuple):
         events: list[bytes | None]
+
+
+class InterruptConversation:
+    """Replies of `interrupt_conversation.lua`."""
+
+    class Noted(NamedTuple):
+        state: LogState
+
+    class Foreign(NamedTuple):
+        state: LogState
 
 
 class LocateEvent:
@@ -105,6 +189,84 @@ class LocateEvent:
     class Found(NamedTuple):
         at: float
         seq: int
+
+
+class PageConversations:
+    """Replies of `page_conversations.lua`."""
+
+    class Entry(NamedTuple):
+        id: str
+        place: bytes
+        revision: int
+
+    class Reply(NamedTuple):
+        following: list[bytes]
+        entries: list[PageConversations.Entry]
+
+
+class PlanFreeze:
+    """Replies of `plan_freeze.lua`."""
+
+    class Reply(NamedTuple):
+        at: Micros
+        incarnation: str
+        revision: str
+        bytes: int
+        chunks: int
+        parts: list[str]
+
+
+class PutSecrets:
+    """Replies of `put_secrets.lua`."""
+
+    class Put(NamedTuple):
+        state: LogState
+
+    class TooMany(NamedTuple):
+        state: LogState
+
+
+class QueueMessage:
+    """Replies of `queue_message.lua`."""
+
+    class Queued(NamedTuple):
+        position: int
+
+    class Full(NamedTuple):
+        number: int
+
+
+class ReadListChanges:
+    """Replies of `read_list_changes.lua`."""
+
+    class Change(NamedTuple):
+        id: str
+        number: float
+
+    class Reply(NamedTuple):
+        size: int
+        floor: float
+        last: float
+        changes: list[ReadListChanges.Change]
+
+
+class ReadLog:
+    """Replies of `read_log.lua`."""
+
+    class Reply(NamedTuple):
+        incarnation: str
+        last: int
+        events: list[bytes]
+
+
+class ReportConversation:
+    """Replies of `report_conversation.lua`."""
+
+    class Reported(NamedTuple):
+        state: LogState
+
+    class Foreign(NamedTuple):
+        state: LogState
 
 
 class SendMessage:
@@ -124,21 +286,138 @@ class SendMessage:
         state: LogState
 
 
+class SetFields:
+    """Replies of `set_fields.lua`."""
+
+    class Set(NamedTuple):
+        state: LogState
+
+    class Due(NamedTuple):
+        state: LogState
+
+
 class Calls:
     """Every script as a method."""
 
+    _adopt_fork: Sends
+    _adopt_thaw: Sends
     _append_events: Sends
     _ask_sandbox: Sends
+    _begin_copy: Sends
+    _bury_conversation: Sends
+    _change_status: Sends
+    _claim_queue: Sends
+    _close_copy: Sends
+    _copy_events: Sends
     _count_events: Sends
     _count_over_time: Sends
+    _count_queue: Sends
+    _create_conversation: Sends
     _cursor_before: Sends
+    _delete_conversation: Sends
+    _drop_copy: Sends
+    _drop_queue: Sends
+    _due_objects: Sends
+    _end_copies: Sends
     _find_events: Sends
+    _forget_objects: Sends
+    _freeze_log: Sends
     _get_events: Sends
     _get_final_event: Sends
+    _interrupt_conversation: Sends
+    _keep_fields: Sends
     _locate_event: Sends
+    _note_conversation: Sends
+    _note_objects: Sends
+    _page_conversations: Sends
     _page_events: Sends
+    _plan_freeze: Sends
+    _postpone_queue: Sends
+    _put_secrets: Sends
+    _queue_message: Sends
     _read_events: Sends
+    _read_list_changes: Sends
+    _read_log: Sends
+    _read_versions: Sends
+    _remember_chat: Sends
+    _report_conversation: Sends
     _send_message: Sends
+    _set_aside: Sends
+    _set_fields: Sends
+    _settle_labels: Sends
+    _settle_message: Sends
+    _take_chat: Sends
+    _thaw_piece: Sends
+
+    def adopt_fork(
+        self, root: str, *, fork: str, at: int, claims: Collection[str], fields: Mapping[str, Any]
+    ) -> AdoptFork.Adopted | AdoptFork.Exists | None:
+        """Rename the keys of a finished copy to those of its conversation, unless that conversation exists."""
+        reply = self._adopt_fork([root], [fork, at, len(claims), *claims, *chain.from_iterable(fields.items())])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [
+                b"adopted",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return AdoptFork.Adopted(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case [
+                b"exists",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return AdoptFork.Exists(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case _:
+                raise UnknownReply("adopt_fork", reply)
+
+    def adopt_thaw(
+        self, root: str, *, name: str, span: int, pieces: int
+    ) -> Literal["adopted", "torn", "expired"] | None:
+        """Make the log current that thaw_piece has put aside."""
+        reply = self._adopt_thaw([root], [name, span, pieces])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"adopted"]:
+                return "adopted"
+            case [b"torn"]:
+                return "torn"
+            case [b"expired"]:
+                return "expired"
+            case _:
+                raise UnknownReply("adopt_thaw", reply)
 
     def append_events(
         self,
@@ -362,12 +641,139 @@ class Calls:
             case _:
                 raise UnknownReply("ask_sandbox", reply)
 
+    def begin_copy(self, root: str, *, fork: str, utc: str, seconds: int, sandbox: str) -> bool:
+        """Begin the copy of a conversation that will have this id."""
+        reply = self._begin_copy([root], [fork, utc, seconds, sandbox])
+        value: bool = reply in (1, b"1")
+        return value
+
+    def bury_conversation(self, root: str, *, sandbox: str, conversation: str, most: int) -> Literal["buried"] | None:
+        """Keep a tombstone of a deleted conversation beside its sandbox, so that no webhook of that sandbox creates the conversation again, and free its place."""
+        reply = self._bury_conversation([root], [sandbox, conversation, most])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"buried"]:
+                return "buried"
+            case _:
+                raise UnknownReply("bury_conversation", reply)
+
+    def change_status(
+        self, root: str, *, stamp: Stamp, verb: str, may_decide: bool, actor: str
+    ) -> ChangeStatus.Done | ChangeStatus.Forbidden | ChangeStatus.Refused | None:
+        """Run, pause or interrupt a conversation, as `_status.lua` has it."""
+        reply = self._change_status([root], [*stamp.args, verb, "1" if may_decide else "", actor])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [
+                b"done",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return ChangeStatus.Done(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case [
+                b"forbidden",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return ChangeStatus.Forbidden(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case [
+                b"refused",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return ChangeStatus.Refused(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case _:
+                raise UnknownReply("change_status", reply)
+
+    def claim_queue(self, root: str, *, lease: str, span: int, poll: int) -> ClaimQueue.Reply | None:
+        """Take the lease of a queue that is due."""
+        reply = self._claim_queue([root], [lease, span, poll])
+        if reply is None:
+            return None
+        conversation, entry, tried, sent, after = reply
+        return ClaimQueue.Reply(conversation.decode(), entry, int(tried), sent.decode(), after.decode())
+
+    def close_copy(self, root: str, *, fork: str) -> bool:
+        """Note that a copy into an id is made no more: its writer has failed."""
+        reply = self._close_copy([root], [fork])
+        value: bool = reply in (1, b"1")
+        return value
+
+    def copy_events(
+        self, root: str, *, utc: str, seconds: int, events: Iterable[tuple[str, str, int, bytes, bytes, bool]]
+    ) -> int | None:
+        """Append events to the unfinished copy of a conversation, which expires unless adopt_fork renames its keys."""
+        reply = self._copy_events(
+            [root],
+            [
+                utc,
+                seconds,
+                *(
+                    word
+                    for id, pair, at, event, record, may_be_final in events
+                    for word in (id, pair, at, event, record, "1" if may_be_final else "")
+                ),
+            ],
+        )
+        if reply is None:
+            return None
+        value: int = int(reply)
+        return value
+
     def count_events(self, root: str, *, filter: EventFilter) -> int | None:
         """The number of events that pass a filter."""
         reply = self._count_events([root], [*filter])
         if reply is None:
             return None
-        return int(reply)
+        value: int = int(reply)
+        return value
 
     def count_over_time(
         self, root: str, *, since: str, before: str, buckets: int, first: str
@@ -379,19 +785,160 @@ class Calls:
         since_, before_, next, numbers = reply
         return CountOverTime.Reply(since_.decode(), before_.decode(), next.decode(), numbers)
 
+    def count_queue(self, root: str, *, conversation: str) -> int:
+        """The number of messages that wait for a conversation."""
+        reply = self._count_queue([root], [conversation])
+        value: int = int(reply)
+        return value
+
+    def create_conversation(
+        self,
+        root: str,
+        *,
+        stamp: Stamp,
+        incarnation: str,
+        message_id: str,
+        pair: str,
+        event: bytes,
+        record: bytes,
+        echo: str,
+        start_body: bytes,
+        start_id: str,
+        secrets: Mapping[str, Any],
+        fields: Mapping[str, Any],
+    ) -> CreateConversation.Created | CreateConversation.Exists | None:
+        """Create a conversation unless the id is taken, with its first message when there is one."""
+        reply = self._create_conversation(
+            [root],
+            [
+                *stamp.args,
+                incarnation,
+                message_id,
+                pair,
+                event,
+                record,
+                echo,
+                start_body,
+                start_id,
+                2 * len(secrets),
+                *chain.from_iterable(secrets.items()),
+                *chain.from_iterable(fields.items()),
+            ],
+        )
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [
+                b"created",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return CreateConversation.Created(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case [
+                b"exists",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return CreateConversation.Exists(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case _:
+                raise UnknownReply("create_conversation", reply)
+
     def cursor_before(self, root: str, *, since: int) -> int | None:
         """The block of the log before which every event is earlier than a time."""
         reply = self._cursor_before([root], [since])
         if reply is None:
             return None
-        return int(reply)
+        value: int = int(reply)
+        return value
+
+    def delete_conversation(
+        self, root: str, *, deletion: str, utc: str, actor: str, audit_seconds: int, wanted: str
+    ) -> DeleteConversation.Deleted | DeleteConversation.Gone | Literal["changed"] | None:
+        """Remove a conversation with all its keys but its audit."""
+        reply = self._delete_conversation([root], [deletion, utc, actor, audit_seconds, wanted])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"deleted", revision, is_audited]:
+                return DeleteConversation.Deleted(int(revision), is_audited in (1, b"1"))
+            case [b"changed"]:
+                return "changed"
+            case [b"gone", revision, is_audited]:
+                return DeleteConversation.Gone(int(revision), is_audited in (1, b"1"))
+            case _:
+                raise UnknownReply("delete_conversation", reply)
+
+    def drop_copy(self, root: str) -> None:
+        """Remove the unfinished copy of a conversation."""
+        self._drop_copy([root], [])
+
+    def drop_queue(self, root: str, *, conversation: str) -> None:
+        """Remove the messages that wait for a conversation, which is gone."""
+        self._drop_queue([root], [conversation])
+
+    def due_objects(self, root: str, *, most: int) -> list[DueObjects.Row]:
+        """The objects that are to be looked at."""
+        reply = self._due_objects([root], [most])
+        value: list[DueObjects.Row] = [DueObjects.Row(name.decode(), int(pieces)) for name, pieces in _rows(reply, 2)]
+        return value
+
+    def end_copies(self, root: str) -> list[EndCopies.Row]:
+        """End the copies into an id that are made at present: no conversation comes of them."""
+        reply = self._end_copies([root], [])
+        value: list[EndCopies.Row] = [
+            EndCopies.Row(fork.decode(), sandbox.decode()) for fork, sandbox in _rows(reply, 2)
+        ]
+        return value
 
     def find_events(self, root: str, *, ids: Iterable[str]) -> list[int | None] | None:
         """Which events a log has, without their bytes."""
         reply = self._find_events([root], [*ids])
         if reply is None:
             return None
-        return [None if value is None else int(value) for value in reply]
+        value: list[int | None] = [None if value is None else int(value) for value in reply]
+        return value
+
+    def forget_objects(self, root: str, *, names: Iterable[str]) -> int:
+        """Take objects out of the register, and the numbers of their pieces."""
+        reply = self._forget_objects([root], [*names])
+        value: int = int(reply)
+        return value
+
+    def freeze_log(self, root: str, *, name: str, incarnation: str, revision: str, latest: int) -> bool:
+        """Drop the keys of a log that lies whole in an object, unless the conversation has changed since."""
+        reply = self._freeze_log([root], [name, incarnation, revision, latest])
+        value: bool = reply in (1, b"1")
+        return value
 
     def get_events(
         self, root: str, *, most_bytes: int, ids: Iterable[str]
@@ -413,7 +960,67 @@ class Calls:
         reply = self._get_final_event([root], [])
         if reply is None:
             return None
-        return [value for value in reply]
+        value: list[bytes] = [value for value in reply]
+        return value
+
+    def interrupt_conversation(
+        self, root: str, *, stamp: Stamp, sandbox_id: str, failure: str
+    ) -> InterruptConversation.Noted | InterruptConversation.Foreign | None:
+        """Note that the agent server of a conversation ended."""
+        reply = self._interrupt_conversation([root], [*stamp.args, sandbox_id, failure])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [
+                b"noted",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return InterruptConversation.Noted(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case [
+                b"foreign",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return InterruptConversation.Foreign(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case _:
+                raise UnknownReply("interrupt_conversation", reply)
+
+    def keep_fields(self, root: str, *, fields: Mapping[str, Any]) -> bool:
+        """Keep fields of a sandbox or a conversation that no client sees change: neither a revision nor a time does."""
+        reply = self._keep_fields([root], [*chain.from_iterable(fields.items())])
+        value: bool = reply in (1, b"1")
+        return value
 
     def locate_event(self, root: str, *, id: str) -> LocateEvent.Found | Literal["unknown"] | None:
         """The position of an event in the order (time, seq)."""
@@ -428,6 +1035,68 @@ class Calls:
             case _:
                 raise UnknownReply("locate_event", reply)
 
+    def note_conversation(
+        self, root: str, *, id: str, revision: int, status: str, created: int, updated: int, groups: str, title: str
+    ) -> Literal["noted", "late"]:
+        """Enter a conversation into the listing, move it, or take it out."""
+        reply = self._note_conversation([root], [id, revision, status, created, updated, groups, title])
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"noted"]:
+                return "noted"
+            case [b"late"]:
+                return "late"
+            case _:
+                raise UnknownReply("note_conversation", reply)
+
+    def note_objects(self, root: str, *, span: int, only_new: bool, names: Iterable[str]) -> None:
+        """Enter objects into the register, or change when they are looked at."""
+        self._note_objects([root], [span, "1" if only_new else "", *names])
+
+    def page_conversations(
+        self,
+        root: str,
+        *,
+        by: str,
+        among: str,
+        order: str,
+        most: int,
+        scan: int,
+        cursor: str,
+        cursor_id: str,
+        statuses: str,
+        part: str,
+        top: str,
+        created_since: str,
+        created_until: str,
+        updated_since: str,
+        updated_until: str,
+    ) -> PageConversations.Reply:
+        """One page of the listing, from a cursor on."""
+        reply = self._page_conversations(
+            [root],
+            [
+                by,
+                among,
+                order,
+                most,
+                scan,
+                cursor,
+                cursor_id,
+                statuses,
+                part,
+                top,
+                created_since,
+                created_until,
+                updated_since,
+                updated_until,
+            ],
+        )
+        following, entries = reply
+        return PageConversations.Reply(
+            [value for value in following],
+            [PageConversations.Entry(id.decode(), place, int(revision)) for id, place, revision in _rows(entries, 3)],
+        )
+
     def page_events(
         self, root: str, *, filter: EventFilter, order: str, most: int, cursor_at: str, cursor_seq: str, most_bytes: int
     ) -> list[bytes] | None:
@@ -435,14 +1104,187 @@ class Calls:
         reply = self._page_events([root], [*filter, order, most, cursor_at, cursor_seq, most_bytes])
         if reply is None:
             return None
-        return [value for value in reply]
+        value: list[bytes] = [value for value in reply]
+        return value
+
+    def plan_freeze(self, root: str) -> PlanFreeze.Reply | None:
+        """What a freezing of a conversation has to move."""
+        reply = self._plan_freeze([root], [])
+        if reply is None:
+            return None
+        at, incarnation, revision, bytes, chunks, *parts = reply
+        return PlanFreeze.Reply(
+            Micros(int(at)),
+            incarnation.decode(),
+            revision.decode(),
+            int(bytes),
+            int(chunks),
+            [value.decode() for value in parts],
+        )
+
+    def postpone_queue(self, root: str, *, conversation: str, lease: str, span: int, state: Mapping[str, Any]) -> bool:
+        """Renew the lease of a queue, or make it due again, and note what its driver has done."""
+        reply = self._postpone_queue([root], [conversation, lease, span, *chain.from_iterable(state.items())])
+        value: bool = reply in (1, b"1")
+        return value
+
+    def put_secrets(
+        self, root: str, *, utc: str, version: str, most: int, most_bytes: int, secrets: Mapping[str, Any]
+    ) -> PutSecrets.Put | PutSecrets.TooMany | None:
+        """Keep secrets beside a conversation, sealed by the caller."""
+        reply = self._put_secrets([root], [utc, version, most, most_bytes, *chain.from_iterable(secrets.items())])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [
+                b"put",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return PutSecrets.Put(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case [
+                b"too_many",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return PutSecrets.TooMany(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case _:
+                raise UnknownReply("put_secrets", reply)
+
+    def queue_message(
+        self, root: str, *, conversation: str, start_id: str, id: str, message: str, most: int, seconds: int
+    ) -> QueueMessage.Queued | QueueMessage.Full:
+        """Put a message at the end of a conversation's queue, once per id."""
+        reply = self._queue_message([root], [conversation, start_id, id, message, most, seconds])
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"queued", position]:
+                return QueueMessage.Queued(int(position))
+            case [b"full", number]:
+                return QueueMessage.Full(int(number))
+            case _:
+                raise UnknownReply("queue_message", reply)
 
     def read_events(self, root: str, *, most_bytes: int, seqs: Iterable[int]) -> list[bytes] | None:
         """Events by seq, as many as fit into a page."""
         reply = self._read_events([root], [most_bytes, *seqs])
         if reply is None:
             return None
-        return [value for value in reply]
+        value: list[bytes] = [value for value in reply]
+        return value
+
+    def read_list_changes(self, root: str, *, number: int, most: int) -> ReadListChanges.Reply:
+        """The ids of a list that have changed after a number, in the order of their newest changes."""
+        reply = self._read_list_changes([root], [number, most])
+        size, floor, last, *changes = reply
+        return ReadListChanges.Reply(
+            int(size),
+            float(floor),
+            float(last),
+            [ReadListChanges.Change(id.decode(), float(number)) for id, number in _rows(changes, 2)],
+        )
+
+    def read_log(self, root: str, *, seq: int, most: int, most_bytes: int) -> ReadLog.Reply | None:
+        """The events after a seq, as many as fit."""
+        reply = self._read_log([root], [seq, most, most_bytes])
+        if reply is None:
+            return None
+        incarnation, last, *events = reply
+        return ReadLog.Reply(incarnation.decode(), int(last), [value for value in events])
+
+    def read_versions(self, roots: list[str], *, fields: Iterable[str]) -> list[bytes]:
+        """The present versions of many conversations."""
+        reply = self._read_versions(roots, [*fields])
+        value: list[bytes] = [value for value in reply]
+        return value
+
+    def remember_chat(self, root: str, *, conversation: str, span: int) -> None:
+        """Note which conversation gave the last answer of a chat, so that the chat goes on with it."""
+        self._remember_chat([root], [conversation, span])
+
+    def report_conversation(
+        self, root: str, *, stamp: Stamp, sandbox: str, title: str, tags: str, fields: Mapping[str, Any]
+    ) -> ReportConversation.Reported | ReportConversation.Foreign | None:
+        """Keep the report of a sandbox's agent server about a conversation, member by member: a member that a client changes meanwhile stays."""
+        reply = self._report_conversation(
+            [root], [*stamp.args, sandbox, title, tags, *chain.from_iterable(fields.items())]
+        )
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [
+                b"reported",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return ReportConversation.Reported(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case [
+                b"foreign",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return ReportConversation.Foreign(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case _:
+                raise UnknownReply("report_conversation", reply)
 
     def send_message(
         self,
@@ -566,3 +1408,95 @@ class Calls:
                 )
             case _:
                 raise UnknownReply("send_message", reply)
+
+    def set_aside(self, root: str, *, span: int) -> None:
+        """Do not freeze a conversation for a time."""
+        self._set_aside([root], [span])
+
+    def set_fields(
+        self, root: str, *, stamp: Stamp, held: str, fields: Iterable[tuple[str, str, bool]]
+    ) -> SetFields.Set | SetFields.Due | None:
+        """Set fields of a conversation."""
+        reply = self._set_fields(
+            [root],
+            [
+                *stamp.args,
+                held,
+                *(word for name, value, is_event in fields for word in (name, value, "1" if is_event else "")),
+            ],
+        )
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [
+                b"set",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return SetFields.Set(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case [
+                b"due",
+                state_revision,
+                state_status,
+                state_created_at,
+                state_updated_at,
+                state_groups,
+                state_title,
+                state_approvals,
+            ]:
+                return SetFields.Due(
+                    LogState(
+                        int(state_revision),
+                        state_status.decode(),
+                        state_created_at.decode(),
+                        state_updated_at.decode(),
+                        state_groups.decode(),
+                        state_title.decode(),
+                        state_approvals in (1, b"1"),
+                    )
+                )
+            case _:
+                raise UnknownReply("set_fields", reply)
+
+    def settle_labels(self, root: str, *, due: str) -> bool:
+        """Note that the agent of a conversation has its title and tags, unless a client has changed them since."""
+        reply = self._settle_labels([root], [due])
+        value: bool = reply in (1, b"1")
+        return value
+
+    def settle_message(self, root: str, *, conversation: str, lease: str, id: str) -> bool:
+        """Take the first message off a queue, which was delivered or given up."""
+        reply = self._settle_message([root], [conversation, lease, id])
+        value: bool = reply in (1, b"1")
+        return value
+
+    def take_chat(self, root: str, *, words: str) -> str | None:
+        """The conversation that gave the last answer of a chat, to the first words that follow it alone."""
+        reply = self._take_chat([root], [words])
+        if reply is None:
+            return None
+        value: str = reply.decode()
+        return value
+
+    def thaw_piece(self, root: str, *, name: str, piece: int, span: int, ranges: Iterable[str | bytes]) -> int | None:
+        """Put a piece of a cold conversation's log aside, until adopt_thaw makes all of it current."""
+        reply = self._thaw_piece([root], [name, piece, span, *ranges])
+        if reply is None:
+            return None
+        value: int = int(reply)
+        return value

@@ -1,14 +1,15 @@
 -- claim_queue: take the lease of a queue that is due. A queue whose start task goes on is due again shortly; the queue of
 -- a start task that failed or is gone is dropped.
--- KEYS  1 root of the start tasks
--- ARGV  1 lease id, one per claim   2 length of the lease, µs   3 µs after which an unfinished start task is read again
--- Returns  {conversation id, its first message after its id, µs for which it was tried without success, id of the message
---          that an agent may have, the last event of the agent's log before that} | false: there is none
+-- KEYS  root of the start tasks
+-- ARGV  lease:text id, one per claim  span:int of the lease, µs
+--       poll:int after which an unfinished start task is read again, µs
+-- Returns  (conversation:text entry:bytes tried:int sent:text after:text): its first message after its id, µs for which it
+--          was tried without success, the id of the message that an agent may have, the last event of the agent's log
+--          before that | missing: there is none
 -- Cost  O(log q): q queues
 -- Idempotent  no: a repeat claims another one; the first is claimed again when its lease ends
 -- include: _queue.lua
 -- include: _tried.lua
-local lease, span, poll = unpack(ARGV)
 note_presence(DRIVEN, span)
 for _, conversation in ipairs(redis.call('ZRANGEBYSCORE', root .. ':queues', '-inf', now, 'LIMIT', 0, 100)) do
   local first = redis.call('LINDEX', root .. ':queue:' .. conversation, 0)

@@ -1,7 +1,7 @@
 -- count_queue: the number of messages that wait for a conversation.
--- KEYS  1 root of the start tasks
--- ARGV  1 conversation id
--- Returns  number
+-- KEYS  root of the start tasks
+-- ARGV  conversation:text
+-- Returns  int
 -- Cost  O(1)
 -- Idempotent  reads only
-return redis.call('LLEN', root .. ':queue:' .. ARGV[1])
+return redis.call('LLEN', root .. ':queue:' .. conversation)

@@ -1,11 +1,11 @@
 -- delete_conversation: remove a conversation with all its keys but its audit; memory is freed in the background. What
 -- waited is audited as deleted. Copies into its id that are made at present end.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 deletion id, one per request   2 now, UTC text with Z   3 who deletes, as canonical JSON
---       4 seconds for which the audit is kept   5 the revision that it must have ("": any)
--- Returns  {"deleted" | "changed": it has another revision, and stays | "gone": another request deleted it, less than a
---          minute ago, its last revision, 1 if it has an audit}
---          | false: no such conversation
+-- KEYS  root of the conversation
+-- ARGV  deletion:text id, one per request  utc:text now, with Z  actor:json who deletes, canonical
+--       audit_seconds:int for which the audit is kept  wanted:text the revision that it must have, "" any
+-- Returns  "deleted"(revision:int is_audited:flag) | "changed": it has another revision, and stays
+--          | "gone"(revision:int is_audited:flag): another request deleted it, less than a minute ago
+--          | missing: no such conversation
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside ten
 -- Idempotent  by deletion id, for a minute: a repeat returns "deleted" and touches nothing
 -- Log  not guarded: a cold conversation is removed as well
@@ -14,17 +14,17 @@
 local state = redis.call('HMGET', root, 'text_chunk', 'revision', 'execution_status')
 if not state[1] then
   local id, revision = string.match(redis.call('GET', root .. ':deleted') or '', '^(%S+) (%S+)$')
-  return id and {id == ARGV[1] and 'deleted' or 'gone', revision, redis.call('EXISTS', root .. ':audit')}
+  return id and {id == deletion and 'deleted' or 'gone', revision, redis.call('EXISTS', root .. ':audit')}
 end
-if ARGV[5] ~= '' and state[2] ~= ARGV[5] then return {'changed', state[2], 0} end
+if wanted ~= '' and state[2] ~= wanted then return 'changed' end
 local waiting = state[3] == 'waiting_for_confirmation' and unreleased(open_actions()) or {}
-if #waiting > 0 then write_audit('deleted', waiting, ARGV[3], '""', ARGV[2]) end
-redis.call('EXPIRE', root .. ':audit', ARGV[4])
+if #waiting > 0 then write_audit('deleted', waiting, actor, '""', utc) end
+redis.call('EXPIRE', root .. ':audit', audit_seconds)
 for _, pair in ipairs(redis.call('SMEMBERS', root .. ':pairs')) do redis.call('UNLINK', root .. ':at:' .. pair) end
 for number = 0, tonumber(state[1]) do redis.call('UNLINK', root .. ':text:' .. number) end
 redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':seqs', root .. ':pairs', root .. ':pending', root .. ':peaks',
   root .. ':secrets', root .. ':echoes', root .. ':start')
 end_copies()
-redis.call('SET', root .. ':deleted', ARGV[1] .. ' ' .. state[2], 'EX', 60)
+redis.call('SET', root .. ':deleted', deletion .. ' ' .. state[2], 'EX', 60)
 redis.call('PUBLISH', root .. ':signal', '0')
 return {'deleted', state[2], redis.call('EXISTS', root .. ':audit')}

@@ -1,7 +1,7 @@
 -- drop_copy: remove the unfinished copy of a conversation; memory is freed in the background.
--- KEYS  1 root of the copy, conv:{id}:fork:FORK
+-- KEYS  root of the copy, conv:{id}:fork:FORK
 -- ARGV  none
--- Returns  1
+-- Returns  missing
 -- Cost  O(k): k keys of the copy, one per (kind, source) pair and text chunk beside five
 -- Idempotent  a repeat finds nothing
 -- Log  not guarded: a copy is never cold
@@ -9,4 +9,4 @@
 for _, pair in ipairs(redis.call('SMEMBERS', root .. ':pairs')) do redis.call('UNLINK', root .. ':at:' .. pair) end
 for number = 0, tonumber(redis.call('HGET', root, 'text_chunk') or 0) do redis.call('UNLINK', root .. ':text:' .. number) end
 redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':seqs', root .. ':pairs', root .. ':peaks')
-return 1
+return false

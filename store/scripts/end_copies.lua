@@ -1,7 +1,7 @@
 -- end_copies: end the copies into an id that are made at present: no conversation comes of them.
--- KEYS  1 conversation root, conv:{id}
+-- KEYS  root of the conversation
 -- ARGV  none
--- Returns  {fork id, id of the sandbox whose agent server makes the same copy, empty for none, …}
+-- Returns  (fork:text sandbox:text)*: the sandbox whose agent server makes the same copy, "" none
 -- Cost  O(c): c copies
 -- Idempotent  a repeat finds them ended
 -- include: _copies.lua

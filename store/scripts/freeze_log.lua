@@ -1,9 +1,9 @@
 -- freeze_log: drop the keys of a log that lies whole in an object, unless the conversation has changed since. Its text
 -- stays, compressed, so that a search over all messages needs no object. Nothing that clients see changes.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 name of the object   2 incarnation   3 revision   4 latest time by Redis' clock, µs: the object may be gone later
---       (the frame of each text chunk N is at conv:{id}:freeze:OBJECT:text:N, and ends by itself)
--- Returns  1 | 0: the conversation has changed, no longer rests, is gone, or it is too late
+-- The frame of each text chunk N is at conv:{id}:freeze:OBJECT:text:N, and ends by itself.
+-- KEYS  root of the conversation
+-- ARGV  name:text of the object  incarnation:text  revision:text  latest:int by Redis' clock, µs: the object may be gone later
+-- Returns  flag: false where the conversation has changed, no longer rests, is gone, or it is too late
 -- Cost  O(q + t): q (kind, source) pairs that occur, t text chunks; memory is freed in the background
 -- Idempotent  by the object's name
 -- Log  guarded here
@@ -11,10 +11,10 @@
 -- include: _clock.lua
 -- include: _freeze.lua
 local state = redis.call('HMGET', root, 'incarnation', 'revision', 'execution_status', 'cold', 'delivery_id', 'text_chunk')
-if state[4] == ARGV[1] then return 1 end
-if state[1] ~= ARGV[2] or state[2] ~= ARGV[3] or tonumber(now) > tonumber(ARGV[4]) then return 0 end
+if state[4] == name then return 1 end
+if state[1] ~= incarnation or state[2] ~= revision or tonumber(now) > latest then return 0 end
 if not rests(state[3], state[4], state[5]) then return 0 end
-local aside, texts = ':freeze:' .. ARGV[1], {}
+local aside, texts = ':freeze:' .. name, {}
 for number = 0, tonumber(state[6]) do
   local text = ':text:' .. string.format('%d', number)
   if redis.call('EXISTS', root .. aside .. text) == 1 then
@@ -29,5 +29,5 @@ for _, text in ipairs(texts) do
   redis.call('RENAME', root .. aside .. text, root .. text)
   redis.call('PERSIST', root .. text)
 end
-redis.call('HSET', root, 'cold', ARGV[1])
+redis.call('HSET', root, 'cold', name)
 return 1

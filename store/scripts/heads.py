@@ -9,8 +9,9 @@ Two blanks part the arguments of a line; what follows an argument after one blan
 an alternative of the reply after a colon.
 
 A type is one of TYPES, or a shape that a shared file declares in a line `-- Shape  name(field:type …)`. `type*` takes
-the rest of the words, `(field:type …)*` takes them as rows, `type[]` and `(field:type …)[]` are a table within a reply,
-and `?` admits None: `''` of an argument, false of a reply.
+the rest of the words, `(field:type …)*` takes them as rows. `type[]` is a counted list before that, and within a reply
+a table, as `(field:type …)[]` is. `?` admits None: `''` of an argument, false of a reply. A `map` is a mapping in
+Python, and its names and values in turn in Lua. Rows are a function in Lua: `for id, at in rows() do`.
 
 `missing` is Lua's false, and None in Python. `"word"` is an outcome, and a text in Python; with fields it is a class.
 `error NAME` is an error that the call raises.
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _TOKEN = re.compile(r'\s*("[^"]+"|\w+|\[\]|[():*?])')
-_ARGUMENT = re.compile(r"([a-z]\w*):((?:\([^)]*\)|\w+)[*?]*)(?: .*)?")
+_ARGUMENT = re.compile(r"([a-z]\w*):((?:\([^)]*\)|\w+)[]*?[]*)(?: .*)?")
 _SHAPE = re.compile(r"^-- Shape  (\w+)(\(.+\))$", re.MULTILINE)
 
 #: names that Lua or its scripts have already
@@ -54,6 +55,7 @@ TYPES: Mapping[str, Type] = {
     "micros": Type("int", read="Micros(int({}))", hint="Micros"),
     "score": Type("str", read="float({})", hint="float"),
     "flag": Type("bool", sent='"1" if {} else ""', lua="{} == '1'", read='{} in (1, b"1")'),
+    "map": Type("Mapping[str, Any]"),
     "hash": Type("list[bytes]"),
     "any": Type("Any"),
 }
@@ -117,10 +119,14 @@ def begins(line: str) -> bool:
 
 def preamble(read: Contract) -> str:
     """The Lua that gives a script its arguments as locals."""
-    names, values, tails, place = [], [], [], 1
+    names, values, lists, place = list[str](), list[str](), list[str](), 1
     for one in read.arguments:
-        if one.many == "*":
-            tails.append(_tail(one, place))
+        if one.many == "[]":
+            lists.append(_list(one, f"{place + 1}", f"{place} + ARGV[{place}]"))
+        elif one.many == "*":
+            counted = place > 1 and read.arguments[-2].many == "[]"
+            first = f"{place} + ARGV[{place - 1}]" if counted else f"{place}"
+            lists.append(_rows(one, first) if one.row else _list(one, first, "#ARGV"))
         elif one.type in read.shapes:
             parts = (f"{part.name} = {_read(part, place + at)}" for at, part in enumerate(read.shapes[one.type]))
             names.append(one.name)
@@ -130,22 +136,25 @@ def preamble(read: Contract) -> str:
             values.append(_read(one, place))
         place += read.width(one)
     fixed = f"local {', '.join(names)} = {', '.join(values)}\n" if names else ""
-    return fixed + "".join(tails)
+    return fixed + "".join(lists)
 
 
 def _read(one: Field, place: int) -> str:
     return TYPES[one.type].lua.format(f"ARGV[{place}]")
 
 
-def _tail(one: Field, first: int) -> str:
-    """A table of the rest of the words; of rows, a function that returns an iterator over them."""
-    if not one.row:
-        read = TYPES[one.type].lua.format("ARGV[i]")
-        return f"local {one.name} = {{}}\nfor i = {first}, #ARGV do {one.name}[i - {first - 1}] = {read} end\n"
+def _list(one: Field, first: str, last: str) -> str:
+    """A table of the words from one place to another."""
+    read = TYPES[one.type].lua.format("ARGV[i]")
+    return f"local {one.name} = {{}}\nfor i = {first}, {last} do {one.name}[#{one.name} + 1] = {read} end\n"
+
+
+def _rows(one: Field, first: str) -> str:
+    """A function that returns an iterator over the rows from a place on."""
     step = len(one.row)
     row = ", ".join(TYPES[part.type].lua.format(f"ARGV[i + {at}]") for at, part in enumerate(one.row))
     return (
-        f"local function {one.name}()\n  local i, last = {first - step}, #ARGV\n  return function()\n"
+        f"local function {one.name}()\n  local i, last = {first} - {step}, #ARGV\n  return function()\n"
         f"    i = i + {step}\n    if i <= last then return {row} end\n  end\nend\n"
     )
 
@@ -169,7 +178,7 @@ def _replies(says: str) -> Iterator[Reply]:
         while tokens and tokens[0].startswith('"'):
             outcomes.append(tokens.pop(0).strip('"'))
         if outcomes:
-            fields = _row(tokens) if tokens else ()
+            fields = _row(tokens) if tokens[:1] == ["("] else ()
             yield from (Reply(outcome, fields) for outcome in outcomes)
         elif tokens[:1] == ["("] and tokens[-1] == ")":
             yield Reply(fields=_row(tokens))
@@ -229,6 +238,10 @@ def _check(read: Contract) -> None:
             raise ValueError(f"its argument {one.name!r} has a name that Lua, Python or the scripts have already")
         if one.many == "*" and one is not read.arguments[-1]:
             raise ValueError(f"its argument {one.name!r} takes the rest, so it must be the last one")
+        if one.many == "[]" and (one not in read.arguments[-2:] or one.row):
+            raise ValueError(f"its argument {one.name!r} is counted: it must be flat, and only `*` may follow it")
+        if (one.type == "map") != (one.type == "map" and bool(one.many)):
+            raise ValueError(f"its argument {one.name!r} is a map, and must be {one.name}:map* or {one.name}:map[]")
     values = (one.value for one in read.replies if one.value)
     for one in (*read.arguments, *values, *(part for reply in read.replies for part in reply.fields)):
         for part in one.row or (one,):

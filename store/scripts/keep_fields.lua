@@ -1,9 +1,9 @@
 -- keep_fields: keep fields of a sandbox or a conversation that no client sees change: neither a revision nor a time does.
--- KEYS  1 its hash: conv:{id}, or {sandboxes}:box:ID
--- ARGV  name, value, …
--- Returns  1 | false: it does not exist
+-- KEYS  its hash: conv:{id}, or {sandboxes}:box:ID
+-- ARGV  fields:map*
+-- Returns  flag: whether it exists
 -- Cost  O(1)
 -- Idempotent  a repeat finds the fields set
-if redis.call('EXISTS', root) == 0 then return false end
-redis.call('HSET', root, unpack(ARGV))
+if redis.call('EXISTS', root) == 0 then return 0 end
+redis.call('HSET', root, unpack(fields))
 return 1

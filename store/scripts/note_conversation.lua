@@ -1,10 +1,10 @@
 -- note_conversation: enter a conversation into the listing, move it, or take it out; a note of an older revision is ignored,
 -- and for a minute one of a conversation that was taken out: a write beside its deletion may be noted after that.
 -- A change to `finished` or `error` is notified of; every one is told to those who follow the list.
--- KEYS  1 listing root, conversations:{all}
--- ARGV  1 conversation id   2 its revision   3 its execution_status ("" it is gone)
---       4 time of its creation, µs   5 time of its last change, µs   6 groups that it is listed in, joined by commas
---       7 its title, folded; all and each group are listed by title, no status is
+-- KEYS  root of the listing
+-- ARGV  id:text  revision:micros  status:text its execution_status, "" it is gone  created:micros  updated:micros
+--       groups:text that it is listed in, joined by commas
+--       title:text folded; all and each group are listed by title, no status is
 -- Returns  "noted" | "late"
 -- Cost  O(g log c): c conversations, g groups
 -- Idempotent  a repeat writes the same, and is told once more
@@ -12,7 +12,6 @@
 -- include: _clock.lua
 -- include: _outbox.lua
 -- include: _changes.lua
-local id, revision, status, created, updated, groups, title = unpack(ARGV)
 local known = redis.call('HGET', root .. ':revisions', id)
 local known_revision, known_status, known_groups = string.match(known or '', '^(%S+) (%S+) (.*)$')
 if known and tonumber(known_revision) > tonumber(revision) then return 'late' end

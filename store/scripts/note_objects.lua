@@ -1,23 +1,23 @@
 -- note_objects: enter objects into the register, or change when they are looked at. A piece stands there with its head
 -- object: NAME-pN says that NAME has N + 1 pieces or more.
--- KEYS  1 root of the register
--- ARGV  1 µs until they are looked at   2 "1": only those that the register lacks, else ""   then names
--- Returns  1
+-- KEYS  root of the register
+-- ARGV  span:int until they are looked at, µs  only_new:flag only those that the register lacks  names:text*
+-- Returns  missing
 -- Cost  O(n log m): n names, m objects
 -- Idempotent  a repeat finds them there
 -- Kept  not proven: no client sees where a log lies, and what is lost is done again
 -- include: _clock.lua
-local due = string.format('%.0f', now + ARGV[1])
-for i = 3, #ARGV do
-  local name, number = string.match(ARGV[i], '^(.+)%-p(%d+)$')
-  name = name or ARGV[i]
+local due = string.format('%.0f', now + span)
+for _, object in ipairs(names) do
+  local name, number = string.match(object, '^(.+)%-p(%d+)$')
+  name = name or object
   if number and tonumber(redis.call('HGET', root .. ':pieces', name) or 0) <= tonumber(number) then
     redis.call('HSET', root .. ':pieces', name, string.format('%d', number + 1))
   end
-  if ARGV[2] == '1' then
+  if only_new then
     redis.call('ZADD', root .. ':objects', 'NX', due, name)
   else
     redis.call('ZADD', root .. ':objects', due, name)
   end
 end
-return 1
+return false

@@ -1,21 +1,21 @@
 -- page_conversations: one page of the listing, from a cursor on. The listing alone decides which entries pass the filters.
--- KEYS  1 listing root, conversations:{all}
--- ARGV  1 "created" | "updated" | "title", which no status has   2 execution_status or group ("" all)
---       3 "asc" | "desc"   4 most entries to return   5 entries to scan, at most 1,000, with the next page's first
---       6 cursor: time in µs or folded title   7 cursor: id ("" from the end of the order)
---       then the filters, "" for none: 8 execution_statuses, joined by commas   9 part of the folded title   10 "top": those without a parent
---       11 created since   12 created before   13 updated since   14 updated before, µs
--- Returns  {cursor of the next page: {time or title, id}, empty where there is none,
---          {id, time in µs or folded title, revision, …}}
+-- KEYS  root of the listing
+-- ARGV  by:text "created", "updated" or "title", which no status has  among:text execution_status or group, "" all
+--       order:text "asc" or "desc"  most:int entries to return
+--       scan:int entries to look at, at most 1,000, with the next page's first
+--       cursor:text time in µs or folded title  cursor_id:text "" from the end of the order
+--       statuses:text execution_statuses, joined by commas, "" any  part:text of the folded title, "" any
+--       top:text "top" those without a parent, "" all  created_since:text µs, "" any  created_until:text exclusive
+--       updated_since:text  updated_until:text
+-- Returns  (following:bytes[] entries:(id:text place:bytes revision:int)[]): the time or title and the id of the next
+--          page's first, none where there is no next page; a place is the time in µs or the folded title
 -- Cost  O(log² c + l): c conversations, l entries scanned
 -- Idempotent  reads only
 -- include: _rank.lua
-local by, among, order, most, scan, cursor, cursor_id, statuses, part, top = unpack(ARGV, 1, 10)
 local key = root .. ':' .. by .. (among == '' and '' or ':' .. among)
 local ascending = order == 'asc'
-most, scan = tonumber(most), tonumber(scan)
-local since = {created = tonumber(ARGV[11]) or -math.huge, updated = tonumber(ARGV[13]) or -math.huge}
-local before = {created = tonumber(ARGV[12]) or math.huge, updated = tonumber(ARGV[14]) or math.huge}
+local since = {created = tonumber(created_since) or -math.huge, updated = tonumber(updated_since) or -math.huge}
+local before = {created = tonumber(created_until) or math.huge, updated = tonumber(updated_until) or math.huge}
 
 local ids, places = {}, {}
 if by == 'title' then
@@ -70,7 +70,7 @@ local function is_beyond(i)
   return tonumber(places[i]) < since[by]
 end
 
-local has_filters = table.concat(ARGV, '', 8, 14) ~= ''
+local has_filters = statuses .. part .. top .. created_since .. created_until .. updated_since .. updated_until ~= ''
 local found, following = {}, {}
 for i, id in ipairs(ids) do
   if has_filters and is_beyond(i) then break end

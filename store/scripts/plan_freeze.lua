@@ -1,9 +1,9 @@
 -- plan_freeze: what a freezing of a conversation has to move.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  (none)
--- Returns  {now, µs, incarnation, revision, bytes of the log in Redis as text, number of its text chunks as text, part of
---          the name of each key, …, those of the text chunks last} | false: no such conversation, or it does not rest,
---          or its log has lost events
+-- KEYS  root of the conversation
+-- ARGV  none
+-- Returns  (at:micros incarnation:text revision:text bytes:int chunks:int parts:text*): now, the bytes of the log in Redis,
+--          the number of its text chunks, and a part of the name of each key, those of the text chunks last
+--          | missing: no such conversation, or it does not rest, or its log has lost events
 -- Cost  O(q + t): q (kind, source) pairs that occur, t text chunks
 -- Idempotent  reads only
 -- Log  guarded here

@@ -1,8 +1,8 @@
 -- put_secrets: keep secrets beside a conversation, sealed by the caller; a name that is there is overwritten. All or none.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 now, UTC text with Z   2 version of the secrets, one per request   3 most secrets of the conversation
---       4 most bytes of them, unsealed   then name, sealed value, …
--- Returns  {"put" | "too_many", revision, execution_status, created_at, updated_at, groups, title, whether approvals matter} | false: no such conversation
+-- KEYS  root of the conversation
+-- ARGV  utc:text now, with Z  version:text of the secrets, one per request  most:int secrets of the conversation
+--       most_bytes:int of them, unsealed  secrets:map* sealed
+-- Returns  "put" "too_many" (state:log_state) | missing: no such conversation
 -- Cost  O(s): s secrets of the conversation
 -- Idempotent  a repeat writes the same
 -- Log  needed
@@ -15,15 +15,15 @@ local function add(name, sealed)
   number, bytes = number + 1, bytes + #name + math.max(sealed * 3 / 4 - SEAL, 0)
 end
 local brought = {}
-for i = 5, #ARGV, 2 do
-  brought[ARGV[i]] = true
-  add(ARGV[i], #ARGV[i + 1])
+for i = 1, #secrets, 2 do
+  brought[secrets[i]] = true
+  add(secrets[i], #secrets[i + 1])
 end
 for _, name in ipairs(redis.call('HKEYS', root .. ':secrets')) do
   if not brought[name] then add(name, redis.call('HSTRLEN', root .. ':secrets', name)) end
 end
-if number > tonumber(ARGV[3]) or bytes > tonumber(ARGV[4]) then return close_log('too_many', ARGV[1]) end
-redis.call('HSET', root .. ':secrets', unpack(ARGV, 5))
-redis.call('HSET', root, 'secrets_version', ARGV[2])
+if number > most or bytes > most_bytes then return close_log('too_many', utc) end
+redis.call('HSET', root .. ':secrets', unpack(secrets))
+redis.call('HSET', root, 'secrets_version', version)
 log.changed = true
-return close_log('put', ARGV[1])
+return close_log('put', utc)

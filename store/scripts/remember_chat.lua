@@ -1,7 +1,7 @@
 -- remember_chat: note which conversation gave the last answer of a chat, so that the chat goes on with it.
--- KEYS  1 root of the chat up to that answer
--- ARGV  1 conversation id   2 how long it is remembered, ms
--- Returns  1
+-- KEYS  root of the chat up to that answer
+-- ARGV  conversation:text  span:int for which it is remembered, ms
+-- Returns  missing
 -- Cost  O(1)
 -- Idempotent  by chat and conversation. A chat that two conversations have answered alike belongs to neither: its next
 --             words may be those of another person
@@ -9,6 +9,6 @@
 -- Brings  bytes
 local known = redis.call('HGET', root, 'conversation')
 redis.call('DEL', root)
-redis.call('HSET', root, 'conversation', (not known or known == ARGV[1]) and ARGV[1] or '')
-redis.call('PEXPIRE', root, ARGV[2])
-return 1
+redis.call('HSET', root, 'conversation', (not known or known == conversation) and conversation or '')
+redis.call('PEXPIRE', root, span)
+return false

@@ -1,11 +1,10 @@
 -- settle_message: take the first message off a queue, which was delivered or given up. The next message is due at once.
--- KEYS  1 root of the start tasks
--- ARGV  1 conversation id   2 lease id   3 message id ("": whichever is the first, as its record cannot be read)
--- Returns  1 | 0: the lease is another driver's, or the queue is gone
+-- KEYS  root of the start tasks
+-- ARGV  conversation:text  lease:text  id:text of the message, "" whichever is the first, as its record cannot be read
+-- Returns  flag: false where the lease is another driver's, or the queue is gone
 -- Cost  O(log q): q queues
 -- Idempotent  by message id: a repeat finds another message first, and changes nothing
 -- include: _queue.lua
-local conversation, lease, id = unpack(ARGV)
 if state_of(conversation, 'lease') ~= lease then return 0 end
 local first = redis.call('LINDEX', root .. ':queue:' .. conversation, 0)
 if first and (id == '' or first:sub(1, #id) == id) then

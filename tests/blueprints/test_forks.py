@@ -309,12 +309,12 @@ class Meanwhile:
     def __getattr__(self, name):
         return getattr(self._scripts, name)
 
-    def read_log(self, keys, args):
+    def read_log(self, root, **wanted):
         self._reads += 1
         assert self._reads < 10, "the log is read again and again"
         if self._reads == self._number:
             self._happen()
-        return self._scripts.read_log(keys, args)
+        return self._scripts.read_log(root, **wanted)
 
 
 @pytest.mark.parametrize("number", [1, 2])

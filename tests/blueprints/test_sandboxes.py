@@ -1,6 +1,7 @@
 """Responses to a pause or a deletion that the supervisor has not done. Source: docs/wire.md, 9."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -72,14 +73,15 @@ def listed(client, sandbox, query="limit=100") -> bool:
 def test_a_sandbox_that_is_being_deleted_is_in_no_list_and_shows_no_key(client, store, sandbox, conversation):
     store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
     assert listed(client, sandbox, "status__eq=RUNNING&sandbox_spec_id__eq=spec")
-    after = store.streams.sandboxes._scripts.read_list_changes(["{sandboxes}"], [0, 1])[2]
+    changes = partial(store.streams.sandboxes._scripts.read_list_changes, "{sandboxes}", number=0, most=1)
+    after = changes().last
 
     store.sandboxes.ask(sandbox.id, "delete")
 
     for query in ("limit=100", "status__eq=RUNNING", "sandbox_spec_id__eq=spec&status__eq=RUNNING"):
         assert not listed(client, sandbox, query)
     assert store.sandboxes.listed([sandbox.id]) == [None]
-    assert int(store.streams.sandboxes._scripts.read_list_changes(["{sandboxes}"], [0, 1])[2]) > int(after)
+    assert changes().last > after
     [shown] = client.get(f"/api/v1/sandboxes?id={sandbox.id}").json
     assert (shown["session_api_key"], shown["exposed_urls"]) == (None, None)
     assert shown["status_detail"] == "It is being deleted"

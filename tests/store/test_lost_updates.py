@@ -33,15 +33,19 @@ def model(name):
 @pytest.fixture
 def meanwhile(store, monkeypatch):
     """Lets another writer finish between the read and the write of a writer."""
-    write, creation = store.conversations._listing.write, store.conversations._scripts.create_conversation
-    others = []
+    scripts, others = store.conversations._scripts, []
 
-    def overtaken(script, conversation_id, args):
-        if others and script is not creation:
-            others.pop()()
-        return write(script, conversation_id, args)
+    def overtake(name):
+        write = getattr(scripts, name)
 
-    monkeypatch.setattr(store.conversations._listing, "write", overtaken)
+        def overtaken(*args, **named):
+            if others:
+                others.pop()()
+            return write(*args, **named)
+
+        monkeypatch.setattr(scripts, name, overtaken)
+
+    overtake("set_fields"), overtake("report_conversation")
     return others.append
 
 

@@ -454,9 +454,9 @@ def test_an_object_is_unneeded_after_its_thaw_its_deletion_and_a_try_that_was_ki
 def test_a_freezing_that_takes_too_long_drops_nothing(store, resting):
     root = f"conv:{{{resting}}}"
     state = store.conversations.get(resting)
-    late = [f"{resting}-{uuid4().hex}", state["incarnation"], state["revision"], now() - 1, ""]
+    name, life = f"{resting}-{uuid4().hex}", {one: state[one] for one in ("incarnation", "revision")}
 
-    assert store.conversations.cold._scripts.freeze_log([root], late) == 0
+    assert not store.conversations.cold._scripts.freeze_log(root, name=name, latest=now() - 1, **life)
 
     assert not is_cold(store, resting)
 

@@ -60,7 +60,11 @@ def test_a_copy_that_has_expired_ends_the_fork_and_creates_nothing(store, source
     monkeypatch.setattr(module, "read_log", slow)
     if after == 300:
         adopt = store.conversations.forks._scripts.adopt_fork
-        monkeypatch.setattr(store.conversations.forks._scripts, "adopt_fork", lambda *args: (expire(), adopt(*args))[1])
+        monkeypatch.setattr(
+            store.conversations.forks._scripts,
+            "adopt_fork",
+            lambda *args, **named: (expire(), adopt(*args, **named))[1],
+        )
 
     with pytest.raises(TimeoutError, match="expired"):
         store.conversations.forks.fork(source, id=target)

@@ -81,7 +81,7 @@ def test_a_conversation_that_has_lost_events_is_shown_listed_and_deleted(store, 
 
 
 def test_a_conversation_that_has_lost_events_does_not_become_cold(store, damaged):
-    assert store.conversations.cold._scripts.plan_freeze([ConversationKeys(damaged).root], []) is None
+    assert store.conversations.cold._scripts.plan_freeze(ConversationKeys(damaged).root) is None
 
 
 class _Silent(Feed):
