@@ -34,7 +34,7 @@ An outcome with data is a class of the script's namespace; an outcome without is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -49,7 +49,13 @@ class Sends(Protocol):
     def __call__(self, keys: list[str], args: list[Any]) -> Any: ...
 
 
-def _rows(words: list[Any], width: int) -> zip[tuple[Any, ...]]:
+def _outcome(reply: Any) -> tuple[bytes, int, Iterator[Any]]:
+    """The outcome of a reply, the number of the words after it, and these."""
+    words = reply if isinstance(reply, list) else [reply]
+    return (words[0], len(words) - 1, iter(words[1:])) if words else (b"", 0, iter(()))
+
+
+def _rows(words: Iterable[Any], width: int) -> zip[tuple[Any, ...]]:
     return zip(*[iter(words)] * width, strict=True)
 '''
 
@@ -65,7 +71,10 @@ def calls() -> str:
             parts = (f"    {one.name}: {TYPES[one.type].given}" for one in fields)
             lines += ["", "", f"class {_camel(name)}(NamedTuple):", *parts]
         elif name not in _GIVEN:
+            read = ", ".join(TYPES[one.type].read.format("next(words)") for one in fields)
             lines += ["", "", *_tuple(_camel(name), fields, "")]
+            lines += ["", "", f"def _{name}(words: Iterator[Any]) -> {_camel(name)}:"]
+            lines += [f"    return {_camel(name)}({read})"]
     for name, source in typed.items():
         if space := list(_namespace(name, source)):
             lines += ["", "", *space]
@@ -131,57 +140,43 @@ def _read_reply(name: str, contract: Contract) -> Iterator[str]:
             return
     if [one.outcome for one in contract.replies if not _is_missing(one)] == [""]:
         [only] = [one for one in contract.replies if one.fields]
-        yield f"{_pattern(only, contract)} = reply"
+        yield "words = iter(reply)"
         yield f"return {_made(only, contract, space)}"
         return
-    yield "match reply if isinstance(reply, list) else [reply]:"
+    yield "match _outcome(reply):"
     for one in contract.replies:
         if one.outcome:
-            words = _pattern(one, contract)
-            yield f'    case [b"{one.outcome}"{", " * bool(words)}{words}]:'
+            width = sum(contract.width(part) for part in one.fields)
+            is_open = any(part.many == "*" for part in one.fields)
+            yield f'    case b"{one.outcome}", {"_" if is_open else width}, {"words" if one.fields else "_"}:'
             yield f"        return {_made(one, contract, space)}"
-    yield "    case _:"
-    yield f'        raise UnknownReply("{name}", reply)'
-
-
-def _pattern(one: Reply, contract: Contract) -> str:
-    return ", ".join(word for part in one.fields for word in _words(part, contract))
-
-
-def _words(one: Field, contract: Contract) -> list[str]:
-    """The names to which the words of a value are bound."""
-    if one.type in contract.shapes:
-        return [f"{one.name}_{part.name}" for part in contract.shapes[one.type]]
-    return [f"*{_word(one, contract)}" if one.many == "*" else _word(one, contract)]
-
-
-def _word(one: Field, contract: Contract) -> str:
-    """The name of a value of a reply, which is not that of an argument."""
-    return f"{one.name}_" if one.name in {given.name for given in contract.arguments} else one.name
+    yield f'raise UnknownReply("{name}", reply)'
 
 
 def _made(one: Reply, contract: Contract, space: str) -> str:
     if not one.fields:
         return f'"{one.outcome}"'
-    values = (_read(part, _word(part, contract), contract, space) for part in one.fields)
+    values = (_read(part, "words" if part.many == "*" else "next(words)", contract, space) for part in one.fields)
     return f"{space}.{_camel(one.outcome or 'reply')}({', '.join(values)})"
 
 
 def _read(one: Field, word: str, contract: Contract, space: str) -> str:
     """The expression that reads a value of a reply."""
     if one.type in contract.shapes:
-        parts = (TYPES[part.type].read.format(f"{one.name}_{part.name}") for part in contract.shapes[one.type])
-        return f"{_camel(one.type)}({', '.join(parts)})"
+        return f"_{one.type}(words)"
     if one.row:
         names = ", ".join(part.name for part in one.row)
         values = ", ".join(_read(part, part.name, contract, space) for part in one.row)
         return f"[{space}.{_row_name(one)}({values}) for {names} in _rows({word}, {len(one.row)})]"
     read = TYPES[one.type].read
-    item = "value" if one.many else word
-    text = read.format(item)
+    if one.many:
+        read = (
+            read if read == "{}" or not one.is_optional else f"None if {{0}} is None else {read.replace('{}', '{0}')}"
+        )
+        return f"[{read.format('value')} for value in {word}]" if read != "{}" or one.many == "*" else word
     if one.is_optional and read != "{}":
-        text = f"None if {item} is None else {text}"
-    return f"[{text} for value in {word}]" if one.many else text
+        return f"None if (value := {word}) is None else {read.format('value')}"
+    return read.format(word)
 
 
 def _result(contract: Contract, space: str) -> str:

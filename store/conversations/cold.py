@@ -211,7 +211,9 @@ class Pieces:
             while number < len(digests):
                 name = piece_name(of.name, number)
                 ranges = ranges_in(inner or get(name), digests[number], may)
-                words: list[str | bytes] = [w for part, some in ranges for w in (part, str(len(some)), *some)]
+                words = list[str | bytes]()
+                for part, some in ranges:
+                    words += [part, str(len(some)), *some]
                 done = self._scripts.thaw_piece(root, name=of.name, piece=number, span=_ASIDE, ranges=words)
                 if done is None:
                     raise Changed

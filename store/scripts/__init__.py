@@ -4,7 +4,7 @@ A file whose name begins with an underscore is shared code. Who needs it, a scri
 line `-- include: _log.lua`; the first one that a script meets is replaced by that file's text, any other by nothing.
 Every other file opens with its head: what it is for, then these lines, in this order. The last four may be absent.
 
-* `KEYS`, `ARGV`, `Returns`: what it is given, and its reply.
+* `KEYS`, `ARGV`, `Returns`: what it is given, and its reply, as `heads.py` reads them. `calls.py` is made from them.
 * `Cost`: `O(…)`.
 * `Idempotent`: what a repeat does; `reads only` where the script writes nothing.
 * `Log`, of each script that names keys of a log: `needed`: while the log of its conversation lies in an object, a

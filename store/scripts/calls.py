@@ -5,7 +5,7 @@ An outcome with data is a class of the script's namespace; an outcome without is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -20,7 +20,13 @@ class Sends(Protocol):
     def __call__(self, keys: list[str], args: list[Any]) -> Any: ...
 
 
-def _rows(words: list[Any], width: int) -> zip[tuple[Any, ...]]:
+def _outcome(reply: Any) -> tuple[bytes, int, Iterator[Any]]:
+    """The outcome of a reply, the number of the words after it, and these."""
+    words = reply if isinstance(reply, list) else [reply]
+    return (words[0], len(words) - 1, iter(words[1:])) if words else (b"", 0, iter(()))
+
+
+def _rows(words: Iterable[Any], width: int) -> zip[tuple[Any, ...]]:
     return zip(*[iter(words)] * width, strict=True)
 
 
@@ -32,6 +38,18 @@ class LogState(NamedTuple):
     groups: str
     title: str
     approvals: bool
+
+
+def _log_state(words: Iterator[Any]) -> LogState:
+    return LogState(
+        int(next(words)),
+        next(words).decode(),
+        next(words).decode(),
+        next(words).decode(),
+        next(words).decode(),
+        next(words).decode(),
+        next(words) in (1, b"1"),
+    )
 
 
 class EventFilter(NamedTuple):
@@ -356,51 +374,12 @@ class Calls:
         reply = self._adopt_fork([root], [fork, at, len(claims), *claims, *chain.from_iterable(fields.items())])
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [
-                b"adopted",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return AdoptFork.Adopted(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"exists",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return AdoptFork.Exists(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case _:
-                raise UnknownReply("adopt_fork", reply)
+        match _outcome(reply):
+            case b"adopted", 7, words:
+                return AdoptFork.Adopted(_log_state(words))
+            case b"exists", 7, words:
+                return AdoptFork.Exists(_log_state(words))
+        raise UnknownReply("adopt_fork", reply)
 
     def adopt_thaw(
         self, root: str, *, name: str, span: int, pieces: int
@@ -409,15 +388,14 @@ class Calls:
         reply = self._adopt_thaw([root], [name, span, pieces])
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [b"adopted"]:
+        match _outcome(reply):
+            case b"adopted", 0, _:
                 return "adopted"
-            case [b"torn"]:
+            case b"torn", 0, _:
                 return "torn"
-            case [b"expired"]:
+            case b"expired", 0, _:
                 return "expired"
-            case _:
-                raise UnknownReply("adopt_thaw", reply)
+        raise UnknownReply("adopt_thaw", reply)
 
     def append_events(
         self,
@@ -461,166 +439,24 @@ class Calls:
         )
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [
-                b"appended",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-                number,
-                last,
-                resumed,
-                trace,
-            ]:
+        match _outcome(reply):
+            case b"appended", 11, words:
                 return AppendEvents.Appended(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    ),
-                    int(number),
-                    int(last),
-                    resumed.decode(),
-                    trace.decode(),
+                    _log_state(words), int(next(words)), int(next(words)), next(words).decode(), next(words).decode()
                 )
-            case [
-                b"unowned",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-                places,
-            ]:
-                return AppendEvents.Unowned(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    ),
-                    places.decode(),
-                )
-            case [
-                b"foreign",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return AppendEvents.Foreign(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"unmasked",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return AppendEvents.Unmasked(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"too_many_pending",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return AppendEvents.TooManyPending(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"too_many_pairs",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return AppendEvents.TooManyPairs(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"too_long",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return AppendEvents.TooLong(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case _:
-                raise UnknownReply("append_events", reply)
+            case b"unowned", 8, words:
+                return AppendEvents.Unowned(_log_state(words), next(words).decode())
+            case b"foreign", 7, words:
+                return AppendEvents.Foreign(_log_state(words))
+            case b"unmasked", 7, words:
+                return AppendEvents.Unmasked(_log_state(words))
+            case b"too_many_pending", 7, words:
+                return AppendEvents.TooManyPending(_log_state(words))
+            case b"too_many_pairs", 7, words:
+                return AppendEvents.TooManyPairs(_log_state(words))
+            case b"too_long", 7, words:
+                return AppendEvents.TooLong(_log_state(words))
+        raise UnknownReply("append_events", reply)
 
     def ask_sandbox(
         self, root: str, *, id: str, verb: str, most: int, host_span: int, trace: str, used_at: int
@@ -629,17 +465,16 @@ class Calls:
         reply = self._ask_sandbox([root], [id, verb, most, host_span, trace, used_at])
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [b"done"]:
+        match _outcome(reply):
+            case b"done", 0, _:
                 return "done"
-            case [b"refused", status]:
-                return AskSandbox.Refused(status.decode())
-            case [b"full", running]:
-                return AskSandbox.Full(int(running))
-            case [b"lost", host]:
-                return AskSandbox.Lost(host.decode())
-            case _:
-                raise UnknownReply("ask_sandbox", reply)
+            case b"refused", 1, words:
+                return AskSandbox.Refused(next(words).decode())
+            case b"full", 1, words:
+                return AskSandbox.Full(int(next(words)))
+            case b"lost", 1, words:
+                return AskSandbox.Lost(next(words).decode())
+        raise UnknownReply("ask_sandbox", reply)
 
     def begin_copy(self, root: str, *, fork: str, utc: str, seconds: int, sandbox: str) -> bool:
         """Begin the copy of a conversation that will have this id."""
@@ -652,11 +487,10 @@ class Calls:
         reply = self._bury_conversation([root], [sandbox, conversation, most])
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [b"buried"]:
+        match _outcome(reply):
+            case b"buried", 0, _:
                 return "buried"
-            case _:
-                raise UnknownReply("bury_conversation", reply)
+        raise UnknownReply("bury_conversation", reply)
 
     def change_status(
         self, root: str, *, stamp: Stamp, verb: str, may_decide: bool, actor: str
@@ -665,80 +499,24 @@ class Calls:
         reply = self._change_status([root], [*stamp.args, verb, "1" if may_decide else "", actor])
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [
-                b"done",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return ChangeStatus.Done(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"forbidden",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return ChangeStatus.Forbidden(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"refused",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return ChangeStatus.Refused(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case _:
-                raise UnknownReply("change_status", reply)
+        match _outcome(reply):
+            case b"done", 7, words:
+                return ChangeStatus.Done(_log_state(words))
+            case b"forbidden", 7, words:
+                return ChangeStatus.Forbidden(_log_state(words))
+            case b"refused", 7, words:
+                return ChangeStatus.Refused(_log_state(words))
+        raise UnknownReply("change_status", reply)
 
     def claim_queue(self, root: str, *, lease: str, span: int, poll: int) -> ClaimQueue.Reply | None:
         """Take the lease of a queue that is due."""
         reply = self._claim_queue([root], [lease, span, poll])
         if reply is None:
             return None
-        conversation, entry, tried, sent, after = reply
-        return ClaimQueue.Reply(conversation.decode(), entry, int(tried), sent.decode(), after.decode())
+        words = iter(reply)
+        return ClaimQueue.Reply(
+            next(words).decode(), next(words), int(next(words)), next(words).decode(), next(words).decode()
+        )
 
     def close_copy(self, root: str, *, fork: str) -> bool:
         """Note that a copy into an id is made no more: its writer has failed."""
@@ -782,8 +560,8 @@ class Calls:
         reply = self._count_over_time([root], [since, before, buckets, first])
         if reply is None:
             return None
-        since_, before_, next, numbers = reply
-        return CountOverTime.Reply(since_.decode(), before_.decode(), next.decode(), numbers)
+        words = iter(reply)
+        return CountOverTime.Reply(next(words).decode(), next(words).decode(), next(words).decode(), next(words))
 
     def count_queue(self, root: str, *, conversation: str) -> int:
         """The number of messages that wait for a conversation."""
@@ -827,51 +605,12 @@ class Calls:
         )
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [
-                b"created",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return CreateConversation.Created(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"exists",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return CreateConversation.Exists(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case _:
-                raise UnknownReply("create_conversation", reply)
+        match _outcome(reply):
+            case b"created", 7, words:
+                return CreateConversation.Created(_log_state(words))
+            case b"exists", 7, words:
+                return CreateConversation.Exists(_log_state(words))
+        raise UnknownReply("create_conversation", reply)
 
     def cursor_before(self, root: str, *, since: int) -> int | None:
         """The block of the log before which every event is earlier than a time."""
@@ -888,15 +627,14 @@ class Calls:
         reply = self._delete_conversation([root], [deletion, utc, actor, audit_seconds, wanted])
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [b"deleted", revision, is_audited]:
-                return DeleteConversation.Deleted(int(revision), is_audited in (1, b"1"))
-            case [b"changed"]:
+        match _outcome(reply):
+            case b"deleted", 2, words:
+                return DeleteConversation.Deleted(int(next(words)), next(words) in (1, b"1"))
+            case b"changed", 0, _:
                 return "changed"
-            case [b"gone", revision, is_audited]:
-                return DeleteConversation.Gone(int(revision), is_audited in (1, b"1"))
-            case _:
-                raise UnknownReply("delete_conversation", reply)
+            case b"gone", 2, words:
+                return DeleteConversation.Gone(int(next(words)), next(words) in (1, b"1"))
+        raise UnknownReply("delete_conversation", reply)
 
     def drop_copy(self, root: str) -> None:
         """Remove the unfinished copy of a conversation."""
@@ -947,13 +685,12 @@ class Calls:
         reply = self._get_events([root], [most_bytes, *ids])
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [b"found", *events]:
-                return GetEvents.Found([value for value in events])
-            case [b"too_long"]:
+        match _outcome(reply):
+            case b"found", _, words:
+                return GetEvents.Found([value for value in words])
+            case b"too_long", 0, _:
                 return "too_long"
-            case _:
-                raise UnknownReply("get_events", reply)
+        raise UnknownReply("get_events", reply)
 
     def get_final_event(self, root: str) -> list[bytes] | None:
         """The event that holds the agent's final response."""
@@ -970,51 +707,12 @@ class Calls:
         reply = self._interrupt_conversation([root], [*stamp.args, sandbox_id, failure])
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [
-                b"noted",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return InterruptConversation.Noted(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"foreign",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return InterruptConversation.Foreign(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case _:
-                raise UnknownReply("interrupt_conversation", reply)
+        match _outcome(reply):
+            case b"noted", 7, words:
+                return InterruptConversation.Noted(_log_state(words))
+            case b"foreign", 7, words:
+                return InterruptConversation.Foreign(_log_state(words))
+        raise UnknownReply("interrupt_conversation", reply)
 
     def keep_fields(self, root: str, *, fields: Mapping[str, Any]) -> bool:
         """Keep fields of a sandbox or a conversation that no client sees change: neither a revision nor a time does."""
@@ -1027,26 +725,24 @@ class Calls:
         reply = self._locate_event([root], [id])
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [b"found", at, seq]:
-                return LocateEvent.Found(float(at), int(seq))
-            case [b"unknown"]:
+        match _outcome(reply):
+            case b"found", 2, words:
+                return LocateEvent.Found(float(next(words)), int(next(words)))
+            case b"unknown", 0, _:
                 return "unknown"
-            case _:
-                raise UnknownReply("locate_event", reply)
+        raise UnknownReply("locate_event", reply)
 
     def note_conversation(
         self, root: str, *, id: str, revision: int, status: str, created: int, updated: int, groups: str, title: str
     ) -> Literal["noted", "late"]:
         """Enter a conversation into the listing, move it, or take it out."""
         reply = self._note_conversation([root], [id, revision, status, created, updated, groups, title])
-        match reply if isinstance(reply, list) else [reply]:
-            case [b"noted"]:
+        match _outcome(reply):
+            case b"noted", 0, _:
                 return "noted"
-            case [b"late"]:
+            case b"late", 0, _:
                 return "late"
-            case _:
-                raise UnknownReply("note_conversation", reply)
+        raise UnknownReply("note_conversation", reply)
 
     def note_objects(self, root: str, *, span: int, only_new: bool, names: Iterable[str]) -> None:
         """Enter objects into the register, or change when they are looked at."""
@@ -1091,10 +787,13 @@ class Calls:
                 updated_until,
             ],
         )
-        following, entries = reply
+        words = iter(reply)
         return PageConversations.Reply(
-            [value for value in following],
-            [PageConversations.Entry(id.decode(), place, int(revision)) for id, place, revision in _rows(entries, 3)],
+            next(words),
+            [
+                PageConversations.Entry(id.decode(), place, int(revision))
+                for id, place, revision in _rows(next(words), 3)
+            ],
         )
 
     def page_events(
@@ -1112,14 +811,14 @@ class Calls:
         reply = self._plan_freeze([root], [])
         if reply is None:
             return None
-        at, incarnation, revision, bytes, chunks, *parts = reply
+        words = iter(reply)
         return PlanFreeze.Reply(
-            Micros(int(at)),
-            incarnation.decode(),
-            revision.decode(),
-            int(bytes),
-            int(chunks),
-            [value.decode() for value in parts],
+            Micros(int(next(words))),
+            next(words).decode(),
+            next(words).decode(),
+            int(next(words)),
+            int(next(words)),
+            [value.decode() for value in words],
         )
 
     def postpone_queue(self, root: str, *, conversation: str, lease: str, span: int, state: Mapping[str, Any]) -> bool:
@@ -1135,64 +834,24 @@ class Calls:
         reply = self._put_secrets([root], [utc, version, most, most_bytes, *chain.from_iterable(secrets.items())])
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [
-                b"put",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return PutSecrets.Put(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"too_many",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return PutSecrets.TooMany(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case _:
-                raise UnknownReply("put_secrets", reply)
+        match _outcome(reply):
+            case b"put", 7, words:
+                return PutSecrets.Put(_log_state(words))
+            case b"too_many", 7, words:
+                return PutSecrets.TooMany(_log_state(words))
+        raise UnknownReply("put_secrets", reply)
 
     def queue_message(
         self, root: str, *, conversation: str, start_id: str, id: str, message: str, most: int, seconds: int
     ) -> QueueMessage.Queued | QueueMessage.Full:
         """Put a message at the end of a conversation's queue, once per id."""
         reply = self._queue_message([root], [conversation, start_id, id, message, most, seconds])
-        match reply if isinstance(reply, list) else [reply]:
-            case [b"queued", position]:
-                return QueueMessage.Queued(int(position))
-            case [b"full", number]:
-                return QueueMessage.Full(int(number))
-            case _:
-                raise UnknownReply("queue_message", reply)
+        match _outcome(reply):
+            case b"queued", 1, words:
+                return QueueMessage.Queued(int(next(words)))
+            case b"full", 1, words:
+                return QueueMessage.Full(int(next(words)))
+        raise UnknownReply("queue_message", reply)
 
     def read_events(self, root: str, *, most_bytes: int, seqs: Iterable[int]) -> list[bytes] | None:
         """Events by seq, as many as fit into a page."""
@@ -1205,12 +864,12 @@ class Calls:
     def read_list_changes(self, root: str, *, number: int, most: int) -> ReadListChanges.Reply:
         """The ids of a list that have changed after a number, in the order of their newest changes."""
         reply = self._read_list_changes([root], [number, most])
-        size, floor, last, *changes = reply
+        words = iter(reply)
         return ReadListChanges.Reply(
-            int(size),
-            float(floor),
-            float(last),
-            [ReadListChanges.Change(id.decode(), float(number)) for id, number in _rows(changes, 2)],
+            int(next(words)),
+            float(next(words)),
+            float(next(words)),
+            [ReadListChanges.Change(id.decode(), float(number)) for id, number in _rows(words, 2)],
         )
 
     def read_log(self, root: str, *, seq: int, most: int, most_bytes: int) -> ReadLog.Reply | None:
@@ -1218,8 +877,8 @@ class Calls:
         reply = self._read_log([root], [seq, most, most_bytes])
         if reply is None:
             return None
-        incarnation, last, *events = reply
-        return ReadLog.Reply(incarnation.decode(), int(last), [value for value in events])
+        words = iter(reply)
+        return ReadLog.Reply(next(words).decode(), int(next(words)), [value for value in words])
 
     def read_versions(self, roots: list[str], *, fields: Iterable[str]) -> list[bytes]:
         """The present versions of many conversations."""
@@ -1240,51 +899,12 @@ class Calls:
         )
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [
-                b"reported",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return ReportConversation.Reported(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"foreign",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return ReportConversation.Foreign(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case _:
-                raise UnknownReply("report_conversation", reply)
+        match _outcome(reply):
+            case b"reported", 7, words:
+                return ReportConversation.Reported(_log_state(words))
+            case b"foreign", 7, words:
+                return ReportConversation.Foreign(_log_state(words))
+        raise UnknownReply("report_conversation", reply)
 
     def send_message(
         self,
@@ -1319,95 +939,16 @@ class Calls:
         )
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [
-                b"sent",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return SendMessage.Sent(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"early",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-                earliest,
-            ]:
-                return SendMessage.Early(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    ),
-                    Micros(int(earliest)),
-                )
-            case [
-                b"forbidden",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return SendMessage.Forbidden(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"too_long",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return SendMessage.TooLong(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case _:
-                raise UnknownReply("send_message", reply)
+        match _outcome(reply):
+            case b"sent", 7, words:
+                return SendMessage.Sent(_log_state(words))
+            case b"early", 8, words:
+                return SendMessage.Early(_log_state(words), Micros(int(next(words))))
+            case b"forbidden", 7, words:
+                return SendMessage.Forbidden(_log_state(words))
+            case b"too_long", 7, words:
+                return SendMessage.TooLong(_log_state(words))
+        raise UnknownReply("send_message", reply)
 
     def set_aside(self, root: str, *, span: int) -> None:
         """Do not freeze a conversation for a time."""
@@ -1427,51 +968,12 @@ class Calls:
         )
         if reply is None:
             return None
-        match reply if isinstance(reply, list) else [reply]:
-            case [
-                b"set",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return SetFields.Set(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case [
-                b"due",
-                state_revision,
-                state_status,
-                state_created_at,
-                state_updated_at,
-                state_groups,
-                state_title,
-                state_approvals,
-            ]:
-                return SetFields.Due(
-                    LogState(
-                        int(state_revision),
-                        state_status.decode(),
-                        state_created_at.decode(),
-                        state_updated_at.decode(),
-                        state_groups.decode(),
-                        state_title.decode(),
-                        state_approvals in (1, b"1"),
-                    )
-                )
-            case _:
-                raise UnknownReply("set_fields", reply)
+        match _outcome(reply):
+            case b"set", 7, words:
+                return SetFields.Set(_log_state(words))
+            case b"due", 7, words:
+                return SetFields.Due(_log_state(words))
+        raise UnknownReply("set_fields", reply)
 
     def settle_labels(self, root: str, *, due: str) -> bool:
         """Note that the agent of a conversation has its title and tags, unless a client has changed them since."""
