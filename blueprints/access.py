@@ -44,7 +44,7 @@ keys = Blueprint("Keys", __name__, url_prefix="/api/v1")
 @keys.post("/keys")
 @needs("admin")
 @keys.replay(has_key=True)
-@keys.fails(409, 413, 415)
+@keys.fails(409)
 @keys.arguments(KeyRequest())
 @keys.response(201, NewKey)
 def make_key(wanted: dict[str, Any]) -> Response:
@@ -71,7 +71,7 @@ def list_keys() -> list[AccessKey]:
 
 @keys.delete("/keys/<key_id>")
 @needs("admin")
-@keys.fails(404)
+@keys.fails()
 @keys.response(200, Success)
 def revoke_key(key_id: str) -> dict[str, bool]:
     """Revoke a key: within a second it opens nothing on any host; what was open under it and what it kept ends."""
@@ -83,7 +83,7 @@ def revoke_key(key_id: str) -> dict[str, bool]:
 @keys.post("/tickets")
 @needs("read")
 @keys.replay(has_key=True)
-@keys.fails(413, 415)
+@keys.fails()
 @keys.arguments(TicketRequest())
 @keys.response(201, Ticket)
 def make_ticket(wanted: dict[str, Any]) -> Response:
@@ -130,7 +130,7 @@ def get_current_user(query: dict[str, bool]) -> dict[str, Any]:
 
 @sandbox_settings.get("/<sandbox_id>/settings/secrets")
 @needs("approve", session=True)
-@sandbox_settings.fails(404)
+@sandbox_settings.fails()
 @sandbox_settings.response(200, SandboxSecrets)
 def list_sandbox_secrets(sandbox_id: str) -> dict[str, Any]:
     """List the names of a sandbox's secrets, for one who shows its session key."""
@@ -139,7 +139,7 @@ def list_sandbox_secrets(sandbox_id: str) -> dict[str, Any]:
 
 @sandbox_settings.get("/<sandbox_id>/settings/secrets/<secret_name>")
 @needs("approve", session=True)
-@sandbox_settings.fails(404)
+@sandbox_settings.fails()
 @sandbox_settings.response(200, {"type": "string"}, content_type="text/plain")
 def get_sandbox_secret(sandbox_id: str, secret_name: str) -> Response:
     """Get the value of a sandbox's secret, for one who shows its session key."""

@@ -270,6 +270,7 @@ class Blueprint(SmorestBlueprint):
         operation = re.sub(r"\W", "_", f"{view_func.__name__}{path}") + f"_{method.lower()}"
         needed = declared(view_func, operation)
         _join_parameters(view_func)
+        _document_failures(view_func, path)
         # Programs that show a mail add members of their own to its links; what is forwarded is the agent server's.
         is_checked = needed.scope != "link" and not getattr(view_func, "is_forwarded", False)
         if is_checked and not getattr(view_func, "ignores_query", False):
@@ -289,6 +290,12 @@ class Blueprint(SmorestBlueprint):
         For those that probes and scrapers call: balancers, caches and Prometheus (`params`) add members of their own.
         """
         view.ignores_query = True  # type: ignore[attr-defined]
+        return view
+
+    @staticmethod
+    def misses_nothing(view: View) -> View:
+        """Declare that no name in the path is unknown: what is absent is made. It goes next to the route."""
+        view.misses_nothing = True  # type: ignore[attr-defined]
         return view
 
     @staticmethod
@@ -324,18 +331,17 @@ class Blueprint(SmorestBlueprint):
         return declare
 
     def fails(self, *statuses: int) -> Callable[[View], View]:
-        """Document an operation's errors beside those that the decorators know; goes next to the route.
+        """Document an operation's errors beside those that follow from its path and its body; goes next to the route.
 
-        Every operation that asks the store can fail with 503, and every path of a conversation with 422.
+        A name in the path can be unknown (404), a body too long or of another kind (413, 415). Each operation that asks
+        the store can fail with 503, and each path of a conversation with 422.
         """
 
-        def document(view: View) -> View:
-            _document(view, *statuses, 503)
-            responses = view._apidoc["response"]["responses"]  # type: ignore[attr-defined]
-            responses.setdefault(422, []).append(HTTPStatus.UNPROCESSABLE_ENTITY.name)
+        def declare(view: View) -> View:
+            view.failures = statuses  # type: ignore[attr-defined]
             return view
 
-        return document
+        return declare
 
 
 def declared(view: Any, name: str) -> Needs:
@@ -352,6 +358,19 @@ def _join_parameters(view: Any) -> None:
     if said:
         documented = view._apidoc.setdefault("arguments", {}).setdefault("parameters", [])
         documented[:] = [*said, *documented]
+
+
+def _document_failures(view: Any, path: str) -> None:
+    """Document what a view can fail with, by what it declares and by its path and its body."""
+    if (failures := getattr(view, "failures", None)) is None:
+        return
+    statuses = {*failures}
+    if "{" in path and not getattr(view, "misses_nothing", False):
+        statuses.add(404)
+    if any(one["in"] == "json" for one in view._apidoc.get("arguments", {}).get("parameters", ())):
+        statuses |= {413, 415}
+    _document(view, *sorted(statuses), 503)
+    view._apidoc["response"]["responses"].setdefault(422, []).append(HTTPStatus.UNPROCESSABLE_ENTITY.name)
 
 
 #: one for all operations: a thousand of them took a quarter of a process's start

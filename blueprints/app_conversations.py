@@ -59,7 +59,7 @@ _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversat
 @needs("write")
 @app_conversations.starts
 @app_conversations.replay(remade=True)
-@app_conversations.fails(413, 415)
+@app_conversations.fails()
 @app_conversations.arguments(schemas.AppConversationStartRequest(), required=False)
 @app_conversations.response(200, schemas.AppConversationStartTask)
 def start_app_conversation(wanted: dict[str, Any]) -> StartTask:
@@ -71,7 +71,7 @@ def start_app_conversation(wanted: dict[str, Any]) -> StartTask:
 @needs("write")
 @app_conversations.starts
 @app_conversations.replay(remade=True, has_key=True)
-@app_conversations.fails(413, 415)
+@app_conversations.fails()
 @app_conversations.arguments(schemas.AppConversationStartRequest(), required=False)
 @app_conversations.response(200, _STARTS, description="One array; each change of the start task adds it once more")
 def stream_app_conversation_start(wanted: dict[str, Any]) -> Response:
@@ -151,7 +151,7 @@ def batch_get_start_tasks() -> Response:
 
 @app_conversations.delete("/start-tasks/<start_task_id>")
 @needs("write")
-@app_conversations.fails(404, 409)
+@app_conversations.fails(409)
 @app_conversations.response(200, schemas.AppConversationStartTask)
 def end_start_task(start_task_id: str) -> StartTask:
     """End a start that is under way: it is ERROR, and nothing comes of it. A repeat changes nothing."""
@@ -213,7 +213,7 @@ def list_app_conversations(search: dict[str, Any]) -> Response:
 
 @app_conversations.patch("/<conversation_id:conversation_id>")
 @needs("write")
-@app_conversations.fails(404, 413, 415)
+@app_conversations.fails()
 @app_conversations.arguments(schemas.UpdateAppConversationRequest())
 @app_conversations.response(200, schemas.AppConversation)
 def update_app_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def update_app_conversation(changes: dict[str, Any], conversation_id: Conversati
 
 @app_conversations.delete("/<conversation_id:conversation_id>")
 @needs("admin")
-@app_conversations.fails(404)
+@app_conversations.fails()
 @app_conversations.response(200, Success)
 def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Delete an app conversation, its children and start tasks, and its sandbox when no other conversation is in it.
@@ -240,7 +240,7 @@ def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 
 @app_conversations.post("/<conversation_id:conversation_id>/send-message")
 @needs("write")
-@app_conversations.fails(404, 409, 410, 413, 415, 429, 502)
+@app_conversations.fails(409, 410, 429, 502)
 @app_conversations.arguments(schemas.SendAppMessageRequest())
 @app_conversations.response(200, schemas.SendAppMessageResult)
 def send_app_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
@@ -257,7 +257,7 @@ app_folders = Blueprint(
 
 @app_folders.get("/file")
 @needs("approve")
-@app_folders.fails(404, 409, 410, 413, 414, 502)
+@app_folders.fails(409, 410, 413, 414, 502)
 @app_folders.arguments(schemas.FileQuery(), location="query")
 @app_folders.response(200, {"type": "string"}, description="The text of the file")
 def get_app_conversation_file(query: dict[str, str], conversation_id: ConversationId) -> Response:
@@ -270,7 +270,7 @@ def get_app_conversation_file(query: dict[str, str], conversation_id: Conversati
 
 @app_folders.get("/files")
 @needs("approve")
-@app_folders.fails(404, 409, 410, 414, 502)
+@app_folders.fails(409, 410, 414, 502)
 @app_folders.arguments(schemas.FolderQuery(), location="query")
 @app_folders.response(200, {"type": "array", "items": {"type": "string"}, "maxItems": 2000})
 def list_app_conversation_files(query: dict[str, str], conversation_id: ConversationId) -> Response:
@@ -282,7 +282,7 @@ def list_app_conversation_files(query: dict[str, str], conversation_id: Conversa
 
 @app_folders.get("/git/changes")
 @needs("read")
-@app_folders.fails(404, 409, 410, 414, 429, 502)
+@app_folders.fails(409, 410, 414, 429, 502)
 @app_folders.arguments(schemas.GitQuery(), location="query")
 @app_folders.response(200, schemas.GitChange(many=True))
 def get_app_conversation_changes(query: dict[str, str], conversation_id: ConversationId) -> Response:
@@ -302,7 +302,7 @@ def get_app_conversation_changes(query: dict[str, str], conversation_id: Convers
 
 @app_folders.get("/git/diff")
 @needs("read")
-@app_folders.fails(404, 409, 410, 413, 414, 429, 502)
+@app_folders.fails(409, 410, 413, 414, 429, 502)
 @app_folders.arguments(schemas.GitQuery(), location="query")
 @app_folders.response(200, schemas.GitDiff)
 def get_app_conversation_diff(query: dict[str, str], conversation_id: ConversationId) -> Response:
@@ -324,7 +324,7 @@ def get_app_conversation_diff(query: dict[str, str], conversation_id: Conversati
 
 @app_folders.get("/skills")
 @needs("read")
-@app_folders.fails(404, 409, 410, 429, 502)
+@app_folders.fails(409, 410, 429, 502)
 @app_folders.response(200, schemas.Skills)
 def list_app_conversation_skills(conversation_id: ConversationId) -> dict[str, Any]:
     """List the skills of the agent; none while the sandbox is paused, which is not woken for it."""
@@ -336,7 +336,7 @@ def list_app_conversation_skills(conversation_id: ConversationId) -> dict[str, A
 
 @app_folders.get("/hooks")
 @needs("read")
-@app_folders.fails(404, 409, 410, 429, 502)
+@app_folders.fails(409, 410, 429, 502)
 @app_folders.response(200, schemas.Hooks)
 def list_app_conversation_hooks(conversation_id: ConversationId) -> dict[str, Any]:
     """List the hooks of the agent; none while the sandbox is paused, which is not woken for it."""

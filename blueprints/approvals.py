@@ -101,7 +101,7 @@ decisions = Blueprint("Decisions", __name__, url_prefix="/api/v1/conversation/<c
 
 @decisions.post("/pending-actions/decisions")
 @needs("approve")
-@decisions.fails(404, 409, 413, 415)
+@decisions.fails(409)
 @decisions.arguments(DecisionsRequest())
 @decisions.response(200, DecisionsResult)
 def decide_pending_actions(given: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def decide_pending_actions(given: dict[str, Any], conversation_id: ConversationI
 
 @decisions.get("/pending-actions/decisions")
 @needs("read")
-@decisions.fails(404)
+@decisions.fails()
 @decisions.response(200, DecidedAction(many=True))
 def list_decided_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:
     """List the actions that were approved and are not observed yet: what an agent may execute."""
@@ -128,7 +128,7 @@ approval_rules = Blueprint("Approval Rules", __name__, url_prefix="/api/v1/appro
 @approval_rules.post("")
 @needs("approve")
 @approval_rules.replay(remade=True)
-@approval_rules.fails(409, 413, 415)
+@approval_rules.fails(409)
 @approval_rules.arguments(ApprovalRuleRequest())
 @approval_rules.response(201, ApprovalRule)
 def make_approval_rule(wanted: dict[str, Any]) -> tuple[UsedRule, int, dict[str, str]]:
@@ -148,7 +148,7 @@ def list_approval_rules() -> list[UsedRule]:
 
 @approval_rules.get("/<rule_id>")
 @needs("read")
-@approval_rules.fails(404)
+@approval_rules.fails()
 @approval_rules.response(200, ApprovalRule)
 def get_approval_rule(rule_id: str) -> UsedRule:
     """Get a rule with its uses."""
@@ -157,7 +157,7 @@ def get_approval_rule(rule_id: str) -> UsedRule:
 
 @approval_rules.delete("/<rule_id>")
 @needs("approve")
-@approval_rules.fails(404)
+@approval_rules.fails()
 @approval_rules.response(200, Success)
 def revoke_approval_rule(rule_id: str) -> dict[str, bool]:
     """Revoke a rule: it decides no action that is appended after this response."""

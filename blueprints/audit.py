@@ -29,7 +29,7 @@ _FORMS = {
 
 @audit.get("/conversation/<conversation_id:conversation_id>/audit")
 @needs("admin")
-@audit.fails(404)
+@audit.fails()
 @audit.arguments(ConversationAuditSearch(), location="query")
 @audit.doc(responses={"200": _FORMS})
 @audit.response(200, AuditPage)

@@ -101,7 +101,7 @@ def get_tool_catalog() -> dict[str, Any]:
 
 @catalogs.post("/skills")
 @needs("read")
-@catalogs.fails(413, 415)
+@catalogs.fails()
 @catalogs.arguments(ProjectQuery(), required=False)
 @catalogs.response(200, OwnSkills)
 def list_skills(_: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def list_skills(_: dict[str, Any]) -> dict[str, Any]:
 
 @catalogs.post("/hooks")
 @needs("read")
-@catalogs.fails(413, 415)
+@catalogs.fails()
 @catalogs.arguments(ProjectQuery(), required=False)
 @catalogs.response(200, OwnHooks)
 def get_hooks(_: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def list_workspaces() -> dict[str, Any]:
 
 @catalogs.post("/workspaces")
 @needs("write")
-@catalogs.fails(409, 413, 415)
+@catalogs.fails(409)
 @catalogs.arguments(AddWorkspaces())
 @catalogs.response(200, Workspaces)
 def add_workspaces(given: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def delete_workspace(query: dict[str, str]) -> dict[str, bool]:
 
 @catalogs.post("/workspaces/parents")
 @needs("write")
-@catalogs.fails(409, 413, 415)
+@catalogs.fails(409)
 @catalogs.arguments(AddWorkspaceParents())
 @catalogs.response(200, Workspaces)
 def add_workspace_parents(given: dict[str, Any]) -> dict[str, Any]:

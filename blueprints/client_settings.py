@@ -65,7 +65,7 @@ def get_settings() -> dict[str, Any]:
 
 @client_settings.patch("")
 @needs("write")
-@client_settings.fails(404, 409, 413, 415)
+@client_settings.fails(404, 409)
 @client_settings.arguments(schemas.SettingsUpdate())
 @client_settings.response(200, schemas.SettingsInfo)
 def update_settings(given: dict[str, Any]) -> dict[str, Any]:
@@ -90,8 +90,9 @@ def get_conversation_schema() -> dict[str, Any]:
 
 
 @client_settings.post("/mcp/<settings_key>")
+@client_settings.misses_nothing
 @needs("write")
-@client_settings.fails(409, 413, 415)
+@client_settings.fails(409)
 @client_settings.arguments(schemas.McpServer())
 @client_settings.response(201, schemas.SettingsInfo)
 def create_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def create_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, An
 
 @client_settings.patch("/mcp/<settings_key>")
 @needs("write")
-@client_settings.fails(404, 409, 413, 415)
+@client_settings.fails(409)
 @client_settings.arguments(schemas.McpServer())
 @client_settings.response(200, schemas.SettingsInfo)
 def update_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def update_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, An
 
 @client_settings.delete("/mcp/<settings_key>")
 @needs("write")
-@client_settings.fails(404, 409)
+@client_settings.fails(409)
 @client_settings.response(200, schemas.SettingsInfo)
 def delete_mcp_server(settings_key: str) -> dict[str, Any]:
     """Remove an MCP server."""
@@ -150,7 +151,7 @@ def list_secrets() -> dict[str, Any]:
 
 @client_settings.put("/secrets")
 @needs("write")
-@client_settings.fails(409, 413, 415)
+@client_settings.fails(409)
 @client_settings.arguments(schemas.SecretPut())
 @client_settings.response(200, schemas.SecretItem)
 def put_secret(given: dict[str, Any]) -> dict[str, Any]:
@@ -161,7 +162,7 @@ def put_secret(given: dict[str, Any]) -> dict[str, Any]:
 
 @client_settings.delete("/secrets/<name>")
 @needs("write")
-@client_settings.fails(404, 409)
+@client_settings.fails(409)
 @client_settings.response(200, schemas.SecretDeleted)
 def delete_secret(name: str) -> dict[str, bool]:
     """Forget a secret. Conversations that have it keep it."""
@@ -194,7 +195,7 @@ def list_profiles() -> dict[str, Any]:
 
 @profiles.get("/<name>")
 @needs("read")
-@profiles.fails(404)
+@profiles.fails()
 @profiles.doc(parameters=[EXPOSE])
 @profiles.response(200, schemas.ProfileDetail)
 def get_profile(name: str) -> dict[str, Any]:
@@ -206,8 +207,9 @@ def get_profile(name: str) -> dict[str, Any]:
 
 
 @profiles.post("/<name>")
+@profiles.misses_nothing
 @needs("write")
-@profiles.fails(409, 413, 415)
+@profiles.fails(409)
 @profiles.arguments(schemas.ProfileSave())
 @profiles.response(201, schemas.ProfileDone)
 def save_profile(given: dict[str, Any], name: str) -> dict[str, str]:
@@ -217,8 +219,9 @@ def save_profile(given: dict[str, Any], name: str) -> dict[str, str]:
 
 
 @profiles.post("/<name>/validate")
+@profiles.misses_nothing
 @needs("write")
-@profiles.fails(413, 415)
+@profiles.fails()
 @profiles.arguments(schemas.ProfileDraft())
 @profiles.response(200, schemas.ProfileVerdict)
 def validate_profile(given: dict[str, Any], name: str) -> dict[str, Any]:
@@ -232,7 +235,7 @@ def validate_profile(given: dict[str, Any], name: str) -> dict[str, Any]:
 
 @profiles.post("/<name>/rename")
 @needs("write")
-@profiles.fails(404, 409, 413, 415)
+@profiles.fails(409)
 @profiles.arguments(schemas.ProfileRename())
 @profiles.response(200, schemas.ProfileDone)
 def rename_profile(given: dict[str, str], name: str) -> dict[str, str]:
@@ -243,7 +246,7 @@ def rename_profile(given: dict[str, str], name: str) -> dict[str, str]:
 
 @profiles.post("/<name>/activate")
 @needs("write")
-@profiles.fails(404, 409)
+@profiles.fails(409)
 @profiles.response(200, schemas.ProfileActivated)
 def activate_profile(name: str) -> dict[str, Any]:
     """Make a model that of the settings, with which new conversations start."""
@@ -252,6 +255,7 @@ def activate_profile(name: str) -> dict[str, Any]:
 
 
 @profiles.delete("/<name>")
+@profiles.misses_nothing
 @needs("write")
 @profiles.fails(409)
 @profiles.response(200, schemas.ProfileDone)
@@ -272,7 +276,7 @@ def list_agent_profiles() -> dict[str, Any]:
 
 @agent_profiles.get("/<name>")
 @needs("read")
-@agent_profiles.fails(404)
+@agent_profiles.fails()
 @agent_profiles.response(200, schemas.AgentProfileDetail)
 def get_agent_profile(name: str) -> dict[str, Any]:
     """Get an agent's profile, which has no secrets."""
@@ -280,8 +284,9 @@ def get_agent_profile(name: str) -> dict[str, Any]:
 
 
 @agent_profiles.post("/<name>")
+@agent_profiles.misses_nothing
 @needs("write")
-@agent_profiles.fails(409, 413, 415)
+@agent_profiles.fails(409)
 @agent_profiles.arguments(schemas.AgentProfile())
 @agent_profiles.response(201, schemas.ProfileDone)
 def save_agent_profile(given: dict[str, Any], name: str) -> dict[str, str]:
@@ -292,7 +297,7 @@ def save_agent_profile(given: dict[str, Any], name: str) -> dict[str, str]:
 
 @agent_profiles.post("/<name>/materialize")
 @needs("read")
-@agent_profiles.fails(404, 413, 415)
+@agent_profiles.fails()
 @agent_profiles.arguments(schemas.AgentProfileDraft(), required=False)
 @agent_profiles.response(200, schemas.AgentProfileReport)
 def materialize_agent_profile(given: dict[str, Any], name: str) -> dict[str, Any]:
@@ -302,7 +307,7 @@ def materialize_agent_profile(given: dict[str, Any], name: str) -> dict[str, Any
 
 @agent_profiles.post("/<name>/rename")
 @needs("write")
-@agent_profiles.fails(404, 409, 413, 415)
+@agent_profiles.fails(409)
 @agent_profiles.arguments(schemas.ProfileRename())
 @agent_profiles.response(200, schemas.ProfileDone)
 def rename_agent_profile(given: dict[str, str], name: str) -> dict[str, str]:
@@ -313,7 +318,7 @@ def rename_agent_profile(given: dict[str, str], name: str) -> dict[str, str]:
 
 @agent_profiles.post("/<profile_id>/activate")
 @needs("write")
-@agent_profiles.fails(404, 409)
+@agent_profiles.fails(409)
 @agent_profiles.response(200, schemas.AgentProfileActivated)
 def activate_agent_profile(profile_id: str) -> dict[str, str]:
     """Choose the profile that clients start conversations with, by its id."""
@@ -322,6 +327,7 @@ def activate_agent_profile(profile_id: str) -> dict[str, str]:
 
 
 @agent_profiles.delete("/<name>")
+@agent_profiles.misses_nothing
 @needs("write")
 @agent_profiles.fails(409)
 @agent_profiles.response(200, schemas.ProfileDone)

@@ -84,7 +84,7 @@ def _brings_an_agent() -> bool:
 @needs("write")
 @conversations.starts_if(_brings_an_agent)
 @conversations.replay(remade=True)
-@conversations.fails(404, 413, 415, 429, 502)
+@conversations.fails(404, 429, 502)
 @conversations.arguments(schemas.SkillsChoice(), location="query")
 @conversations.arguments(schemas.StartConversationRequest(), required=False)
 @conversations.alt_response(
@@ -170,7 +170,7 @@ def batch_get_conversations(query: dict[str, bool]) -> Response:
 
 @conversations.get("/<conversation_id:conversation_id>")
 @needs("read")
-@conversations.fails(404)
+@conversations.fails()
 @conversations.arguments(schemas.SkillsChoice(), location="query")
 @conversations.response(200, schemas.ConversationInfo)
 def get_conversation(query: dict[str, bool], conversation_id: ConversationId) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def get_conversation(query: dict[str, bool], conversation_id: ConversationId) ->
 
 @conversations.patch("/<conversation_id:conversation_id>")
 @needs("write")
-@conversations.fails(404, 409, 413, 415)
+@conversations.fails(409)
 @conversations.arguments(schemas.UpdateConversationRequest())
 @conversations.response(200, Success)
 def update_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
@@ -194,7 +194,7 @@ def update_conversation(changes: dict[str, Any], conversation_id: ConversationId
 
 @conversations.delete("/<conversation_id:conversation_id>")
 @needs("admin")
-@conversations.fails(404)
+@conversations.fails()
 @conversations.response(200, Success)
 def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Delete a conversation and all its events; a start, fork or import of it that is under way comes to nothing."""
@@ -204,7 +204,7 @@ def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 
 @conversations.post("/<conversation_id:conversation_id>/run")
 @needs("write")
-@conversations.fails(404, 409, 410, 429, 502)
+@conversations.fails(409, 410, 429, 502)
 @conversations.arguments(schemas.RunQuery(), location="query")
 @conversations.response(200, Success)
 def run_conversation(query: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
@@ -215,7 +215,7 @@ def run_conversation(query: dict[str, Any], conversation_id: ConversationId) -> 
 
 @conversations.post("/<conversation_id:conversation_id>/pause")
 @needs("write")
-@conversations.fails(404, 409, 410, 502)
+@conversations.fails(409, 410, 502)
 @conversations.response(200, Success)
 def pause_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Ask the agent to stop after its present step; where nothing runs or could run, nothing changes."""
@@ -225,7 +225,7 @@ def pause_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 
 @conversations.post("/<conversation_id:conversation_id>/interrupt")
 @needs("write")
-@conversations.fails(404, 409, 410, 502)
+@conversations.fails(409, 410, 502)
 @conversations.response(200, Success)
 def interrupt_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Ask the agent to stop at once; where nothing runs or could run, nothing changes."""
@@ -235,7 +235,7 @@ def interrupt_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 
 @conversations.post("/<conversation_id:conversation_id>/confirmation_policy")
 @needs("approve")
-@conversations.fails(404, 409, 410, 413, 415, 429, 502)
+@conversations.fails(409, 410, 429, 502)
 @conversations.arguments(SetConfirmationPolicy())
 @conversations.response(200, Success)
 def set_conversation_confirmation_policy(wanted: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
@@ -246,7 +246,7 @@ def set_conversation_confirmation_policy(wanted: dict[str, Any], conversation_id
 
 @conversations.post("/<conversation_id:conversation_id>/security_analyzer")
 @needs("approve")
-@conversations.fails(404, 409, 410, 413, 415, 429, 502)
+@conversations.fails(409, 410, 429, 502)
 @conversations.arguments(schemas.SetSecurityAnalyzer())
 @conversations.response(200, Success)
 def set_conversation_security_analyzer(wanted: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
@@ -257,7 +257,7 @@ def set_conversation_security_analyzer(wanted: dict[str, Any], conversation_id: 
 
 @conversations.post("/<conversation_id:conversation_id>/secrets")
 @needs("admin")
-@conversations.fails(404, 409, 410, 413, 415, 429, 502)
+@conversations.fails(409, 410, 429, 502)
 @conversations.arguments(schemas.UpdateSecrets())
 @conversations.response(200, Success)
 def update_conversation_secrets(wanted: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
@@ -269,7 +269,7 @@ def update_conversation_secrets(wanted: dict[str, Any], conversation_id: Convers
 @conversations.post("/<conversation_id:conversation_id>/fork")
 @needs("write")
 @conversations.replay(remade=True)
-@conversations.fails(400, 404, 409, 410, 413, 415, 429, 502, 504)
+@conversations.fails(400, 409, 410, 429, 502, 504)
 @conversations.arguments(schemas.SkillsChoice(), location="query")
 @conversations.arguments(schemas.ForkRequest(), required=False)
 @conversations.response(201, schemas.ConversationInfo)
@@ -285,7 +285,7 @@ def fork_conversation(
 
 @conversations.get("/<conversation_id:conversation_id>/agent_final_response")
 @needs("read")
-@conversations.fails(404, 409)
+@conversations.fails(409)
 @conversations.response(200, schemas.FinalResponse)
 def get_conversation_agent_final_response(conversation_id: ConversationId) -> dict[str, str]:
     """Get the final response of the agent: the message that it finished with, or its last message."""
@@ -439,7 +439,7 @@ def switch_conversation_profile(request: dict[str, Any], conversation_id: Conver
 
 @agent_verbs.get("/runtime")
 @needs("read")
-@agent_verbs.fails(404, 409)
+@agent_verbs.fails(409)
 @agent_verbs.response(200, schemas.RuntimeInfo)
 def get_conversation_runtime(conversation_id: ConversationId) -> dict[str, Any]:
     """Say whether the conversation's sandbox runs; this wakes nothing."""
@@ -459,7 +459,7 @@ def runtime_of(sandbox_id: SandboxId) -> dict[str, Any]:
 @agent_verbs.post("/runtime/credentials")
 @needs("approve")
 @agent_verbs.replay(remade=True, has_key=True)
-@agent_verbs.fails(404, 409, 410, 429, 502)
+@agent_verbs.fails(409, 410, 429, 502)
 @agent_verbs.response(200, schemas.RuntimeCredentials)
 def get_conversation_runtime_credentials(conversation_id: ConversationId) -> dict[str, str]:
     """Show the session key of the conversation's sandbox, which is woken for that."""

@@ -37,7 +37,7 @@ def list_asked_destinations(search: dict[str, Any]) -> dict[str, Any]:
 
 @destinations.post("/destinations/decisions")
 @needs("approve")
-@destinations.fails(404, 409, 413, 415)
+@destinations.fails(404, 409)
 @destinations.arguments(DestinationDecision())
 @destinations.response(200, DestinationDecided)
 def decide_destination(given: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def decide_destination(given: dict[str, Any]) -> dict[str, Any]:
 
 @destinations.get("/sandboxes/<sandbox_id>/destinations")
 @needs("read")
-@destinations.fails(404)
+@destinations.fails()
 @destinations.response(200, ReachedDestinationInfo(many=True))
 def list_reached_destinations(sandbox_id: str) -> list[ReachedDestination]:
     """List what a sandbox has reached and was refused, the last first."""
@@ -66,7 +66,7 @@ def list_reached_destinations(sandbox_id: str) -> list[ReachedDestination]:
 @destinations.post("/destination-rules")
 @needs("approve")
 @destinations.replay(remade=True)
-@destinations.fails(409, 413, 415)
+@destinations.fails(409)
 @destinations.arguments(DestinationRuleRequest())
 @destinations.response(201, DestinationRuleInfo)
 def make_destination_rule(wanted: dict[str, Any]) -> tuple[DestinationRule, int]:
@@ -85,7 +85,7 @@ def list_destination_rules() -> list[DestinationRule]:
 
 @destinations.delete("/destination-rules/<rule_id>")
 @needs("approve")
-@destinations.fails(404)
+@destinations.fails()
 @destinations.response(200, Success)
 def revoke_destination_rule(rule_id: str) -> dict[str, bool]:
     """Revoke a rule: it decides no connection that is asked for after this response."""

@@ -65,7 +65,7 @@ _SEQ = {"schema": _NUMBER}
 
 @events.get("/events/count")
 @needs("read")
-@events.fails(404, 414)
+@events.fails(414)
 @events.arguments(EventFilter(), location="query")
 @events.response(200, _NUMBER, description="The number of matching events")
 def count_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
@@ -75,7 +75,7 @@ def count_conversation_events(filters: dict[str, Any], conversation_id: Conversa
 
 @events.get("/events/histogram")
 @needs("read")
-@events.fails(404, 409, 414)
+@events.fails(409, 414)
 @events.arguments(HistogramQuery(), location="query")
 @events.response(200, Histogram)
 def get_event_histogram(query: dict[str, Any], conversation_id: ConversationId) -> EventHistogram:
@@ -85,7 +85,7 @@ def get_event_histogram(query: dict[str, Any], conversation_id: ConversationId) 
 
 @events.get("/events/search")
 @needs("read")
-@events.fails(404, 409, 414)
+@events.fails(409, 414)
 @events.arguments(EventSearch(), location="query")
 @events.response(
     200, EventPage, headers={"X-Last-Seq": {"description": "With after_seq: the seq to read after next", **_SEQ}}
@@ -117,7 +117,7 @@ def _read_after(conversation_id: ConversationId, search: dict[str, Any]) -> Resp
 
 @events.get("/events/<event_id:event_id>")
 @needs("read")
-@events.fails(404, 409)
+@events.fails(409)
 @events.response(200, Event)
 def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Response:
     """Get one event as it was appended."""
@@ -126,7 +126,7 @@ def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Re
 
 @events.get("/events")
 @needs("read")
-@events.fails(404, 409, 413, 414, 415)
+@events.fails(409, 413, 414, 415)
 @events.doc(
     parameters=[
         {
@@ -170,7 +170,7 @@ def _ids() -> tuple[str, list[str]]:
 
 @events.post("/events")
 @needs("write")
-@events.fails(404, 409, 410, 413, 415, 429, 502)
+@events.fails(409, 410, 429, 502)
 @events.arguments(SentMessage())
 @events.response(200, Success)
 def send_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
@@ -182,7 +182,7 @@ def send_message(message: dict[str, Any], conversation_id: ConversationId) -> di
 
 @events.post("/events/respond_to_confirmation")
 @needs("approve")
-@events.fails(404, 409, 413, 415)
+@events.fails(409)
 @events.arguments(ConfirmationResponse())
 @events.response(200, ConfirmationResult)
 def respond_to_confirmation(decision: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
@@ -192,7 +192,7 @@ def respond_to_confirmation(decision: dict[str, Any], conversation_id: Conversat
 
 @events.get("/pending_actions")
 @needs("read")
-@events.fails(404)
+@events.fails()
 @events.response(200, PendingAction(many=True))
 def list_pending_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:
     """List the pending actions, in the order of the log."""
@@ -201,7 +201,7 @@ def list_pending_actions(conversation_id: ConversationId) -> list[dict[str, Any]
 
 @app_events.get("/<conversation_id:conversation_id>/events/search")
 @needs("read")
-@app_events.fails(404, 409, 414)
+@app_events.fails(409, 414)
 @app_events.arguments(AppEventSearch(), location="query")
 @app_events.response(200, EventPage)
 def search_app_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
@@ -211,7 +211,7 @@ def search_app_conversation_events(search: dict[str, Any], conversation_id: Conv
 
 @app_events.get("/<conversation_id:conversation_id>/events/count")
 @needs("read")
-@app_events.fails(404, 414)
+@app_events.fails(414)
 @app_events.arguments(AppEventFilter(), location="query")
 @app_events.response(200, _NUMBER, description="The number of matching events")
 def count_app_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
@@ -221,7 +221,7 @@ def count_app_conversation_events(filters: dict[str, Any], conversation_id: Conv
 
 @app_events.get("/<conversation_id:conversation_id>/events/histogram")
 @needs("read")
-@app_events.fails(404, 409, 414)
+@app_events.fails(409, 414)
 @app_events.arguments(HistogramQuery(), location="query")
 @app_events.response(200, Histogram)
 def get_app_conversation_event_histogram(query: dict[str, Any], conversation_id: ConversationId) -> EventHistogram:
@@ -231,7 +231,7 @@ def get_app_conversation_event_histogram(query: dict[str, Any], conversation_id:
 
 @app_events.get("/<conversation_id:conversation_id>/events")
 @needs("read")
-@app_events.fails(404, 409, 414)
+@app_events.fails(409, 414)
 @app_events.doc(parameters=[repeated_parameter("id", "the events")])
 @app_events.response(200, array_with_holes("Event"))
 def batch_get_app_conversation_events(conversation_id: ConversationId) -> Response:
@@ -241,7 +241,7 @@ def batch_get_app_conversation_events(conversation_id: ConversationId) -> Respon
 
 @stream.get("/events/stream")
 @needs("read", ticket=True)
-@stream.fails(404, 409)
+@stream.fails(409)
 @stream.doc(
     parameters=[
         {
@@ -307,7 +307,7 @@ _RECEIVER = {
 
 @pending_messages.post("/<receiver_id>/pending-messages")
 @needs("write")
-@pending_messages.fails(404, 409, 413, 415, 429)
+@pending_messages.fails(409, 429)
 @pending_messages.doc(parameters=[_RECEIVER])
 @pending_messages.arguments(PendingMessage())
 @pending_messages.response(201, QueuedPendingMessage)

@@ -49,7 +49,7 @@ _BODY = {
 
 @exports.get("/<conversation_id:conversation_id>/export")
 @needs("read")
-@exports.fails(404, 409)
+@exports.fails(409)
 @exports.response(200, {"type": "string"}, content_type=JSON_LINES)
 def export_conversation(conversation_id: ConversationId) -> Response:
     """Export a conversation and its events as JSON lines; one that fails breaks off."""
@@ -112,7 +112,7 @@ _PAGE = 100
 
 @downloads.get("/<conversation_id:conversation_id>/download")
 @needs("read")
-@downloads.fails(404, 409, 413)
+@downloads.fails(409, 413)
 @downloads.response(200, {"type": "string", "format": "binary"}, content_type="application/zip")
 def download_app_conversation(conversation_id: ConversationId) -> Response:
     """Download the events as a zip file, in the order of their times; one that fails breaks off."""
@@ -131,7 +131,7 @@ def download_app_conversation(conversation_id: ConversationId) -> Response:
 
 @trajectories.get("/download-trajectory/<conversation_id:conversation_id>")
 @needs("read")
-@trajectories.fails(404, 409, 413)
+@trajectories.fails(409, 413)
 @trajectories.response(200, {"type": "string", "format": "binary"}, content_type="application/zip")
 def download_trajectory(conversation_id: ConversationId) -> Response:
     """Download the events as a zip file, the same; its sandbox need not run."""

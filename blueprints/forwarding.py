@@ -209,7 +209,7 @@ def _with_cookie(value: str, seconds: int) -> Response:
 
 
 @workspace_files.get("/conversations/<conversation_id:conversation_id>/workspace")
-@workspace_files.fails(404, 409, 410, 429, 500, 502)
+@workspace_files.fails(409, 410, 429, 500, 502)
 @workspace_files.doc(responses=_FILE)
 @needs("approve", cookie=True)
 def get_workspace_page(conversation_id: ConversationId) -> Response:
@@ -218,7 +218,7 @@ def get_workspace_page(conversation_id: ConversationId) -> Response:
 
 
 @workspace_files.get("/conversations/<conversation_id:conversation_id>/workspace/<path:file_path>")
-@workspace_files.fails(404, 409, 410, 429, 500, 502)
+@workspace_files.fails(409, 410, 429, 500, 502)
 @workspace_files.doc(responses=_FILE)
 @needs("approve", cookie=True)
 def get_workspace_file(conversation_id: ConversationId, file_path: str) -> Response:

@@ -126,7 +126,7 @@ def list_models() -> dict[str, Any]:
 
 @openai.get("/models/<path:model>")
 @needs("read")
-@openai.fails(404)
+@openai.fails()
 @openai.response(200, Model)
 def get_model(model: str) -> dict[str, Any]:
     """Get a model."""

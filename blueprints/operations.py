@@ -203,7 +203,7 @@ def list_notifications() -> dict[str, Any]:
 
 @notifications.post("/notifications/test")
 @needs("admin")
-@notifications.fails(409, 413, 415)
+@notifications.fails(409)
 @notifications.arguments(NotificationTest())
 @notifications.response(200, NotificationOutcome(many=True))
 def send_test_notifications(wanted: dict[str, Any]) -> list[Outcome]:

@@ -94,7 +94,7 @@ class TooManyExchanges(QuotaExceeded):
 
 @previews.get("/<sandbox_id>/ports")
 @needs("write")
-@previews.fails(404, 405, 409, 410, 429, 500, 502)
+@previews.fails(405, 409, 410, 429, 500, 502)
 @previews.response(200, ListeningPorts)
 def list_ports(sandbox_id: str) -> dict[str, list[int]]:
     """List the ports at which programs of a sandbox listen, where its agent server can tell."""
@@ -104,7 +104,7 @@ def list_ports(sandbox_id: str) -> dict[str, list[int]]:
 @previews.post("/<sandbox_id>/previews")
 @needs("write")
 @previews.replay(has_key=True)
-@previews.fails(404, 409, 410, 413, 415, 429, 502)
+@previews.fails(409, 410, 429, 502)
 @previews.arguments(PreviewRequest())
 @previews.response(201, PreviewAddress)
 def open_preview(wanted: dict[str, int], sandbox_id: str) -> dict[str, Any]:

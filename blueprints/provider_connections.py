@@ -31,7 +31,7 @@ def list_provider_connections() -> list[dict[str, Any]]:
 
 @provider_connections.post("")
 @needs("write")
-@provider_connections.fails(409, 413, 415)
+@provider_connections.fails(409)
 @provider_connections.arguments(schemas.ProviderConnectionCreate())
 @provider_connections.response(201, schemas.ProviderConnectionInfo)
 def create_provider_connection(given: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def create_provider_connection(given: dict[str, Any]) -> dict[str, Any]:
 
 @provider_connections.patch("/<connection_id>")
 @needs("write")
-@provider_connections.fails(404, 409, 413, 415)
+@provider_connections.fails(409)
 @provider_connections.arguments(schemas.ProviderConnectionUpdate())
 @provider_connections.response(200, schemas.ProviderConnectionInfo)
 def update_provider_connection(given: dict[str, Any], connection_id: str) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def update_provider_connection(given: dict[str, Any], connection_id: str) -> dic
 
 @provider_connections.delete("/<connection_id>")
 @needs("write")
-@provider_connections.fails(404, 409)
+@provider_connections.fails(409)
 @provider_connections.response(200, schemas.ProviderConnectionInfo)
 def delete_provider_connection(connection_id: str) -> dict[str, Any]:
     """Forget a connection; 409 while profiles or the settings name it."""

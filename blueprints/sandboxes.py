@@ -125,7 +125,7 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
 
 @sandboxes.post("/<sandbox_id>/pause")
 @needs("admin")
-@sandboxes.fails(404, 409)
+@sandboxes.fails(409)
 @sandboxes.response(200, Success)
 def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
     """Freeze every process of a sandbox; a paused sandbox stays as it is."""
@@ -136,7 +136,7 @@ def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
 @sandboxes.post("/<sandbox_id>/resume")
 @needs("admin")
 @sandboxes.starts
-@sandboxes.fails(404, 409, 429)
+@sandboxes.fails(409, 429)
 @sandboxes.response(200, Success)
 def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
     """Resume a paused sandbox, which is STARTING until its agent server answers; a running one stays as it is."""
@@ -146,7 +146,7 @@ def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
 
 @sandboxes.delete("/<sandbox_id>")
 @needs("admin")
-@sandboxes.fails(404)
+@sandboxes.fails()
 @sandboxes.arguments(DeleteSandbox(), location="query")
 @sandboxes.response(200, Success)
 def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, bool]:
@@ -160,7 +160,7 @@ def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, b
 
 @sandboxes.post("/<sandbox_id>/conversations/<conversation_id:conversation_id>/adopt")
 @needs("write")
-@sandboxes.fails(404, 409, 410, 429, 502)
+@sandboxes.fails(409, 410, 429, 502)
 @sandboxes.response(200, AppConversation)
 def adopt_conversation(sandbox_id: str, conversation_id: ConversationId) -> dict[str, Any]:
     """Adopt a conversation that a client began at the sandbox's own agent server: from now on it is like any other.
@@ -179,7 +179,7 @@ def adopt_conversation(sandbox_id: str, conversation_id: ConversationId) -> dict
 
 @sandboxes.get("/<sandbox_id>/logs")
 @needs("admin")
-@sandboxes.fails(404)
+@sandboxes.fails()
 @sandboxes.arguments(LogTail(), location="query")
 @sandboxes.response(200, SandboxLog)
 def get_sandbox_log(query: dict[str, int], sandbox_id: str) -> dict[str, str]:
@@ -189,7 +189,7 @@ def get_sandbox_log(query: dict[str, int], sandbox_id: str) -> dict[str, str]:
 
 @sandboxes.get("/<sandbox_id>/archive")
 @needs("admin")
-@sandboxes.fails(404, 409)
+@sandboxes.fails(409)
 @sandboxes.response(200, {"type": "string", "format": "binary"}, content_type="application/zstd")
 def get_sandbox_archive(sandbox_id: str) -> Response:
     """Download a sandbox's files as `.tar.zst`; a download that fails breaks off and has no proper end."""
@@ -300,7 +300,7 @@ spending = Blueprint("Spending", __name__, url_prefix="/api/v1")
 
 @spending.get("/sandboxes/<sandbox_id>/spending")
 @needs("read")
-@spending.fails(404)
+@spending.fails()
 @spending.response(200, SandboxSpending)
 def get_sandbox_spending(sandbox_id: str) -> dict[str, Any]:
     """Get what a sandbox has spent on models, as their responses say it, and its budget."""

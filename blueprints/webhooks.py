@@ -53,7 +53,7 @@ _BATCH = {
 
 @webhooks.post("/events/<conversation_id:conversation_id>")
 @needs("write", hook=True)
-@webhooks.fails(404, 409, 411, 413, 415)
+@webhooks.fails(409, 411, 413, 415)
 @webhooks.doc(**_BATCH)
 @webhooks.response(200, AppendResult)
 def append_events(conversation_id: ConversationId) -> dict[str, bool | int]:
@@ -63,7 +63,7 @@ def append_events(conversation_id: ConversationId) -> dict[str, bool | int]:
 
 @webhooks.post("/<sandbox_id>/events/<conversation_id:conversation_id>")
 @needs("hook")
-@webhooks.fails(404, 409, 411, 413, 415)
+@webhooks.fails(409, 411, 413, 415)
 @webhooks.doc(**_BATCH)
 @webhooks.response(200, AppendResult)
 def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -> dict[str, bool | int]:  # noqa: ARG001
@@ -73,7 +73,7 @@ def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -
 
 @webhooks.post("/conversations")
 @needs("hook")
-@webhooks.fails(404, 411, 413, 415)
+@webhooks.fails(404, 411)
 @webhooks.arguments(ConversationReport())
 @webhooks.response(200, Success)
 def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
@@ -83,7 +83,7 @@ def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
 
 @webhooks.post("/<sandbox_id>/conversations")
 @needs("hook")
-@webhooks.fails(404, 411, 413, 415)
+@webhooks.fails(411)
 @webhooks.arguments(ConversationReport())
 @webhooks.response(200, Success)
 def tell_conversation_of_sandbox(told: dict[str, Any], sandbox_id: str) -> dict[str, bool]:  # noqa: ARG001
