@@ -328,12 +328,9 @@ class Scripts(Calls):
     The annotation of a script says how its reply is read: here, and nowhere else.
     """
 
-    expect_echoes: Script
-    forget_echo: Script
     interrupt_conversation: DecidingScript
     reopen_actions: Script
     drop_actions: Script
-    note_comparison: Script
     page_audit: Script
     plan_freeze: Script
     freeze_log: Script
@@ -374,9 +371,6 @@ class Scripts(Calls):
     close_delivery: Script
     read_delivery: DecidingScript
     settle_delivery: Script
-    check_sandbox: Script
-    claim_checks: Script
-    close_check: Script
     start_sandbox: DecidingScript
     begin_sandbox: DecidingScript
     stop_sandbox: DecidingScript
@@ -412,10 +406,6 @@ class Scripts(Calls):
     read_spending: Script
     book_call: Script
     refuse_call: DecidingScript
-    open_transfer: Script
-    send_chunk: DecidingScript
-    take_chunk: Script
-    close_transfer: Script
     create_start_task: DecidingScript
     claim_start_task: Script
     claim_failed_start_task: Script

@@ -39,6 +39,11 @@ class EventFilter(NamedTuple):
     highest: str
 
 
+class Spans(NamedTuple):
+    host: int
+    start: int
+
+
 class AppendEvents:
     """Replies of `append_events.lua`."""
 
@@ -82,6 +87,22 @@ class AskSandbox:
         host: str
 
 
+class ClaimChecks:
+    """Replies of `claim_checks.lua`."""
+
+    class Reply(NamedTuple):
+        lease_end: Micros
+        entries: list[bytes]
+
+
+class CloseTransfer:
+    """Replies of `close_transfer.lua`."""
+
+    class Reply(NamedTuple):
+        sent: str | None
+        received: str | None
+
+
 class CountOverTime:
     """Replies of `count_over_time.lua`."""
 
@@ -107,6 +128,13 @@ class LocateEvent:
         seq: int
 
 
+class SendChunk:
+    """Replies of `send_chunk.lua`."""
+
+    class Closed(NamedTuple):
+        ending: str
+
+
 class SendMessage:
     """Replies of `send_message.lua`."""
 
@@ -124,21 +152,39 @@ class SendMessage:
         state: LogState
 
 
+class TakeChunk:
+    """Replies of `take_chunk.lua`."""
+
+    class Reply(NamedTuple):
+        chunk: bytes | None
+        ending: str | None
+
+
 class Calls:
     """Every script as a method."""
 
     _append_events: Sends
     _ask_sandbox: Sends
+    _check_sandbox: Sends
+    _claim_checks: Sends
+    _close_check: Sends
+    _close_transfer: Sends
     _count_events: Sends
     _count_over_time: Sends
     _cursor_before: Sends
+    _expect_echoes: Sends
     _find_events: Sends
+    _forget_echo: Sends
     _get_events: Sends
     _get_final_event: Sends
     _locate_event: Sends
+    _note_comparison: Sends
+    _open_transfer: Sends
     _page_events: Sends
     _read_events: Sends
+    _send_chunk: Sends
     _send_message: Sends
+    _take_chunk: Sends
 
     def append_events(
         self,
@@ -362,6 +408,33 @@ class Calls:
             case _:
                 raise UnknownReply("ask_sandbox", reply)
 
+    def check_sandbox(self, root: str, *, id: str) -> None:
+        """Have every conversation of a sandbox compared with its agent at once."""
+        self._check_sandbox([root], [id])
+
+    def claim_checks(self, root: str, *, host: str, lease: int, most: int, spans: Spans) -> ClaimChecks.Reply | None:
+        """Take conversations that are due to be compared with their agents, those due for longest first: of the sandboxes of a host, of those whose host is lost, and of those that are gone."""
+        reply = self._claim_checks([root], [host, lease, most, *spans])
+        if reply is None:
+            return None
+        lease_end, *entries = reply
+        return ClaimChecks.Reply(Micros(int(lease_end)), [value for value in entries])
+
+    def close_check(self, root: str, *, entry: str | bytes, lease_end: int, again: int | None = None) -> bool:
+        """End a comparison: the conversation is due again later, or not until something happens in it."""
+        reply = self._close_check([root], [entry, lease_end, "" if again is None else again])
+        return reply in (1, b"1")
+
+    def close_transfer(self, root: str, *, id: str, kept: int, side: str, ending: str) -> CloseTransfer.Reply | None:
+        """Note how one side ended a stream, unless it has done so already."""
+        reply = self._close_transfer([root], [id, kept, side, ending])
+        if reply is None:
+            return None
+        sent, received = reply
+        return CloseTransfer.Reply(
+            None if sent is None else sent.decode(), None if received is None else received.decode()
+        )
+
     def count_events(self, root: str, *, filter: EventFilter) -> int | None:
         """The number of events that pass a filter."""
         reply = self._count_events([root], [*filter])
@@ -386,12 +459,24 @@ class Calls:
             return None
         return int(reply)
 
+    def expect_echoes(self, root: str, *, at: int, token: str, claims: Iterable[str]) -> int | None:
+        """Note claims that an agent may make, each once."""
+        reply = self._expect_echoes([root], [at, token, *claims])
+        if reply is None:
+            return None
+        return int(reply)
+
     def find_events(self, root: str, *, ids: Iterable[str]) -> list[int | None] | None:
         """Which events a log has, without their bytes."""
         reply = self._find_events([root], [*ids])
         if reply is None:
             return None
         return [None if value is None else int(value) for value in reply]
+
+    def forget_echo(self, root: str, *, claim: str, token: str) -> bool:
+        """Expect a claim of an agent no longer."""
+        reply = self._forget_echo([root], [claim, token])
+        return reply in (1, b"1")
 
     def get_events(
         self, root: str, *, most_bytes: int, ids: Iterable[str]
@@ -428,6 +513,17 @@ class Calls:
             case _:
                 raise UnknownReply("locate_event", reply)
 
+    def note_comparison(self, root: str, *, before: str, after: str, ended: bool) -> bool | None:
+        """Keep how far the log of a conversation was compared with that of its agent, which lives, unless another comparison or a settlement has kept its own since."""
+        reply = self._note_comparison([root], [before, after, "1" if ended else ""])
+        if reply is None:
+            return None
+        return reply in (1, b"1")
+
+    def open_transfer(self, root: str, *, id: str, kept: int) -> None:
+        """Begin a stream of chunks."""
+        self._open_transfer([root], [id, kept])
+
     def page_events(
         self, root: str, *, filter: EventFilter, order: str, most: int, cursor_at: str, cursor_seq: str, most_bytes: int
     ) -> list[bytes] | None:
@@ -443,6 +539,23 @@ class Calls:
         if reply is None:
             return None
         return [value for value in reply]
+
+    def send_chunk(
+        self, root: str, *, id: str, kept: int, number: int, most: int, chunk: bytes
+    ) -> SendChunk.Closed | Literal["sent", "full"] | None:
+        """Add the next chunk of a stream, if there is room for one more."""
+        reply = self._send_chunk([root], [id, kept, number, most, chunk])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"sent"]:
+                return "sent"
+            case [b"full"]:
+                return "full"
+            case [b"closed", ending]:
+                return SendChunk.Closed(ending.decode())
+            case _:
+                raise UnknownReply("send_chunk", reply)
 
     def send_message(
         self,
@@ -566,3 +679,11 @@ class Calls:
                 )
             case _:
                 raise UnknownReply("send_message", reply)
+
+    def take_chunk(self, root: str, *, id: str, kept: int, number: int) -> TakeChunk.Reply | None:
+        """Read a chunk of a stream."""
+        reply = self._take_chunk([root], [id, kept, number])
+        if reply is None:
+            return None
+        chunk, ending = reply
+        return TakeChunk.Reply(chunk, None if ending is None else ending.decode())
