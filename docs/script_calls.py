@@ -11,11 +11,20 @@ from collections.abc import Iterator
 from types import ModuleType
 
 
+class _AnyClass(type):
+    """A class with a class of every name."""
+
+    def __getattr__(cls, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _AnyClass(name, (), {})
+
+
 class _AnyCalls(ModuleType):
-    """Has a class of every name."""
+    """A module with a class of every name."""
 
     def __getattr__(self, name: str) -> type:
-        return type(name, (), {})
+        return _AnyClass(name, (), {})
 
 
 if __name__ == "__main__":
@@ -122,7 +131,11 @@ def _read_reply(name: str, contract: Contract) -> Iterator[str]:
         yield "    return None"
     for one in contract.replies:
         if one.value:
-            yield f"return {_read(one.value, 'reply', contract, space)}"
+            read = _read(one.value, "reply", contract, space)
+            if read in ("reply", "reply.decode()"):  # Redis' reply has no type
+                yield f"value: {_hint(one.value, space)} = {read}"
+                read = "value"
+            yield f"return {read}"
             return
     if [one.outcome for one in contract.replies if not _is_missing(one)] == [""]:
         [only] = [one for one in contract.replies if one.fields]

@@ -371,25 +371,6 @@ class Scripts(Calls):
     close_delivery: Script
     read_delivery: DecidingScript
     settle_delivery: Script
-    start_sandbox: DecidingScript
-    begin_sandbox: DecidingScript
-    stop_sandbox: DecidingScript
-    expire_sandboxes: Script
-    use_sandbox: Script
-    open_sandbox: Script
-    read_sandboxes: Script
-    page_sandboxes: Script
-    own_sandboxes: Script
-    name_workspace: Script
-    adopt_workspace: Script
-    return_workspace: Script
-    expire_workspaces: Script
-    claim_sandbox: Script
-    report_sandbox: DecidingScript
-    beat_host: DecidingScript
-    release_host: DecidingScript
-    rename_host: Script
-    count_hosts: Script
     declare_warm_pools: Script
     fill_warm_pool: DecidingScript
     claim_warm_sandbox: Script
@@ -445,8 +426,6 @@ class Scripts(Calls):
     count_hit: Script
     remember_chat: Script
     take_chat: Script
-    take_place: DecidingScript
-    leave_place: Script
     note_approvals: DecidingScript
     page_pending_actions: Script
     read_changes: Script

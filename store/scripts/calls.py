@@ -128,6 +128,40 @@ class LocateEvent:
         seq: int
 
 
+class OpenSandbox:
+    """Replies of `open_sandbox.lua`."""
+
+    class Opened(NamedTuple):
+        id: str
+
+    class TooFast(NamedTuple):
+        left: int
+
+
+class OwnSandboxes:
+    """Replies of `own_sandboxes.lua`."""
+
+    class Reply(NamedTuple):
+        running: list[str]
+        paused: list[str]
+
+
+class PageSandboxes:
+    """Replies of `page_sandboxes.lua`."""
+
+    class Reply(NamedTuple):
+        at: Micros
+        found: list[list[bytes]]
+
+
+class ReadSandboxes:
+    """Replies of `read_sandboxes.lua`."""
+
+    class Reply(NamedTuple):
+        at: Micros
+        found: list[list[bytes]]
+
+
 class SendChunk:
     """Replies of `send_chunk.lua`."""
 
@@ -152,6 +186,24 @@ class SendMessage:
         state: LogState
 
 
+class StartSandbox:
+    """Replies of `start_sandbox.lua`."""
+
+    class Started(NamedTuple):
+        at: Micros
+        fields: list[bytes]
+
+    class Exists(NamedTuple):
+        at: Micros
+        fields: list[bytes]
+
+    class Full(NamedTuple):
+        running: int
+
+    class Kept(NamedTuple):
+        stopped: int
+
+
 class TakeChunk:
     """Replies of `take_chunk.lua`."""
 
@@ -160,31 +212,75 @@ class TakeChunk:
         ending: str | None
 
 
+class TakePlace:
+    """Replies of `take_place.lua`."""
+
+    class Full(NamedTuple):
+        places: int
+
+
+class UseSandbox:
+    """Replies of `use_sandbox.lua`."""
+
+    class Reply(NamedTuple):
+        at: Micros
+        fields: list[bytes]
+
+
 class Calls:
     """Every script as a method."""
 
+    _adopt_workspace: Sends
     _append_events: Sends
     _ask_sandbox: Sends
+    _beat_host: Sends
+    _begin_sandbox: Sends
     _check_sandbox: Sends
     _claim_checks: Sends
+    _claim_sandbox: Sends
     _close_check: Sends
     _close_transfer: Sends
     _count_events: Sends
+    _count_hosts: Sends
     _count_over_time: Sends
     _cursor_before: Sends
     _expect_echoes: Sends
+    _expire_sandboxes: Sends
+    _expire_workspaces: Sends
     _find_events: Sends
     _forget_echo: Sends
     _get_events: Sends
     _get_final_event: Sends
+    _leave_place: Sends
     _locate_event: Sends
+    _name_workspace: Sends
     _note_comparison: Sends
+    _open_sandbox: Sends
     _open_transfer: Sends
+    _own_sandboxes: Sends
     _page_events: Sends
+    _page_sandboxes: Sends
     _read_events: Sends
+    _read_sandboxes: Sends
+    _release_host: Sends
+    _rename_host: Sends
+    _report_sandbox: Sends
+    _return_workspace: Sends
     _send_chunk: Sends
     _send_message: Sends
+    _start_sandbox: Sends
+    _stop_sandbox: Sends
     _take_chunk: Sends
+    _take_place: Sends
+    _use_sandbox: Sends
+
+    def adopt_workspace(self, root: str, *, owner: str, spec: str, start: str, gives_way: bool) -> str | None:
+        """Bind the workspace sandbox of a key to a start task of that key, so that what was uploaded is there."""
+        reply = self._adopt_workspace([root], [owner, spec, start, "1" if gives_way else ""])
+        if reply is None:
+            return None
+        value: str = reply.decode()
+        return value
 
     def append_events(
         self,
@@ -408,6 +504,47 @@ class Calls:
             case _:
                 raise UnknownReply("ask_sandbox", reply)
 
+    def beat_host(self, root: str, *, host: str, supervisor: str, spans: Spans) -> Literal["alive", "taken"]:
+        """Write the heartbeat of a host's supervisor, and mark the sandboxes of lost hosts."""
+        reply = self._beat_host([root], [host, supervisor, *spans])
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"alive"]:
+                return "alive"
+            case [b"taken"]:
+                return "taken"
+            case _:
+                raise UnknownReply("beat_host", reply)
+
+    def begin_sandbox(
+        self,
+        root: str,
+        *,
+        id: str,
+        host: str,
+        supervisor: str,
+        agent_key: str,
+        hook_hash: str,
+        runtime: str,
+        session_hash: str,
+        folder: str,
+        hidden: str,
+    ) -> Literal["begun", "passed", "taken"] | None:
+        """Number a start of a sandbox's processes, which has two keys of its own: the processes of an earlier start, should any live, can post nothing."""
+        reply = self._begin_sandbox(
+            [root], [id, host, supervisor, agent_key, hook_hash, runtime, session_hash, folder, hidden]
+        )
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"begun"]:
+                return "begun"
+            case [b"passed"]:
+                return "passed"
+            case [b"taken"]:
+                return "taken"
+            case _:
+                raise UnknownReply("begin_sandbox", reply)
+
     def check_sandbox(self, root: str, *, id: str) -> None:
         """Have every conversation of a sandbox compared with its agent at once."""
         self._check_sandbox([root], [id])
@@ -419,6 +556,14 @@ class Calls:
             return None
         lease_end, *entries = reply
         return ClaimChecks.Reply(Micros(int(lease_end)), [value for value in entries])
+
+    def claim_sandbox(self, root: str, *, host: str, most: int) -> str | None:
+        """Give a host the sandbox that has waited longest for one, unless the cap of running sandboxes is reached."""
+        reply = self._claim_sandbox([root], [host, most])
+        if reply is None:
+            return None
+        value: str = reply.decode()
+        return value
 
     def close_check(self, root: str, *, entry: str | bytes, lease_end: int, again: int | None = None) -> bool:
         """End a comparison: the conversation is due again later, or not until something happens in it."""
@@ -440,6 +585,11 @@ class Calls:
         reply = self._count_events([root], [*filter])
         if reply is None:
             return None
+        return int(reply)
+
+    def count_hosts(self, root: str, *, host_span: int) -> int:
+        """The number of hosts with a recent heartbeat."""
+        reply = self._count_hosts([root], [host_span])
         return int(reply)
 
     def count_over_time(
@@ -464,6 +614,16 @@ class Calls:
         reply = self._expect_echoes([root], [at, token, *claims])
         if reply is None:
             return None
+        return int(reply)
+
+    def expire_sandboxes(self, root: str, *, kept: int, passed: int) -> int:
+        """Ask for the deletion of sandboxes that failed long ago."""
+        reply = self._expire_sandboxes([root], [kept, passed])
+        return int(reply)
+
+    def expire_workspaces(self, root: str, *, unused: int) -> int:
+        """Ask for the deletion of workspace sandboxes that nobody has used for long."""
+        reply = self._expire_workspaces([root], [unused])
         return int(reply)
 
     def find_events(self, root: str, *, ids: Iterable[str]) -> list[int | None] | None:
@@ -500,6 +660,11 @@ class Calls:
             return None
         return [value for value in reply]
 
+    def leave_place(self, root: str, *, sandbox: str, conversation: str, made: bool) -> bool:
+        """Free the place in a sandbox that was taken for a conversation which is not made."""
+        reply = self._leave_place([root], [sandbox, conversation, "1" if made else ""])
+        return reply in (1, b"1")
+
     def locate_event(self, root: str, *, id: str) -> LocateEvent.Found | Literal["unknown"] | None:
         """The position of an event in the order (time, seq)."""
         reply = self._locate_event([root], [id])
@@ -513,6 +678,14 @@ class Calls:
             case _:
                 raise UnknownReply("locate_event", reply)
 
+    def name_workspace(self, root: str, *, owner: str, fresh: str, host_span: int) -> str | None:
+        """The workspace sandbox of a key, which its calls reach before it has a conversation."""
+        reply = self._name_workspace([root], [owner, fresh, host_span])
+        if reply is None:
+            return None
+        value: str = reply.decode()
+        return value
+
     def note_comparison(self, root: str, *, before: str, after: str, ended: bool) -> bool | None:
         """Keep how far the log of a conversation was compared with that of its agent, which lives, unless another comparison or a settlement has kept its own since."""
         reply = self._note_comparison([root], [before, after, "1" if ended else ""])
@@ -520,9 +693,43 @@ class Calls:
             return None
         return reply in (1, b"1")
 
+    def open_sandbox(
+        self,
+        root: str,
+        *,
+        hash: str,
+        conversation: str,
+        check_span: int,
+        brought: int,
+        most_bytes: int,
+        most_in_window: int,
+        window: int,
+    ) -> OpenSandbox.Opened | OpenSandbox.TooFast | Literal["too much"] | None:
+        """The sandbox of a hook key."""
+        reply = self._open_sandbox(
+            [root], [hash, conversation, check_span, brought, most_bytes, most_in_window, window]
+        )
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"opened", id]:
+                return OpenSandbox.Opened(id.decode())
+            case [b"too much"]:
+                return "too much"
+            case [b"too fast", left]:
+                return OpenSandbox.TooFast(int(left))
+            case _:
+                raise UnknownReply("open_sandbox", reply)
+
     def open_transfer(self, root: str, *, id: str, kept: int) -> None:
         """Begin a stream of chunks."""
         self._open_transfer([root], [id, kept])
+
+    def own_sandboxes(self, root: str, *, owner: str) -> OwnSandboxes.Reply:
+        """The sandboxes that run or are paused, are bound and were started by a key."""
+        reply = self._own_sandboxes([root], [owner])
+        running, paused = reply
+        return OwnSandboxes.Reply([value.decode() for value in running], [value.decode() for value in paused])
 
     def page_events(
         self, root: str, *, filter: EventFilter, order: str, most: int, cursor_at: str, cursor_seq: str, most_bytes: int
@@ -533,12 +740,66 @@ class Calls:
             return None
         return [value for value in reply]
 
+    def page_sandboxes(
+        self, root: str, *, spans: Spans, status: str, spec: str, most: int, first_at: int | None = None, first_id: str
+    ) -> PageSandboxes.Reply:
+        """One page of the sandboxes, the newest first, after the sandboxes of lost hosts are marked MISSING."""
+        reply = self._page_sandboxes(
+            [root], [*spans, status, spec, most, "" if first_at is None else first_at, first_id]
+        )
+        at, *found = reply
+        return PageSandboxes.Reply(Micros(int(at)), [value for value in found])
+
     def read_events(self, root: str, *, most_bytes: int, seqs: Iterable[int]) -> list[bytes] | None:
         """Events by seq, as many as fit into a page."""
         reply = self._read_events([root], [most_bytes, *seqs])
         if reply is None:
             return None
         return [value for value in reply]
+
+    def read_sandboxes(self, root: str, *, spans: Spans, host: str, ids: Iterable[str]) -> ReadSandboxes.Reply:
+        """Sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING."""
+        reply = self._read_sandboxes([root], [*spans, host, *ids])
+        at, *found = reply
+        return ReadSandboxes.Reply(Micros(int(at)), [value for value in found])
+
+    def release_host(self, root: str, *, host: str, supervisor: str) -> Literal["released", "taken"]:
+        """Release the host of a supervisor that ends, so that another one need not wait for the end of the lease."""
+        reply = self._release_host([root], [host, supervisor])
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"released"]:
+                return "released"
+            case [b"taken"]:
+                return "taken"
+            case _:
+                raise UnknownReply("release_host", reply)
+
+    def rename_host(self, root: str, *, host: str, name: str) -> int:
+        """Give the sandboxes of a host to another name, of a store that was moved."""
+        reply = self._rename_host([root], [host, name])
+        return int(reply)
+
+    def report_sandbox(
+        self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Iterable[str | bytes]
+    ) -> Literal["noted", "passed", "taken"] | None:
+        """Write the observed state of a sandbox of the host."""
+        reply = self._report_sandbox([root], [id, host, supervisor, status, log, *fields])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"noted"]:
+                return "noted"
+            case [b"passed"]:
+                return "passed"
+            case [b"taken"]:
+                return "taken"
+            case _:
+                raise UnknownReply("report_sandbox", reply)
+
+    def return_workspace(self, root: str, *, id: str, start: str) -> bool:
+        """Give a workspace sandbox back to its key, as the start task that has adopted it failed."""
+        reply = self._return_workspace([root], [id, start])
+        return reply in (1, b"1")
 
     def send_chunk(
         self, root: str, *, id: str, kept: int, number: int, most: int, chunk: bytes
@@ -680,6 +941,74 @@ class Calls:
             case _:
                 raise UnknownReply("send_message", reply)
 
+    def start_sandbox(
+        self,
+        root: str,
+        *,
+        id: str,
+        spec: str,
+        most: int,
+        host_span: int,
+        most_stopped: int,
+        files_key: str,
+        source: str,
+        host: str,
+        gives_way: bool,
+        trace: str,
+        owner: str,
+        start: str,
+    ) -> (
+        StartSandbox.Started | StartSandbox.Exists | StartSandbox.Full | StartSandbox.Kept | Literal["no host", "gone"]
+    ):
+        """Create the record of a sandbox, once per id."""
+        reply = self._start_sandbox(
+            [root],
+            [
+                id,
+                spec,
+                most,
+                host_span,
+                most_stopped,
+                files_key,
+                source,
+                host,
+                "1" if gives_way else "",
+                trace,
+                owner,
+                start,
+            ],
+        )
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"started", at, fields]:
+                return StartSandbox.Started(Micros(int(at)), fields)
+            case [b"exists", at, fields]:
+                return StartSandbox.Exists(Micros(int(at)), fields)
+            case [b"full", running]:
+                return StartSandbox.Full(int(running))
+            case [b"kept", stopped]:
+                return StartSandbox.Kept(int(stopped))
+            case [b"no host"]:
+                return "no host"
+            case [b"gone"]:
+                return "gone"
+            case _:
+                raise UnknownReply("start_sandbox", reply)
+
+    def stop_sandbox(
+        self, root: str, *, id: str, host: str, supervisor: str, seen: str, detail: str, log: str, resumes: bool
+    ) -> Literal["noted", "taken"] | None:
+        """Note that the processes of a sandbox have ended and its files are kept."""
+        reply = self._stop_sandbox([root], [id, host, supervisor, seen, detail, log, "1" if resumes else ""])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"noted"]:
+                return "noted"
+            case [b"taken"]:
+                return "taken"
+            case _:
+                raise UnknownReply("stop_sandbox", reply)
+
     def take_chunk(self, root: str, *, id: str, kept: int, number: int) -> TakeChunk.Reply | None:
         """Read a chunk of a stream."""
         reply = self._take_chunk([root], [id, kept, number])
@@ -687,3 +1016,28 @@ class Calls:
             return None
         chunk, ending = reply
         return TakeChunk.Reply(chunk, None if ending is None else ending.decode())
+
+    def take_place(
+        self, root: str, *, sandbox: str, conversation: str, most: int, made: bool, start: str
+    ) -> TakePlace.Full | Literal["taken", "had"] | None:
+        """Give a conversation its place in a sandbox, once per conversation, as far as the sandbox has room."""
+        reply = self._take_place([root], [sandbox, conversation, most, "1" if made else "", start])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"taken"]:
+                return "taken"
+            case [b"had"]:
+                return "had"
+            case [b"full", places]:
+                return TakePlace.Full(int(places))
+            case _:
+                raise UnknownReply("take_place", reply)
+
+    def use_sandbox(self, root: str, *, id: str, spans: Spans) -> UseSandbox.Reply | None:
+        """Read a sandbox and note that it is in use, at most once a second: a warm one is bound."""
+        reply = self._use_sandbox([root], [id, *spans])
+        if reply is None:
+            return None
+        at, fields = reply
+        return UseSandbox.Reply(Micros(int(at)), fields)
