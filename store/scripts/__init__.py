@@ -364,17 +364,12 @@ class Scripts(Calls):
     page_conversations: Script
     delete_conversation: DecidingScript
     bury_conversation: DecidingScript
-    bury_start: Script
     open_delivery: Script
     claim_delivery: Script
     renew_delivery: Script
     close_delivery: Script
     read_delivery: DecidingScript
     settle_delivery: Script
-    declare_warm_pools: Script
-    fill_warm_pool: DecidingScript
-    claim_warm_sandbox: Script
-    discard_warm_sandbox: Script
     ask_destination: DecidingScript
     join_sandbox: DecidingScript
     decide_destination: DecidingScript
@@ -387,19 +382,6 @@ class Scripts(Calls):
     read_spending: Script
     book_call: Script
     refuse_call: DecidingScript
-    create_start_task: DecidingScript
-    claim_start_task: Script
-    claim_failed_start_task: Script
-    renew_start_task: Script
-    advance_start_task: Script
-    finish_start_task: Script
-    await_place: DecidingScript
-    leave_place_queue: Script
-    end_start_task: Script
-    clear_start_task: Script
-    forget_start_task: Script
-    read_start_tasks: Script
-    page_start_tasks: Script
     queue_message: DecidingScript
     claim_queue: Script
     postpone_queue: Script

@@ -113,6 +113,19 @@ class CountOverTime:
         numbers: Any
 
 
+class CreateStartTask:
+    """Replies of `create_start_task.lua`."""
+
+    class Created(NamedTuple):
+        found: list[bytes]
+
+    class Exists(NamedTuple):
+        found: list[bytes]
+
+    class Full(NamedTuple):
+        unfinished: int
+
+
 class GetEvents:
     """Replies of `get_events.lua`."""
 
@@ -231,27 +244,42 @@ class Calls:
     """Every script as a method."""
 
     _adopt_workspace: Sends
+    _advance_start_task: Sends
     _append_events: Sends
     _ask_sandbox: Sends
+    _await_place: Sends
     _beat_host: Sends
     _begin_sandbox: Sends
+    _bury_start: Sends
     _check_sandbox: Sends
     _claim_checks: Sends
+    _claim_failed_start_task: Sends
     _claim_sandbox: Sends
+    _claim_start_task: Sends
+    _claim_warm_sandbox: Sends
+    _clear_start_task: Sends
     _close_check: Sends
     _close_transfer: Sends
     _count_events: Sends
     _count_hosts: Sends
     _count_over_time: Sends
+    _create_start_task: Sends
     _cursor_before: Sends
+    _declare_warm_pools: Sends
+    _discard_warm_sandbox: Sends
+    _end_start_task: Sends
     _expect_echoes: Sends
     _expire_sandboxes: Sends
     _expire_workspaces: Sends
+    _fill_warm_pool: Sends
     _find_events: Sends
+    _finish_start_task: Sends
     _forget_echo: Sends
+    _forget_start_task: Sends
     _get_events: Sends
     _get_final_event: Sends
     _leave_place: Sends
+    _leave_place_queue: Sends
     _locate_event: Sends
     _name_workspace: Sends
     _note_comparison: Sends
@@ -260,10 +288,13 @@ class Calls:
     _own_sandboxes: Sends
     _page_events: Sends
     _page_sandboxes: Sends
+    _page_start_tasks: Sends
     _read_events: Sends
     _read_sandboxes: Sends
+    _read_start_tasks: Sends
     _release_host: Sends
     _rename_host: Sends
+    _renew_start_task: Sends
     _report_sandbox: Sends
     _return_workspace: Sends
     _send_chunk: Sends
@@ -281,6 +312,11 @@ class Calls:
             return None
         value: str = reply.decode()
         return value
+
+    def advance_start_task(self, root: str, *, id: str, lease: str, span: int, fields: Iterable[str | bytes]) -> bool:
+        """Write the progress of an unfinished start task, and renew its lease."""
+        reply = self._advance_start_task([root], [id, lease, span, *fields])
+        return reply in (1, b"1")
 
     def append_events(
         self,
@@ -504,6 +540,21 @@ class Calls:
             case _:
                 raise UnknownReply("ask_sandbox", reply)
 
+    def await_place(
+        self, root: str, *, id: str, lease: str, again: int, most: int, detail: str
+    ) -> Literal["waits", "over"] | None:
+        """Have a start task wait for the place of a sandbox, behind those that were created before it."""
+        reply = self._await_place([root], [id, lease, again, most, detail])
+        if reply is None:
+            return None
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"waits"]:
+                return "waits"
+            case [b"over"]:
+                return "over"
+            case _:
+                raise UnknownReply("await_place", reply)
+
     def beat_host(self, root: str, *, host: str, supervisor: str, spans: Spans) -> Literal["alive", "taken"]:
         """Write the heartbeat of a host's supervisor, and mark the sandboxes of lost hosts."""
         reply = self._beat_host([root], [host, supervisor, *spans])
@@ -545,6 +596,10 @@ class Calls:
             case _:
                 raise UnknownReply("begin_sandbox", reply)
 
+    def bury_start(self, root: str, *, id: str, late: int) -> None:
+        """Let a start task that has ended make nothing more below a root: no conversation, or no use of a sandbox."""
+        self._bury_start([root], [id, late])
+
     def check_sandbox(self, root: str, *, id: str) -> None:
         """Have every conversation of a sandbox compared with its agent at once."""
         self._check_sandbox([root], [id])
@@ -557,6 +612,14 @@ class Calls:
         lease_end, *entries = reply
         return ClaimChecks.Reply(Micros(int(lease_end)), [value for value in entries])
 
+    def claim_failed_start_task(self, root: str, *, span: int) -> list[bytes] | None:
+        """Take a failed start task, to remove its conversation and sandbox."""
+        reply = self._claim_failed_start_task([root], [span])
+        if reply is None:
+            return None
+        value: list[bytes] = reply
+        return value
+
     def claim_sandbox(self, root: str, *, host: str, most: int) -> str | None:
         """Give a host the sandbox that has waited longest for one, unless the cap of running sandboxes is reached."""
         reply = self._claim_sandbox([root], [host, most])
@@ -564,6 +627,31 @@ class Calls:
             return None
         value: str = reply.decode()
         return value
+
+    def claim_start_task(
+        self, root: str, *, lease: str, span: int, most: int, detail: str, kept: int
+    ) -> list[bytes] | None:
+        """Take the lease of an unfinished start task without a driver."""
+        reply = self._claim_start_task([root], [lease, span, most, detail, kept])
+        if reply is None:
+            return None
+        value: list[bytes] = reply
+        return value
+
+    def claim_warm_sandbox(
+        self, root: str, *, spec: str, version: str, start: str, host_span: int, gives_way: bool, owner: str
+    ) -> str | None:
+        """Bind the warm sandbox of a spec that has waited longest to a start task, as far as one runs on a living host."""
+        reply = self._claim_warm_sandbox([root], [spec, version, start, host_span, "1" if gives_way else "", owner])
+        if reply is None:
+            return None
+        value: str = reply.decode()
+        return value
+
+    def clear_start_task(self, root: str, *, id: str, late: int) -> bool:
+        """Note that a driver has removed all that a failed start task had made."""
+        reply = self._clear_start_task([root], [id, late])
+        return reply in (1, b"1")
 
     def close_check(self, root: str, *, entry: str | bytes, lease_end: int, again: int | None = None) -> bool:
         """End a comparison: the conversation is due again later, or not until something happens in it."""
@@ -602,12 +690,53 @@ class Calls:
         since_, before_, next, numbers = reply
         return CountOverTime.Reply(since_.decode(), before_.decode(), next.decode(), numbers)
 
+    def create_start_task(
+        self,
+        root: str,
+        *,
+        id: str,
+        conversation: str,
+        most: int,
+        asked: str,
+        body: bytes,
+        fields: Iterable[str | bytes],
+    ) -> CreateStartTask.Created | CreateStartTask.Exists | CreateStartTask.Full | Literal["gone"]:
+        """Create a start task, once per id."""
+        reply = self._create_start_task([root], [id, conversation, most, asked, body, *fields])
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"created", found]:
+                return CreateStartTask.Created(found)
+            case [b"exists", found]:
+                return CreateStartTask.Exists(found)
+            case [b"full", unfinished]:
+                return CreateStartTask.Full(int(unfinished))
+            case [b"gone"]:
+                return "gone"
+            case _:
+                raise UnknownReply("create_start_task", reply)
+
     def cursor_before(self, root: str, *, since: int) -> int | None:
         """The block of the log before which every event is earlier than a time."""
         reply = self._cursor_before([root], [since])
         if reply is None:
             return None
         return int(reply)
+
+    def declare_warm_pools(self, root: str, *, pools: Iterable[tuple[str, str, int]]) -> None:
+        """Say how many warm sandboxes each spec keeps, of which version."""
+        self._declare_warm_pools([root], [*chain.from_iterable(pools)])
+
+    def discard_warm_sandbox(self, root: str, *, id: str, failed: bool) -> bool:
+        """End a warm sandbox, unless it is bound by now."""
+        reply = self._discard_warm_sandbox([root], [id, "1" if failed else ""])
+        return reply in (1, b"1")
+
+    def end_start_task(
+        self, root: str, *, id: str, conversation: str, children: bool, detail: str, failure: str
+    ) -> list[str]:
+        """End an unfinished start task, or every one of a conversation, also of its children, as ERROR, for good."""
+        reply = self._end_start_task([root], [id, conversation, "1" if children else "", detail, failure])
+        return [value.decode() for value in reply]
 
     def expect_echoes(self, root: str, *, at: int, token: str, claims: Iterable[str]) -> int | None:
         """Note claims that an agent may make, each once."""
@@ -626,6 +755,25 @@ class Calls:
         reply = self._expire_workspaces([root], [unused])
         return int(reply)
 
+    def fill_warm_pool(
+        self, root: str, *, spec: str, version: str, id: str, files_key: str, most_running: int
+    ) -> Literal["added", "full", "waits", "other", "undeclared"]:
+        """Add one warm sandbox to the pool of a spec that lacks one."""
+        reply = self._fill_warm_pool([root], [spec, version, id, files_key, most_running])
+        match reply if isinstance(reply, list) else [reply]:
+            case [b"added"]:
+                return "added"
+            case [b"full"]:
+                return "full"
+            case [b"waits"]:
+                return "waits"
+            case [b"other"]:
+                return "other"
+            case [b"undeclared"]:
+                return "undeclared"
+            case _:
+                raise UnknownReply("fill_warm_pool", reply)
+
     def find_events(self, root: str, *, ids: Iterable[str]) -> list[int | None] | None:
         """Which events a log has, without their bytes."""
         reply = self._find_events([root], [*ids])
@@ -633,10 +781,19 @@ class Calls:
             return None
         return [None if value is None else int(value) for value in reply]
 
+    def finish_start_task(self, root: str, *, id: str, lease: str, status: str, detail: str) -> bool:
+        """End a start task as READY or ERROR, which is final."""
+        reply = self._finish_start_task([root], [id, lease, status, detail])
+        return reply in (1, b"1")
+
     def forget_echo(self, root: str, *, claim: str, token: str) -> bool:
         """Expect a claim of an agent no longer."""
         reply = self._forget_echo([root], [claim, token])
         return reply in (1, b"1")
+
+    def forget_start_task(self, root: str, *, id: str, late: int) -> None:
+        """Remove a start task in any status."""
+        self._forget_start_task([root], [id, late])
 
     def get_events(
         self, root: str, *, most_bytes: int, ids: Iterable[str]
@@ -663,6 +820,11 @@ class Calls:
     def leave_place(self, root: str, *, sandbox: str, conversation: str, made: bool) -> bool:
         """Free the place in a sandbox that was taken for a conversation which is not made."""
         reply = self._leave_place([root], [sandbox, conversation, "1" if made else ""])
+        return reply in (1, b"1")
+
+    def leave_place_queue(self, root: str, *, id: str, lease: str) -> bool:
+        """Note that a start task has found a place."""
+        reply = self._leave_place_queue([root], [id, lease])
         return reply in (1, b"1")
 
     def locate_event(self, root: str, *, id: str) -> LocateEvent.Found | Literal["unknown"] | None:
@@ -750,6 +912,37 @@ class Calls:
         at, *found = reply
         return PageSandboxes.Reply(Micros(int(at)), [value for value in found])
 
+    def page_start_tasks(
+        self,
+        root: str,
+        *,
+        span: int,
+        detail: str,
+        by: str,
+        conversation: str,
+        descending: bool,
+        since: int | None = None,
+        most: int,
+        first_at: int | None = None,
+        first_id: str,
+    ) -> list[list[bytes]]:
+        """One page of all start tasks or of one conversation's, after those without a supervisor have failed."""
+        reply = self._page_start_tasks(
+            [root],
+            [
+                span,
+                detail,
+                by,
+                conversation,
+                "1" if descending else "",
+                "" if since is None else since,
+                most,
+                "" if first_at is None else first_at,
+                first_id,
+            ],
+        )
+        return [value for value in reply]
+
     def read_events(self, root: str, *, most_bytes: int, seqs: Iterable[int]) -> list[bytes] | None:
         """Events by seq, as many as fit into a page."""
         reply = self._read_events([root], [most_bytes, *seqs])
@@ -762,6 +955,11 @@ class Calls:
         reply = self._read_sandboxes([root], [*spans, host, *ids])
         at, *found = reply
         return ReadSandboxes.Reply(Micros(int(at)), [value for value in found])
+
+    def read_start_tasks(self, root: str, *, span: int, detail: str, ids: Iterable[str]) -> list[list[bytes]]:
+        """Start tasks by id, after those without a supervisor have failed."""
+        reply = self._read_start_tasks([root], [span, detail, *ids])
+        return [value for value in reply]
 
     def release_host(self, root: str, *, host: str, supervisor: str) -> Literal["released", "taken"]:
         """Release the host of a supervisor that ends, so that another one need not wait for the end of the lease."""
@@ -778,6 +976,11 @@ class Calls:
         """Give the sandboxes of a host to another name, of a store that was moved."""
         reply = self._rename_host([root], [host, name])
         return int(reply)
+
+    def renew_start_task(self, root: str, *, id: str, lease: str, span: int, counter: str) -> bool:
+        """Renew the lease of an unfinished start task."""
+        reply = self._renew_start_task([root], [id, lease, span, counter])
+        return reply in (1, b"1")
 
     def report_sandbox(
         self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Iterable[str | bytes]
