@@ -131,11 +131,8 @@ def _read_reply(name: str, contract: Contract) -> Iterator[str]:
         yield "    return None"
     for one in contract.replies:
         if one.value:
-            read = _read(one.value, "reply", contract, space)
-            if read in ("reply", "reply.decode()"):  # Redis' reply has no type
-                yield f"value: {_hint(one.value, space)} = {read}"
-                read = "value"
-            yield f"return {read}"
+            yield f"value: {_hint(one.value, space)} = {_read(one.value, 'reply', contract, space)}"
+            yield "return value"
             return
     if [one.outcome for one in contract.replies if not _is_missing(one)] == [""]:
         [only] = [one for one in contract.replies if one.fields]

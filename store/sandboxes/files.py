@@ -149,7 +149,7 @@ class Sender:
         self._sent_at = time.monotonic()
 
     def _offer(self, chunk: bytes) -> SendChunk.Closed | Literal["sent", "full"] | None:
-        """Send the next chunk, unless as many wait as may."""
+        """Send the next chunk, unless MOST_WAITING chunks wait."""
         return self._scripts.send_chunk(
             SandboxKeys.root, id=self.id, kept=_KEPT, number=self._number, most=MOST_WAITING, chunk=chunk
         )

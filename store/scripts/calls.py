@@ -316,7 +316,8 @@ class Calls:
     def advance_start_task(self, root: str, *, id: str, lease: str, span: int, fields: Iterable[str | bytes]) -> bool:
         """Write the progress of an unfinished start task, and renew its lease."""
         reply = self._advance_start_task([root], [id, lease, span, *fields])
-        return reply in (1, b"1")
+        value: bool = reply in (1, b"1")
+        return value
 
     def append_events(
         self,
@@ -651,12 +652,14 @@ class Calls:
     def clear_start_task(self, root: str, *, id: str, late: int) -> bool:
         """Note that a driver has removed all that a failed start task had made."""
         reply = self._clear_start_task([root], [id, late])
-        return reply in (1, b"1")
+        value: bool = reply in (1, b"1")
+        return value
 
     def close_check(self, root: str, *, entry: str | bytes, lease_end: int, again: int | None = None) -> bool:
         """End a comparison: the conversation is due again later, or not until something happens in it."""
         reply = self._close_check([root], [entry, lease_end, "" if again is None else again])
-        return reply in (1, b"1")
+        value: bool = reply in (1, b"1")
+        return value
 
     def close_transfer(self, root: str, *, id: str, kept: int, side: str, ending: str) -> CloseTransfer.Reply | None:
         """Note how one side ended a stream, unless it has done so already."""
@@ -673,12 +676,14 @@ class Calls:
         reply = self._count_events([root], [*filter])
         if reply is None:
             return None
-        return int(reply)
+        value: int = int(reply)
+        return value
 
     def count_hosts(self, root: str, *, host_span: int) -> int:
         """The number of hosts with a recent heartbeat."""
         reply = self._count_hosts([root], [host_span])
-        return int(reply)
+        value: int = int(reply)
+        return value
 
     def count_over_time(
         self, root: str, *, since: str, before: str, buckets: int, first: str
@@ -720,7 +725,8 @@ class Calls:
         reply = self._cursor_before([root], [since])
         if reply is None:
             return None
-        return int(reply)
+        value: int = int(reply)
+        return value
 
     def declare_warm_pools(self, root: str, *, pools: Iterable[tuple[str, str, int]]) -> None:
         """Say how many warm sandboxes each spec keeps, of which version."""
@@ -729,31 +735,36 @@ class Calls:
     def discard_warm_sandbox(self, root: str, *, id: str, failed: bool) -> bool:
         """End a warm sandbox, unless it is bound by now."""
         reply = self._discard_warm_sandbox([root], [id, "1" if failed else ""])
-        return reply in (1, b"1")
+        value: bool = reply in (1, b"1")
+        return value
 
     def end_start_task(
         self, root: str, *, id: str, conversation: str, children: bool, detail: str, failure: str
     ) -> list[str]:
         """End an unfinished start task, or every one of a conversation, also of its children, as ERROR, for good."""
         reply = self._end_start_task([root], [id, conversation, "1" if children else "", detail, failure])
-        return [value.decode() for value in reply]
+        value: list[str] = [value.decode() for value in reply]
+        return value
 
     def expect_echoes(self, root: str, *, at: int, token: str, claims: Iterable[str]) -> int | None:
         """Note claims that an agent may make, each once."""
         reply = self._expect_echoes([root], [at, token, *claims])
         if reply is None:
             return None
-        return int(reply)
+        value: int = int(reply)
+        return value
 
     def expire_sandboxes(self, root: str, *, kept: int, passed: int) -> int:
         """Ask for the deletion of sandboxes that failed long ago."""
         reply = self._expire_sandboxes([root], [kept, passed])
-        return int(reply)
+        value: int = int(reply)
+        return value
 
     def expire_workspaces(self, root: str, *, unused: int) -> int:
         """Ask for the deletion of workspace sandboxes that nobody has used for long."""
         reply = self._expire_workspaces([root], [unused])
-        return int(reply)
+        value: int = int(reply)
+        return value
 
     def fill_warm_pool(
         self, root: str, *, spec: str, version: str, id: str, files_key: str, most_running: int
@@ -779,17 +790,20 @@ class Calls:
         reply = self._find_events([root], [*ids])
         if reply is None:
             return None
-        return [None if value is None else int(value) for value in reply]
+        value: list[int | None] = [None if value is None else int(value) for value in reply]
+        return value
 
     def finish_start_task(self, root: str, *, id: str, lease: str, status: str, detail: str) -> bool:
         """End a start task as READY or ERROR, which is final."""
         reply = self._finish_start_task([root], [id, lease, status, detail])
-        return reply in (1, b"1")
+        value: bool = reply in (1, b"1")
+        return value
 
     def forget_echo(self, root: str, *, claim: str, token: str) -> bool:
         """Expect a claim of an agent no longer."""
         reply = self._forget_echo([root], [claim, token])
-        return reply in (1, b"1")
+        value: bool = reply in (1, b"1")
+        return value
 
     def forget_start_task(self, root: str, *, id: str, late: int) -> None:
         """Remove a start task in any status."""
@@ -815,17 +829,20 @@ class Calls:
         reply = self._get_final_event([root], [])
         if reply is None:
             return None
-        return [value for value in reply]
+        value: list[bytes] = [value for value in reply]
+        return value
 
     def leave_place(self, root: str, *, sandbox: str, conversation: str, made: bool) -> bool:
         """Free the place in a sandbox that was taken for a conversation which is not made."""
         reply = self._leave_place([root], [sandbox, conversation, "1" if made else ""])
-        return reply in (1, b"1")
+        value: bool = reply in (1, b"1")
+        return value
 
     def leave_place_queue(self, root: str, *, id: str, lease: str) -> bool:
         """Note that a start task has found a place."""
         reply = self._leave_place_queue([root], [id, lease])
-        return reply in (1, b"1")
+        value: bool = reply in (1, b"1")
+        return value
 
     def locate_event(self, root: str, *, id: str) -> LocateEvent.Found | Literal["unknown"] | None:
         """The position of an event in the order (time, seq)."""
@@ -853,7 +870,8 @@ class Calls:
         reply = self._note_comparison([root], [before, after, "1" if ended else ""])
         if reply is None:
             return None
-        return reply in (1, b"1")
+        value: bool = reply in (1, b"1")
+        return value
 
     def open_sandbox(
         self,
@@ -900,7 +918,8 @@ class Calls:
         reply = self._page_events([root], [*filter, order, most, cursor_at, cursor_seq, most_bytes])
         if reply is None:
             return None
-        return [value for value in reply]
+        value: list[bytes] = [value for value in reply]
+        return value
 
     def page_sandboxes(
         self, root: str, *, spans: Spans, status: str, spec: str, most: int, first_at: int | None = None, first_id: str
@@ -941,14 +960,16 @@ class Calls:
                 first_id,
             ],
         )
-        return [value for value in reply]
+        value: list[list[bytes]] = [value for value in reply]
+        return value
 
     def read_events(self, root: str, *, most_bytes: int, seqs: Iterable[int]) -> list[bytes] | None:
         """Events by seq, as many as fit into a page."""
         reply = self._read_events([root], [most_bytes, *seqs])
         if reply is None:
             return None
-        return [value for value in reply]
+        value: list[bytes] = [value for value in reply]
+        return value
 
     def read_sandboxes(self, root: str, *, spans: Spans, host: str, ids: Iterable[str]) -> ReadSandboxes.Reply:
         """Sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING."""
@@ -959,7 +980,8 @@ class Calls:
     def read_start_tasks(self, root: str, *, span: int, detail: str, ids: Iterable[str]) -> list[list[bytes]]:
         """Start tasks by id, after those without a supervisor have failed."""
         reply = self._read_start_tasks([root], [span, detail, *ids])
-        return [value for value in reply]
+        value: list[list[bytes]] = [value for value in reply]
+        return value
 
     def release_host(self, root: str, *, host: str, supervisor: str) -> Literal["released", "taken"]:
         """Release the host of a supervisor that ends, so that another one need not wait for the end of the lease."""
@@ -975,12 +997,14 @@ class Calls:
     def rename_host(self, root: str, *, host: str, name: str) -> int:
         """Give the sandboxes of a host to another name, of a store that was moved."""
         reply = self._rename_host([root], [host, name])
-        return int(reply)
+        value: int = int(reply)
+        return value
 
     def renew_start_task(self, root: str, *, id: str, lease: str, span: int, counter: str) -> bool:
         """Renew the lease of an unfinished start task."""
         reply = self._renew_start_task([root], [id, lease, span, counter])
-        return reply in (1, b"1")
+        value: bool = reply in (1, b"1")
+        return value
 
     def report_sandbox(
         self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Iterable[str | bytes]
@@ -1002,7 +1026,8 @@ class Calls:
     def return_workspace(self, root: str, *, id: str, start: str) -> bool:
         """Give a workspace sandbox back to its key, as the start task that has adopted it failed."""
         reply = self._return_workspace([root], [id, start])
-        return reply in (1, b"1")
+        value: bool = reply in (1, b"1")
+        return value
 
     def send_chunk(
         self, root: str, *, id: str, kept: int, number: int, most: int, chunk: bytes

@@ -2,8 +2,8 @@
 -- conversation that is under way stands for it, as far as one is among the conversation's 100 newest; so does one that
 -- the same request has made, unless that has failed by itself.
 -- KEYS  root of the start tasks
--- ARGV  id:text  conversation:text  most:int unfinished start tasks  asked:text id of the request, for which and beside which
---       no second one is made; "" it is made in any case
+-- ARGV  id:text  conversation:text  most:int unfinished start tasks  asked:text id of the request that makes at most one, and
+--       none beside one under way; "" no such bound
 --       body:bytes sealed body of the request, "" none  fields:words* name, value, …
 -- Returns  "created" "exists"(found:hash) | "full"(unfinished:int) | "gone": it was removed with its conversation
 -- Cost  O(log s): s start tasks

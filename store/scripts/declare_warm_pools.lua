@@ -2,7 +2,7 @@
 -- warm sandboxes of specs that are not named end, and a pool of another version begins without failures.
 -- KEYS  root of the sandboxes
 -- ARGV  pools:(spec:text version:text most:int)*
--- Returns  none
+-- Returns  missing
 -- Cost  O(p + w log s): p pools before and after, w warm sandboxes of specs that are not named, s sandboxes
 -- Idempotent  a repeat says the same
 -- include: _sandbox.lua

@@ -12,8 +12,8 @@ A type is one of TYPES, or a shape that a shared file declares in a line `-- Sha
 the rest of the words, `(field:type …)*` takes them as rows, `type[]` and `(field:type …)[]` are a table within a reply,
 and `?` admits None: `''` of an argument, false of a reply.
 
-`missing` is Lua's false, and None in Python. `none` is a reply that says nothing. `"word"` is an outcome, and a text in
-Python; with fields it is a class. `error NAME` is an error that the call raises.
+`missing` is Lua's false, and None in Python. `"word"` is an outcome, and a text in Python; with fields it is a class.
+`error NAME` is an error that the call raises.
 """
 
 import keyword
@@ -162,7 +162,7 @@ def _replies(says: str) -> Iterator[Reply]:
         tokens = _tokens(one)
         if one.startswith("error "):
             continue
-        if tokens[:1] in (["missing"], ["none"]):
+        if tokens[:1] == ["missing"]:
             yield Reply()
             continue
         outcomes = []

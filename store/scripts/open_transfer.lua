@@ -1,7 +1,7 @@
 -- open_transfer: begin a stream of chunks.
 -- KEYS  root of the sandboxes
 -- ARGV  id:text  kept:int ms for which Redis keeps the stream without a call
--- Returns  none
+-- Returns  missing
 -- Cost  O(1)
 -- Idempotent  by id
 -- Kept  not proven: neither the file of Redis nor its replicas get a chunk
