@@ -157,7 +157,7 @@ def test_what_a_nearly_full_store_refuses_keeps_no_place(store, sandbox, monkeyp
 
     scripts = store.conversations._scripts
     with monkeypatch.context() as patched:  # Redis fills up once the place is taken
-        for script in (scripts._create_conversation, scripts._create_start_task):
+        for script in (scripts.create_conversation._script, scripts._create_start_task):
             patched.setattr(script, "_require_room", full)
         for make in (made, started) * 2:
             with pytest.raises(StoreFull):
