@@ -11,11 +11,20 @@ from collections.abc import Iterator
 from types import ModuleType
 
 
+class _AnyClass(type):
+    """A class with a class of every name."""
+
+    def __getattr__(cls, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _AnyClass(name, (), {})
+
+
 class _AnyCalls(ModuleType):
-    """Has a class of every name."""
+    """A module with a class of every name."""
 
     def __getattr__(self, name: str) -> type:
-        return type(name, (), {})
+        return _AnyClass(name, (), {})
 
 
 if __name__ == "__main__":

@@ -56,9 +56,10 @@ class Workspaces:
 
         Where that start is refused, the key's next call gets the same id, and starts it.
         """
-        args = [owner, minted_text("workspace"), self._limits.spans[0]]
-        named = self._scripts.name_workspace([SandboxKeys.root], args)
-        return SandboxId(named.decode()) if named else None
+        named = self._scripts.name_workspace(
+            SandboxKeys.root, owner=owner, fresh=minted_text("workspace"), host_span=self._limits.spans[0]
+        )
+        return SandboxId(named) if named else None
 
     def known(self, owner: str) -> SandboxId | None:
         """The id of a key's workspace sandbox, which no conversation has adopted; None: it has none."""
@@ -68,20 +69,21 @@ class Workspaces:
 
     def adopt(self, owner: str, spec_id: str, start_id: str, *, gives_way: bool) -> SandboxId | None:
         """Bind a key's workspace sandbox of a spec to a start task, which gets it again; None: there is none."""
-        args = [owner, spec_id, start_id, "1" if gives_way else ""]
-        adopted = self._scripts.adopt_workspace([SandboxKeys.root], args)
-        return SandboxId(adopted.decode()) if adopted else None
+        adopted = self._scripts.adopt_workspace(
+            SandboxKeys.root, owner=owner, spec=spec_id, start=start_id, gives_way=gives_way
+        )
+        return SandboxId(adopted) if adopted else None
 
     def give_back(self, sandbox_id: SandboxId, start_id: str) -> bool:
         """Give one back to its key after a start task that has adopted it has failed; False of any other sandbox.
 
         True also where a later start of the key has it by now: that one's end decides.
         """
-        return bool(self._scripts.return_workspace([SandboxKeys.root], [sandbox_id, start_id]))
+        return self._scripts.return_workspace(SandboxKeys.root, id=sandbox_id, start=start_id)
 
     def expire(self) -> None:
         """Have those deleted that nobody has used for so long."""
-        self._scripts.expire_workspaces([SandboxKeys.root], [round(self._limits.workspace_seconds * 1e6)])
+        self._scripts.expire_workspaces(SandboxKeys.root, unused=round(self._limits.workspace_seconds * 1e6))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,11 @@ from redis import Redis
 
 from core import wire
 from core.bounds import Limits
-from core.wire import ConversationId
+from core.wire import ConversationId, Micros
 from store.keys import ConversationKeys, SandboxKeys
 from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
+from store.scripts.calls import Spans
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Check(NamedTuple):
 
     conversation_id: ConversationId
     sandbox_id: SandboxId
-    lease_end: str
+    lease_end: Micros
 
     @property
     def entry(self) -> str:
@@ -42,32 +43,33 @@ class Checks:
 
     def __init__(self, scripts: Scripts, limits: Limits) -> None:
         self._scripts = scripts
-        self._spans = limits.spans
+        self._spans = Spans(*limits.spans)
 
     def require(self, sandbox_id: SandboxId) -> None:
         """Have every conversation of a sandbox compared at once."""
-        self._scripts.check_sandbox([SandboxKeys.root], [sandbox_id])
+        self._scripts.check_sandbox(SandboxKeys.root, id=sandbox_id)
 
     def claim(self, host: str, seconds: float, most: int) -> list[Check]:
         """Take so many that are due, of a host's sandboxes and of those whose host is lost, for so many seconds."""
-        reply = self._scripts.claim_checks([SandboxKeys.root], [host, round(seconds * 1000), most, *self._spans])
+        reply = self._scripts.claim_checks(
+            SandboxKeys.root, host=host, lease=round(seconds * 1000), most=most, spans=self._spans
+        )
         if reply is None:
             return []
-        lease_end, *entries = (word.decode(errors="surrogateescape") for word in reply)
         found = list[Check]()
-        for entry in entries:
+        for entry in (word.decode(errors="surrogateescape") for word in reply.entries):
             one, _, sandbox = entry.partition(" ")
             if one and sandbox and " " not in sandbox:
-                found.append(Check(ConversationId(one), SandboxId(sandbox), lease_end))
+                found.append(Check(ConversationId(one), SandboxId(sandbox), reply.lease_end))
             else:
                 _log.error("an entry of the comparisons cannot be read, and is given up: %r", entry)
-                self._scripts.close_check([SandboxKeys.root], [entry, lease_end, ""])
+                self._scripts.close_check(SandboxKeys.root, entry=entry, lease_end=reply.lease_end)
         return found
 
     def close(self, check: Check, *, again_in: float | None) -> None:
         """End a comparison: the conversation is due again in so many seconds, or (None) once something happens."""
-        again = "" if again_in is None else round(again_in * 1000)
-        self._scripts.close_check([SandboxKeys.root], [check.entry, check.lease_end, again])
+        again = None if again_in is None else round(again_in * 1000)
+        self._scripts.close_check(SandboxKeys.root, entry=check.entry, lease_end=check.lease_end, again=again)
 
     def note(
         self, conversation_id: ConversationId, before: Sequence[Any], after: Sequence[Any], *, ended: bool
@@ -76,8 +78,12 @@ class Checks:
 
         ended: no run of the conversation is interrupted any more.
         """
-        args = [json.dumps(before) if before else "", json.dumps(after), "1" if ended else ""]
-        self._scripts.note_comparison([ConversationKeys(conversation_id).root], args)
+        self._scripts.note_comparison(
+            ConversationKeys(conversation_id).root,
+            before=json.dumps(before) if before else "",
+            after=json.dumps(after),
+            ended=ended,
+        )
 
 
 class Echoes:
@@ -93,9 +99,8 @@ class Echoes:
         token: of the request that expects them; a repeat with it adds nothing. Beyond 1,000 the oldest are forgotten.
         Of an unknown conversation nothing is kept.
         """
-        token = token or uuid4().hex
-        args = [wire.now(), *(f"{one} {token}" for one in claims)]
-        self._scripts.expect_echoes([ConversationKeys(conversation_id).root], args)
+        root = ConversationKeys(conversation_id).root
+        self._scripts.expect_echoes(root, at=wire.now(), token=token or uuid4().hex, claims=claims)
 
     def is_expected(self, conversation_id: ConversationId, claim: str, token: str) -> bool:
         """Whether the agent has not made a claim yet that is expected. One round trip."""
@@ -103,4 +108,4 @@ class Echoes:
 
     def forget(self, conversation_id: ConversationId, claim: str, token: str) -> None:
         """Expect a claim no longer: the agent has refused what was sent."""
-        self._scripts.forget_echo([ConversationKeys(conversation_id).root], [f"{claim} {token}"])
+        self._scripts.forget_echo(ConversationKeys(conversation_id).root, claim=claim, token=token)

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import uuid4
 
 from redis import Redis
@@ -31,6 +31,7 @@ from store.link.health import Health
 from store.link.signals import answer, answered, ask_supervisors
 from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
+from store.scripts.calls import CloseTransfer, SendChunk
 
 #: bytes of a full chunk, and most chunks that wait
 CHUNK, MOST_WAITING = 256 * 1024, 16
@@ -75,7 +76,7 @@ class Archives:
     def open(self) -> str:
         """Begin a stream; its id."""
         transfer_id = str(uuid4())
-        self._scripts.open_transfer([SandboxKeys.root], [transfer_id, _KEPT])
+        self._scripts.open_transfer(SandboxKeys.root, id=transfer_id, kept=_KEPT)
         return transfer_id
 
     def sender(self, transfer_id: str) -> "Sender":
@@ -133,14 +134,13 @@ class Sender:
 
     def _send(self) -> None:
         chunk = bytes(self._held[:CHUNK])
-        args = [self.id, _KEPT, self._number, MOST_WAITING, chunk]
         deadline = time.monotonic() + SILENCE
-        while (reply := self._scripts.send_chunk([SandboxKeys.root], args)) == ("full",):
+        while (reply := self._offer(chunk)) == "full":
             if time.monotonic() > deadline:
                 raise ArchiveFailed(f"Nobody has received the archive for {SILENCE:g} s")
             time.sleep(_POLL)
         match reply:
-            case ("closed", ending):
+            case SendChunk.Closed(ending):
                 _raise(ending)
             case None:
                 raise ArchiveFailed(_FORGOTTEN)
@@ -148,9 +148,15 @@ class Sender:
         self._number += 1
         self._sent_at = time.monotonic()
 
+    def _offer(self, chunk: bytes) -> SendChunk.Closed | Literal["sent", "full"] | None:
+        """Send the next chunk, unless MOST_WAITING chunks wait."""
+        return self._scripts.send_chunk(
+            SandboxKeys.root, id=self.id, kept=_KEPT, number=self._number, most=MOST_WAITING, chunk=chunk
+        )
+
     def _close(self, outcome: Outcome, words: str) -> str | None:
         """How the receiver ended the stream, None while it goes on."""
-        return _closed(self._scripts, self.id, "sent", outcome, words)[1]
+        return _closed(self._scripts, self.id, "sent", outcome, words).received
 
 
 class Receiver:
@@ -193,16 +199,15 @@ class Receiver:
         """The next chunk, None after the last one."""
         deadline = time.monotonic() + seconds
         while True:
-            reply = self._scripts.take_chunk([SandboxKeys.root], [self.id, _KEPT, self._number])
+            reply = self._scripts.take_chunk(SandboxKeys.root, id=self.id, kept=_KEPT, number=self._number)
             if reply is None:
                 raise ArchiveFailed(_FORGOTTEN)
-            chunk, ending = reply
-            if ending is not None:
-                _raise(ending.decode())
-            if chunk is not None:
+            if reply.ending is not None:
+                _raise(reply.ending)
+            if reply.chunk is not None:
                 self._number += 1
-                return bytes(chunk)
-            if ending is not None:
+                return reply.chunk
+            if reply.ending is not None:
                 return None
             if self._given_up():
                 raise ArchiveFailed("The archive is not wanted any more")
@@ -214,13 +219,11 @@ class Receiver:
 _FORGOTTEN = "The transfer of the archive was broken off"
 
 
-def _closed(scripts: Scripts, transfer_id: str, side: str, outcome: Outcome, words: str) -> list[str | None]:
+def _closed(scripts: Scripts, transfer_id: str, side: str, outcome: Outcome, words: str) -> CloseTransfer.Reply:
     """How the sender and the receiver ended a stream, after one side has."""
-    args = [transfer_id, _KEPT, side, json.dumps([outcome, words])]
-    reply = scripts.close_transfer([SandboxKeys.root], args)
-    if reply is None:
-        return [None, json.dumps([Outcome.FAILED, _FORGOTTEN])]
-    return [None if ending is None else ending.decode() for ending in reply]
+    ending = json.dumps([outcome, words])
+    reply = scripts.close_transfer(SandboxKeys.root, id=transfer_id, kept=_KEPT, side=side, ending=ending)
+    return reply or CloseTransfer.Reply(sent=None, received=json.dumps([Outcome.FAILED, _FORGOTTEN]))
 
 
 def _raise(ending: str) -> None:

@@ -51,7 +51,7 @@ from store.link.attempts import is_finished, minted_text
 from store.link.secrets import Sealer
 from store.link.signals import answer, answered
 from store.scripts import Scripts
-from store.scripts.calls import AskSandbox
+from store.scripts.calls import AskSandbox, OpenSandbox, Spans, StartSandbox, TakePlace
 from telemetry import traces
 
 _log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class Sandbox:
         return str((self.handle or {}).get("egress_url", ""))
 
 
-def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
+def read_sandbox(fields: list[bytes], now: Micros, sealer: Sealer) -> Sandbox:
     """A sandbox from the names and values of its hash. A field that was never written has its default."""
     words = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
     texts = ("id", "spec_id", "status", "wanted", "host", "agent_url", "detail")
@@ -186,7 +186,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
         "adopted": words.get("adopted", ""),
         "trace": words.get("trace", ""),
     }
-    return Sandbox(**values, seen_at=Micros(int(now)), sealer=sealer)
+    return Sandbox(**values, seen_at=now, sealer=sealer)
 
 
 def shortened(detail: str) -> str:
@@ -225,7 +225,7 @@ class Sandboxes:
         self._scripts = scripts
         self._sealer = sealer
         self.limits = limits
-        self._spans = limits.spans
+        self._spans = Spans(*limits.spans)
         self._keep = round(limits.keep_failed_days * 86_400e6)
         self._looked_at = 0  #: how many of those in ERROR, the oldest first, `expire_failed` has looked at
 
@@ -253,29 +253,42 @@ class Sandboxes:
         if is_finished():
             return self.get(identity)
         files_key = self._sealer.seal_key(identity, random_text(43))
-        args = [identity, spec_id, self.limits.most, self._spans[0], self.limits.most_stopped]
-        args += [files_key, json.dumps(source), host, "1" if gives_way else "", traces.traceparent(), owner, start_id]
         deadline = time.monotonic() + _HOST_TIMEOUT
-        while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
-            _wait_for_a_host(deadline)
-        match reply:
-            case ("full", number):
-                raise TooManySandboxes(number, self.limits.most)
-            case ("kept", number):
-                raise TooManyStopped(number, self.limits.most_stopped)
-            case ("gone",):
-                raise SandboxNotFound
-            case (_, now, fields):
-                return self._read(fields, now)
-        raise AssertionError(f"start_sandbox replied {reply!r}")
+        while True:
+            reply = self._scripts.start_sandbox(
+                SandboxKeys.root,
+                id=identity,
+                spec=spec_id,
+                most=self.limits.most,
+                host_span=self._spans.host,
+                most_stopped=self.limits.most_stopped,
+                files_key=files_key,
+                source=json.dumps(source),
+                host=host,
+                gives_way=gives_way,
+                trace=traces.traceparent(),
+                owner=owner,
+                start=start_id,
+            )
+            match reply:
+                case StartSandbox.Started(now, fields) | StartSandbox.Exists(now, fields):
+                    return self._read(fields, now)
+                case StartSandbox.Full(running):
+                    raise TooManySandboxes(running, self.limits.most)
+                case StartSandbox.Kept(stopped):
+                    raise TooManyStopped(stopped, self.limits.most_stopped)
+                case "gone":
+                    raise SandboxNotFound
+                case "no host":
+                    _wait_for_a_host(deadline)
 
-    def _read(self, fields: list[bytes], now: bytes) -> Sandbox:
+    def _read(self, fields: list[bytes], now: Micros) -> Sandbox:
         return read_sandbox(fields, now, self._sealer)
 
     def require_host(self) -> None:
         """Wait a little for a supervisor, as when the server has just begun. Raises NoSupervisor."""
         deadline = time.monotonic() + _HOST_TIMEOUT
-        while not self._scripts.count_hosts([SandboxKeys.root], self._spans[:1]):
+        while not self._scripts.count_hosts(SandboxKeys.root, host_span=self._spans.host):
             _wait_for_a_host(deadline)
 
     def ask(self, sandbox_id: SandboxId, verb: str, *, wait: float = 0) -> None:
@@ -304,7 +317,7 @@ class Sandboxes:
             id=sandbox_id,
             verb=verb,
             most=self.limits.most,
-            host_span=self._spans[0],
+            host_span=self._spans.host,
             trace=traces.traceparent(),
             used_at=used_at,
         )
@@ -339,8 +352,8 @@ class Sandboxes:
 
     def use(self, sandbox_id: SandboxId) -> Sandbox | None:
         """A sandbox; the call counts as a use, so it is not idle. None for an unknown id. One round trip."""
-        reply = self._scripts.use_sandbox([SandboxKeys.root], [sandbox_id, *self._spans])
-        return None if reply is None else self._read(reply[1], reply[0])
+        reply = self._scripts.use_sandbox(SandboxKeys.root, id=sandbox_id, spans=self._spans)
+        return None if reply is None else self._read(reply.fields, reply.at)
 
     def of_hook_key(self, key: str, conversation_id: str = "", size: int = 0) -> SandboxId | None:
         """The sandbox whose webhooks bear a key; the call counts as a use of it. One round trip.
@@ -350,16 +363,26 @@ class Sandboxes:
 
         The key of a sandbox that is ERROR, being deleted or gone is unknown, and so is that of an earlier start: None.
         """
-        args = [key_hash(key), conversation_id, CHECK_SPAN, size, *self.limits.posting]
-        found = self._scripts.open_sandbox([SandboxKeys.root], args)
-        if not found:
-            return None
-        identity, refused, left = found
-        if refused == 1:
-            raise SandboxPostedTooMuch(self.limits.posted_bytes)
-        if refused == 2:
-            raise SandboxPostsTooFast(self.limits.posting_rate, math.ceil(left / 1e6))
-        return SandboxId(identity.decode())
+        most_bytes, most_in_window, window = self.limits.posting
+        reply = self._scripts.open_sandbox(
+            SandboxKeys.root,
+            hash=key_hash(key),
+            conversation=conversation_id,
+            check_span=CHECK_SPAN,
+            brought=size,
+            most_bytes=most_bytes,
+            most_in_window=most_in_window,
+            window=window,
+        )
+        match reply:
+            case None:
+                return None
+            case "too much":
+                raise SandboxPostedTooMuch(self.limits.posted_bytes)
+            case OpenSandbox.TooFast(left):
+                raise SandboxPostsTooFast(self.limits.posting_rate, math.ceil(left / 1e6))
+            case OpenSandbox.Opened(identity):
+                return SandboxId(identity)
 
     def of_session_key(self, key: str) -> SandboxId | None:
         """The sandbox whose agent server a key opens; None as `of_hook_key`, and no use is noted. One round trip."""
@@ -386,11 +409,10 @@ class Sandboxes:
 
     def get_many(self, sandbox_ids: Sequence[SandboxId]) -> list[Sandbox | None]:
         """Sandboxes in the order of the ids, None for an unknown id. One round trip."""
-        args = [*self._spans, "", *sandbox_ids]
         if not sandbox_ids:
             return []
-        now, *found = self._scripts.read_sandboxes([SandboxKeys.root], args)
-        return [self._read(fields, now) if b"status" in fields[::2] else None for fields in found]
+        reply = self._scripts.read_sandboxes(SandboxKeys.root, spans=self._spans, host="", ids=sandbox_ids)
+        return [self._read(fields, reply.at) if b"status" in fields[::2] else None for fields in reply.found]
 
     def listed(self, sandbox_ids: Sequence[SandboxId]) -> list[Sandbox | None]:
         """As `get_many`, but None also for those that lists have no longer, as they are being deleted."""
@@ -398,8 +420,8 @@ class Sandboxes:
 
     def owned_by(self, owner: str) -> tuple[list[SandboxId], list[SandboxId]]:
         """The bound sandboxes that a key of that id has started: the running and the paused ones. One round trip."""
-        running, paused = self._scripts.own_sandboxes([SandboxKeys.root], [owner])
-        return [SandboxId(one.decode()) for one in running], [SandboxId(one.decode()) for one in paused]
+        owned = self._scripts.own_sandboxes(SandboxKeys.root, owner=owner)
+        return [SandboxId(one) for one in owned.running], [SandboxId(one) for one in owned.paused]
 
     def search(
         self, *, status: str | None, spec_id: str | None, limit: int, start: tuple[Micros, SandboxId] | None
@@ -408,9 +430,17 @@ class Sandboxes:
 
         The cursor is time and id of the first sandbox there.
         """
-        args = [*self._spans, status or "", spec_id or "", limit + 1, *(start or ("", ""))]
-        now, *found = self._scripts.page_sandboxes([SandboxKeys.root], args)
-        page = [self._read(fields, now) for fields in found]
+        first_at, first_id = start or (None, "")
+        reply = self._scripts.page_sandboxes(
+            SandboxKeys.root,
+            spans=self._spans,
+            status=status or "",
+            spec=spec_id or "",
+            most=limit + 1,
+            first_at=first_at,
+            first_id=first_id,
+        )
+        page = [self._read(fields, reply.at) for fields in reply.found]
         return page[:limit], (page[limit].created_at, page[limit].id) if len(page) > limit else None
 
     def places_taken(self) -> dict[str, int]:
@@ -432,22 +462,21 @@ class Sandboxes:
 
     def beat(self, host: str, supervisor: str) -> bool:
         """Write a supervisor's heartbeat; False if another one holds the host's lease. Marks lost sandboxes MISSING."""
-        args = [host, supervisor, *self._spans]
-        return self._scripts.beat_host([SandboxKeys.root], args) == ("alive",)
+        reply = self._scripts.beat_host(SandboxKeys.root, host=host, supervisor=supervisor, spans=self._spans)
+        return reply == "alive"
 
     def release(self, host: str, supervisor: str) -> None:
         """Release a host, if this supervisor holds its lease: another one may take it at once."""
-        self._scripts.release_host([SandboxKeys.root], [host, supervisor])
+        self._scripts.release_host(SandboxKeys.root, host=host, supervisor=supervisor)
 
     def rename_host(self, host: str, name: str) -> int:
         """Give the sandboxes of a host to another name, and drop its lease; their number. No supervisor may run."""
-        number: int = self._scripts.rename_host([SandboxKeys.root], [host, name])
-        return number
+        return self._scripts.rename_host(SandboxKeys.root, host=host, name=name)
 
     def claim(self, host: str) -> SandboxId | None:
         """Assign the sandbox that has waited longest to a host."""
-        claimed = self._scripts.claim_sandbox([SandboxKeys.root], [host, self.limits.most])
-        return SandboxId(claimed.decode()) if claimed else None
+        claimed = self._scripts.claim_sandbox(SandboxKeys.root, host=host, most=self.limits.most)
+        return SandboxId(claimed) if claimed else None
 
     def of_host(self, host: str) -> list[Sandbox]:
         """Every sandbox that a host holds. One round trip."""
@@ -455,10 +484,10 @@ class Sandboxes:
 
     def seen_on(self, host: str) -> tuple[Micros, list[Sandbox]]:
         """The time by Redis' clock, and every sandbox that a host holds then. One round trip."""
-        now, *found = self._scripts.read_sandboxes([SandboxKeys.root], [*self._spans, host])
-        return Micros(int(now)), [one for fields in found if (one := self._read_of_host(fields, now, host))]
+        reply = self._scripts.read_sandboxes(SandboxKeys.root, spans=self._spans, host=host, ids=())
+        return reply.at, [one for fields in reply.found if (one := self._read_of_host(fields, reply.at, host))]
 
-    def _read_of_host(self, fields: list[bytes], now: bytes, host: str) -> Sandbox | None:
+    def _read_of_host(self, fields: list[bytes], now: Micros, host: str) -> Sandbox | None:
         """A sandbox; None of an unknown one, and of one whose record cannot be read: the others do not wait for it."""
         if b"status" not in fields[::2]:
             return None
@@ -478,9 +507,16 @@ class Sandboxes:
         """
         if "detail" in fields:
             fields["detail"] = shortened(fields["detail"])
-        words = [word for name, value in fields.items() for word in (name, _stored(value))]
-        args = [sandbox_id, host, supervisor, status, _last(log), *words]
-        return self._scripts.report_sandbox([SandboxKeys.root], args) == ("noted",)
+        reply = self._scripts.report_sandbox(
+            SandboxKeys.root,
+            id=sandbox_id,
+            host=host,
+            supervisor=supervisor,
+            status=status,
+            log=_last(log),
+            fields={name: _stored(value) for name, value in fields.items()},
+        )
+        return reply == "noted"
 
     def begin(
         self,
@@ -501,10 +537,19 @@ class Sandboxes:
         Raises SecretsRefused.
         """
         hook_key, session_key = random_text(43), random_text(43)
-        sealed, hashes = self._sealer.seal_key(sandbox_id, session_key), [key_hash(hook_key), key_hash(session_key)]
-        masked = self._sealer.seal_key(sandbox_id, json.dumps([hook_key, *hidden]))
-        args = [sandbox_id, host, supervisor, sealed, hashes[0], runtime, hashes[1], folder, masked]
-        return hook_key if self._scripts.begin_sandbox([SandboxKeys.root], args) == ("begun",) else None
+        reply = self._scripts.begin_sandbox(
+            SandboxKeys.root,
+            id=sandbox_id,
+            host=host,
+            supervisor=supervisor,
+            agent_key=self._sealer.seal_key(sandbox_id, session_key),
+            hook_hash=key_hash(hook_key),
+            runtime=runtime,
+            session_hash=key_hash(session_key),
+            folder=folder,
+            hidden=self._sealer.seal_key(sandbox_id, json.dumps([hook_key, *hidden])),
+        )
+        return hook_key if reply == "begun" else None
 
     def stopped(self, sandbox: Sandbox, supervisor: str, detail: str, *, log: str = "", resumes: bool = False) -> bool:
         """Note that a sandbox's processes have ended and its files are kept: it is PAUSED until it is used.
@@ -512,8 +557,17 @@ class Sandboxes:
         sandbox: as its supervisor saw it; where a client has asked for a resume since, it is STARTING. log: its last
         lines. resumes: RESUME_SANDBOXES starts it again. False as `report`.
         """
-        args = [sandbox.id, sandbox.host, supervisor, sandbox.wanted, shortened(detail), _last(log), int(resumes)]
-        return self._scripts.stop_sandbox([SandboxKeys.root], args) == ("noted",)
+        reply = self._scripts.stop_sandbox(
+            SandboxKeys.root,
+            id=sandbox.id,
+            host=sandbox.host,
+            supervisor=supervisor,
+            seen=sandbox.wanted,
+            detail=shortened(detail),
+            log=_last(log),
+            resumes=resumes,
+        )
+        return reply == "noted"
 
     def expire_failed(self) -> None:
         """Delete sandboxes that have been ERROR for longer than `Limits.keep_failed_days`.
@@ -521,7 +575,7 @@ class Sandboxes:
         Each call looks at 100 of those in ERROR, and goes on where the last one of this process ended.
         """
         if self._keep:
-            self._looked_at = self._scripts.expire_sandboxes([SandboxKeys.root], [self._keep, self._looked_at])
+            self._looked_at = self._scripts.expire_sandboxes(SandboxKeys.root, kept=self._keep, passed=self._looked_at)
 
     def removals(self, host: str, folder: str = "") -> list[tuple[str, SandboxId]]:
         """Sandboxes that were deleted while their host was lost, each after the name of its runtime: those whose files
@@ -577,12 +631,17 @@ class Places:
         made: the conversation is made now, and has the place until its deletion; otherwise it has it for an hour.
         start_id: of the start task that makes it; one that has ended takes none.
         """
-        args = [sandbox_id, conversation_id, self._most, "1" if made else "", start_id]
-        match self._scripts.take_place([SandboxKeys.root], args):
-            case ("full", number):
-                raise TooManyConversations(number, self._most)
-            case reply:
-                return reply == ("taken",)
+        reply = self._scripts.take_place(
+            SandboxKeys.root,
+            sandbox=sandbox_id,
+            conversation=conversation_id,
+            most=self._most,
+            made=made,
+            start=start_id,
+        )
+        if isinstance(reply, TakePlace.Full):
+            raise TooManyConversations(reply.places, self._most)
+        return reply == "taken"
 
     def known(self, sandbox_id: SandboxId) -> tuple[set[str], set[str]]:
         """Ids of the conversations in a sandbox, also of those that start there; and of those that were deleted in it.
@@ -601,4 +660,4 @@ class Places:
 
     def leave(self, sandbox_id: str, conversation_id: ConversationId, *, made: bool = False) -> None:
         """Free the place of a conversation that is not made. made: it counts as such, and is another sandbox's."""
-        self._scripts.leave_place([SandboxKeys.root], [sandbox_id, conversation_id, "1" if made else ""])
+        self._scripts.leave_place(SandboxKeys.root, sandbox=sandbox_id, conversation=conversation_id, made=made)

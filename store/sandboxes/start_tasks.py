@@ -25,7 +25,7 @@ without `initial_message`, which is sent once, and without `secrets`, which the 
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import uuid4
 
 from redis import Redis
@@ -46,7 +46,8 @@ from store.keys import ConversationKeys, SandboxKeys, StartKeys, claimed_key
 from store.link.attempts import is_finished, minted, minted_text
 from store.link.secrets import Sealer
 from store.sandboxes.sandboxes import Places, Sandboxes, SandboxId, random_text
-from store.scripts import Scripts, words_of
+from store.scripts import Scripts
+from store.scripts.calls import CreateStartTask
 from telemetry import traces
 from telemetry.meter import Meter
 
@@ -152,8 +153,8 @@ class StartTasks:
         self._places = places
         self._meter = meter
         self.bodies = StartBodies(redis, sealer)
-        #: arguments of the reading scripts, which fail the start tasks without a supervisor
-        self._forgotten = [in_micros(sandboxes.limits.start_seconds), _FORGOTTEN]
+        #: µs without a supervisor after which a read fails a start task
+        self._span = in_micros(sandboxes.limits.start_seconds)
 
     def create(
         self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = "", joiner: Joiner | None = None
@@ -185,9 +186,9 @@ class StartTasks:
         """As `create`, of a request that names its conversation and no sandbox: where a start of that conversation is
         under way, that one; and whether this call created it."""
         self._sandboxes.require_host()
-        identity, once = minted("start").hex, f"once {minted('start').hex}"
+        identity = minted("start").hex
         conversation_id = ConversationId(request["conversation_id"])
-        start = self._create(identity, conversation_id, request, echo, owner, joiner, once=once)
+        start = self._create(identity, conversation_id, request, echo, owner, joiner, asked=identity)
         return start, start.id == identity
 
     def create_once(
@@ -207,9 +208,8 @@ class StartTasks:
         """
         self._sandboxes.require_host()
         sealed = self._sealer.seal_body(conversation_id, body)
-        identity = uuid4().hex
-        once = f"once {minted('start').hex}"
-        start = self._create(identity, conversation_id, request, echo, owner, joiner, body=sealed, once=once)
+        identity, asked = uuid4().hex, minted("start").hex
+        start = self._create(identity, conversation_id, request, echo, owner, joiner, body=sealed, asked=asked)
         return start, start.id == identity
 
     def _create(
@@ -222,7 +222,7 @@ class StartTasks:
         joiner: Joiner | None,
         *,
         body: bytes = b"",
-        once: str = "",
+        asked: str = "",
     ) -> StartTask:
         sealed = self._sealer.seal(conversation_id, request.pop("secrets", None) or {})
         fields = {
@@ -235,15 +235,22 @@ class StartTasks:
             **traces.kept(),
         }
         most = self._sandboxes.limits.most_starts
-        args = [identity, conversation_id, most, once, body, *words_of(fields)]
-        match self._scripts.create_start_task([StartKeys.root], args):
-            case ("full", number):
-                raise TooManyStarts(number, most)
-            case ("gone",):
+        reply = self._scripts.create_start_task(
+            StartKeys.root,
+            id=identity,
+            conversation=conversation_id,
+            most=most,
+            asked=asked,
+            body=body,
+            fields=fields,
+        )
+        match reply:
+            case CreateStartTask.Created(found) | CreateStartTask.Exists(found):
+                return _start_task(found, "echo")
+            case CreateStartTask.Full(unfinished):
+                raise TooManyStarts(unfinished, most)
+            case "gone":
                 raise ConversationNotFound
-            case (_, fields):
-                return _start_task(fields, "echo")
-        raise AssertionError("create_start_task replies")
 
     def _again(self, start_id: str) -> StartTask:
         """The start task of an earlier attempt. Raises ConversationNotFound where it went with its conversation."""
@@ -254,7 +261,7 @@ class StartTasks:
 
     def get_many(self, ids: Sequence[str]) -> list[StartTask | None]:
         """Start tasks as clients see them, in the order of the ids, None for an unknown id. One round trip."""
-        found = self._scripts.read_start_tasks([StartKeys.root], [*self._forgotten, *ids])
+        found = self._scripts.read_start_tasks(StartKeys.root, span=self._span, detail=_FORGOTTEN, ids=ids)
         return [_start_task(fields, "echo") if fields else None for fields in found]
 
     def search(
@@ -271,9 +278,19 @@ class StartTasks:
 
         One round trip, whatever the number of start tasks.
         """
-        order = [by, conversation_id or "", "desc" if descending else "asc", "" if since is None else since]
-        args = [*self._forgotten, *order, limit + 1, *(start or ("", ""))]
-        found = self._scripts.page_start_tasks([StartKeys.root], args)
+        first_at, first_id = start or (None, "")
+        found = self._scripts.page_start_tasks(
+            StartKeys.root,
+            span=self._span,
+            detail=_FORGOTTEN,
+            by=by,
+            conversation=conversation_id or "",
+            descending=descending,
+            since=since,
+            most=limit + 1,
+            first_at=first_at,
+            first_id=first_id,
+        )
         page = [_start_task(fields, "echo") for fields in found]
         if len(page) <= limit:
             return page, None
@@ -286,7 +303,7 @@ class StartTasks:
 
     def forget(self, start_id: str) -> None:
         """Remove a start task."""
-        self._scripts.forget_start_task([StartKeys.root], [start_id, _LATE])
+        self._scripts.forget_start_task(StartKeys.root, id=start_id, late=_LATE)
 
     def end(self, start_id: str) -> StartTask:
         """End a start task as ERROR, for good, and return it; one that has failed by itself stays as it is.
@@ -294,7 +311,7 @@ class StartTasks:
         Its driver makes nothing more, and a supervisor removes what it has made. Raises StartTaskNotFound and
         StartIsReady.
         """
-        self._end(start_id, "", "")
+        self._end(start_id=start_id)
         [start] = self.get_many([start_id])
         if start is None:
             raise StartTaskNotFound
@@ -307,11 +324,18 @@ class StartTasks:
 
         with_children: also those whose conversations would be its children.
         """
-        return self._end("", conversation_id, "1" if with_children else "")
+        return self._end(conversation_id=conversation_id, with_children=with_children)
 
-    def _end(self, *which: str) -> set[str]:
-        args = [*which, ENDED, json.dumps(Failure(410, ENDED))]
-        return {identity.decode() for identity in self._scripts.end_start_task([StartKeys.root], args)}
+    def _end(self, *, start_id: str = "", conversation_id: str = "", with_children: bool = False) -> set[str]:
+        ended = self._scripts.end_start_task(
+            StartKeys.root,
+            id=start_id,
+            conversation=conversation_id,
+            children=with_children,
+            detail=ENDED,
+            failure=json.dumps(Failure(410, ENDED)),
+        )
+        return set(ended)
 
     # what drivers do
 
@@ -324,8 +348,14 @@ class StartTasks:
         kept = in_micros(self._sandboxes.limits.start_task_days * 86400)
         while True:
             lease = str(uuid4())
-            args = [lease, in_micros(LEASE), MOST_ATTEMPTS, _NEVER_ENDED, kept]
-            fields = self._scripts.claim_start_task([StartKeys.root], args)
+            fields = self._scripts.claim_start_task(
+                StartKeys.root,
+                lease=lease,
+                span=in_micros(LEASE),
+                most=MOST_ATTEMPTS,
+                detail=_NEVER_ENDED,
+                kept=kept,
+            )
             if not fields:
                 return None
             try:
@@ -337,7 +367,7 @@ class StartTasks:
 
     def claim_failed(self) -> StartTask | None:
         """Take a failed start task that may have left a sandbox or a conversation; None if there is none."""
-        while fields := self._scripts.claim_failed_start_task([StartKeys.root], [in_micros(CLEARING)]):
+        while fields := self._scripts.claim_failed_start_task(StartKeys.root, span=in_micros(CLEARING)):
             try:
                 return _start_task(fields, "request")
             except UNREADABLE as error:
@@ -349,14 +379,14 @@ class StartTasks:
     def bury(self, start: StartTask) -> None:
         """Let a start task that has ended make nothing more: its driver may be between two steps. Two round trips."""
         for root in (ConversationKeys(start.conversation_id).root, SandboxKeys.root):
-            self._scripts.bury_start([root], [start.id, _LATE])
+            self._scripts.bury_start(root, id=start.id, late=_LATE)
 
     def cleared(self, start_id: str, *, late: float = 0) -> None:
         """Note that a driver has removed all that a failed start task had created.
 
         late: seconds after its end in which an agent may still begin with it: until then it is cleared again.
         """
-        self._scripts.clear_start_task([StartKeys.root], [start_id, in_micros(late)])
+        self._scripts.clear_start_task(StartKeys.root, id=start_id, late=in_micros(late))
 
     def renew(self, start_id: str, lease: str) -> bool:
         """Renew the lease of an unfinished start task; False when it is another driver's, finished or gone."""
@@ -367,30 +397,38 @@ class StartTasks:
 
         counter: the field of the start task that counts it: attempts, or waits.
         """
-        return bool(self._scripts.renew_start_task([StartKeys.root], [start_id, lease, in_micros(seconds), counter]))
+        return self._scripts.renew_start_task(
+            StartKeys.root, id=start_id, lease=lease, span=in_micros(seconds), counter=counter
+        )
 
     def advance(self, start_id: str, lease: str, **fields: str) -> bool:
         """Write the progress of an unfinished start task, and renew its lease; False as `renew`."""
-        args = [start_id, lease, in_micros(LEASE), *words_of(fields)]
-        return bool(self._scripts.advance_start_task([StartKeys.root], args))
+        return self._scripts.advance_start_task(
+            StartKeys.root, id=start_id, lease=lease, span=in_micros(LEASE), fields=fields
+        )
 
     def first_waiting(self) -> str | None:
         """The start task that gets the next place of a sandbox; None: none waits for one. One round trip."""
         found: Any = self._redis.zrange(StartKeys.waiting, 0, 0)
         return found[0].decode() if found else None
 
-    def await_place(self, start_id: str, lease: str, detail: str) -> str | None:
+    def await_place(self, start_id: str, lease: str, detail: str) -> Literal["waits", "over"] | None:
         """Have a start task wait for a place, in the order of their creation: another driver tries it when one is free.
 
         Returns "waits"; "over": it has waited for PLACE_SECONDS; None as `renew` is False.
         """
-        args = [start_id, lease, in_micros(_PLACE_POLL), in_micros(self._sandboxes.limits.place_seconds), detail]
-        reply = self._scripts.await_place([StartKeys.root], args)
-        return str(reply[0]) if reply else None
+        return self._scripts.await_place(
+            StartKeys.root,
+            id=start_id,
+            lease=lease,
+            again=in_micros(_PLACE_POLL),
+            most=in_micros(self._sandboxes.limits.place_seconds),
+            detail=detail,
+        )
 
     def found_place(self, start_id: str, lease: str) -> bool:
         """Note that a start task waits no longer, and have the next one be tried at once; False as `renew`."""
-        return bool(self._scripts.leave_place_queue([StartKeys.root], [start_id, lease]))
+        return self._scripts.leave_place_queue(StartKeys.root, id=start_id, lease=lease)
 
     def sandboxes_under_way(self) -> set[str]:
         """The sandboxes in which conversations begin; a start that waits for a place counts for none.
@@ -412,8 +450,9 @@ class StartTasks:
 
     def finish(self, start_id: str, lease: str, status: str, detail: str = "") -> bool:
         """End a start task as READY or ERROR, for good; False as `renew`. A repeat is True and changes nothing."""
-        args = [start_id, lease, status, detail]
-        is_mine = bool(self._scripts.finish_start_task([StartKeys.root], args))
+        is_mine = self._scripts.finish_start_task(
+            StartKeys.root, id=start_id, lease=lease, status=status, detail=detail
+        )
         if is_mine:
             self._meter.count_start(status)
         return is_mine
@@ -496,29 +535,39 @@ class WarmSandboxes:
 
     def declare(self, pools: Iterable[Pool]) -> None:
         """Say what is kept warm from now on, whatever was said before; the warm sandboxes of other specs end."""
-        words = [word for pool in pools if pool.most for word in pool]
-        self._scripts.declare_warm_pools([SandboxKeys.root], words)
+        self._scripts.declare_warm_pools(SandboxKeys.root, pools=(pool for pool in pools if pool.most))
 
-    def fill(self, pool: Pool) -> str:
+    def fill(self, pool: Pool) -> Literal["added", "full", "waits", "other", "undeclared"]:
         """Start one warm sandbox where one is missing, and end those of other versions.
 
         Returns "added"; "full"; "waits" for a backoff, for room or for a host; "other": another version was declared
         since; "undeclared". Raises SecretsRefused.
         """
         identity = SandboxId(minted_text("sandbox"))
-        files_key = self._sealer.seal_key(identity, random_text(43))
-        args = [pool.spec_id, pool.version, identity, files_key, self._limits.most]
-        [outcome] = self._scripts.fill_warm_pool([SandboxKeys.root], args) or ("undeclared",)
-        return str(outcome)
+        return self._scripts.fill_warm_pool(
+            SandboxKeys.root,
+            spec=pool.spec_id,
+            version=pool.version,
+            id=identity,
+            files_key=self._sealer.seal_key(identity, random_text(43)),
+            most_running=self._limits.most,
+        )
 
     def claim(self, pool: Pool, start_id: str, *, gives_way: bool = False, owner: str = "") -> SandboxId | None:
         """Bind a warm sandbox that is RUNNING to a start task, which gets the same one again; None: there is none.
 
         gives_way: see `agents/places.py`. owner: id of the key that starts the conversation.
         """
-        args = [pool.spec_id, pool.version, start_id, self._limits.spans[0], "1" if gives_way else "", owner]
-        claimed = self._scripts.claim_warm_sandbox([SandboxKeys.root], args)
-        return SandboxId(claimed.decode()) if claimed else None
+        claimed = self._scripts.claim_warm_sandbox(
+            SandboxKeys.root,
+            spec=pool.spec_id,
+            version=pool.version,
+            start=start_id,
+            host_span=self._limits.spans[0],
+            gives_way=gives_way,
+            owner=owner,
+        )
+        return SandboxId(claimed) if claimed else None
 
     def claimed_by(self, start_id: str) -> SandboxId | None:
         """The sandbox that a start task has claimed in the last hour; it may be gone."""
@@ -530,4 +579,4 @@ class WarmSandboxes:
 
         failed: its processes failed, so its pool starts no other one for a while.
         """
-        return bool(self._scripts.discard_warm_sandbox([SandboxKeys.root], [sandbox_id, "1" if failed else ""]))
+        return self._scripts.discard_warm_sandbox(SandboxKeys.root, id=sandbox_id, failed=failed)

@@ -324,50 +324,20 @@ class Scripts(Calls):
     The annotation of a script says how its reply is read: here, and nowhere else.
     """
 
-    expect_echoes: Script
-    forget_echo: Script
     reopen_actions: Script
     drop_actions: Script
-    note_comparison: Script
     page_audit: Script
     decide_pending: DecidingScript
     list_pending: Script
     list_decisions: Script
     read_approvals: Script
     audit_terminal: DecidingScript
-    bury_start: Script
     open_delivery: Script
     claim_delivery: Script
     renew_delivery: Script
     close_delivery: Script
     read_delivery: DecidingScript
     settle_delivery: Script
-    check_sandbox: Script
-    claim_checks: Script
-    close_check: Script
-    start_sandbox: DecidingScript
-    begin_sandbox: DecidingScript
-    stop_sandbox: DecidingScript
-    expire_sandboxes: Script
-    use_sandbox: Script
-    open_sandbox: Script
-    read_sandboxes: Script
-    page_sandboxes: Script
-    own_sandboxes: Script
-    name_workspace: Script
-    adopt_workspace: Script
-    return_workspace: Script
-    expire_workspaces: Script
-    claim_sandbox: Script
-    report_sandbox: DecidingScript
-    beat_host: DecidingScript
-    release_host: DecidingScript
-    rename_host: Script
-    count_hosts: Script
-    declare_warm_pools: Script
-    fill_warm_pool: DecidingScript
-    claim_warm_sandbox: Script
-    discard_warm_sandbox: Script
     ask_destination: DecidingScript
     join_sandbox: DecidingScript
     decide_destination: DecidingScript
@@ -380,23 +350,6 @@ class Scripts(Calls):
     read_spending: Script
     book_call: Script
     refuse_call: DecidingScript
-    open_transfer: Script
-    send_chunk: DecidingScript
-    take_chunk: Script
-    close_transfer: Script
-    create_start_task: DecidingScript
-    claim_start_task: Script
-    claim_failed_start_task: Script
-    renew_start_task: Script
-    advance_start_task: Script
-    finish_start_task: Script
-    await_place: DecidingScript
-    leave_place_queue: Script
-    end_start_task: Script
-    clear_start_task: Script
-    forget_start_task: Script
-    read_start_tasks: Script
-    page_start_tasks: Script
     make_access_key: DecidingScript
     find_access_key: Script
     live_access_keys: Script
@@ -415,8 +368,6 @@ class Scripts(Calls):
     claim_idempotency_key: DecidingScript
     end_idempotency_claim: DecidingScript
     count_hit: Script
-    take_place: DecidingScript
-    leave_place: Script
     note_approvals: DecidingScript
     page_pending_actions: Script
     read_changes: Script

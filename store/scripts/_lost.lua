@@ -1,4 +1,6 @@
--- _lost: the work of lost supervisors, which every reader of sandboxes does.
+-- _lost: the work of lost supervisors, which every reader of sandboxes does. Spans in µs: the age at which a host's heartbeat
+-- counts as lost, and the time after which a sandbox that no host takes has failed.
+-- Shape  spans(host:int start:int)
 -- include: _sandbox.lua
 local BEATS = 2000000 -- µs from one heartbeat to another that are no silence
 

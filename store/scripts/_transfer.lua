@@ -3,12 +3,11 @@
 -- Fields of the hash: `first`, the number of the chunk at the head of the list; `next`, that of the one to be sent next;
 -- `sent` and `received`, how either side ended it, absent while it goes on.
 if redis.set_repl then redis.set_repl(redis.REPL_NONE) end -- fakeredis has neither file nor replica
-local id = ARGV[1]
 
-local function state(name) return redis.call('HGET', root .. ':transfer:' .. id, name) end
+local function state(id, name) return redis.call('HGET', root .. ':transfer:' .. id, name) end
 
--- Keeps both keys for another span, ms. False if the transfer is gone.
-local function keep(span)
+-- Keeps both keys of a transfer for another span, ms. False if it is gone.
+local function keep(id, span)
   redis.call('PEXPIRE', root .. ':chunks:' .. id, span)
   return redis.call('PEXPIRE', root .. ':transfer:' .. id, span) == 1
 end

@@ -59,6 +59,11 @@ class EventFilter(NamedTuple):
     highest: str
 
 
+class Spans(NamedTuple):
+    host: int
+    start: int
+
+
 class AdoptFork:
     """Replies of `adopt_fork.lua`."""
 
@@ -125,6 +130,14 @@ class ChangeStatus:
         state: LogState
 
 
+class ClaimChecks:
+    """Replies of `claim_checks.lua`."""
+
+    class Reply(NamedTuple):
+        lease_end: Micros
+        entries: list[bytes]
+
+
 class ClaimQueue:
     """Replies of `claim_queue.lua`."""
 
@@ -134,6 +147,14 @@ class ClaimQueue:
         tried: int
         sent: str
         after: str
+
+
+class CloseTransfer:
+    """Replies of `close_transfer.lua`."""
+
+    class Reply(NamedTuple):
+        sent: str | None
+        received: str | None
 
 
 class CountOverTime:
@@ -154,6 +175,19 @@ class CreateConversation:
 
     class Exists(NamedTuple):
         state: LogState
+
+
+class CreateStartTask:
+    """Replies of `create_start_task.lua`."""
+
+    class Created(NamedTuple):
+        found: list[bytes]
+
+    class Exists(NamedTuple):
+        found: list[bytes]
+
+    class Full(NamedTuple):
+        unfinished: int
 
 
 class DeleteConversation:
@@ -209,6 +243,24 @@ class LocateEvent:
         seq: int
 
 
+class OpenSandbox:
+    """Replies of `open_sandbox.lua`."""
+
+    class Opened(NamedTuple):
+        id: str
+
+    class TooFast(NamedTuple):
+        left: int
+
+
+class OwnSandboxes:
+    """Replies of `own_sandboxes.lua`."""
+
+    class Reply(NamedTuple):
+        running: list[str]
+        paused: list[str]
+
+
 class PageConversations:
     """Replies of `page_conversations.lua`."""
 
@@ -220,6 +272,14 @@ class PageConversations:
     class Reply(NamedTuple):
         following: list[bytes]
         entries: list[PageConversations.Entry]
+
+
+class PageSandboxes:
+    """Replies of `page_sandboxes.lua`."""
+
+    class Reply(NamedTuple):
+        at: Micros
+        found: list[list[bytes]]
 
 
 class PlanFreeze:
@@ -277,6 +337,14 @@ class ReadLog:
         events: list[bytes]
 
 
+class ReadSandboxes:
+    """Replies of `read_sandboxes.lua`."""
+
+    class Reply(NamedTuple):
+        at: Micros
+        found: list[list[bytes]]
+
+
 class ReportConversation:
     """Replies of `report_conversation.lua`."""
 
@@ -285,6 +353,13 @@ class ReportConversation:
 
     class Foreign(NamedTuple):
         state: LogState
+
+
+class SendChunk:
+    """Replies of `send_chunk.lua`."""
+
+    class Closed(NamedTuple):
+        ending: str
 
 
 class SendMessage:
@@ -314,41 +389,118 @@ class SetFields:
         state: LogState
 
 
+class StartSandbox:
+    """Replies of `start_sandbox.lua`."""
+
+    class Started(NamedTuple):
+        at: Micros
+        fields: list[bytes]
+
+    class Exists(NamedTuple):
+        at: Micros
+        fields: list[bytes]
+
+    class Full(NamedTuple):
+        running: int
+
+    class Kept(NamedTuple):
+        stopped: int
+
+
+class TakeChunk:
+    """Replies of `take_chunk.lua`."""
+
+    class Reply(NamedTuple):
+        chunk: bytes | None
+        ending: str | None
+
+
+class TakePlace:
+    """Replies of `take_place.lua`."""
+
+    class Full(NamedTuple):
+        places: int
+
+
+class UseSandbox:
+    """Replies of `use_sandbox.lua`."""
+
+    class Reply(NamedTuple):
+        at: Micros
+        fields: list[bytes]
+
+
 class Calls:
     """Every script as a method."""
 
     _adopt_fork: Sends
     _adopt_thaw: Sends
+    _adopt_workspace: Sends
+    _advance_start_task: Sends
     _append_events: Sends
     _ask_sandbox: Sends
+    _await_place: Sends
+    _beat_host: Sends
     _begin_copy: Sends
+    _begin_sandbox: Sends
     _bury_conversation: Sends
+    _bury_start: Sends
     _change_status: Sends
+    _check_sandbox: Sends
+    _claim_checks: Sends
+    _claim_failed_start_task: Sends
     _claim_queue: Sends
+    _claim_sandbox: Sends
+    _claim_start_task: Sends
+    _claim_warm_sandbox: Sends
+    _clear_start_task: Sends
+    _close_check: Sends
     _close_copy: Sends
+    _close_transfer: Sends
     _copy_events: Sends
     _count_events: Sends
+    _count_hosts: Sends
     _count_over_time: Sends
     _count_queue: Sends
     _create_conversation: Sends
+    _create_start_task: Sends
     _cursor_before: Sends
+    _declare_warm_pools: Sends
     _delete_conversation: Sends
+    _discard_warm_sandbox: Sends
     _drop_copy: Sends
     _drop_queue: Sends
     _due_objects: Sends
     _end_copies: Sends
+    _end_start_task: Sends
+    _expect_echoes: Sends
+    _expire_sandboxes: Sends
+    _expire_workspaces: Sends
+    _fill_warm_pool: Sends
     _find_events: Sends
+    _finish_start_task: Sends
+    _forget_echo: Sends
     _forget_objects: Sends
+    _forget_start_task: Sends
     _freeze_log: Sends
     _get_events: Sends
     _get_final_event: Sends
     _interrupt_conversation: Sends
     _keep_fields: Sends
+    _leave_place: Sends
+    _leave_place_queue: Sends
     _locate_event: Sends
+    _name_workspace: Sends
+    _note_comparison: Sends
     _note_conversation: Sends
     _note_objects: Sends
+    _open_sandbox: Sends
+    _open_transfer: Sends
+    _own_sandboxes: Sends
     _page_conversations: Sends
     _page_events: Sends
+    _page_sandboxes: Sends
+    _page_start_tasks: Sends
     _plan_freeze: Sends
     _postpone_queue: Sends
     _put_secrets: Sends
@@ -356,16 +508,29 @@ class Calls:
     _read_events: Sends
     _read_list_changes: Sends
     _read_log: Sends
+    _read_sandboxes: Sends
+    _read_start_tasks: Sends
     _read_versions: Sends
+    _release_host: Sends
     _remember_chat: Sends
+    _rename_host: Sends
+    _renew_start_task: Sends
     _report_conversation: Sends
+    _report_sandbox: Sends
+    _return_workspace: Sends
+    _send_chunk: Sends
     _send_message: Sends
     _set_aside: Sends
     _set_fields: Sends
     _settle_labels: Sends
     _settle_message: Sends
+    _start_sandbox: Sends
+    _stop_sandbox: Sends
     _take_chat: Sends
+    _take_chunk: Sends
+    _take_place: Sends
     _thaw_piece: Sends
+    _use_sandbox: Sends
 
     def adopt_fork(
         self, root: str, *, fork: str, at: int, claims: Collection[str], fields: Mapping[str, Any]
@@ -396,6 +561,20 @@ class Calls:
             case b"expired", 0, _:
                 return "expired"
         raise UnknownReply("adopt_thaw", reply)
+
+    def adopt_workspace(self, root: str, *, owner: str, spec: str, start: str, gives_way: bool) -> str | None:
+        """Bind the workspace sandbox of a key to a start task of that key, so that what was uploaded is there."""
+        reply = self._adopt_workspace([root], [owner, spec, start, "1" if gives_way else ""])
+        if reply is None:
+            return None
+        value: str = reply.decode()
+        return value
+
+    def advance_start_task(self, root: str, *, id: str, lease: str, span: int, fields: Mapping[str, Any]) -> bool:
+        """Write the progress of an unfinished start task, and renew its lease."""
+        reply = self._advance_start_task([root], [id, lease, span, *chain.from_iterable(fields.items())])
+        value: bool = reply in (1, b"1")
+        return value
 
     def append_events(
         self,
@@ -476,11 +655,64 @@ class Calls:
                 return AskSandbox.Lost(next(words).decode())
         raise UnknownReply("ask_sandbox", reply)
 
+    def await_place(
+        self, root: str, *, id: str, lease: str, again: int, most: int, detail: str
+    ) -> Literal["waits", "over"] | None:
+        """Have a start task wait for the place of a sandbox, behind those that were created before it."""
+        reply = self._await_place([root], [id, lease, again, most, detail])
+        if reply is None:
+            return None
+        match _outcome(reply):
+            case b"waits", 0, _:
+                return "waits"
+            case b"over", 0, _:
+                return "over"
+        raise UnknownReply("await_place", reply)
+
+    def beat_host(self, root: str, *, host: str, supervisor: str, spans: Spans) -> Literal["alive", "taken"]:
+        """Write the heartbeat of a host's supervisor, and mark the sandboxes of lost hosts."""
+        reply = self._beat_host([root], [host, supervisor, *spans])
+        match _outcome(reply):
+            case b"alive", 0, _:
+                return "alive"
+            case b"taken", 0, _:
+                return "taken"
+        raise UnknownReply("beat_host", reply)
+
     def begin_copy(self, root: str, *, fork: str, utc: str, seconds: int, sandbox: str) -> bool:
         """Begin the copy of a conversation that will have this id."""
         reply = self._begin_copy([root], [fork, utc, seconds, sandbox])
         value: bool = reply in (1, b"1")
         return value
+
+    def begin_sandbox(
+        self,
+        root: str,
+        *,
+        id: str,
+        host: str,
+        supervisor: str,
+        agent_key: str,
+        hook_hash: str,
+        runtime: str,
+        session_hash: str,
+        folder: str,
+        hidden: str,
+    ) -> Literal["begun", "passed", "taken"] | None:
+        """Number a start of a sandbox's processes, which has two keys of its own: the processes of an earlier start, should any live, can post nothing."""
+        reply = self._begin_sandbox(
+            [root], [id, host, supervisor, agent_key, hook_hash, runtime, session_hash, folder, hidden]
+        )
+        if reply is None:
+            return None
+        match _outcome(reply):
+            case b"begun", 0, _:
+                return "begun"
+            case b"passed", 0, _:
+                return "passed"
+            case b"taken", 0, _:
+                return "taken"
+        raise UnknownReply("begin_sandbox", reply)
 
     def bury_conversation(self, root: str, *, sandbox: str, conversation: str, most: int) -> Literal["buried"] | None:
         """Keep a tombstone of a deleted conversation beside its sandbox, so that no webhook of that sandbox creates the conversation again, and free its place."""
@@ -491,6 +723,10 @@ class Calls:
             case b"buried", 0, _:
                 return "buried"
         raise UnknownReply("bury_conversation", reply)
+
+    def bury_start(self, root: str, *, id: str, late: int) -> None:
+        """Let a start task that has ended make nothing more below a root: no conversation, or no use of a sandbox."""
+        self._bury_start([root], [id, late])
 
     def change_status(
         self, root: str, *, stamp: Stamp, verb: str, may_decide: bool, actor: str
@@ -508,6 +744,26 @@ class Calls:
                 return ChangeStatus.Refused(_log_state(words))
         raise UnknownReply("change_status", reply)
 
+    def check_sandbox(self, root: str, *, id: str) -> None:
+        """Have every conversation of a sandbox compared with its agent at once."""
+        self._check_sandbox([root], [id])
+
+    def claim_checks(self, root: str, *, host: str, lease: int, most: int, spans: Spans) -> ClaimChecks.Reply | None:
+        """Take conversations that are due to be compared with their agents, those due for longest first: of the sandboxes of a host, of those whose host is lost, and of those that are gone."""
+        reply = self._claim_checks([root], [host, lease, most, *spans])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return ClaimChecks.Reply(Micros(int(next(words))), [value for value in words])
+
+    def claim_failed_start_task(self, root: str, *, span: int) -> list[bytes] | None:
+        """Take a failed start task, to remove its conversation and sandbox."""
+        reply = self._claim_failed_start_task([root], [span])
+        if reply is None:
+            return None
+        value: list[bytes] = reply
+        return value
+
     def claim_queue(self, root: str, *, lease: str, span: int, poll: int) -> ClaimQueue.Reply | None:
         """Take the lease of a queue that is due."""
         reply = self._claim_queue([root], [lease, span, poll])
@@ -518,11 +774,62 @@ class Calls:
             next(words).decode(), next(words), int(next(words)), next(words).decode(), next(words).decode()
         )
 
+    def claim_sandbox(self, root: str, *, host: str, most: int) -> str | None:
+        """Give a host the sandbox that has waited longest for one, unless the cap of running sandboxes is reached."""
+        reply = self._claim_sandbox([root], [host, most])
+        if reply is None:
+            return None
+        value: str = reply.decode()
+        return value
+
+    def claim_start_task(
+        self, root: str, *, lease: str, span: int, most: int, detail: str, kept: int
+    ) -> list[bytes] | None:
+        """Take the lease of an unfinished start task without a driver."""
+        reply = self._claim_start_task([root], [lease, span, most, detail, kept])
+        if reply is None:
+            return None
+        value: list[bytes] = reply
+        return value
+
+    def claim_warm_sandbox(
+        self, root: str, *, spec: str, version: str, start: str, host_span: int, gives_way: bool, owner: str
+    ) -> str | None:
+        """Bind the warm sandbox of a spec that has waited longest to a start task, as far as one runs on a living host."""
+        reply = self._claim_warm_sandbox([root], [spec, version, start, host_span, "1" if gives_way else "", owner])
+        if reply is None:
+            return None
+        value: str = reply.decode()
+        return value
+
+    def clear_start_task(self, root: str, *, id: str, late: int) -> bool:
+        """Note that a driver has removed all that a failed start task had made."""
+        reply = self._clear_start_task([root], [id, late])
+        value: bool = reply in (1, b"1")
+        return value
+
+    def close_check(self, root: str, *, entry: str | bytes, lease_end: int, again: int | None = None) -> bool:
+        """End a comparison: the conversation is due again later, or not until something happens in it."""
+        reply = self._close_check([root], [entry, lease_end, "" if again is None else again])
+        value: bool = reply in (1, b"1")
+        return value
+
     def close_copy(self, root: str, *, fork: str) -> bool:
         """Note that a copy into an id is made no more: its writer has failed."""
         reply = self._close_copy([root], [fork])
         value: bool = reply in (1, b"1")
         return value
+
+    def close_transfer(self, root: str, *, id: str, kept: int, side: str, ending: str) -> CloseTransfer.Reply | None:
+        """Note how one side ended a stream, unless it has done so already."""
+        reply = self._close_transfer([root], [id, kept, side, ending])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return CloseTransfer.Reply(
+            None if (value := next(words)) is None else value.decode(),
+            None if (value := next(words)) is None else value.decode(),
+        )
 
     def copy_events(
         self, root: str, *, utc: str, seconds: int, events: Iterable[tuple[str, str, int, bytes, bytes, bool]]
@@ -550,6 +857,12 @@ class Calls:
         reply = self._count_events([root], [*filter])
         if reply is None:
             return None
+        value: int = int(reply)
+        return value
+
+    def count_hosts(self, root: str, *, host_span: int) -> int:
+        """The number of hosts with a recent heartbeat."""
+        reply = self._count_hosts([root], [host_span])
         value: int = int(reply)
         return value
 
@@ -612,6 +925,24 @@ class Calls:
                 return CreateConversation.Exists(_log_state(words))
         raise UnknownReply("create_conversation", reply)
 
+    def create_start_task(
+        self, root: str, *, id: str, conversation: str, most: int, asked: str, body: bytes, fields: Mapping[str, Any]
+    ) -> CreateStartTask.Created | CreateStartTask.Exists | CreateStartTask.Full | Literal["gone"]:
+        """Create a start task, once per id."""
+        reply = self._create_start_task(
+            [root], [id, conversation, most, asked, body, *chain.from_iterable(fields.items())]
+        )
+        match _outcome(reply):
+            case b"created", 1, words:
+                return CreateStartTask.Created(next(words))
+            case b"exists", 1, words:
+                return CreateStartTask.Exists(next(words))
+            case b"full", 1, words:
+                return CreateStartTask.Full(int(next(words)))
+            case b"gone", 0, _:
+                return "gone"
+        raise UnknownReply("create_start_task", reply)
+
     def cursor_before(self, root: str, *, since: int) -> int | None:
         """The block of the log before which every event is earlier than a time."""
         reply = self._cursor_before([root], [since])
@@ -619,6 +950,10 @@ class Calls:
             return None
         value: int = int(reply)
         return value
+
+    def declare_warm_pools(self, root: str, *, pools: Iterable[tuple[str, str, int]]) -> None:
+        """Say how many warm sandboxes each spec keeps, of which version."""
+        self._declare_warm_pools([root], [*chain.from_iterable(pools)])
 
     def delete_conversation(
         self, root: str, *, deletion: str, utc: str, actor: str, audit_seconds: int, wanted: str
@@ -635,6 +970,12 @@ class Calls:
             case b"gone", 2, words:
                 return DeleteConversation.Gone(int(next(words)), next(words) in (1, b"1"))
         raise UnknownReply("delete_conversation", reply)
+
+    def discard_warm_sandbox(self, root: str, *, id: str, failed: bool) -> bool:
+        """End a warm sandbox, unless it is bound by now."""
+        reply = self._discard_warm_sandbox([root], [id, "1" if failed else ""])
+        value: bool = reply in (1, b"1")
+        return value
 
     def drop_copy(self, root: str) -> None:
         """Remove the unfinished copy of a conversation."""
@@ -658,6 +999,52 @@ class Calls:
         ]
         return value
 
+    def end_start_task(
+        self, root: str, *, id: str, conversation: str, children: bool, detail: str, failure: str
+    ) -> list[str]:
+        """End an unfinished start task, or every one of a conversation, also of its children, as ERROR, for good."""
+        reply = self._end_start_task([root], [id, conversation, "1" if children else "", detail, failure])
+        value: list[str] = [value.decode() for value in reply]
+        return value
+
+    def expect_echoes(self, root: str, *, at: int, token: str, claims: Iterable[str]) -> int | None:
+        """Note claims that an agent may make, each once."""
+        reply = self._expect_echoes([root], [at, token, *claims])
+        if reply is None:
+            return None
+        value: int = int(reply)
+        return value
+
+    def expire_sandboxes(self, root: str, *, kept: int, passed: int) -> int:
+        """Ask for the deletion of sandboxes that failed long ago."""
+        reply = self._expire_sandboxes([root], [kept, passed])
+        value: int = int(reply)
+        return value
+
+    def expire_workspaces(self, root: str, *, unused: int) -> int:
+        """Ask for the deletion of workspace sandboxes that nobody has used for long."""
+        reply = self._expire_workspaces([root], [unused])
+        value: int = int(reply)
+        return value
+
+    def fill_warm_pool(
+        self, root: str, *, spec: str, version: str, id: str, files_key: str, most_running: int
+    ) -> Literal["added", "full", "waits", "other", "undeclared"]:
+        """Add one warm sandbox to the pool of a spec that lacks one."""
+        reply = self._fill_warm_pool([root], [spec, version, id, files_key, most_running])
+        match _outcome(reply):
+            case b"added", 0, _:
+                return "added"
+            case b"full", 0, _:
+                return "full"
+            case b"waits", 0, _:
+                return "waits"
+            case b"other", 0, _:
+                return "other"
+            case b"undeclared", 0, _:
+                return "undeclared"
+        raise UnknownReply("fill_warm_pool", reply)
+
     def find_events(self, root: str, *, ids: Iterable[str]) -> list[int | None] | None:
         """Which events a log has, without their bytes."""
         reply = self._find_events([root], [*ids])
@@ -666,11 +1053,27 @@ class Calls:
         value: list[int | None] = [None if value is None else int(value) for value in reply]
         return value
 
+    def finish_start_task(self, root: str, *, id: str, lease: str, status: str, detail: str) -> bool:
+        """End a start task as READY or ERROR, which is final."""
+        reply = self._finish_start_task([root], [id, lease, status, detail])
+        value: bool = reply in (1, b"1")
+        return value
+
+    def forget_echo(self, root: str, *, claim: str, token: str) -> bool:
+        """Expect a claim of an agent no longer."""
+        reply = self._forget_echo([root], [claim, token])
+        value: bool = reply in (1, b"1")
+        return value
+
     def forget_objects(self, root: str, *, names: Iterable[str]) -> int:
         """Take objects out of the register, and the numbers of their pieces."""
         reply = self._forget_objects([root], [*names])
         value: int = int(reply)
         return value
+
+    def forget_start_task(self, root: str, *, id: str, late: int) -> None:
+        """Remove a start task in any status."""
+        self._forget_start_task([root], [id, late])
 
     def freeze_log(self, root: str, *, name: str, incarnation: str, revision: str, latest: int) -> bool:
         """Drop the keys of a log that lies whole in an object, unless the conversation has changed since."""
@@ -720,6 +1123,18 @@ class Calls:
         value: bool = reply in (1, b"1")
         return value
 
+    def leave_place(self, root: str, *, sandbox: str, conversation: str, made: bool) -> bool:
+        """Free the place in a sandbox that was taken for a conversation which is not made."""
+        reply = self._leave_place([root], [sandbox, conversation, "1" if made else ""])
+        value: bool = reply in (1, b"1")
+        return value
+
+    def leave_place_queue(self, root: str, *, id: str, lease: str) -> bool:
+        """Note that a start task has found a place."""
+        reply = self._leave_place_queue([root], [id, lease])
+        value: bool = reply in (1, b"1")
+        return value
+
     def locate_event(self, root: str, *, id: str) -> LocateEvent.Found | Literal["unknown"] | None:
         """The position of an event in the order (time, seq)."""
         reply = self._locate_event([root], [id])
@@ -731,6 +1146,22 @@ class Calls:
             case b"unknown", 0, _:
                 return "unknown"
         raise UnknownReply("locate_event", reply)
+
+    def name_workspace(self, root: str, *, owner: str, fresh: str, host_span: int) -> str | None:
+        """The workspace sandbox of a key, which its calls reach before it has a conversation."""
+        reply = self._name_workspace([root], [owner, fresh, host_span])
+        if reply is None:
+            return None
+        value: str = reply.decode()
+        return value
+
+    def note_comparison(self, root: str, *, before: str, after: str, ended: bool) -> bool | None:
+        """Keep how far the log of a conversation was compared with that of its agent, which lives, unless another comparison or a settlement has kept its own since."""
+        reply = self._note_comparison([root], [before, after, "1" if ended else ""])
+        if reply is None:
+            return None
+        value: bool = reply in (1, b"1")
+        return value
 
     def note_conversation(
         self, root: str, *, id: str, revision: int, status: str, created: int, updated: int, groups: str, title: str
@@ -747,6 +1178,43 @@ class Calls:
     def note_objects(self, root: str, *, span: int, only_new: bool, names: Iterable[str]) -> None:
         """Enter objects into the register, or change when they are looked at."""
         self._note_objects([root], [span, "1" if only_new else "", *names])
+
+    def open_sandbox(
+        self,
+        root: str,
+        *,
+        hash: str,
+        conversation: str,
+        check_span: int,
+        brought: int,
+        most_bytes: int,
+        most_in_window: int,
+        window: int,
+    ) -> OpenSandbox.Opened | OpenSandbox.TooFast | Literal["too much"] | None:
+        """The sandbox of a hook key."""
+        reply = self._open_sandbox(
+            [root], [hash, conversation, check_span, brought, most_bytes, most_in_window, window]
+        )
+        if reply is None:
+            return None
+        match _outcome(reply):
+            case b"opened", 1, words:
+                return OpenSandbox.Opened(next(words).decode())
+            case b"too much", 0, _:
+                return "too much"
+            case b"too fast", 1, words:
+                return OpenSandbox.TooFast(int(next(words)))
+        raise UnknownReply("open_sandbox", reply)
+
+    def open_transfer(self, root: str, *, id: str, kept: int) -> None:
+        """Begin a stream of chunks."""
+        self._open_transfer([root], [id, kept])
+
+    def own_sandboxes(self, root: str, *, owner: str) -> OwnSandboxes.Reply:
+        """The sandboxes that run or are paused, are bound and were started by a key."""
+        reply = self._own_sandboxes([root], [owner])
+        words = iter(reply)
+        return OwnSandboxes.Reply([value.decode() for value in next(words)], [value.decode() for value in next(words)])
 
     def page_conversations(
         self,
@@ -804,6 +1272,48 @@ class Calls:
         if reply is None:
             return None
         value: list[bytes] = [value for value in reply]
+        return value
+
+    def page_sandboxes(
+        self, root: str, *, spans: Spans, status: str, spec: str, most: int, first_at: int | None = None, first_id: str
+    ) -> PageSandboxes.Reply:
+        """One page of the sandboxes, the newest first, after the sandboxes of lost hosts are marked MISSING."""
+        reply = self._page_sandboxes(
+            [root], [*spans, status, spec, most, "" if first_at is None else first_at, first_id]
+        )
+        words = iter(reply)
+        return PageSandboxes.Reply(Micros(int(next(words))), [value for value in words])
+
+    def page_start_tasks(
+        self,
+        root: str,
+        *,
+        span: int,
+        detail: str,
+        by: str,
+        conversation: str,
+        descending: bool,
+        since: int | None = None,
+        most: int,
+        first_at: int | None = None,
+        first_id: str,
+    ) -> list[list[bytes]]:
+        """One page of all start tasks or of one conversation's, after those without a supervisor have failed."""
+        reply = self._page_start_tasks(
+            [root],
+            [
+                span,
+                detail,
+                by,
+                conversation,
+                "1" if descending else "",
+                "" if since is None else since,
+                most,
+                "" if first_at is None else first_at,
+                first_id,
+            ],
+        )
+        value: list[list[bytes]] = [value for value in reply]
         return value
 
     def plan_freeze(self, root: str) -> PlanFreeze.Reply | None:
@@ -880,15 +1390,49 @@ class Calls:
         words = iter(reply)
         return ReadLog.Reply(next(words).decode(), int(next(words)), [value for value in words])
 
+    def read_sandboxes(self, root: str, *, spans: Spans, host: str, ids: Iterable[str]) -> ReadSandboxes.Reply:
+        """Sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING."""
+        reply = self._read_sandboxes([root], [*spans, host, *ids])
+        words = iter(reply)
+        return ReadSandboxes.Reply(Micros(int(next(words))), [value for value in words])
+
+    def read_start_tasks(self, root: str, *, span: int, detail: str, ids: Iterable[str]) -> list[list[bytes]]:
+        """Start tasks by id, after those without a supervisor have failed."""
+        reply = self._read_start_tasks([root], [span, detail, *ids])
+        value: list[list[bytes]] = [value for value in reply]
+        return value
+
     def read_versions(self, roots: list[str], *, fields: Iterable[str]) -> list[bytes]:
         """The present versions of many conversations."""
         reply = self._read_versions(roots, [*fields])
         value: list[bytes] = [value for value in reply]
         return value
 
+    def release_host(self, root: str, *, host: str, supervisor: str) -> Literal["released", "taken"]:
+        """Release the host of a supervisor that ends, so that another one need not wait for the end of the lease."""
+        reply = self._release_host([root], [host, supervisor])
+        match _outcome(reply):
+            case b"released", 0, _:
+                return "released"
+            case b"taken", 0, _:
+                return "taken"
+        raise UnknownReply("release_host", reply)
+
     def remember_chat(self, root: str, *, conversation: str, span: int) -> None:
         """Note which conversation gave the last answer of a chat, so that the chat goes on with it."""
         self._remember_chat([root], [conversation, span])
+
+    def rename_host(self, root: str, *, host: str, name: str) -> int:
+        """Give the sandboxes of a host to another name, of a store that was moved."""
+        reply = self._rename_host([root], [host, name])
+        value: int = int(reply)
+        return value
+
+    def renew_start_task(self, root: str, *, id: str, lease: str, span: int, counter: str) -> bool:
+        """Renew the lease of an unfinished start task."""
+        reply = self._renew_start_task([root], [id, lease, span, counter])
+        value: bool = reply in (1, b"1")
+        return value
 
     def report_conversation(
         self, root: str, *, stamp: Stamp, sandbox: str, title: str, tags: str, fields: Mapping[str, Any]
@@ -905,6 +1449,44 @@ class Calls:
             case b"foreign", 7, words:
                 return ReportConversation.Foreign(_log_state(words))
         raise UnknownReply("report_conversation", reply)
+
+    def report_sandbox(
+        self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Mapping[str, Any]
+    ) -> Literal["noted", "passed", "taken"] | None:
+        """Write the observed state of a sandbox of the host."""
+        reply = self._report_sandbox([root], [id, host, supervisor, status, log, *chain.from_iterable(fields.items())])
+        if reply is None:
+            return None
+        match _outcome(reply):
+            case b"noted", 0, _:
+                return "noted"
+            case b"passed", 0, _:
+                return "passed"
+            case b"taken", 0, _:
+                return "taken"
+        raise UnknownReply("report_sandbox", reply)
+
+    def return_workspace(self, root: str, *, id: str, start: str) -> bool:
+        """Give a workspace sandbox back to its key, as the start task that has adopted it failed."""
+        reply = self._return_workspace([root], [id, start])
+        value: bool = reply in (1, b"1")
+        return value
+
+    def send_chunk(
+        self, root: str, *, id: str, kept: int, number: int, most: int, chunk: bytes
+    ) -> SendChunk.Closed | Literal["sent", "full"] | None:
+        """Add the next chunk of a stream, if there is room for one more."""
+        reply = self._send_chunk([root], [id, kept, number, most, chunk])
+        if reply is None:
+            return None
+        match _outcome(reply):
+            case b"sent", 0, _:
+                return "sent"
+            case b"full", 0, _:
+                return "full"
+            case b"closed", 1, words:
+                return SendChunk.Closed(next(words).decode())
+        raise UnknownReply("send_chunk", reply)
 
     def send_message(
         self,
@@ -987,6 +1569,72 @@ class Calls:
         value: bool = reply in (1, b"1")
         return value
 
+    def start_sandbox(
+        self,
+        root: str,
+        *,
+        id: str,
+        spec: str,
+        most: int,
+        host_span: int,
+        most_stopped: int,
+        files_key: str,
+        source: str,
+        host: str,
+        gives_way: bool,
+        trace: str,
+        owner: str,
+        start: str,
+    ) -> (
+        StartSandbox.Started | StartSandbox.Exists | StartSandbox.Full | StartSandbox.Kept | Literal["no host", "gone"]
+    ):
+        """Create the record of a sandbox, once per id."""
+        reply = self._start_sandbox(
+            [root],
+            [
+                id,
+                spec,
+                most,
+                host_span,
+                most_stopped,
+                files_key,
+                source,
+                host,
+                "1" if gives_way else "",
+                trace,
+                owner,
+                start,
+            ],
+        )
+        match _outcome(reply):
+            case b"started", 2, words:
+                return StartSandbox.Started(Micros(int(next(words))), next(words))
+            case b"exists", 2, words:
+                return StartSandbox.Exists(Micros(int(next(words))), next(words))
+            case b"full", 1, words:
+                return StartSandbox.Full(int(next(words)))
+            case b"kept", 1, words:
+                return StartSandbox.Kept(int(next(words)))
+            case b"no host", 0, _:
+                return "no host"
+            case b"gone", 0, _:
+                return "gone"
+        raise UnknownReply("start_sandbox", reply)
+
+    def stop_sandbox(
+        self, root: str, *, id: str, host: str, supervisor: str, seen: str, detail: str, log: str, resumes: bool
+    ) -> Literal["noted", "taken"] | None:
+        """Note that the processes of a sandbox have ended and its files are kept."""
+        reply = self._stop_sandbox([root], [id, host, supervisor, seen, detail, log, "1" if resumes else ""])
+        if reply is None:
+            return None
+        match _outcome(reply):
+            case b"noted", 0, _:
+                return "noted"
+            case b"taken", 0, _:
+                return "taken"
+        raise UnknownReply("stop_sandbox", reply)
+
     def take_chat(self, root: str, *, words: str) -> str | None:
         """The conversation that gave the last answer of a chat, to the first words that follow it alone."""
         reply = self._take_chat([root], [words])
@@ -995,6 +1643,30 @@ class Calls:
         value: str = reply.decode()
         return value
 
+    def take_chunk(self, root: str, *, id: str, kept: int, number: int) -> TakeChunk.Reply | None:
+        """Read a chunk of a stream."""
+        reply = self._take_chunk([root], [id, kept, number])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return TakeChunk.Reply(next(words), None if (value := next(words)) is None else value.decode())
+
+    def take_place(
+        self, root: str, *, sandbox: str, conversation: str, most: int, made: bool, start: str
+    ) -> TakePlace.Full | Literal["taken", "had"] | None:
+        """Give a conversation its place in a sandbox, once per conversation, as far as the sandbox has room."""
+        reply = self._take_place([root], [sandbox, conversation, most, "1" if made else "", start])
+        if reply is None:
+            return None
+        match _outcome(reply):
+            case b"taken", 0, _:
+                return "taken"
+            case b"had", 0, _:
+                return "had"
+            case b"full", 1, words:
+                return TakePlace.Full(int(next(words)))
+        raise UnknownReply("take_place", reply)
+
     def thaw_piece(self, root: str, *, name: str, piece: int, span: int, ranges: Iterable[str | bytes]) -> int | None:
         """Put a piece of a cold conversation's log aside, until adopt_thaw makes all of it current."""
         reply = self._thaw_piece([root], [name, piece, span, *ranges])
@@ -1002,3 +1674,11 @@ class Calls:
             return None
         value: int = int(reply)
         return value
+
+    def use_sandbox(self, root: str, *, id: str, spans: Spans) -> UseSandbox.Reply | None:
+        """Read a sandbox and note that it is in use, at most once a second: a warm one is bound."""
+        reply = self._use_sandbox([root], [id, *spans])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return UseSandbox.Reply(Micros(int(next(words))), next(words))

@@ -1,17 +1,17 @@
 -- claim_sandbox: give a host the sandbox that has waited longest for one, unless the cap of running sandboxes is reached.
--- KEYS  1 root of the sandboxes
--- ARGV  1 host   2 most that may run
--- Returns  its id | false: there is none, or no room
+-- KEYS  root of the sandboxes
+-- ARGV  host:text  most:int sandboxes that may run
+-- Returns  text: its id | missing: there is none, or no room
 -- Cost  O(log s): s sandboxes
 -- Idempotent  no: a repeat claims another one, which the host then holds and starts as well
 -- include: _sandbox.lua
 local id = redis.call('ZRANGE', root .. ':unclaimed', 0, 0)[1]
 if not id then return false end
 local occupied = redis.call('ZCARD', root .. ':created:RUNNING') + redis.call('ZCARD', root .. ':created:STARTING')
-if occupied - redis.call('ZCARD', root .. ':unclaimed') >= tonumber(ARGV[2]) then return false end
+if occupied - redis.call('ZCARD', root .. ':unclaimed') >= most then return false end
 redis.call('ZREM', root .. ':unclaimed', id)
 if not field(id, 'status') then return false end
-redis.call('HSET', root .. ':box:' .. id, 'host', ARGV[1])
+redis.call('HSET', root .. ':box:' .. id, 'host', host)
 note_change(id)
-redis.call('SADD', root .. ':host:' .. ARGV[1], id)
+redis.call('SADD', root .. ':host:' .. host, id)
 return id

@@ -1,13 +1,12 @@
 -- claim_start_task: take the lease of an unfinished start task without a driver. A start task that has failed too often
 -- ends, an id without an unfinished start task leaves the queue, and a few old finished ones are forgotten.
--- KEYS  1 root of the start tasks
--- ARGV  1 lease id, one per claim   2 length of the lease, µs   3 most failures of one   4 detail of one that had as many
---       5 a start task that finished earlier than this, µs ago, is forgotten
--- Returns  fields and values of the start task | false: there is none
+-- KEYS  root of the start tasks
+-- ARGV  lease:text one id per claim  span:int length of the lease, µs  most:int failures of one
+--       detail:text of one that has failed as often  kept:int a start task that finished earlier than this, µs ago, is forgotten
+-- Returns  hash | missing: there is none
 -- Cost  O(log s): s start tasks
 -- Idempotent  no: a repeat claims another one; the first is claimed again when its lease ends
 -- include: _start_task.lua
-local lease, span, most, detail, kept = unpack(ARGV)
 note_presence(DRIVEN, span)
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':updated', '-inf', now - kept, 'LIMIT', 0, 10)) do
   local status = field(id, 'status')
@@ -17,7 +16,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':due', '-inf', now, 'LI
   local status = field(id, 'status')
   if not status or FINISHED[status] then
     redis.call('ZREM', root .. ':due', id)
-  elseif tonumber(field(id, 'attempts') or 0) >= tonumber(most) then
+  elseif tonumber(field(id, 'attempts') or 0) >= most then
     finish(id, 'ERROR', detail)
   else
     redis.call('HSET', root .. ':task:' .. id, 'lease', lease)

@@ -1,8 +1,8 @@
 -- count_hosts: the number of hosts with a recent heartbeat.
--- KEYS  1 root of the sandboxes
--- ARGV  1 a heartbeat that is older, µs, is lost
--- Returns  their number
+-- KEYS  root of the sandboxes
+-- ARGV  host_span:int age in µs at which a heartbeat counts as lost
+-- Returns  int
 -- Cost  O(log h): h hosts
 -- Idempotent  reads only
 -- include: _clock.lua
-return redis.call('ZCOUNT', root .. ':hosts', now - ARGV[1], '+inf')
+return redis.call('ZCOUNT', root .. ':hosts', now - host_span, '+inf')

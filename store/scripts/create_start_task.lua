@@ -1,19 +1,17 @@
 -- create_start_task: create a start task, once per id; a driver claims it. Where it is asked for, a start task of the
 -- conversation that is under way stands for it, as far as one is among the conversation's 100 newest; so does one that
 -- the same request has made, unless that has failed by itself.
--- KEYS  1 root of the start tasks
--- ARGV  1 id   2 conversation id   3 most unfinished start tasks   4 "once ASKED": no second one beside one
---       under way, nor for the request that ASKED stands for   5 sealed body of the request ("" none)   then name, value, … of fields
--- Returns  {"created" | "exists", fields and values of the start task} | {"full", number of unfinished start tasks}
---          | {"gone"}: it was removed with its conversation
+-- KEYS  root of the start tasks
+-- ARGV  id:text  conversation:text  most:int unfinished start tasks  asked:text id of the request that makes at most one, and
+--       none beside one under way; "" no such bound
+--       body:bytes sealed body of the request, "" none  fields:map*
+-- Returns  "created" "exists"(found:hash) | "full"(unfinished:int) | "gone": it was removed with its conversation
 -- Cost  O(log s): s start tasks
 -- Idempotent  by id
 -- Brings  bytes
 -- include: _start_task.lua
-local id, conversation, most, once, body = unpack(ARGV)
 if field(id, 'created_at') then return {'exists', redis.call('HGETALL', root .. ':task:' .. id)} end
-if redis.call('EXISTS', root .. ':ended:' .. id) == 1 then return {'gone'} end
-local asked = string.match(once, '^once (%S+)$') or ''
+if redis.call('EXISTS', root .. ':ended:' .. id) == 1 then return 'gone' end
 if asked ~= '' then
   for _, other in ipairs(redis.call('ZREVRANGE', root .. ':created:' .. conversation, 0, 99)) do
     local status = field(other, 'status')
@@ -22,9 +20,9 @@ if asked ~= '' then
   end
 end
 local unfinished = redis.call('ZCARD', root .. ':due')
-if unfinished >= tonumber(most) then return {'full', unfinished} end
+if unfinished >= most then return {'full', unfinished} end
 redis.call('HSET', root .. ':task:' .. id, 'id', id, 'conversation_id', conversation, 'status', 'WORKING', 'detail', '',
-  'sandbox_id', '', 'own_sandbox', '', 'agent_server_url', '', 'attempts', 0, 'created_at', now, 'asked', asked, unpack(ARGV, 6))
+  'sandbox_id', '', 'own_sandbox', '', 'agent_server_url', '', 'attempts', 0, 'created_at', now, 'asked', asked, unpack(fields))
 mark_under_way(id, 'SADD')
 if body ~= '' then redis.call('SET', root .. ':body:' .. id, body) end
 redis.call('ZADD', root .. ':created', now, id)

@@ -1,14 +1,13 @@
 -- declare_warm_pools: say how many warm sandboxes each spec keeps, of which version. What was said before holds no longer: the
 -- warm sandboxes of specs that are not named end, and a pool of another version begins without failures.
--- KEYS  1 root of the sandboxes
--- ARGV  spec id, version, number, …
--- Returns  1
+-- KEYS  root of the sandboxes
+-- ARGV  pools:(spec:text version:text most:int)*
+-- Returns  missing
 -- Cost  O(p + w log s): p pools before and after, w warm sandboxes of specs that are not named, s sandboxes
 -- Idempotent  a repeat says the same
 -- include: _sandbox.lua
 local named = {}
-for i = 1, #ARGV, 3 do
-  local spec, version, most = unpack(ARGV, i, i + 2)
+for spec, version, most in pools() do
   named[spec] = true
   local key = root .. ':pool:' .. spec
   if redis.call('HGET', key, 'version') ~= version then redis.call('DEL', key) end
@@ -22,4 +21,3 @@ for _, spec in ipairs(redis.call('SMEMBERS', root .. ':pools')) do
     redis.call('SREM', root .. ':pools', spec)
   end
 end
-return 1

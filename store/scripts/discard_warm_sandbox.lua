@@ -1,17 +1,16 @@
 -- discard_warm_sandbox: end a warm sandbox, unless it is bound by now. After a failure its pool starts no other one for a
 -- backoff: 1, 2, 4, … at most 60 s. Failures within the backoff count once, and none counts ten minutes after the last.
--- KEYS  1 root of the sandboxes
--- ARGV  1 id   2 "1": its processes failed, "": it is not needed
--- Returns  1: its supervisor deletes it | 0: it is bound, or gone
+-- KEYS  root of the sandboxes
+-- ARGV  id:text  failed:flag its processes failed; otherwise it is not needed
+-- Returns  flag: its supervisor deletes it; false where it is bound, or gone
 -- Cost  O(log s): s sandboxes
 -- Idempotent  a repeat finds it discarded
 -- include: _sandbox.lua
 local FIRST, LONGEST, SPAN = 1000000, 60000000, 600000000
-local id, failed = unpack(ARGV)
 if not is_warm(id) then return 0 end
 local key = root .. ':pool:' .. field(id, 'spec_id')
 discard(id)
-if failed ~= '1' or redis.call('EXISTS', key) == 0 then return 1 end
+if not failed or redis.call('EXISTS', key) == 0 then return 1 end
 local failures, after = unpack(redis.call('HMGET', key, 'failures', 'after'))
 failures, after = tonumber(failures or 0), tonumber(after or 0)
 if tonumber(now) < after and after - now <= LONGEST then return 1 end -- later than that: the clock stepped back

@@ -1,13 +1,10 @@
 -- expect_echoes: note claims that an agent may make, each once.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 now, µs   then "CLAIM TOKEN" of each
--- Returns  number of claims given | false: no such conversation
+-- KEYS  root of the conversation
+-- ARGV  at:micros the present time  token:text  claims:text*
+-- Returns  int: the number of the claims | missing: no such conversation
 -- Cost  O(c log e): c claims, e expected ones, at most 1,000
 -- Idempotent  by token, until the claim is made
 -- include: _echoes.lua
 if redis.call('EXISTS', root) == 0 then return false end
-for i = 2, #ARGV do
-  local claim, token = string.match(ARGV[i], '^(.*) (%S+)$')
-  expect(claim, token, ARGV[1])
-end
-return #ARGV - 1
+for _, claim in ipairs(claims) do expect(claim, token, at) end
+return #claims

@@ -1,7 +1,7 @@
 -- expire_workspaces: ask for the deletion of workspace sandboxes that nobody has used for long.
--- KEYS  1 root of the sandboxes
--- ARGV  1 µs without use
--- Returns  number of those that expired
+-- KEYS  root of the sandboxes
+-- ARGV  unused:int µs without use
+-- Returns  int: the number of those that expired
 -- Cost  O(w): w keys that have one
 -- Idempotent  a repeat finds them gone
 -- include: _sandbox.lua
@@ -11,7 +11,7 @@ for i = 1, #words, 2 do
   local active, wanted = unpack(redis.call('HMGET', root .. ':box:' .. id, 'active_at', 'wanted'))
   if redis.call('EXISTS', root .. ':ended:' .. id) == 1 or wanted == 'deleted' then
     redis.call('HDEL', root .. ':workspaces', owner)
-  elseif active and now - active >= tonumber(ARGV[1]) then
+  elseif active and now - active >= unused then
     redis.call('HDEL', root .. ':workspaces', owner)
     end_sandbox(id)
     expired = expired + 1

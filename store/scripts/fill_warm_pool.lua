@@ -1,7 +1,8 @@
 -- fill_warm_pool: add one warm sandbox to the pool of a spec that lacks one; a supervisor claims it. Before that, those of
 -- another version and those that are too many end. A pool of another version than the caller's is left alone.
--- KEYS  1 root of the sandboxes
--- ARGV  1 spec id   2 version of the spec   3 id of the new sandbox   4 key of its files, sealed   5 most that may run
+-- KEYS  root of the sandboxes
+-- ARGV  spec:text its id  version:text of the spec  id:text of the new sandbox  files_key:text key of its files, sealed
+--       most_running:int sandboxes that may run
 -- Returns  "added" | "full": nothing is to be added | "waits": for the end of a backoff, for room, or for a host that takes
 --          the sandboxes which wait already | "other": another version was declared | "undeclared"
 -- Cost  O(r + w log s): r sandboxes that run, w warm ones that end, s sandboxes
@@ -9,7 +10,6 @@
 -- include: _room.lua
 -- include: _new_sandbox.lua
 local LONGEST = 60000000 -- µs of a backoff
-local spec, version, id, files_key, cap = unpack(ARGV)
 local declared, most, after = unpack(redis.call('HMGET', root .. ':pool:' .. spec, 'version', 'most', 'after'))
 if not declared then return 'undeclared' end
 if declared ~= version then return 'other' end
@@ -22,6 +22,6 @@ end
 if kept >= tonumber(most) then return 'full' end
 local left = tonumber(after or 0) - now -- more than a backoff: the clock stepped back
 if left > 0 and left <= LONGEST then return 'waits' end
-if redis.call('ZCARD', root .. ':unclaimed') > 0 or occupancy() >= tonumber(cap) then return 'waits' end
+if redis.call('ZCARD', root .. ':unclaimed') > 0 or occupancy() >= most_running then return 'waits' end
 if redis.call('EXISTS', root .. ':box:' .. id) == 0 then add_sandbox(id, spec, '', files_key, 'null', '', version, '') end
 return 'added'

@@ -1,11 +1,10 @@
 -- leave_place_queue: note that a start task has found a place. The one that waits behind it is due at once.
--- KEYS  1 root of the start tasks
--- ARGV  1 id   2 lease id
--- Returns  1 | 0: the lease is another driver's, or the start task is finished or gone
+-- KEYS  root of the start tasks
+-- ARGV  id:text  lease:text its id
+-- Returns  flag: false where the lease is another driver's, or the start task is finished or gone
 -- Cost  O(log s): s unfinished start tasks
 -- Idempotent  a repeat finds it gone from the queue
 -- include: _start_task.lua
-local id, lease = unpack(ARGV)
 if not is_driven(id, lease) then return 0 end
 leave_queue(id)
 write(id, 'detail', '')

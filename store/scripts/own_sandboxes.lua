@@ -1,12 +1,12 @@
 -- own_sandboxes: the sandboxes that run or are paused, are bound and were started by a key.
--- KEYS  1 root of the sandboxes
--- ARGV  1 id of the key
--- Returns  {ids of those that run, in order}, {ids of those that are paused, in order}
+-- KEYS  root of the sandboxes
+-- ARGV  owner:text id of the key
+-- Returns  (running:text[] paused:text[]): their ids, in order
 -- Cost  O(o log o): o sandboxes of the key, whatever their status
 -- Idempotent  reads only
 -- include: _sandbox.lua
 local running, paused = {}, {}
-for _, id in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. ARGV[1])) do
+for _, id in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. owner)) do
   local status, wanted = field(id, 'status'), field(id, 'wanted')
   if not is_warm(id) then
     if status == 'RUNNING' and wanted == 'running' then running[#running + 1] = id end

@@ -1,11 +1,10 @@
 -- rename_host: give the sandboxes of a host to another name, of a store that was moved; no supervisor of either name runs.
--- KEYS  1 root of the sandboxes
--- ARGV  1 host   2 its new name, which may be the same: then only what its supervisor held is dropped
--- Returns  number of sandboxes
+-- KEYS  root of the sandboxes
+-- ARGV  host:text  name:text its new name, which may be the same: then only what its supervisor held is dropped
+-- Returns  int: the number of its sandboxes
 -- Cost  O(s): s sandboxes of the host
 -- Idempotent  a repeat finds none under the old name
 -- include: _sandbox.lua
-local host, name = unpack(ARGV)
 redis.call('ZREM', root .. ':hosts', host)
 for _, held in ipairs({':supervisors', ':silent', ':isolation'}) do redis.call('HDEL', root .. held, host) end
 local ids = redis.call('SMEMBERS', root .. ':host:' .. host)

@@ -1,12 +1,12 @@
 -- renew_start_task: renew the lease of an unfinished start task. A finished start task stays finished.
--- KEYS  1 root of the start tasks
--- ARGV  1 id   2 lease id   3 length of the lease from now, µs   4 field that counts this, "attempts" | "waits" ("" none)
--- Returns  1 | 0: the lease is another driver's, or the start task is finished or gone
+-- KEYS  root of the start tasks
+-- ARGV  id:text  lease:text its id  span:int length of the lease from now, µs
+--       counter:text field that counts this, "attempts" or "waits"; "" none
+-- Returns  flag: false where the lease is another driver's, or the start task is finished or gone
 -- Cost  O(log s): s unfinished start tasks
 -- Idempotent  a repeat prolongs it a little more, and counts once more
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _start_task.lua
-local id, lease, span, counter = unpack(ARGV)
 if not is_driven(id, lease) then return 0 end
 if counter ~= '' then redis.call('HINCRBY', root .. ':task:' .. id, counter, 1) end
 redis.call('ZADD', root .. ':due', now + span, id)

@@ -1,15 +1,15 @@
 -- report_sandbox: write the observed state of a sandbox of the host. A status that cannot follow is not written. When a
 -- sandbox runs, its conversations are compared with their agents.
--- KEYS  1 root of the sandboxes
--- ARGV  1 id   2 host   3 who the supervisor is   4 status ("" as it is, "GONE" it is deleted,
---       "LEFT" it is, and another folder of the host has its files)
---       5 the last lines of its log ("" as they are)   then name, value, … of fields
--- Returns  "noted" | "passed" | "taken": another supervisor holds the lease of this host | false: no such sandbox on this host
+-- KEYS  root of the sandboxes
+-- ARGV  id:text  host:text  supervisor:text who it is  status:text "" as it is; "GONE" it is deleted; "LEFT" it is, and
+--       another folder of the host has its files
+--       log:text its last lines, "" as they are  fields:map*
+-- Returns  "noted" | "passed": the status cannot follow | "taken": another supervisor holds the lease of this host
+--          | missing: no such sandbox on this host
 -- Cost  O(log s): s sandboxes; when it runs also O(p log c): p places of it, c conversations to be compared
 -- Idempotent  a repeat writes the same
 -- include: _sandbox.lua
 -- include: _checks.lua
-local id, host, supervisor, status, log = unpack(ARGV)
 local speaks = speaks_for(id, host, supervisor)
 if speaks == nil then return false end
 if not speaks then return 'taken' end
@@ -34,8 +34,8 @@ if status ~= '' and status ~= present then
   end
 end
 if log ~= '' then redis.call('SET', root .. ':log:' .. id, log) end
-if #ARGV > 5 then
-  redis.call('HSET', root .. ':box:' .. id, unpack(ARGV, 6))
+if #fields > 0 then
+  redis.call('HSET', root .. ':box:' .. id, unpack(fields))
   note_change(id)
 end
 return 'noted'

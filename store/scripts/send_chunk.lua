@@ -1,19 +1,19 @@
 -- send_chunk: add the next chunk of a stream, if there is room for one more.
--- KEYS  1 root of the sandboxes
--- ARGV  1 id   2 ms that it is kept without a call   3 number of the chunk, from 0   4 most chunks that may wait
---       5 the chunk
--- Returns  "sent" | "full" | {"closed", how the receiver ended it} | false: there is no such stream
+-- KEYS  root of the sandboxes
+-- ARGV  id:text  kept:int ms for which Redis keeps the stream without a call  number:int of the chunk, from 0
+--       most:int chunks that may wait  chunk:bytes
+-- Returns  "sent" | "full" | "closed"(ending:json): how the receiver ended the stream | missing: no such stream
 -- Cost  O(1)
 -- Idempotent  by number: a chunk that was sent is not sent again
 -- Kept  not proven: neither the file of Redis nor its replicas get a chunk
 -- include: _transfer.lua
-if not keep(ARGV[2]) then return false end
-local received = state('received')
+if not keep(id, kept) then return false end
+local received = state(id, 'received')
 if received then return {'closed', received} end
-local number, following = tonumber(ARGV[3]), tonumber(state('next'))
+local following = tonumber(state(id, 'next'))
 if number < following then return 'sent' end
-if following - state('first') >= tonumber(ARGV[4]) then return 'full' end
-redis.call('RPUSH', root .. ':chunks:' .. id, ARGV[5])
+if following - state(id, 'first') >= most then return 'full' end
+redis.call('RPUSH', root .. ':chunks:' .. id, chunk)
 redis.call('HSET', root .. ':transfer:' .. id, 'next', following + 1)
-keep(ARGV[2])
+keep(id, kept)
 return 'sent'

@@ -1,20 +1,19 @@
 -- stop_sandbox: note that the processes of a sandbox have ended and its files are kept. It is PAUSED, or STARTING if a client
 -- has asked for a resume since its supervisor read it; one that failed or is to be deleted keeps its status.
--- KEYS  1 root of the sandboxes
--- ARGV  1 id   2 host   3 who the supervisor is   4 the desired state that the supervisor read   5 detail
---       6 the last lines of its log ("" as they are)   7 1: it is to be resumed when its server is back
--- Returns  "noted" | "taken": another supervisor holds the lease of this host | false: no such sandbox on this host
+-- KEYS  root of the sandboxes
+-- ARGV  id:text  host:text  supervisor:text who it is  seen:text the desired state that the supervisor read  detail:text
+--       log:text its last lines, "" as they are  resumes:flag when its server is back
+-- Returns  "noted" | "taken": another supervisor holds the lease of this host | missing: no such sandbox on this host
 -- Cost  O(log s): s sandboxes
 -- Idempotent  a repeat writes the same
 -- include: _sandbox.lua
-local id, host, supervisor, seen, detail, log, resumes = unpack(ARGV)
 local speaks = speaks_for(id, host, supervisor)
 if speaks == nil then return false end
 if not speaks then return 'taken' end
 local wanted = field(id, 'wanted')
 close_keys(id)
 redis.call('HSET', root .. ':box:' .. id, 'handle', '', 'agent_url', '', 'urls', '[]', 'detail', detail, 'resumes',
-  resumes == '1' and '1' or '')
+  resumes and '1' or '')
 note_change(id)
 if log ~= '' then redis.call('SET', root .. ':log:' .. id, log) end
 if wanted == 'running' and seen == 'paused' and field(id, 'status') ~= 'ERROR' then

@@ -1,11 +1,10 @@
 -- take_place: give a conversation its place in a sandbox, once per conversation, as far as the sandbox has room.
 -- A place that was taken for a start is free again an hour later, unless the conversation has been made. A warm sandbox is bound.
 -- The conversation is no stray of the sandbox any more.
--- KEYS  1 root of the sandboxes
--- ARGV  1 sandbox id   2 conversation id   3 most conversations in a sandbox   4 "1": it is made now, "": it will be
---       5 id of the start task that it is for ("" none)
--- Returns  "taken" | "had": by an earlier call | {"full", number of places taken} | false: no such sandbox, or that start
---          task has ended
+-- KEYS  root of the sandboxes
+-- ARGV  sandbox:text  conversation:text  most:int conversations in a sandbox  made:flag now; otherwise it will be
+--       start:text id of the start task that it is for, "" none
+-- Returns  "taken" | "had": by an earlier call | "full"(places:int) | missing: no such sandbox, or that start task has ended
 -- Cost  O(log p + y): p places of the sandbox, y strays that it names
 -- Idempotent  by conversation: a repeat finds the place, and replies "had"
 -- Brings  bytes
@@ -13,7 +12,6 @@
 -- include: _changes.lua
 -- include: _warm.lua
 local HOUR, MADE = 3600 * 1000000, '9007199254740991' -- MADE is later than any time in µs
-local sandbox, conversation, most, is_made, start = unpack(ARGV)
 local key = root .. ':places:' .. sandbox
 local box = root .. ':box:' .. sandbox
 if redis.call('EXISTS', box) == 0 then return false end
@@ -32,15 +30,15 @@ local function drop_stray()
 end
 redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - HOUR))
 if redis.call('ZSCORE', key, conversation) then
-  if is_made == '1' then
+  if made then
     redis.call('ZADD', key, MADE, conversation)
     drop_stray()
   end
   return 'had'
 end
 local number = redis.call('ZCARD', key)
-if number >= tonumber(most) then return {'full', number} end
+if number >= most then return {'full', number} end
 bind(sandbox)
-if is_made == '1' then drop_stray() end
-redis.call('ZADD', key, is_made == '1' and MADE or now, conversation)
+if made then drop_stray() end
+redis.call('ZADD', key, made and MADE or now, conversation)
 return 'taken'

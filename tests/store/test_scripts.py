@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 
 from core.bounds import AS_REDIS, Limits
+from docs import script_calls
 from store.errors import NewerData, StoreFull
 from store.keys import DATA_VERSION, VERSION
 from store.scripts import DecidingScript, Scripts, Source, read_head, sources
@@ -174,6 +175,12 @@ def test_no_script_writes_to_data_of_a_newer_release(tmp_path):
         with pytest.raises(NewerData):
             store.conversations.delete(conversation)
         assert store.events.count(conversation) == 1
+
+
+def test_the_calls_are_made_while_an_annotation_names_a_class_that_they_do_not_have_yet():
+    calls = script_calls._AnyCalls("calls")
+
+    assert calls.SendChunk.Closed | None
 
 
 def test_scripts_stay_short():

@@ -31,7 +31,7 @@ def checker(store):
 @pytest.fixture
 def check(checker, sandbox):
     """Compare a conversation once; seconds until it is compared again."""
-    return lambda conversation: checker.check(Check(conversation, sandbox.id, "0"))
+    return lambda conversation: checker.check(Check(conversation, sandbox.id, 0))
 
 
 @pytest.fixture
@@ -405,8 +405,8 @@ def test_a_comparison_that_fails_again_and_again_is_given_up_and_said(store, beg
 
 def test_comparisons_with_an_agent_that_is_slow_leave_threads_to_those_of_other_sandboxes(store, checker, monkeypatch):
     # Given agents that are slow, of more conversations of one sandbox than are compared at once and of one of another
-    slow = [Check(f"{number}", "slow", "1") for number in range(MOST_CHECKS + 3)]
-    due, put_off = [*slow, Check("one", "other", "1")], []
+    slow = [Check(f"{number}", "slow", 1) for number in range(MOST_CHECKS + 3)]
+    due, put_off = [*slow, Check("one", "other", 1)], []
     monkeypatch.setattr(store.sandboxes.checks, "claim", lambda _host, _seconds, most: [due.pop(0) for _ in due[:most]])
     monkeypatch.setattr(store.sandboxes.checks, "close", lambda check, again_in: put_off.append((check, again_in > 0)))
     monkeypatch.setattr(checker, "_drive", lambda _: None)
@@ -415,12 +415,12 @@ def test_comparisons_with_an_agent_that_is_slow_leave_threads_to_those_of_other_
         checker.check_due()
 
     # Then a few of the first are compared, and the one of the other; the rest is due again
-    assert [*checker._busy] == [each.entry for each in (*slow[:MOST_OF_ONE], Check("one", "other", "1"))]
+    assert [*checker._busy] == [each.entry for each in (*slow[:MOST_OF_ONE], Check("one", "other", 1))]
     assert put_off == [(each, True) for each in slow[MOST_OF_ONE:]]
 
 
 def test_a_comparison_that_gets_no_thread_keeps_no_place(store, checker, monkeypatch):
-    monkeypatch.setattr(store.sandboxes.checks, "claim", lambda *_: [Check("conversation", "box", "0")])
+    monkeypatch.setattr(store.sandboxes.checks, "claim", lambda *_: [Check("conversation", "box", 0)])
     with no_threads(), pytest.raises(RuntimeError, match="new thread"):
         checker.check_due()
 

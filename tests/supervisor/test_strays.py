@@ -170,7 +170,7 @@ def test_the_log_of_an_adopted_conversation_is_fetched_and_its_action_is_decided
     assert adopted.status_code == 200
     checker = Checker(store, agent_client(2), {"scripted": Scripted()}, "scripted")
     for _ in range(4):
-        checker.check(Check(conversation, sandbox.id, "0"))
+        checker.check(Check(conversation, sandbox.id, 0))
 
     # Then its log is here, once, and says of people only what this server knows
     assert [one["id"] for one in all_of(store, conversation)] == [one["id"] for one in log]

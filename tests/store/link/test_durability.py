@@ -151,7 +151,9 @@ class TestReplicas:
         clients = connect(url, timeout=5, max_connections=2, durability=durability)
 
         with pytest.raises(NotKept):
-            Scripts(clients.commands, durability).leave_place([SandboxKeys.root], ["nobody", "nothing", ""])
+            Scripts(clients.commands, durability).leave_place(
+                SandboxKeys.root, sandbox="nobody", conversation="nothing", made=False
+            )
 
     def test_a_creation_is_refused_until_the_replica_has_it(self, client, frozen):
         def create():

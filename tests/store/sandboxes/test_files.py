@@ -214,7 +214,7 @@ def test_the_store_away_is_no_end_of_a_stream(sender, monkeypatch):
     def fail(*_: object) -> None:
         raise ConnectionError
 
-    monkeypatch.setattr(sender._scripts, "send_chunk", fail)
+    monkeypatch.setattr(sender._scripts, "_send_chunk", fail)
 
     with pytest.raises(UNAVAILABLE):
         sender.write(b"x")
