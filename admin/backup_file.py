@@ -52,6 +52,12 @@ _OF_SANDBOX = re.compile(
 )
 _WORK = re.compile(rb"(sandboxes/%(name)s/%(id)s/work)(?:/.*)?" % {b"name": _NAME, b"id": _ID}, re.DOTALL)
 
+#: what Git reads in a shadow repository beside its objects and references. Settings and hooks could name programs, and
+#: alternates a folder elsewhere; `runtimes/shadow.py` writes the settings that it needs
+_GIT_SETTINGS = re.compile(
+    rb"sandboxes/[^/]+/\.[^/]+/[^/]+/git/(?:objects/info/.*|(?!(?:HEAD|packed-refs|refs|objects)(?:/|\Z)).+)", re.DOTALL
+)
+
 
 class Damaged(Exception):
     """The file is not a whole backup, or would do harm; the message says why."""
@@ -240,6 +246,11 @@ def _decompressed(source: BinaryIO) -> Iterator[bytes]:
             yield piece
     except ZstdError as error:
         raise Damaged(f"It is damaged, or no backup: {error}") from None
+
+
+def is_restored(member: Member) -> bool:
+    """Whether a member of a backup is written: all are but the settings of shadow repositories."""
+    return not _GIT_SETTINGS.fullmatch(member.name)
 
 
 def checked(member: Member) -> Member:

@@ -39,7 +39,19 @@ from core.pauses import Share
 from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker, UnusableSecret
 from egress.hello import NotTls, received
 from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, TooManyLookups, Unreachable
-from egress.services import METHODS, Base, Headers, Wrong, below, kept, kept_of_response, returned, split_target, toward
+from egress.services import (
+    METHODS,
+    Base,
+    Headers,
+    Wrong,
+    below,
+    kept,
+    kept_of_response,
+    returned,
+    split_target,
+    toward,
+    within,
+)
 from egress.spending import Call, OverBudget, refused
 from settings.egress import Service
 from store.errors import UNAVAILABLE, StoreFull
@@ -247,12 +259,12 @@ class Proxy:
         except UnusableSecret as error:
             raise Refusal(409, _sentence(error)) from None
         try:
-            path = below(base.path, rest)
+            path, given = below(base.path, rest), within(service, base, request.headers)
         except Wrong as error:
             self.gate.record(speaker, to.name, to.port, REFUSED)
             raise Refusal(403, _sentence(error)) from None
         url = httpcore.URL(scheme=base.scheme, host=base.host, port=base.port, target=path)
-        headers = [(b"host", base.authority), *toward(service, request.method, request.headers)]
+        headers = [(b"host", base.authority), *toward(service, request.method, given)]
         call = self._call(speaker, to, service, request, path)
         self._pass_on(talk, speaker, to, self.to_services, request, url, headers, service, call)
 

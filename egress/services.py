@@ -44,6 +44,12 @@ _NOT_FROM_SANDBOX = {
 }
 _OF_PROXIES = b"x-forwarded-"
 
+#: Headers by which a request names a second resource of a store: in Swift, S3, Azure and Google Cloud Storage.
+_SECOND_RESOURCE = {
+    *(b"x-copy-from", b"x-copy-from-account", b"destination-account", b"x-object-manifest", b"x-symlink-target"),
+    *(b"x-amz-copy-source", b"x-ms-copy-source", b"x-ms-rename-source", b"x-goog-copy-source"),
+}
+
 
 class Wrong(ValueError):
     """A request that means nothing here, or two things; the message is a sentence."""
@@ -101,6 +107,29 @@ def below(base: str, rest: str) -> str:
             return f"{base}{path}{mark}{query}" if base or path else f"/{mark}{query}"
         text = decoded
     raise Wrong("the path is encoded more than twice")
+
+
+def within(service: Service, base: Base, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The headers of a request, with the `Destination` of WebDAV (RFC 4918, 10.3) below the base URL.
+
+    Raises Wrong for a header that could name a resource outside of the base URL.
+    """
+    found = []
+    for name, value in headers:
+        if (folded := _folded(name)) in _SECOND_RESOURCE:
+            raise Wrong(f"{folded.decode()} names a resource that is not checked")
+        found.append((name, _destination(service, base, value) if folded == b"destination" else value))
+    return found
+
+
+def _destination(service: Service, base: Base, value: bytes) -> bytes:
+    """An address below the base URL or below `{EGRESS}/NAME`, as an address of the service. Raises Wrong."""
+    address = _location(service, base, value).decode("latin-1")
+    path = re.sub(r"\Ahttps?://[^/?#\\]*", "", address, flags=re.IGNORECASE)
+    name, rest = split_target(path)
+    if not path.startswith("/") or name != service.name:
+        raise Wrong("Destination lies outside of the service's base URL")
+    return f"{base.scheme}://{base.authority.decode()}{below(base.path, rest)}".encode()
 
 
 def kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:

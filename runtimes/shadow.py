@@ -23,6 +23,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import stat
 import subprocess
 import time
@@ -63,6 +64,9 @@ _FILE, _PROGRAM, _LINK, _UNREAD = "100644", "100755", "120000", "160000"
 
 #: the tree without files
 _EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+#: the name of a tree, or of none: whatever else a restored file has would be an option of Git
+_TREE = re.compile(r"(?:[0-9a-f]{40})?")
 
 #: packs that lie beside each other before they become one
 _UNPACKED = 50
@@ -177,7 +181,7 @@ class Shadow:
             if not self._has_folder():
                 forget(self._place)  # the sandbox was removed: nothing of it stays
                 raise RuntimeFailure("the sandbox has no folder")
-            if not (self._git_dir / "HEAD").exists():
+            if not all((self._git_dir / name).exists() for name in ("HEAD", "config")):
                 self._make()
             self._remove_stale_locks()
             yield self._read()
@@ -214,7 +218,10 @@ class Shadow:
             kept = json.loads((self._own / "state.json").read_bytes())
             kept["files"] = {path: tuple(seen) for path, seen in kept["files"].items()}
             kept["records"] = [_Record(*one) for one in kept["records"]]
-            return State(**kept)
+            state = State(**kept)
+            if all(map(_TREE.fullmatch, [state.tree, *state.trees, *(one.tree for one in state.records)])):
+                return state
+            raise ValueError
         except FileNotFoundError:
             pass
         except (ValueError, KeyError, TypeError, AttributeError):

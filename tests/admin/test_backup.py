@@ -88,6 +88,23 @@ def test_a_restored_sandbox_is_paused_on_the_host_that_restores_it_with_its_file
     assert not (folder / RESTORING).exists()
 
 
+def test_no_settings_of_a_shadow_repository_are_restored(tmp_path, data):
+    """A restored file is not trusted: Git would run the programs that such settings name."""
+    [sandbox] = (data / "sandboxes" / "old").glob("[!.]*")
+    git = sandbox.with_name(f".{sandbox.name}.shadow") / "1c4f" / "git"
+    settings = ("config", "commondir", "hooks/reference-transaction", "objects/info/alternates")
+    for name in (*settings, "HEAD", "objects/pack/p"):
+        (git / name).parent.mkdir(parents=True, exist_ok=True)
+        (git / name).write_text("x")
+    backup(data, tmp_path / "one.backup")
+
+    restore(tmp_path / "one.backup", tmp_path / "restored", "--host", "old")
+
+    restored = tmp_path / "restored" / git.relative_to(data)
+    files = {str(one.relative_to(restored)) for one in restored.rglob("*") if one.is_file()}
+    assert files == {"HEAD", "objects/pack/p"}
+
+
 def test_a_backup_goes_through_a_pipe(tmp_path, data):
     line = f"python -m admin backup - | python -m admin restore - --data-dir {tmp_path / 'restored'}"
     path = {"PATH": f"{PROJECT}/.venv/bin:{os.environ['PATH']}"}

@@ -279,6 +279,20 @@ def test_a_path_that_could_leave_a_services_base_is_refused(sandbox, rest):
     assert status(sandbox.get(f"/model{rest}")) == 403
 
 
+@pytest.mark.parametrize("header", ["Destination: /near/y", "Destination: http://127.0.0.1:1023/near/y"])
+def test_the_destination_of_a_copy_stays_below_a_services_base(sandbox, header):
+    said = body(sandbox.get("/near/x", header))
+    assert said["headers"]["destination"].partition("//")[2].endswith("/base/y")
+
+
+@pytest.mark.parametrize("header", ["Destination: /other/y", "Destination: /near/../other/y", "X-Copy-From: /other/y"])
+def test_a_header_that_names_a_resource_outside_of_a_services_base_is_refused(sandbox, outside, header):
+    outside.paths.clear()
+
+    assert status(sandbox.get("/near/x", header)) == 403
+    assert outside.paths == []
+
+
 def test_an_unknown_service_is_refused_and_the_known_ones_are_named(sandbox):
     said = sandbox.get("/other/x")
     assert status(said) == 404

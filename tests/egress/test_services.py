@@ -2,7 +2,7 @@
 
 import pytest
 
-from egress.services import Base, Wrong, below, kept, returned, split_target, toward
+from egress.services import Base, Wrong, below, kept, returned, split_target, toward, within
 from settings.egress import Service
 from tests.refusals import taken
 
@@ -108,3 +108,36 @@ def test_a_base_url_says_where_its_requests_go():
     near = Base.of(Service("near", "http://127.0.0.1:11434/v1"))
     assert (near.port, near.authority) == (11434, b"127.0.0.1:11434")
     assert Base.of(Service("six", "http://[::1]:8080")).authority == b"[::1]:8080"
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("/model/files/2", "https://models.example/v1/files/2"),
+        ("http://127.0.0.1:1023/model/files/2", "https://models.example/v1/files/2"),
+        ("https://models.example/v1/files/2", "https://models.example/v1/files/2"),
+        ("/v1/files/2", "https://models.example/v1/files/2"),
+    ],
+)
+def test_the_destination_of_a_copy_goes_below_the_base(value, found):
+    assert within(MODEL, BASE, [(b"Destination", value.encode())]) == [(b"Destination", found.encode())]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Destination", "https://models.example/v2/x"),
+        ("Destination", "/v2/x"),
+        ("destination", "/model/../v2/x"),
+        ("Destination", "/model/%2e%2e/v2/x"),
+        ("Destination", "//models.example/v2/x"),
+        ("Destination", "https:\\\\models.example/v2/x"),
+        ("Destination", "other/x"),
+        ("Destination", ""),
+        ("X-Copy-From", "/other/x"),
+        ("X_Amz_Copy_Source", "/other/x"),
+    ],
+)
+def test_no_header_names_a_resource_outside_of_the_base(name, value):
+    with pytest.raises(Wrong):
+        within(MODEL, BASE, [(name.encode(), value.encode())])

@@ -393,7 +393,11 @@ def test_a_kill_while_records_are_dropped_loses_no_other_and_ends_no_later_one(k
 
 @runs_git
 @pytest.mark.parametrize(
-    "damaged", ["", "[]", "{}", '{"tree": "", "files": {}, "records": [1], "trees": {}, "number": 0}']
+    "damaged",
+    [
+        *("", "[]", "{}", '{"tree": "", "files": {}, "records": [1], "trees": {}, "number": 0}'),
+        '{"tree": "--output=x", "files": {}, "records": [], "trees": {}, "number": 0}',
+    ],
 )
 def test_a_damaged_state_begins_again(kept, work, damaged):
     kept.record("c", 0)
