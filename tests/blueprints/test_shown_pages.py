@@ -183,7 +183,7 @@ def test_a_change_that_a_killed_worker_did_not_list_is_shown_and_listed(client, 
     world = World(client, Random(1))
     assert_shown_right(client, forgetful)
     with monkeypatch.context() as killed:
-        killed.setattr(world.store.conversations._listing._scripts, "note_conversation", lambda *_: None)
+        killed.setattr(world.store.conversations._listing._scripts, "note_conversation", lambda *_, **__: None)
         WRITES["run"](world)
 
     found = client.get(f"{API}/search?status=idle").get_json()["items"]
