@@ -15,8 +15,16 @@ from tests.servers import PROJECT
 HTTP = {"flask", "flask_smorest", "webargs", "schemas", "blueprints", "app"}
 #: what each room may not import
 ROOMS = {
-    "core": {*HTTP, "marshmallow", "redis", "store", "settings", "agents", "runtimes", "supervisor", "telemetry"},
+    "core": {
+        *HTTP,
+        *("marshmallow", "redis", "store", "settings", "agents", "net", "runtimes", "supervisor", "telemetry"),
+    },
     "settings": {*HTTP, "redis", "store", "agents", "runtimes", "supervisor", "telemetry", "notifications"},
+    "net": {
+        *HTTP,
+        *("marshmallow", "redis", "store", "settings", "telemetry", "boot", "agents", "egress", "notifications"),
+        *("runtimes", "supervisor"),
+    },
     "telemetry": {*HTTP, "app", "marshmallow", "redis", "settings", "agents", "runtimes", "supervisor"},
     "boot": {*HTTP, "marshmallow", "redis", "store", "agents", "runtimes", "supervisor"},
     "store": {*HTTP, "marshmallow", "agents", "runtimes", "supervisor", "notifications", "boot"},
@@ -29,10 +37,11 @@ ROOMS = {
     "client": {
         *HTTP,
         *("admin", "agents", "boot", "core", "notifications", "redis", "runtimes", "settings", "store", "supervisor"),
-        *("telemetry", "wiring"),
+        *("net", "telemetry", "wiring"),
     },
     "reference_agent": {
         *HTTP - {"flask"},
+        "net",
         "redis",
         "store",
         "settings",

@@ -1,0 +1,4 @@
+"""How this server meets other machines: the addresses that it may reach, and the connections that it makes and carries.
+
+addresses.py    one table of networks, and what two callers make of it
+"""
