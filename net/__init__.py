@@ -1,4 +1,5 @@
 """How this server meets other machines: the addresses that it may reach, and the connections that it makes and carries.
 
 addresses.py    one table of networks, and what two callers make of it
+transport.py    connections that know the deadline of the call that they serve
 """

@@ -31,11 +31,11 @@ import httpcore
 import httpx
 from standardwebhooks import Webhook
 
-from agents.client import Backend, Transport, deadline
 from core import wire
 from core.refused import Kind
 from core.wire import Micros
 from net.addresses import Reach, reach
+from net.transport import Backend, Transport, deadline
 from notifications.messages import body_of_test, text_of
 from settings.approvals import ApprovalSettings
 from store import Store

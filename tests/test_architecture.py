@@ -30,8 +30,12 @@ ROOMS = {
     "store": {*HTTP, "marshmallow", "agents", "runtimes", "supervisor", "notifications", "boot"},
     "schemas": {"flask", "flask_smorest", "webargs", "redis", "store", "blueprints", "app", "settings", "agents"},
     "blueprints": {"redis", "fakeredis", "app", "runtimes", "supervisor"},
-    "runtimes": {*HTTP, "marshmallow", "redis", "store", "agents", "supervisor", "notifications"},
-    "notifications": {*HTTP, "marshmallow", "redis", "runtimes", "supervisor"},
+    "runtimes": {
+        *HTTP,
+        *("marshmallow", "redis", "store", "settings", "telemetry", "boot", "agents", "egress", "notifications"),
+        "supervisor",
+    },
+    "notifications": {*HTTP, "marshmallow", "redis", "agents", "egress", "runtimes", "supervisor"},
     "supervisor": HTTP,
     "egress": {*HTTP, "marshmallow", "redis", "agents", "runtimes", "supervisor", "notifications"},
     "client": {

@@ -15,7 +15,7 @@ from gunicorn.http import get_parser
 from redis import Redis
 from redis.connection import ConnectionPool
 
-from agents.client import AgentServer, Backend, Transport
+from agents.client import AgentServer
 from agents.previews import Exchange
 from agents.tunnels import Tunnel
 from blueprints.approval_links import _marked
@@ -25,6 +25,7 @@ from core import pauses
 from core.wire import ConversationId
 from egress import proxy
 from egress.roads import RoadBackend, Roads
+from net.transport import Backend, Transport
 from schemas.events import read_batch
 from store.conversations.events import _words
 from store.link.connection import Parser
