@@ -206,8 +206,9 @@ def carry_a_tunnel() -> None:
     with ours, client, server, theirs, pytest.MonkeyPatch.context() as patched:
         patched.setattr(proxy, "PIECE", 1)
         ours.sendall(STATE)
-        ours.shutdown(socket.SHUT_WR)
-        proxy._one_way(client, server, proxy._Count(), pauses.Share(), is_sent=True)
+        for each in (ours, theirs):
+            each.shutdown(socket.SHUT_WR)
+        proxy._splice(client, server, proxy._Count(), pauses.Share())
         assert theirs.recv(1000) == STATE
 
 
