@@ -13,11 +13,11 @@ Network = IPv4Network | IPv6Network
 
 
 class Reach(IntEnum):
-    """From where an address is reached, the nearest first."""
+    """Who reaches an address, the nearest first."""
 
-    NEVER = 0  #: from nowhere: reserved, or the service of a cloud for its own machines
-    PRIVATE = 1  #: from its own network
-    PUBLIC = 2  #: from the internet
+    NEVER = 0  #: nobody: it is reserved, or a cloud's service for its own machines
+    PRIVATE = 1  #: its own network
+    PUBLIC = 2  #: the internet
 
 
 def _networks(texts: str) -> tuple[Network, ...]:
@@ -57,7 +57,7 @@ def is_public(address: str, own: Collection[str] = ()) -> bool:
 
 
 def reach(address: Address) -> Reach:
-    """From where an address is reached; the nearest of the IPv4 addresses counts if an IPv6 address holds some."""
+    """Return who reaches an address. If an IPv6 address holds IPv4 addresses, the nearest of them counts."""
     if _is_in(address, _NEVER):
         return Reach.NEVER
     if _is_in(address, _PRIVATE):
@@ -70,7 +70,7 @@ def reach(address: Address) -> Reach:
 
 
 def _held(address: Address) -> Sequence[IPv4Address]:
-    """The IPv4 addresses that an IPv6 address holds."""
+    """Return the IPv4 addresses that an IPv6 address holds."""
     if isinstance(address, IPv4Address):
         return ()
     if address in _6TO4 and address.sixtofour:

@@ -1,4 +1,4 @@
-"""Listeners whose connections are served each in a thread, and bytes carried from one connection to another.
+"""The accept loop, and the carriers of bytes between two connections.
 
 This module imports the standard library alone: the launcher of each sandbox loads it, and so does a container of a pod.
 The bundled agent does not see this room, so `reference_agent/tunnels.py` carries by itself.
@@ -60,7 +60,7 @@ def accept_all(
 
 
 def pieces(source: socket.socket) -> Iterator[bytes]:
-    """What a connection sends until its end. Raises OSError."""
+    """Yield what a connection sends until its end. Raises OSError."""
     while piece := source.recv(PIECE):
         yield piece
 
