@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import httpx
 
-from agents.client import MOST_BYTES, AgentUnreachable, ResponseTooLong, Transport, pulse
+from agents.client import MOST_BYTES, AgentUnreachable, ResponseTooLong
 from agents.inquiries import NO_ROUTE, RouteLacking, seen_folder
 from agents.waking import wake
 from core.cuts import beginning
@@ -33,6 +33,7 @@ from core.masking import Mask, TextTooLong
 from core.pauses import take_turns
 from core.refused import Kind, Refused
 from core.wire import ConversationId, InvalidJson, one_line, parse_json
+from net.transport import Transport, pulse
 from store import Store
 from store.conversations.conversations import app_filter
 from store.errors import UNAVAILABLE, KeyUnreadable

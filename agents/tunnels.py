@@ -5,7 +5,6 @@ made by the agent server, so it reaches nothing that the sandbox does not reach.
 head of its response is bounded in bytes and in time, and of what it sends then one piece at a time is in memory.
 """
 
-import contextlib
 import json
 import re
 import socket
@@ -19,6 +18,7 @@ from core.cuts import beginning
 from core.pauses import take_turns
 from core.refused import Kind, Refused
 from core.wire import one_line
+from net.carry import end
 
 #: bytes of one piece, most bytes of a response's head and of the body of a refusal
 PIECE, _MOST_HEAD, _MOST_REFUSAL = 16 * 1024, 16 * 1024, 4096
@@ -75,8 +75,7 @@ class Tunnel:
 
     def close(self) -> None:
         """End it; a `receive` that waits ends too."""
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
+        end(self.socket)
         self.socket.close()
 
 

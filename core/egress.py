@@ -1,13 +1,12 @@
-"""Names and addresses on the way out of a sandbox: which names a spec allows, and which addresses nobody reaches.
+"""Names on the way out of a sandbox, and which of them a spec allows.
 
-A destination is a name and a port, as in `pypi.org:443`. An address is never a destination: what a name stands for is
-looked up outside of the sandbox, and checked.
+A destination is a name and a port, as in `pypi.org:443`. An address is never a destination: the proxy looks a name up
+outside of the sandbox, and `net/addresses.py` says which of its addresses a sandbox may reach.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from core.cuts import beginning
 
@@ -96,28 +95,3 @@ PRESETS: dict[str, tuple[AllowedHost, ...]] = {
 def allows(hosts: Iterable[AllowedHost], name: str, port: int) -> bool:
     """Whether one of these allows a destination."""
     return any(host.allows(name, port) for host in hosts)
-
-
-#: what is no public address although `is_global` may say so, by release of Python or by whom it serves
-_NEVER = [
-    *map(ip_network, ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15", "240.0.0.0/4")),
-    ip_network("168.63.129.16/32"),  # Azure's own service for its machines
-    # IPv4 addresses in IPv6: compatible, mapped, translated (RFC 6052, RFC 8215), Teredo and 6to4
-    *map(ip_network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")),
-    *map(ip_network, ("2001::/32", "2002::/16", "fec0::/10", "fc00::/7", "fe80::/10", "3fff::/20", "5f00::/16")),
-]
-
-
-def is_public(address: str, own: Collection[str] = ()) -> bool:
-    """Whether an address is a machine of the internet that a sandbox may reach.
-
-    own: addresses of this machine, which it may not. Private, shared, loopback, link-local, multicast and reserved
-    addresses are not public, nor is an IPv6 address that holds an IPv4 one.
-    """
-    try:
-        found: IPv4Address | IPv6Address = ip_address(address)
-    except ValueError:  # with a zone, or none at all
-        return False
-    if not found.is_global or found.is_multicast or found.is_reserved or str(found) in own:
-        return False
-    return not any(found in network for network in _NEVER if network.version == found.version)

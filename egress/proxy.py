@@ -53,6 +53,7 @@ from egress.services import (
     within,
 )
 from egress.spending import Call, OverBudget, refused
+from net.carry import PIECE, accept_all, drain, end, join
 from settings.egress import Service
 from store.errors import UNAVAILABLE, StoreFull
 
@@ -61,8 +62,8 @@ log = logging.getLogger("egress")
 #: connections of one sandbox at once, and of all
 MOST_AT_ONCE, MOST_IN_ALL = 64, 4096
 
-#: bytes of a head and of what is read at once
-MOST_HEAD, PIECE = 64 * 1024, 64 * 1024
+#: bytes of a head
+MOST_HEAD = 64 * 1024
 
 #: seconds for a key, for a head or a ClientHello, between two requests, and in which nothing passes
 _KEY_SECONDS, HEAD_SECONDS, KEEP_SECONDS, IDLE_SECONDS = 5.0, 20.0, 60.0, 600.0
@@ -131,26 +132,7 @@ class Proxy:
     def serve(self, listener: socket.socket) -> None:
         """Carry every connection that a listener accepts, until the listener is closed."""
         threading.Thread(target=self._watch, args=(listener,), daemon=True).start()
-        room = threading.BoundedSemaphore(MOST_IN_ALL)
-
-        def carry(client: socket.socket) -> None:
-            try:
-                with client, contextlib.suppress(OSError):
-                    self.carry(client)
-            except Exception:
-                log.exception("a connection failed")
-            finally:
-                room.release()
-
-        while listener.fileno() >= 0:
-            room.acquire()
-            try:
-                client, _ = listener.accept()
-            except OSError:  # it was closed, or the process has no file free
-                room.release()
-                time.sleep(0.05)
-                continue
-            threading.Thread(target=carry, args=(client,), daemon=True).start()
+        accept_all(listener, self.carry, MOST_IN_ALL)
 
     def carry(self, client: socket.socket) -> None:
         """Serve one connection of a sandbox to its end. Raises OSError."""
@@ -428,9 +410,7 @@ class Proxy:
             except UNAVAILABLE:  # what was allowed stays open until the store says otherwise
                 continue
             for rule_id in ends.keys() - standing:
-                for each in ends[rule_id]:
-                    with contextlib.suppress(OSError):
-                        each.shutdown(socket.SHUT_RDWR)
+                end(*ends[rule_id])
 
 
 def _pool(backend: RoadBackend, context: ssl.SSLContext | None = None) -> httpcore.ConnectionPool:
@@ -525,14 +505,7 @@ class _Talk:
         with contextlib.suppress(OSError):
             self.client.sendall(head + body)
             self.client.shutdown(socket.SHUT_WR)
-            self._drain()
-
-    def _drain(self) -> None:
-        """Read what a refused sandbox still sends, so that it can read the refusal before the connection is reset."""
-        self.client.settimeout(1.0)
-        for _ in range(64):
-            if not self.client.recv(PIECE):
-                return
+            drain(self.client)
 
     @property
     def may_go_on(self) -> bool:
@@ -558,19 +531,8 @@ class _Talk:
 
 def _splice(client: socket.socket, server: socket.socket, count: _Count, share: Share) -> None:
     """Carry bytes both ways until both directions have ended, or nothing passed for IDLE_SECONDS."""
-    for each in (client, server):
-        each.settimeout(IDLE_SECONDS)
-    back = threading.Thread(
-        target=_one_way, args=(server, client, count, share), kwargs={"is_sent": False}, daemon=True
-    )
-    back.start()
-    _one_way(client, server, count, share, is_sent=True)
-    back.join()
 
-
-def _one_way(source: socket.socket, target: socket.socket, count: _Count, share: Share, *, is_sent: bool) -> None:
-    """Carry one direction to its end. After an error both are ended, so that neither waits for the other."""
-    try:
+    def read(source: socket.socket) -> Iterator[bytes]:
         while True:
             share.take_turns()
             try:
@@ -580,14 +542,13 @@ def _one_way(source: socket.socket, target: socket.socket, count: _Count, share:
                     continue
                 raise
             if not piece:
-                target.shutdown(socket.SHUT_WR)
                 return
-            target.sendall(piece)
-            count.add(len(piece), is_sent=is_sent)
-    except OSError:
-        for each in (source, target):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+            yield piece
+            count.add(len(piece), is_sent=source is client)  # it has been carried by now
+
+    for each in (client, server):
+        each.settimeout(IDLE_SECONDS)
+    join(client, server, read)
 
 
 def _pieces(response: httpcore.Response, share: Share) -> Iterator[bytes]:

@@ -20,8 +20,8 @@ from weakref import WeakValueDictionary
 import httpcore
 import psutil
 
-from core.egress import is_public
 from core.pauses import take_turns
+from net.addresses import is_public
 
 #: seconds until a connection stands, and addresses of a name that are tried
 CONNECT_SECONDS, _MOST_TRIED = 10.0, 4

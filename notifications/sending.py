@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from functools import cache
 from hashlib import scrypt
 from importlib import import_module
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -31,10 +31,11 @@ import httpcore
 import httpx
 from standardwebhooks import Webhook
 
-from agents.client import Backend, Transport, deadline
 from core import wire
 from core.refused import Kind
 from core.wire import Micros
+from net.addresses import Reach, reach
+from net.transport import Backend, Transport, deadline
 from notifications.messages import body_of_test, text_of
 from settings.approvals import ApprovalSettings
 from store import Store
@@ -87,32 +88,6 @@ def _name(url: str) -> str:
     return f"{scheme}://{parts.hostname or ''}" if scheme.removesuffix("s") in _WITH_HOST else f"{scheme}://…"
 
 
-#: link-local, unspecified, multicast, reserved, and the metadata services of clouds that lie outside of link-local
-_NEVER = [
-    ip_network(text)
-    for text in (
-        *("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "100.100.100.200/32", "192.0.0.192/32"),
-        "168.63.129.16/32",
-        *("::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32", "fd20:ce::254/128"),
-        "64:ff9b:1::/48",  # a NAT64 of its network: which part of it is an IPv4 address only that network knows
-    )
-]
-
-#: loopback, private networks, carrier-grade NAT, unique local addresses, and those of tests and documents
-_PRIVATE = [
-    ip_network(text)
-    for text in (
-        *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "192.0.0.0/24"),
-        *("192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
-        *("::1/128", "fc00::/7", "fec0::/10", "2001:db8::/32"),
-    )
-]
-
-#: networks of IPv6 whose last 32 bits are an IPv4 address: mapped, compatible, NAT64
-_ENDS_IN_IPV4 = [ip_network(text) for text in ("::ffff:0:0/96", "::ffff:0:0:0/96", "::/96", "64:ff9b::/96")]
-_6TO4, _TEREDO = ip_network("2002::/16"), ip_network("2001::/32")
-
-
 class AddressRefused(Exception):
     """A host must not be sent to; the message is a sentence that names no path."""
 
@@ -139,25 +114,12 @@ def checked(host: str, port: int, *, private: bool) -> list[str]:
 
 def refusal(address: str, *, private: bool) -> str:
     """Why an address must not be sent to; empty: it may."""
-    for one in _meant(ip_address(address.partition("%")[0])):
-        if any(one in network for network in _NEVER):
+    match reach(ip_address(address.partition("%")[0])):
+        case Reach.NEVER:
             return "link-local, multicast or reserved: none is sent there"
-        if not private and any(one in network for network in _PRIVATE):
+        case Reach.PRIVATE if not private:
             return "private: NOTIFY_PRIVATE=1 allows it"
     return ""
-
-
-def _meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
-    """An address, and the IPv4 address that it stands for."""
-    if isinstance(address, IPv4Address):
-        return [address]
-    if address in _6TO4 and address.sixtofour:
-        return [address, address.sixtofour]
-    if address in _TEREDO and address.teredo:
-        return [address, *address.teredo]
-    if any(address in network for network in _ENDS_IN_IPV4) and int(address) > 1:
-        return [address, IPv4Address(int(address) & 0xFFFFFFFF)]
-    return [address]
 
 
 class NotDelivered(Exception):

@@ -15,24 +15,37 @@ from tests.servers import PROJECT
 HTTP = {"flask", "flask_smorest", "webargs", "schemas", "blueprints", "app"}
 #: what each room may not import
 ROOMS = {
-    "core": {*HTTP, "marshmallow", "redis", "store", "settings", "agents", "runtimes", "supervisor", "telemetry"},
+    "core": {
+        *HTTP,
+        *("marshmallow", "redis", "store", "settings", "agents", "net", "runtimes", "supervisor", "telemetry"),
+    },
     "settings": {*HTTP, "redis", "store", "agents", "runtimes", "supervisor", "telemetry", "notifications"},
+    "net": {
+        *HTTP,
+        *("marshmallow", "redis", "store", "settings", "telemetry", "boot", "agents", "egress", "notifications"),
+        *("runtimes", "supervisor"),
+    },
     "telemetry": {*HTTP, "app", "marshmallow", "redis", "settings", "agents", "runtimes", "supervisor"},
     "boot": {*HTTP, "marshmallow", "redis", "store", "agents", "runtimes", "supervisor"},
     "store": {*HTTP, "marshmallow", "agents", "runtimes", "supervisor", "notifications", "boot"},
     "schemas": {"flask", "flask_smorest", "webargs", "redis", "store", "blueprints", "app", "settings", "agents"},
     "blueprints": {"redis", "fakeredis", "app", "runtimes", "supervisor"},
-    "runtimes": {*HTTP, "marshmallow", "redis", "store", "agents", "supervisor", "notifications"},
-    "notifications": {*HTTP, "marshmallow", "redis", "runtimes", "supervisor"},
+    "runtimes": {
+        *HTTP,
+        *("marshmallow", "redis", "store", "settings", "telemetry", "boot", "agents", "egress", "notifications"),
+        "supervisor",
+    },
+    "notifications": {*HTTP, "marshmallow", "redis", "agents", "egress", "runtimes", "supervisor"},
     "supervisor": HTTP,
     "egress": {*HTTP, "marshmallow", "redis", "agents", "runtimes", "supervisor", "notifications"},
     "client": {
         *HTTP,
         *("admin", "agents", "boot", "core", "notifications", "redis", "runtimes", "settings", "store", "supervisor"),
-        *("telemetry", "wiring"),
+        *("net", "telemetry", "wiring"),
     },
     "reference_agent": {
         *HTTP - {"flask"},
+        "net",
         "redis",
         "store",
         "settings",

@@ -20,11 +20,11 @@ import os
 import select
 import socket
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from runtimes import RuntimeFailure
@@ -120,7 +120,7 @@ def main(held: int) -> int:
         ended = _carry(order)
         with socket.socket(fileno=held) as asked:
             asked.listen(16)
-            threading.Thread(target=_tell, args=(asked, json.dumps(dict(order.ports)).encode()), daemon=True).start()
+            serve(asked, partial(_tell, json.dumps(dict(order.ports)).encode()), 1)
             _say("ready")
             select.select([ended], [], [])
     except OSError as error:
@@ -138,14 +138,10 @@ def _say(line: str) -> None:
         os.dup2(nowhere, each)
 
 
-def _tell(asked: socket.socket, ports: bytes) -> None:
-    """Tell everyone who connects what the container's ports are."""
-    while True:
-        with contextlib.suppress(OSError):
-            client, _ = asked.accept()
-            with client:
-                client.settimeout(_TELL_TIMEOUT)
-                client.sendall(ports)
+def _tell(ports: bytes, client: socket.socket) -> None:
+    """Tell a client what the container's ports are. Raises OSError."""
+    client.settimeout(_TELL_TIMEOUT)
+    client.sendall(ports)
 
 
 def _carry(order: Order) -> int:

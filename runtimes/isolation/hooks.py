@@ -29,17 +29,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from net.carry import PIECE, accept_all, drain, end, join, pieces
+
 #: connections to one listener at once
 MOST_CONNECTIONS = 256
 
-#: bytes that are read at once
-PIECE = 64 * 1024
-
 #: seconds in which a connection must be made
 CONNECT_TIMEOUT = 10.0
-
-#: seconds after a failed accept
-_PAUSE = 0.05
 
 
 class Pace:
@@ -78,35 +74,8 @@ def serve(
     pace: Pace | None = None,
 ) -> None:
     """Carry every connection that a listener accepts, each in a thread of its own, as long as the process lives."""
-    room = threading.BoundedSemaphore(most)
-
-    def carry_one(client: socket.socket) -> None:
-        try:
-            with contextlib.suppress(OSError), client:
-                carry(client)
-        finally:
-            room.release()
-
-    def begin() -> None:
-        client, _ = listener.accept()
-        try:
-            threading.Thread(target=carry_one, args=(client,), daemon=True).start()
-        except RuntimeError:
-            client.close()
-            raise
-
-    def accept() -> None:
-        while True:
-            room.acquire()
-            if pace is not None:
-                pace.keep()
-            try:
-                begin()
-            except (OSError, RuntimeError):  # one that ended meanwhile, or no file or thread is free: the queue waits
-                room.release()
-                time.sleep(_PAUSE)
-
-    threading.Thread(target=accept, daemon=True).start()
+    arguments = (listener, carry, most, pace.keep if pace else lambda: None)
+    threading.Thread(target=accept_all, args=arguments, daemon=True).start()
 
 
 def into(network: Executor, port: int) -> Callable[[socket.socket], None]:
@@ -117,6 +86,8 @@ def into(network: Executor, port: int) -> Callable[[socket.socket], None]:
             agent.settimeout(CONNECT_TIMEOUT)
             agent.connect(("127.0.0.1", port))
             agent.settimeout(None)
+            prepare(client)
+            prepare(agent)
             join(client, agent)
 
     return carry
@@ -178,7 +149,7 @@ def _say(client: socket.socket, status: str, detail: str = "") -> None:
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
     client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
     client.shutdown(socket.SHUT_WR)
-    _drain(client)
+    drain(client)
 
 
 class _Exchange:
@@ -207,9 +178,7 @@ class _Exchange:
                 _say(self._client, _PROXY_ENDED)
             self._client.shutdown(socket.SHUT_RDWR if self._is_broken else socket.SHUT_WR)
         except OSError:
-            for each in (self._client, self._proxy):
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+            end(self._client, self._proxy)
         out.join()
 
     def _received(self) -> bytes:
@@ -224,7 +193,7 @@ class _Exchange:
         """Carry what the sandbox sends. An end of the proxy is for the other direction to say."""
         has_begun = False
         with contextlib.suppress(OSError):
-            while piece := self._client.recv(PIECE):
+            for piece in pieces(self._client):
                 if not has_begun or _BEGINS.match(piece):
                     self._waits = not self._is_tunnel
                 self._is_tunnel = self._is_tunnel or (not has_begun and piece.startswith(_TUNNEL))
@@ -238,33 +207,11 @@ class _Exchange:
 MOST_OUT, _OUT_A_SECOND, _OUT_BURST = 64, 100.0, 200
 
 
-def join(one: socket.socket, other: socket.socket) -> None:
-    """Carry bytes both ways until both directions have ended."""
-    prepare(one)
-    prepare(other)
-    back = threading.Thread(target=_carry, args=(other, one), daemon=True)
-    back.start()
-    _carry(one, other)
-    back.join()
-
-
 def prepare(connection: socket.socket) -> None:
     """Have what is carried sent at once, and a machine that is gone be noticed."""
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _carry(source: socket.socket, target: socket.socket) -> None:
-    """Carry one direction to its end. After an error both ends are closed, so that neither waits for the other."""
-    try:
-        while piece := source.recv(PIECE):
-            target.sendall(piece)
-        target.shutdown(socket.SHUT_WR)
-    except OSError:
-        for each in (source, target):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
 
 
 #: webhooks at once, bytes of a head, and bytes of a body: more than the server's own bound
@@ -327,7 +274,7 @@ class Hooks:
         with server:
             server.sendall(_written(lines, self._host, self.key.encode(), length))
             _send_body(client, server, rest, length)
-            while piece := server.recv(PIECE):
+            for piece in pieces(server):
                 client.sendall(piece)
             client.shutdown(socket.SHUT_WR)
 
@@ -422,14 +369,6 @@ def _send_body(client: socket.socket, server: socket.socket, begun: bytes, lengt
                 raise OSError(errno.ECONNABORTED, "the body of a webhook is not whole")
             server.sendall(piece)
             left -= len(piece)
-
-
-def _drain(client: socket.socket) -> None:
-    """Read what a refused client still sends, so that it can read the refusal before the connection is reset."""
-    client.settimeout(1.0)
-    for _ in range(64):
-        if not client.recv(PIECE):
-            return
 
 
 def main() -> None:

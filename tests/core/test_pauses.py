@@ -15,7 +15,7 @@ from gunicorn.http import get_parser
 from redis import Redis
 from redis.connection import ConnectionPool
 
-from agents.client import AgentServer, Backend, Transport
+from agents.client import AgentServer
 from agents.previews import Exchange
 from agents.tunnels import Tunnel
 from blueprints.approval_links import _marked
@@ -25,6 +25,7 @@ from core import pauses
 from core.wire import ConversationId
 from egress import proxy
 from egress.roads import RoadBackend, Roads
+from net.transport import Backend, Transport
 from schemas.events import read_batch
 from store.conversations.events import _words
 from store.link.connection import Parser
@@ -205,8 +206,9 @@ def carry_a_tunnel() -> None:
     with ours, client, server, theirs, pytest.MonkeyPatch.context() as patched:
         patched.setattr(proxy, "PIECE", 1)
         ours.sendall(STATE)
-        ours.shutdown(socket.SHUT_WR)
-        proxy._one_way(client, server, proxy._Count(), pauses.Share(), is_sent=True)
+        for each in (ours, theirs):
+            each.shutdown(socket.SHUT_WR)
+        proxy._splice(client, server, proxy._Count(), pauses.Share())
         assert theirs.recv(1000) == STATE
 
 

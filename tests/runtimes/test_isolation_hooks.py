@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from net.carry import PIECE, join
 from runtimes.isolation import hooks
 from runtimes.isolation.hooks import Hooks, WayOut, serve
 from tests.runtimes.host import HOOK_KEY, PLANTED, api
@@ -110,7 +111,7 @@ def test_the_begin_of_a_body_that_comes_with_its_head_does_not_count_as_head(ser
     text = request(HOOK, body=b"x" * 100_000)
     client, accepted = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # each piece is read alone
     with client, accepted:
-        for piece in (text[:50], text[50 : 50 + hooks.PIECE], text[50 + hooks.PIECE :]):
+        for piece in (text[:50], text[50 : 50 + PIECE], text[50 + PIECE :]):
             client.sendall(piece)
         Hooks(server.hooks, HOOK_KEY).carry(accepted)
 
@@ -268,7 +269,7 @@ def carried(serve):
 
     def carry(client: socket.socket) -> None:
         with socket.create_connection(target.getsockname()) as agent:
-            hooks.join(client, agent)
+            join(client, agent)
 
     def accept() -> None:
         with contextlib.suppress(OSError):
