@@ -32,7 +32,7 @@ _HEAD = '''"""The scripts as methods: arguments have names, replies have types. 
 An outcome with data is a class of the script's namespace; an outcome without is its word.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -96,7 +96,8 @@ def _namespace(name: str, source: Source) -> Iterator[str]:
 def _tuple(title: str, fields: tuple[Field, ...], indent: str, space: str = "") -> Iterator[str]:
     yield f"{indent}class {title}(NamedTuple):"
     for one in fields:
-        yield f"{indent}    {one.name}: {_hint(one, space)}"
+        hint = _hint(one, space)
+        yield f'{indent}    {one.name}: "{hint}"' if one.row else f"{indent}    {one.name}: {hint}"
 
 
 def _method(name: str, source: Source) -> Iterator[str]:
@@ -122,7 +123,12 @@ def _read_reply(name: str, contract: Contract) -> Iterator[str]:
         yield "    return None"
     for one in contract.replies:
         if one.value:
-            yield f"return {_read(one.value, 'reply', contract, space)}"
+            read = _read(one.value, "reply", contract, space)
+            if one.value.many or one.value.row:
+                yield f"return {read}"
+            else:
+                yield f"value: {_hint(one.value, space)} = {read}"
+                yield "return value"
             return
     if [one.outcome for one in contract.replies if not _is_missing(one)] == [""]:
         [only] = [one for one in contract.replies if one.fields]
@@ -204,14 +210,19 @@ def _hint(one: Field, space: str) -> str:
 
 
 def _parameter(one: Field) -> str:
+    kind = "Collection" if one.many == "[]" else "Iterable"
     if one.row:
-        return f"Iterable[tuple[{', '.join(TYPES[part.type].given for part in one.row)}]]"
+        return f"{kind}[tuple[{', '.join(TYPES[part.type].given for part in one.row)}]]"
     hint = TYPES[one.type].given if one.type in TYPES else _GIVEN.get(one.type, _camel(one.type))
     hint += " | None = None" if one.is_optional else ""
-    return f"Iterable[{hint}]" if one.many else hint
+    return f"{kind}[{hint}]" if one.many else hint
 
 
 def _sent(one: Field) -> str:
+    return f"len({one.name}), {_words_sent(one)}" if one.many == "[]" else _words_sent(one)
+
+
+def _words_sent(one: Field) -> str:
     if one.row:
         words = [TYPES[part.type].sent.format(part.name) for part in one.row]
         names = [part.name for part in one.row]

@@ -331,10 +331,7 @@ class Scripts(Calls):
     expect_echoes: Script
     forget_echo: Script
     interrupt_conversation: DecidingScript
-    reopen_actions: Script
-    drop_actions: Script
     note_comparison: Script
-    page_audit: Script
     plan_freeze: Script
     freeze_log: Script
     thaw_piece: Script
@@ -344,10 +341,6 @@ class Scripts(Calls):
     note_objects: Script
     due_objects: Script
     forget_objects: Script
-    decide_pending: DecidingScript
-    list_pending: Script
-    list_decisions: Script
-    read_approvals: Script
     create_conversation: DecidingScript
     change_status: DecidingScript
     set_fields: DecidingScript
@@ -359,7 +352,6 @@ class Scripts(Calls):
     drop_copy: Script
     put_secrets: DecidingScript
     report_conversation: DecidingScript
-    audit_terminal: DecidingScript
     settle_labels: Script
     read_log: Script
     read_versions: Script
@@ -368,12 +360,6 @@ class Scripts(Calls):
     delete_conversation: DecidingScript
     bury_conversation: DecidingScript
     bury_start: Script
-    open_delivery: Script
-    claim_delivery: Script
-    renew_delivery: Script
-    close_delivery: Script
-    read_delivery: DecidingScript
-    settle_delivery: Script
     check_sandbox: Script
     claim_checks: Script
     close_check: Script
@@ -400,18 +386,6 @@ class Scripts(Calls):
     fill_warm_pool: DecidingScript
     claim_warm_sandbox: Script
     discard_warm_sandbox: Script
-    ask_destination: DecidingScript
-    join_sandbox: DecidingScript
-    decide_destination: DecidingScript
-    close_destinations: Script
-    note_destinations: Script
-    list_destinations: Script
-    rule_destination: DecidingScript
-    revoke_destination_rule: Script
-    record_destination: Script
-    read_spending: Script
-    book_call: Script
-    refuse_call: DecidingScript
     open_transfer: Script
     send_chunk: DecidingScript
     take_chunk: Script
@@ -435,41 +409,11 @@ class Scripts(Calls):
     settle_message: Script
     drop_queue: Script
     count_queue: Script
-    make_access_key: DecidingScript
-    find_access_key: Script
-    live_access_keys: Script
-    list_access_keys: Script
-    revoke_access_key: Script
-    change_settings: DecidingScript
-    make_rule: DecidingScript
-    revoke_rule: Script
-    list_rules: Script
-    claim_rule_uses: Script
-    return_rule_uses: Script
-    make_ticket: Script
-    take_ticket: Script
-    read_link: Script
-    take_link: DecidingScript
-    claim_idempotency_key: DecidingScript
-    end_idempotency_claim: DecidingScript
-    count_hit: Script
     remember_chat: Script
     take_chat: Script
     take_place: DecidingScript
     leave_place: Script
-    note_approvals: DecidingScript
-    page_pending_actions: Script
-    read_changes: Script
     read_list_changes: Script
-    due_approvals: Script
-    claim_sweep: Script
-    empty_outbox: Script
-    open_targets: Script
-    queue_notifications: Script
-    claim_notification: Script
-    renew_notification: Script
-    close_notification: DecidingScript
-    read_targets: Script
 
     def __init__(
         self, redis: "Redis", durability: Durability = AS_REDIS, require_room: Callable[[], None] | None = None

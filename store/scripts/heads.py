@@ -9,8 +9,9 @@ Two blanks part the arguments of a line; what follows an argument after one blan
 an alternative of the reply after a colon.
 
 A type is one of TYPES, or a shape that a shared file declares in a line `-- Shape  name(field:type …)`. `type*` takes
-the rest of the words, `(field:type …)*` takes them as rows, `type[]` and `(field:type …)[]` are a table within a reply,
-and `?` admits None: `''` of an argument, false of a reply.
+the rest of the words, `(field:type …)*` takes them as rows, and `?` admits None: `''` of an argument, false of a reply.
+`type[]` and `(field:type …)[]` are a table within a reply, and as an argument words that others follow: their number is
+sent before them.
 
 `missing` is Lua's false, and None in Python. `"word"` is an outcome, and a text in Python; with fields it is a class.
 `error NAME` is an error that the call raises.
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _TOKEN = re.compile(r'\s*("[^"]+"|\w+|\[\]|[():*?])')
-_ARGUMENT = re.compile(r"([a-z]\w*):((?:\([^)]*\)|\w+)[*?]*)(?: .*)?")
+_ARGUMENT = re.compile(r"([a-z]\w*):((?:\([^)]*\)|\w+)(?:[*?]|\[\])*)(?: .*)?")
 _SHAPE = re.compile(r"^-- Shape  (\w+)(\(.+\))$", re.MULTILINE)
 
 #: names that Lua or its scripts have already
@@ -44,13 +45,14 @@ class Type(NamedTuple):
 
 _TEXT = Type("str", read="{}.decode()")
 
-#: the types by name. `micros` and `score` stay text in Lua: its numbers are written with 14 digits.
+#: the types by name. `digits`, `micros` and `score` stay text in Lua, which writes numbers with 14 digits.
 TYPES: Mapping[str, Type] = {
     "text": _TEXT,
     "json": _TEXT,
     "bytes": Type("bytes"),
     "words": Type("str | bytes", hint="bytes"),
     "int": Type("int", lua="tonumber({})", read="int({})"),
+    "digits": Type("int", read="int({})"),
     "micros": Type("int", read="Micros(int({}))", hint="Micros"),
     "score": Type("str", read="float({})", hint="float"),
     "flag": Type("bool", sent='"1" if {} else ""', lua="{} == '1'", read='{} in (1, b"1")'),
@@ -65,7 +67,7 @@ class Field(NamedTuple):
     name: str
     type: str  #: a name of TYPES or of a shape; empty of a row
     is_optional: bool = False
-    many: str = ""  #: `*` takes the rest, `[]` is a table of its own
+    many: str = ""  #: `*` takes the rest, `[]` is a table of its own, and as an argument comes after its length
     row: tuple["Field", ...] = ()  #: the fields of each row
 
 
@@ -117,10 +119,10 @@ def begins(line: str) -> bool:
 
 def preamble(read: Contract) -> str:
     """The Lua that gives a script its arguments as locals."""
-    names, values, tails, place = [], [], [], 1
+    names, values, lists, place = [], [], [], 1
     for one in read.arguments:
-        if one.many == "*":
-            tails.append(_tail(one, place))
+        if one.many:
+            lists.append(one)
         elif one.type in read.shapes:
             parts = (f"{part.name} = {_read(part, place + at)}" for at, part in enumerate(read.shapes[one.type]))
             names.append(one.name)
@@ -128,25 +130,43 @@ def preamble(read: Contract) -> str:
         else:
             names.append(one.name)
             values.append(_read(one, place))
-        place += read.width(one)
+        place += 0 if one.many else read.width(one)
     fixed = f"local {', '.join(names)} = {', '.join(values)}\n" if names else ""
-    return fixed + "".join(tails)
+    return fixed + "".join(_lists(lists, place))
 
 
 def _read(one: Field, place: int) -> str:
     return TYPES[one.type].lua.format(f"ARGV[{place}]")
 
 
-def _tail(one: Field, first: int) -> str:
-    """A table of the rest of the words; of rows, a function that returns an iterator over them."""
+def _lists(lists: list[Field], place: int) -> Iterator[str]:
+    """The Lua of the arguments that have many words, of which the first is at a place."""
+    before: int | str = place - 1
+    for one in lists:
+        last = "#ARGV"
+        if one.many == "[]":
+            before = _plus(before, 1)
+            last = f"last_of_{one.name}"
+            yield f"local {last} = {before} + ARGV[{before}] * {len(one.row) or 1}\n"
+        yield _list(one, before, last)
+        before = last
+
+
+def _plus(place: int | str, number: int) -> int | str:
+    """A place of ARGV, also where Lua alone knows it."""
+    return place + number if isinstance(place, int) else f"({place} + {number})"
+
+
+def _list(one: Field, before: int | str, last: str) -> str:
+    """A table of the words after one place up to another; of rows, a function that returns an iterator over them."""
     if not one.row:
         read = TYPES[one.type].lua.format("ARGV[i]")
-        return f"local {one.name} = {{}}\nfor i = {first}, #ARGV do {one.name}[i - {first - 1}] = {read} end\n"
+        return f"local {one.name} = {{}}\nfor i = {_plus(before, 1)}, {last} do {one.name}[i - {before}] = {read} end\n"
     step = len(one.row)
     row = ", ".join(TYPES[part.type].lua.format(f"ARGV[i + {at}]") for at, part in enumerate(one.row))
     return (
-        f"local function {one.name}()\n  local i, last = {first - step}, #ARGV\n  return function()\n"
-        f"    i = i + {step}\n    if i <= last then return {row} end\n  end\nend\n"
+        f"local function {one.name}()\n  local i = {_plus(before, 1 - step)}\n  return function()\n"
+        f"    i = i + {step}\n    if i <= {last} then return {row} end\n  end\nend\n"
     )
 
 
@@ -229,6 +249,9 @@ def _check(read: Contract) -> None:
             raise ValueError(f"its argument {one.name!r} has a name that Lua, Python or the scripts have already")
         if one.many == "*" and one is not read.arguments[-1]:
             raise ValueError(f"its argument {one.name!r} takes the rest, so it must be the last one")
+    is_list = [bool(one.many) for one in read.arguments]
+    if is_list != sorted(is_list):
+        raise ValueError("its arguments that have many words must come after the others")
     values = (one.value for one in read.replies if one.value)
     for one in (*read.arguments, *values, *(part for reply in read.replies for part in reply.fields)):
         for part in one.row or (one,):

@@ -47,7 +47,7 @@ def calls(code: str) -> list[tuple[str, str]]:
 
 def hidden(script: Source) -> set[str]:
     """The locals of the shared code that an argument of the script hides."""
-    if script.contract is None:
+    if script.contract is None or not script.contract.arguments:
         return set()
     shared = script.text.partition(preamble(script.contract))[0]
     names = set(re.findall(r"^local (?:function )?(\w+)", shared, re.MULTILINE))

@@ -86,7 +86,7 @@ def test_a_supervisor_that_is_killed_before_the_queues_loses_nothing(store, queu
     mover = mover_of(store)
     push(store, "approvals", entry(1))
     with monkeypatch.context() as patch:
-        patch.setattr(store.notifications.targets._scripts, "queue_notifications", lambda *_: 1 / 0)
+        patch.setattr(store.notifications.targets._scripts, "queue_notifications", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             mover.move()
 
