@@ -1,6 +1,6 @@
 -- record_destination: count what a sandbox has reached, or was refused, by name and port. Ends with the sandbox.
 -- KEYS  root of the sandboxes
--- ARGV  sandbox:text  name:text  port:digits  outcome:text "allowed" or "refused"  sent:int bytes  received:int bytes
+-- ARGV  sandbox:text  name:text  port:digits  outcome:text "allowed" or "refused"  sent:digits bytes  received:digits bytes
 --       most:int names of one sandbox; those beyond are counted together
 -- Returns  flag: whether there is such a sandbox
 -- Cost  O(1)

@@ -151,9 +151,9 @@ class Twice:
     def __getattr__(self, name):
         script = getattr(self._scripts, name)
 
-        def call(keys, args):
-            script(keys, args)
-            return script(keys, args)
+        def call(*args, **named):
+            script(*args, **named)
+            return script(*args, **named)
 
         return call
 
