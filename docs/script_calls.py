@@ -144,8 +144,8 @@ def _read_reply(name: str, contract: Contract) -> Iterator[str]:
         yield "    return None"
     for one in contract.replies:
         if one.value:
-            yield f"value: {_hint(one.value, space)} = {_read(one.value, 'reply', contract, space)}"
-            yield "return value"
+            yield f"result: {_hint(one.value, space)} = {_read(one.value, 'reply', contract, space)}"
+            yield "return result"
             return
     if [one.outcome for one in contract.replies if not _is_missing(one)] == [""]:
         [only] = [one for one in contract.replies if one.fields]
@@ -213,16 +213,21 @@ def _hint(one: Field, space: str) -> str:
 
 
 def _parameter(one: Field) -> str:
+    kind = "Collection" if one.many == "[]" else "Iterable"
     if one.row:
-        return f"Iterable[tuple[{', '.join(TYPES[part.type].given for part in one.row)}]]"
+        return f"{kind}[tuple[{', '.join(TYPES[part.type].given for part in one.row)}]]"
     hint = TYPES[one.type].given if one.type in TYPES else _GIVEN.get(one.type, _camel(one.type))
     hint += " | None = None" if one.is_optional else ""
     if one.type == "map":
         return hint
-    return {"*": f"Iterable[{hint}]", "[]": f"Collection[{hint}]"}.get(one.many, hint)
+    return f"{kind}[{hint}]" if one.many else hint
 
 
 def _sent(one: Field) -> str:
+    return f"len({one.name}), {_words_sent(one)}" if one.many == "[]" else _words_sent(one)
+
+
+def _words_sent(one: Field) -> str:
     if one.row:
         words = [TYPES[part.type].sent.format(part.name) for part in one.row]
         names = [part.name for part in one.row]
@@ -232,10 +237,7 @@ def _sent(one: Field) -> str:
     if one.type in _GIVEN:
         return f"*{one.name}.args"
     if one.type == "map":
-        counted = f"2 * len({one.name}), " if one.many == "[]" else ""
-        return f"{counted}*chain.from_iterable({one.name}.items())"
-    if one.many == "[]":
-        return f"len({one.name}), *{one.name}"
+        return f"*chain.from_iterable({one.name}.items())"
     if one.many or one.type not in TYPES:
         return f"*{one.name}"
     sent = TYPES[one.type].sent.format(one.name)

@@ -37,6 +37,7 @@ from store.errors import SandboxNotFound, StoreError
 from store.keys import MOST_CHANGES, ApprovalKeys, SandboxKeys
 from store.link.attempts import minted
 from store.scripts import Scripts
+from store.scripts.calls import AskDestination, DecideDestination, RuleDestination
 
 #: most destinations of one sandbox that wait for a decision, that are remembered with their decisions, and that are
 #: counted by name once they were reached or refused
@@ -248,9 +249,10 @@ class Destinations:
         self._span = bounds.confirmation_seconds * 1_000_000
         self._kept = bounds.audit_days * 86_400  #: seconds for which an entry of the audit stays
 
-    def _audited(self) -> tuple[str, int]:
-        """Now, as an entry of the audit says it, and the ms for which the chain of its day stays."""
-        return utc_time(wire.now()), self._kept * 1000
+    @property
+    def _chain_kept(self) -> int:
+        """The ms for which the chain of a day of the audit stays."""
+        return self._kept * 1000
 
     def verdict(self, sandbox_id: str, name: str, port: int, program: str | None = None) -> Verdict:
         """Whether a sandbox may connect to a name and port now; asks a person where nobody has decided.
@@ -260,26 +262,37 @@ class Destinations:
         """
         _check(name, port)
         program = beginning(program or "", MOST_PROGRAM)
-        args = [sandbox_id, name, port, program, MOST_WAITING, MOST_REMEMBERED, self._span, *self._audited()]
-        args += [Actor("sandbox", sandbox_id).json, said(program) if program else "", MOST_ASKED, MOST_REFUSALS]
-        reply = self._scripts.ask_destination([SandboxKeys.root], args)
+        reply = self._scripts.ask_destination(
+            SandboxKeys.root,
+            sandbox=sandbox_id,
+            name=name,
+            port=port,
+            program=program,
+            most_open=MOST_WAITING,
+            most_known=MOST_REMEMBERED,
+            span=self._span,
+            time=utc_time(wire.now()),
+            kept=self._chain_kept,
+            actor=Actor("sandbox", sandbox_id).json,
+            said=said(program) if program else "",
+            most_asked=MOST_ASKED,
+            most_refused=MOST_REFUSALS,
+        )
         match reply:
-            case ("allowed", rule_id):
+            case AskDestination.Allowed(rule_id):
                 return Verdict(True, f"{name}:{port} is allowed", False, rule_id)
-            case ("full", number):
+            case AskDestination.Full(number):
                 why = f"is not allowed, and nobody was asked: {number} destinations of this sandbox wait already"
                 return Verdict(False, f"{name}:{port} {why} (MOST_WAITING)", False)
-            case ("many", number):
+            case AskDestination.Many(number):
                 why = f"is not allowed, and nobody was asked: this sandbox has asked for {number} destinations"
                 return Verdict(False, f"{name}:{port} {why} (MOST_REMEMBERED)", False)
-            case ("often", number):
+            case AskDestination.Often(number):
                 why = f"is not allowed, and nobody was asked: this sandbox has asked {number} times today"
                 return Verdict(False, f"{name}:{port} {why} (MOST_ASKED)", False)
-            case (outcome,):
-                if outcome == "asked":
-                    self.note()
-                return Verdict(False, f"{name}:{port} {_WORDS[outcome]}", outcome == "asked")
-        raise AssertionError("ask_destination has no other outcome")
+        if reply == "asked":
+            self.note()
+        return Verdict(False, f"{name}:{port} {_WORDS[reply]}", reply == "asked")
 
     def page(
         self, sandbox_id: str = "", *, limit: int, start: Cursor | None = None
@@ -288,10 +301,12 @@ class Destinations:
 
         One round trip.
         """
-        args = [limit, sandbox_id, *(start or ("", ""))]
-        following, found = self._scripts.list_destinations([SandboxKeys.root], args)
-        items = [_asked(*found[at : at + 3]) for at in range(0, len(found), 3)]
-        return items, (Micros(int(following[0])), following[1].decode()) if following else None
+        at, member = start or (None, "")
+        page = self._scripts.list_destinations(
+            SandboxKeys.root, most=limit, only=sandbox_id, cursor=at, cursor_member=member
+        )
+        following = page.following[0] if page.following else None
+        return [_asked(*item) for item in page.items], following
 
     def waiting(self, sandbox_id: str = "") -> list[AskedDestination]:
         """The first 1,000 of what waits: of one sandbox all."""
@@ -307,40 +322,60 @@ class Destinations:
         """
         if asked.budget and (decision, scope) not in (("approve", "once"), ("reject", "conversation")):
             raise BudgetScopeRefused(asked.budget.setting)
-        rule = [str(minted("destination rule")), actor.name, MOST_DESTINATION_RULES]
-        args = [*asked.place, asked.since, decision, scope, *rule]
-        args += [*self._audited(), actor.json, said(reason)]
-        outcome = self._scripts.decide_destination([SandboxKeys.root], args)
+        asker, at = asked.place
+        reply = self._scripts.decide_destination(
+            SandboxKeys.root,
+            asker=asker,
+            at=at,
+            since=asked.since,
+            decision=decision,
+            scope=scope,
+            rule_id=str(minted("destination rule")),
+            maker=actor.name,
+            most=MOST_DESTINATION_RULES,
+            time=utc_time(wire.now()),
+            kept=self._chain_kept,
+            actor=actor.json,
+            reason=said(reason),
+        )
         if scope == "always":
             self.close_over()
         else:
             self.note()
-        match outcome:
-            case ("decided",):
+        match reply:
+            case "decided":
                 return None
-            case ("made", made):
-                return _rule(made, 0)
-            case ("missing",):
+            case DecideDestination.Made(rule):
+                return _rule(rule, 0)
+            case "missing":
                 raise DestinationNotFound
-            case ("expired",):
+            case "expired":
                 raise DestinationExpired
-            case ("changed",):
+            case "changed":
                 raise DestinationChanged
             case _:
-                raise _not_made(outcome)
+                raise _not_made(reply)
 
     def make_rule(self, name: str, port: int, decision: Decided, actor: Actor) -> DestinationRule:
         """Keep a rule; once per request. Raises ValueError, DestinationRuleExists, DestinationRuleWasRevoked,
         TooManyDestinationRules."""
         _check(name.removeprefix("*."), port)
-        rule = [str(minted("destination rule")), name, port, decision, actor.name, MOST_DESTINATION_RULES]
-        outcome = self._scripts.rule_destination([SandboxKeys.root], [*self._audited(), actor.json, *rule])
+        reply = self._scripts.rule_destination(
+            SandboxKeys.root,
+            time=utc_time(wire.now()),
+            kept=self._chain_kept,
+            actor=actor.json,
+            id=str(minted("destination rule")),
+            name=name,
+            port=port,
+            decision=decision,
+            maker=actor.name,
+            most=MOST_DESTINATION_RULES,
+        )
         self.close_over()
-        match outcome:
-            case ("made", made):
-                return _rule(made, 0)
-            case _:
-                raise _not_made(outcome)
+        if isinstance(reply, RuleDestination.Made):
+            return _rule(reply.rule, 0)
+        raise _not_made(reply)
 
     def close_over(self) -> int:
         """Have what waits wait no longer where its deadline has passed, its sandbox has ended, or a rule decides it.
@@ -348,13 +383,16 @@ class Destinations:
         Also notes what the audit has got. Any number of processes may do so at once. Returns how many were closed. One
         round trip where there is nothing to do.
         """
-        number, closed = 0, 1
-        while closed:
-            closed, left = self._scripts.close_destinations([SandboxKeys.root], [*self._audited(), _CLOSED])
-            number += closed
-            if left:
+        number = 0
+        while True:
+            reply = self._scripts.close_destinations(
+                SandboxKeys.root, time=utc_time(wire.now()), kept=self._chain_kept, most=_CLOSED
+            )
+            number += reply.closed
+            if reply.unnoted:
                 self.note()
-        return number
+            if not reply.closed:
+                return number
 
     def note(self) -> None:
         """Bring what the audit has got into its index, the stream of the inbox and the outbox. Any process may do so
@@ -363,8 +401,12 @@ class Destinations:
             found: Any = self._redis.xrange(SandboxKeys.unnoted, count=_NOTED)
             if not found:
                 return
-            words = [word for place, fields in found for word in _noted(place, fields)]
-            self._scripts.note_destinations([ApprovalKeys.root], [self._kept * 1_000_000, MOST_CHANGES, *words])
+            self._scripts.note_destinations(
+                ApprovalKeys.root,
+                kept=self._kept * 1_000_000,
+                most=MOST_CHANGES,
+                entries=[_noted(place, fields) for place, fields in found],
+            )
             self._redis.xdel(SandboxKeys.unnoted, *(place for place, _ in found))
 
     def join(self, joiner: Joiner, sandbox_id: str, join_id: str, conversation_id: str, reason: str) -> bool:
@@ -372,14 +414,22 @@ class Destinations:
 
         conversation_id: of the conversation that it acts in. Two round trips. Raises SandboxNotFound.
         """
-        args = [sandbox_id, joiner.owner, "1" if joiner.joins_any else "", join_id, conversation_id]
         outcome = self._scripts.join_sandbox(
-            [SandboxKeys.root], [*args, Actor("key", joiner.name, joiner.address).json, said(reason), *self._audited()]
+            SandboxKeys.root,
+            sandbox=sandbox_id,
+            key=joiner.owner,
+            may_join_any=joiner.joins_any,
+            id=join_id,
+            conversation=conversation_id,
+            actor=Actor("key", joiner.name, joiner.address).json,
+            reason=said(reason),
+            time=utc_time(wire.now()),
+            kept=self._chain_kept,
         )
         if outcome is None:
             raise SandboxNotFound
         self.note()
-        return bool(outcome == ("joined",))
+        return outcome == "joined"
 
     def rules(self) -> list[DestinationRule]:
         """The rules for destinations with their uses, the newest first. One round trip."""
@@ -401,8 +451,14 @@ class Destinations:
 
         Raises DestinationRuleNotFound.
         """
-        args = [rule_id, *self._audited(), actor.json, str(minted("revocation"))]
-        is_revoked = self._scripts.revoke_destination_rule([SandboxKeys.root], args)
+        is_revoked = self._scripts.revoke_destination_rule(
+            SandboxKeys.root,
+            id=rule_id,
+            time=utc_time(wire.now()),
+            kept=self._chain_kept,
+            actor=actor.json,
+            request=str(minted("revocation")),
+        )
         self.note()
         if not is_revoked:
             raise DestinationRuleNotFound
@@ -415,8 +471,16 @@ class Destinations:
         _check(name, port)
         if outcome not in _OUTCOMES:
             raise ValueError(f"outcome should be one of {', '.join(_OUTCOMES)}")
-        args = [sandbox_id, name, port, outcome, sent, received, MOST_REACHED]
-        self._scripts.record_destination([SandboxKeys.root], args)
+        self._scripts.record_destination(
+            SandboxKeys.root,
+            sandbox=sandbox_id,
+            name=name,
+            port=port,
+            outcome=outcome,
+            sent=sent,
+            received=received,
+            most=MOST_REACHED,
+        )
 
     def reached(self, sandbox_id: str) -> list[ReachedDestination]:
         """What a sandbox has reached and was refused, the last first. One round trip."""
@@ -431,21 +495,18 @@ def _check(name: str, port: int) -> None:
         raise ValueError(f"No port: {port}")
 
 
-def _not_made(outcome: Any) -> StoreError:
+def _not_made(reply: "DecideDestination.Known | RuleDestination.Known | Literal['full', 'revoked']") -> StoreError:
     """Why a rule was not made."""
-    match outcome:
-        case ("known", other):
-            return DestinationRuleExists(other)
-        case ("revoked",):
-            return DestinationRuleWasRevoked()
-    return TooManyDestinationRules()
+    if reply == "full":
+        return TooManyDestinationRules()
+    return DestinationRuleWasRevoked() if reply == "revoked" else DestinationRuleExists(reply.id)
 
 
 #: the change of the inbox that an entry of the audit is, by its decision; others are none
 _CHANGES = {"asked": "opened", "approve": "decided", "reject": "decided", "deleted": "closed"}
 
 
-def _noted(place: bytes, fields: dict[bytes, bytes]) -> tuple[Any, ...]:
+def _noted(place: bytes, fields: dict[bytes, bytes]) -> tuple[str, str, int, str, str, str, str, str]:
     """An entry of the audit as `note_destinations.lua` takes it. place: its id "MS-N" in the stream."""
     entry = json.loads(fields[b"entry"])
     kind = _CHANGES.get(entry["decision"], "")
@@ -467,7 +528,7 @@ def _told(entry: dict[str, Any], kind: str, stored: bytes) -> tuple[str, str]:
     if kind == "closed":
         return json.dumps(subject), ""
     if kind == "opened":
-        shown = _asked(subject["sandbox_id"].encode(), (entry["conversation_id"] or "").encode(), stored).shown
+        shown = _asked(subject["sandbox_id"], entry["conversation_id"] or "", stored).shown
         notice = {"type": f"{of}.pending", "time": entry["time"], **shown}
         return json.dumps(shown), json.dumps({**notice, "tries": str(shown["tries"])})
     decided = {name: entry[name] for name in ("decision", "reason", "time")}
@@ -477,12 +538,12 @@ def _told(entry: dict[str, Any], kind: str, stored: bytes) -> tuple[str, str]:
     return json.dumps(subject | decided), json.dumps(notice)
 
 
-def _asked(sandbox_id: bytes, conversation_id: bytes, stored: bytes) -> AskedDestination:
+def _asked(sandbox_id: str, conversation_id: str, stored: str | bytes) -> AskedDestination:
     item = json.loads(stored)
     budget = _budget(item) if "sandbox" in item else None
     return AskedDestination(
-        sandbox_id=sandbox_id.decode(),
-        conversation_id=conversation_id.decode() or None,
+        sandbox_id=sandbox_id,
+        conversation_id=conversation_id or None,
         name=None if budget else item["name"],
         port=None if budget else int(item["port"]),
         program=item["program"] or None,

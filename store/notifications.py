@@ -31,7 +31,8 @@ from redis import Redis
 from core.wire import Micros
 from store.keys import OUTBOXES, NotifyKeys, outbox_dropped, outbox_wanted
 from store.link.secrets import Sealer
-from store.scripts import Scripts, words_of
+from store.scripts import Scripts
+from store.scripts.calls import ReadTargets
 
 #: seconds for which a supervisor's word counts that it has targets
 _WANTED = 86_400
@@ -69,7 +70,7 @@ class Outboxes:
 
     def remove(self, name: str, entries: list[bytes]) -> None:
         """Take entries out that `read` returned. One round trip."""
-        self._scripts.empty_outbox([OUTBOXES[name]], entries)
+        self._scripts.empty_outbox(OUTBOXES[name], entries=entries)
 
     def states(self) -> list[OutboxState]:
         """One round trip."""
@@ -146,9 +147,9 @@ class Targets:
 
         Returns the names of targets that no supervisor has any more, with the number of messages that are given up.
         """
-        args = [self._given_up, int(again), *words_of(names)]
-        reply = self._scripts.open_targets([NotifyKeys.root], args)
-        return {name.decode(): number for name, number in zip(reply[::2], reply[1::2], strict=True)}
+        return dict(
+            self._scripts.open_targets(NotifyKeys.root, kept=self._given_up, again=again, targets=names.items())
+        )
 
     def add(
         self,
@@ -164,28 +165,21 @@ class Targets:
         """
         if not messages:
             return {}
-        sealed = [
-            word
-            for one, bodies in messages
-            for word in (
-                one,
-                (traced or {}).get(one, ""),
-                *(self._sealer.seal_bytes("notification", one, body.encode()) for body in bodies),
-            )
-        ]
-        args = [self._most, MOST_MARKS, ",".join(target_ids), *sealed]
-        dropped = self._scripts.queue_notifications([NotifyKeys.root], args)
+        words: list[str | bytes] = []
+        for one, bodies in messages:
+            words += (one, (traced or {}).get(one, ""))
+            words += (self._sealer.seal_bytes("notification", one, body.encode()) for body in bodies)
+        dropped = self._scripts.queue_notifications(
+            NotifyKeys.root, most=self._most, most_marks=MOST_MARKS, names=",".join(target_ids), words=words
+        )
         return {one: number for one, number in zip(target_ids, dropped, strict=True) if number}
 
     def claim(self, target_id: str, token: str, seconds: float) -> Try | None:
         """Take the lease of a target whose oldest message is due. One round trip."""
-        args = [target_id, token, round(seconds * 1000)]
-        reply = self._scripts.claim_notification([NotifyKeys.root], args)
-        if reply is None:
-            return None
-        place, identity, sealed, at, failed, trace = reply
-        known = (target_id, token, place.decode(), identity.decode())
-        return Try(*known, sealed, Micros(int(at)), int(failed), trace.decode())
+        reply = self._scripts.claim_notification(
+            NotifyKeys.root, target=target_id, token=token, span=round(seconds * 1000)
+        )
+        return None if reply is None else Try(target_id, token, *reply)
 
     def body_of(self, one: Try) -> str:
         """The body of a message. Raises SecretsRefused where its key is no longer set."""
@@ -193,17 +187,25 @@ class Targets:
 
     def renew(self, one: Try, seconds: float) -> bool:
         """Renew the lease; False if it is another supervisor's."""
-        args = [one.target_id, one.token, round(seconds * 1000)]
-        return bool(self._scripts.renew_notification([NotifyKeys.root], args))
+        return self._scripts.renew_notification(
+            NotifyKeys.root, target=one.target_id, token=one.token, span=round(seconds * 1000)
+        )
 
     def close(self, one: Try, outcome: str, reason: str = "", *, again_in: float = 0) -> str:
         """Note the outcome of a try: `sent`, `failed`, `gone` (410: it rejects more) or `lost` (it cannot be sent).
 
         again_in: seconds until the next try. Returns the result, as `close_notification.lua` has it.
         """
-        args = [one.target_id, one.token, one.place, outcome, reason, round(again_in * 1000), self._given_up]
-        [came] = self._scripts.close_notification([NotifyKeys.root], args) or ("late",)
-        return str(came)
+        return self._scripts.close_notification(
+            NotifyKeys.root,
+            target=one.target_id,
+            token=one.token,
+            place=one.place,
+            outcome=outcome,
+            reason=reason,
+            again=round(again_in * 1000),
+            kept=self._given_up,
+        )
 
     def hurry(self, target_id: str) -> None:
         """Make the oldest message of a target due at once."""
@@ -211,19 +213,17 @@ class Targets:
 
     def states(self) -> dict[str, TargetState]:
         """Every target that a supervisor has had, by id. One round trip."""
-        reply = self._scripts.read_targets([NotifyKeys.root], [])
-        return {one.id: one for one in map(_state, reply)}
+        return {one.id: _state(one) for one in self._scripts.read_targets(NotifyKeys.root)}
 
 
-def _state(reply: Any) -> TargetState:
-    identity, name, queued, oldest, words = reply
-    fields = {key.decode(): value.decode() for key, value in zip(words[::2], words[1::2], strict=True)}
+def _state(one: "ReadTargets.Row") -> TargetState:
+    fields = {key.decode(): value.decode() for key, value in zip(one.state[::2], one.state[1::2], strict=True)}
     numbers: dict[str, Any] = {key: int(fields[key]) for key in _NUMBERS if key in fields}
     return TargetState(
-        identity.decode(),
-        name.decode(),
-        queued,
-        Micros(int(oldest.partition(b"-")[0]) * 1000) if oldest else None,
+        one.id,
+        one.name,
+        one.queued,
+        Micros(int(one.oldest.partition("-")[0]) * 1000) if one.oldest else None,
         failure=fields.get("failure", ""),
         **numbers,
     )

@@ -22,7 +22,7 @@ from core.wire import utc_time
 from store.approvals.audit import Actor, said
 from store.destinations import Destinations
 from store.keys import SandboxKeys
-from store.scripts import Scripts, words_of
+from store.scripts import Scripts
 
 _EPOCH, _DAY_SECONDS = date(1970, 1, 1), 86_400
 
@@ -105,12 +105,10 @@ class ModelSpending:
 
     def so_far(self, sandbox_id: str) -> Account | None:
         """What was spent so far; None: there is no such sandbox. One round trip. Raises UNAVAILABLE."""
-        found = self._scripts.read_spending([SandboxKeys.root], [sandbox_id])
-        if found is None:
+        reply = self._scripts.read_spending(SandboxKeys.root, sandbox=sandbox_id)
+        if reply is None:
             return None
-        owner, today, *rest = (one.decode() for one in found)
-        conversation, key, day = (_so_far(*rest[at : at + 6]) for at in range(0, 18, 6))
-        return Account(owner, conversation, key, day, int(today))
+        return Account(reply.owner, SoFar(*reply.conversation), SoFar(*reply.key), SoFar(*reply.day), reply.today)
 
     def book(
         self,
@@ -138,8 +136,15 @@ class ModelSpending:
             "estimated": estimated,
         }
         unpriced = model[:MOST_MODEL] if numbers["unpriced"] else ""
-        args = [sandbox_id, owner, label, SPENT_DAYS * _DAY_SECONDS, unpriced]
-        self._scripts.book_call([SandboxKeys.root], [*args, *words_of(numbers)])
+        self._scripts.book_call(
+            SandboxKeys.root,
+            sandbox=sandbox_id,
+            owner=owner,
+            model=label,
+            kept=SPENT_DAYS * _DAY_SECONDS,
+            unpriced=unpriced,
+            numbers=numbers.items(),
+        )
 
     def refuse(
         self,
@@ -160,16 +165,30 @@ class ModelSpending:
         more: what an approval adds; without a bound nobody is asked. day, allowed: as the account had them that it was
         refused by: nobody is asked for what has become possible since. Raises UNAVAILABLE.
         """
-        now, actor = utc_time(wire.now()), Actor("sandbox", sandbox_id).json
-        args = [sandbox_id, owner, setting, name, port, said(why), now, self._audit_kept, actor]
-        args += [SPENT_DAYS * _DAY_SECONDS]
-        args += ["" if one is None else one for one in (more.nanos, more.tokens)]
-        reply = self._scripts.refuse_call([SandboxKeys.root], [*args, day, *allowed, self._span, MOST_ASKING])
-        assert reply is not None
-        outcome, unnoted = reply
-        if unnoted:
+        allowed_nanos, allowed_tokens = allowed
+        reply = self._scripts.refuse_call(
+            SandboxKeys.root,
+            sandbox=sandbox_id,
+            owner=owner,
+            setting=setting,
+            name=name,
+            port=port,
+            why=said(why),
+            time=utc_time(wire.now()),
+            kept=self._audit_kept,
+            actor=Actor("sandbox", sandbox_id).json,
+            days=SPENT_DAYS * _DAY_SECONDS,
+            nanos=more.nanos,
+            tokens=more.tokens,
+            day=day,
+            seen_nanos=allowed_nanos,
+            seen_tokens=allowed_tokens,
+            span=self._span,
+            most=MOST_ASKING,
+        )
+        if reply.unnoted:
             self._destinations.note()
-        return _ASKED[outcome]
+        return _ASKED[reply.outcome]
 
     def of_sandbox(self, sandbox_id: str) -> Spending:
         """What a sandbox has spent so far. One round trip."""
@@ -190,11 +209,6 @@ class ModelSpending:
         keys = [(owner, _spending(numbers)) for owner, numbers in by_key.items()]
         keys.sort(key=lambda one: (-one[1].nanos, -one[1].tokens, one[0]))
         return DaySpending(day, _spending(whole), keys)
-
-
-def _so_far(nanos: str, tokens: str, unpriced: str, model: str, *allowed: str) -> SoFar:
-    more_nanos, more_tokens = (int(one or 0) for one in allowed)
-    return SoFar(int(nanos or 0), int(tokens or 0), int(unpriced or 0), model, more_nanos, more_tokens)
 
 
 _FIELDS = tuple(one.name for one in fields(Spending))

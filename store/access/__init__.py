@@ -95,7 +95,7 @@ class Counters:
 
     def hit(self, name: str, seconds: int, number: int) -> int:
         """Count hits, and return the number within the window, which begins with the first. One round trip."""
-        return int(self._scripts.count_hit([rate_key(name)], [number, seconds * 1000]))
+        return self._scripts.count_hit(rate_key(name), number=number, window=seconds * 1000)
 
     def seconds_left(self, name: str) -> float:
         """Seconds until the window ends; 0 without a window."""

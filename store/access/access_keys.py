@@ -90,30 +90,35 @@ class AccessKeys:
         """Make a key; nothing but this response has it. Raises TooManyKeys, KeyWouldBePast."""
         identity, key = uuid4().hex, _KEY + random_text(_LENGTH)
         ordered = tuple(sorted(scopes))
-        args = [identity, key_hash(key), name, ",".join(ordered), "" if expires_at is None else expires_at, MOST_KEYS]
-        match self._scripts.make_access_key([AccessRoot.root], args):
-            case ("full",):
-                raise TooManyKeys(MOST_KEYS)
-            case ("past",):
-                raise KeyWouldBePast
-            case (_, created):
-                return AccessKey(identity, name, ordered, Micros(int(created)), expires_at, None), key
-        raise AssertionError("make_access_key has no other outcome")
+        reply = self._scripts.make_access_key(
+            AccessRoot.root,
+            id=identity,
+            digest=key_hash(key),
+            name=name,
+            scopes=",".join(ordered),
+            expires_at=expires_at,
+            most=MOST_KEYS,
+        )
+        if reply == "full":
+            raise TooManyKeys(MOST_KEYS)
+        if reply == "past":
+            raise KeyWouldBePast
+        return AccessKey(identity, name, ordered, reply.created_at, expires_at, None), key
 
     def all(self) -> list[AccessKey]:
         """The keys, the newest first, expired ones too."""
-        return [_listed(*map(bytes.decode, found)) for found in self._scripts.list_access_keys([AccessRoot.root], [])]
+        found = self._scripts.list_access_keys(AccessRoot.root)
+        return [AccessKey(**{**one._asdict(), "scopes": tuple(one.scopes.split(","))}) for one in found]
 
     def revoke(self, key_id: str) -> None:
         """Forget a key. Raises KeyNotFound."""
-        if not self._scripts.revoke_access_key([AccessRoot.root], [key_id, uuid4().hex]):
+        if not self._scripts.revoke_access_key(AccessRoot.root, id=key_id, request=uuid4().hex):
             raise KeyNotFound
         self._remembered = {}
 
     def live(self, key_ids: Collection[str]) -> set[str]:
         """Those of the ids whose keys were neither revoked nor have expired. One round trip."""
-        found = self._scripts.live_access_keys([AccessRoot.root], [*key_ids]) if key_ids else []
-        return {one.decode() for one in found}
+        return set(self._scripts.live_access_keys(AccessRoot.root, ids=key_ids)) if key_ids else set()
 
     def of_admins(self) -> int:
         """The number of an admin's keys that have not expired."""
@@ -125,12 +130,11 @@ class AccessKeys:
         until, known = self._remembered.get(digest, (0.0, None))
         if now < until:
             return known
-        found = self._scripts.find_access_key([AccessRoot.root], [digest])
+        found = self._scripts.find_access_key(AccessRoot.root, digest=digest)
         until, principal = now + REMEMBERED, None
         if found:
-            identity, name, scopes, left = map(bytes.decode, found)
-            principal = Principal(name, identity, frozenset(scopes.split(",")))
-            until = min(until, now + int(left) / 1e6) if left else until
+            principal = Principal(found.name, found.id, frozenset(found.scopes.split(",")))
+            until = until if found.left is None else min(until, now + found.left / 1e6)
         if len(self._remembered) >= _MOST_REMEMBERED:
             self._remembered = {}
         self._remembered[digest] = until, principal
@@ -150,8 +154,13 @@ class Tickets:
         """
         ticket = _TICKET + random_text(_LENGTH)
         content = [principal.name, principal.key_id, sorted(scopes), about]
-        args = [key_hash(ticket), json.dumps(content), TICKET_SECONDS * 1000, about or ""]
-        self._scripts.make_ticket([AccessRoot.root], args)
+        self._scripts.make_ticket(
+            AccessRoot.root,
+            digest=key_hash(ticket),
+            content=json.dumps(content),
+            span=TICKET_SECONDS * 1000,
+            about=about or "",
+        )
         return ticket
 
     def take(self, ticket: str, about: ConversationId | str | None) -> Principal | None:
@@ -160,7 +169,9 @@ class Tickets:
         about: as of `make`. A ticket about something else stays as good as it was; the caller refuses it, by the
         principal's `conversation_id`.
         """
-        content = self._scripts.take_ticket([AccessRoot.root], [key_hash(ticket), uuid4().hex, about or ""])
+        content = self._scripts.take_ticket(
+            AccessRoot.root, digest=key_hash(ticket), request=uuid4().hex, about=about or ""
+        )
         if not content:
             return None
         name, key_id, scopes, conversation_id = json.loads(content)
@@ -200,8 +211,3 @@ class Sessions:
         name, key_id, until = json.loads(opened)
         left = until - now / 1e6
         return (Principal(name, key_id), left) if left > 0 else None
-
-
-def _listed(identity: str, name: str, scopes: str, created: str, expires: str, used: str) -> AccessKey:
-    times = (Micros(int(created)), Micros(int(expires)) if expires else None, Micros(int(used)) if used else None)
-    return AccessKey(identity, name, tuple(scopes.split(",")), *times)

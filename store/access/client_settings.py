@@ -73,7 +73,7 @@ class SettingsUnkept(StoreError):
 
 
 class _Read(NamedTuple):
-    revision: bytes
+    revision: int
     entries: Entries
 
 
@@ -105,15 +105,23 @@ class ClientSettings:
             if after == before:
                 return result
             changed = {name: text for name, text in after.items() if before.get(name) != text}
-            gone = [name for name in before if name not in after]
-            sets = [part for name, text in changed.items() for part in (name, self._sealed(owner, text))]
-            args = [found.revision, uuid4().hex, MOST_ENTRIES, MOST_BYTES, len(changed), *sets, *gone]
-            match self._scripts.change_settings([ClientKeys.root(owner)], args):
-                case ("changed",):
+            outcome = self._scripts.change_settings(
+                ClientKeys.root(owner),
+                before=found.revision,
+                id=uuid4().hex,
+                most=MOST_ENTRIES,
+                most_bytes=MOST_BYTES,
+                changes=[
+                    *((name, self._sealed(owner, text)) for name, text in changed.items()),
+                    *((name, b"") for name in before.keys() - after.keys()),
+                ],
+            )
+            match outcome:
+                case "changed":
                     return result
-                case ("many",):
+                case "many":
                     raise TooManySettings
-                case ("long",):
+                case "long":
                     raise SettingsTooLong
         raise SettingsBusy
 
@@ -146,7 +154,7 @@ class ClientSettings:
             }
         except SecretsRefused:
             raise SettingsUnreadable from None
-        return _Read(found.get(b"revision", b"0"), entries)
+        return _Read(int(found.get(b"revision", 0)), entries)
 
     def _opened(self, owner: str, sealed: bytes) -> Any:
         return json.loads(zlib.decompress(self._sealer.open_bytes("settings", owner, sealed)))

@@ -16,10 +16,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
-from typing import Any
 from uuid import UUID, uuid4
 
 from core.refused import Kind
@@ -27,6 +27,7 @@ from store.errors import UNAVAILABLE, StoreError
 from store.keys import IdempotencyKeys
 from store.link.attempts import Attempt
 from store.scripts import Scripts
+from store.scripts.calls import ClaimIdempotencyKey
 
 #: seconds that a record is kept, and that the claim of an attempt keeps repeats away
 KEPT, LEASE = 86_400, 60.0
@@ -91,10 +92,10 @@ class KeptResponse:
         )
 
     @property
-    def words(self) -> list[str | int]:
+    def words(self) -> tuple[str, str, str]:
         """The words of its record. No header has a line feed."""
         lines = [self.content_type, *(f"{name}: {value}" for name, value in self.headers.items())]
-        return [self.status, "\n".join(lines), self.body]
+        return str(self.status), "\n".join(lines), self.body
 
 
 class Idempotency:
@@ -104,7 +105,7 @@ class Idempotency:
         """most: records of one client."""
         self._scripts = scripts
         self._most = most
-        self._late = LateEnds(scripts, most_seconds=LEASE)
+        self._late = LateEnds(most_seconds=LEASE)
 
     def begin(self, client: str, key: str, fingerprint: str) -> Attempt | KeptResponse:
         """Claim the record of a key for one attempt, or return the response that the record has. One round trip.
@@ -112,43 +113,69 @@ class Idempotency:
         Raises IdempotencyKeyBusy, IdempotencyKeyReused, TooManyIdempotencyKeys.
         """
         token = uuid4().hex
-        args = [_digest(key), fingerprint, token, str(uuid4()), round(LEASE * 1e6), KEPT * 1_000_000, self._most]
-        match reply := self._scripts.claim_idempotency_key([_root(client)], args):
-            case "claimed", seed, is_later:
-                return Attempt(UUID(seed), token, is_later=bool(is_later))
-            case "finished", seed, "", _, _:
+        reply = self._scripts.claim_idempotency_key(
+            _root(client),
+            key=_digest(key),
+            fingerprint=fingerprint,
+            token=token,
+            seed=str(uuid4()),
+            lease=round(LEASE * 1e6),
+            span=KEPT * 1_000_000,
+            most=self._most,
+        )
+        match reply:
+            case ClaimIdempotencyKey.Claimed(seed, is_later):
+                return Attempt(UUID(seed), token, is_later=is_later)
+            case ClaimIdempotencyKey.Finished(seed, ""):
                 return Attempt(UUID(seed), is_finished=True)
-            case "finished", _, status, content_type, body:
+            case ClaimIdempotencyKey.Finished(_, status, content_type, body):
                 return KeptResponse.read(status, content_type, body)
-            case "busy", _:
-                raise IdempotencyKeyBusy
-            case "reused", _:
-                raise IdempotencyKeyReused
-            case "full", number:
+            case ClaimIdempotencyKey.Full(number):
                 raise TooManyIdempotencyKeys(number, self._most)
-        raise AssertionError(f"claim_idempotency_key replied {reply!r}")
+            case "busy":
+                raise IdempotencyKeyBusy
+            case "reused":
+                raise IdempotencyKeyReused
 
     def finish(self, client: str, key: str, attempt: Attempt, response: KeptResponse | None) -> None:
         """Note that an attempt succeeded. response: None is not kept, nor is one of more than MOST_KEPT_BYTES."""
         kept = response if response and len(response.body.encode()) <= MOST_KEPT_BYTES else None
-        words = kept.words if kept else ["", "", ""]
-        self._end(client, key, attempt, "finished", *words)
+        self._end(client, key, attempt, "finished", *(kept.words if kept else ("",)))
 
     def release(self, client: str, key: str, attempt: Attempt) -> None:
         """Note that an attempt failed, and may have had effects: a repeat at once is a new attempt."""
         is_later = attempt.is_later or attempt.reached_agent
-        self._end(client, key, attempt, "released", "1" if is_later else "", "", "")
+        self._end(client, key, attempt, "released", "1" if is_later else "")
 
     def forget(self, client: str, key: str, attempt: Attempt) -> None:
         """Note that an attempt was refused and did nothing: the key is free again, also for another request."""
-        self._end(client, key, attempt, "forgotten", "", "", "")
+        self._end(client, key, attempt, "forgotten")
 
-    def _end(self, client: str, key: str, attempt: Attempt, outcome: str, *words: str | int) -> None:
-        args = [_digest(key), attempt.token, KEPT * 1_000_000, outcome, *words]
+    def _end(
+        self,
+        client: str,
+        key: str,
+        attempt: Attempt,
+        outcome: str,
+        word: str = "",
+        content_type: str = "",
+        body: str = "",
+    ) -> None:
+        end = partial(
+            self._scripts.end_idempotency_claim,
+            _root(client),
+            key=_digest(key),
+            token=attempt.token,
+            span=KEPT * 1_000_000,
+            outcome=outcome,
+            word=word,
+            content_type=content_type,
+            body=body,
+        )
         try:
-            self._scripts.end_idempotency_claim([_root(client)], args)
+            end()
         except UNAVAILABLE:
-            self._late.add(_root(client), args)
+            self._late.add(end)
             raise
 
 
@@ -173,18 +200,17 @@ _log = logging.getLogger(__name__)
 class LateEnds:
     """The ends that this process has still to send. A thread sends them, as long as there are some."""
 
-    def __init__(self, scripts: Scripts, *, most_seconds: float) -> None:
+    def __init__(self, *, most_seconds: float) -> None:
         """most_seconds: after which an end is given up, as the lease of its claim has ended."""
-        self._scripts = scripts
         self._most_seconds = most_seconds
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[float, str, list[Any]]] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[tuple[float, Callable[[], object]]] = deque(maxlen=MOST_WAITING)
         self._is_sending = False
 
-    def add(self, root: str, args: list[Any]) -> None:
-        """Send an end, as `end_idempotency_claim.lua` takes it, until Redis has taken it."""
+    def add(self, end: Callable[[], object]) -> None:
+        """Call `end` until Redis has taken it."""
         with self._lock:
-            self._waiting.append((time.monotonic() + self._most_seconds, root, args))
+            self._waiting.append((time.monotonic() + self._most_seconds, end))
             if self._is_sending:
                 return
             self._is_sending = True
@@ -196,20 +222,20 @@ class LateEnds:
             with self._lock:
                 due = list(self._waiting)
             sent = []
-            for end in due:
-                until, root, args = end
+            for waiting in due:
+                until, end = waiting
                 try:
                     if time.monotonic() < until:
-                        self._scripts.end_idempotency_claim([root], args)
+                        end()
                 except UNAVAILABLE:
                     continue  # in a cluster another node may have it
                 except Exception:  # no other thread goes on with the ends after this one
                     _log.exception("the end of a claim of an Idempotency-Key could not be sent")
-                sent.append(end)
+                sent.append(waiting)
             with self._lock:
-                for end in sent:
-                    if end in self._waiting:
-                        self._waiting.remove(end)
+                for waiting in sent:
+                    if waiting in self._waiting:
+                        self._waiting.remove(waiting)
                 if not self._waiting:
                     self._is_sending = False
                     return

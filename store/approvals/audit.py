@@ -66,7 +66,7 @@ class Actor(NamedTuple):
     @property
     def json(self) -> str:
         """Its canonical JSON, as the scripts take it."""
-        name, address = (said(beginning(text, _LONGEST)).decode() for text in (self.name, self.address))
+        name, address = (said(beginning(text, _LONGEST)) for text in (self.name, self.address))
         return f'{{"address":{address},"kind":"{self.kind}","name":{name}}}'
 
 
@@ -74,9 +74,9 @@ class Actor(NamedTuple):
 SERVER = Actor("server", "server")
 
 
-def said(text: str) -> bytes:
+def said(text: str) -> str:
     """A text as canonical JSON; RFC 8785 has no lone surrogates: replacement characters take their place."""
-    return canonical(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return canonical(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")).decode()
 
 
 class Place(NamedTuple):
@@ -172,14 +172,16 @@ class Audit:
         """The entries that follow a place; None for one that is no longer kept."""
         if filters.chain is not None:
             return self._following_in(filters.chain, descending, most, start)
-        times = [
-            "-inf" if filters.since is None else filters.since,
-            "+inf" if filters.until is None else filters.until,
-        ]
-        cursor = ["", ""] if start is None else [start.at, audit_member(start.chain, start.seq)]
-        args = ["desc" if descending else "asc", most, *times, *cursor]
-        reply = self._scripts.page_audit([ApprovalKeys.root], args)
-        places = [_place(member, score) for member, score in zip(reply[::2], reply[1::2], strict=True)]
+        reply = self._scripts.page_audit(
+            ApprovalKeys.root,
+            order="desc" if descending else "asc",
+            most=most,
+            since="-inf" if filters.since is None else str(filters.since),
+            before="+inf" if filters.until is None else str(filters.until),
+            at=None if start is None else start.at,
+            member="" if start is None else audit_member(start.chain, start.seq),
+        )
+        places = [_place(member, at) for member, at in reply]
         with self._redis.pipeline(transaction=False) as pipe:
             for place in places:
                 pipe.lindex(chain_key(place.chain), place.seq - 1)
@@ -210,7 +212,10 @@ class TerminalAudit:
         self._listing = listing
 
     def opened(self, conversation_id: ConversationId, actor: Actor, terminal_id: str, sandbox_id: str) -> None:
-        """Note that a terminal is opened. Round trips as of `Listing.write`. Raises ConversationNotFound."""
+        """Note that a terminal is opened. One round trip, then those of `Listing.note_state`.
+
+        Raises ConversationNotFound.
+        """
         self._note("terminal_opened", conversation_id, actor, f"Terminal {terminal_id} in sandbox {sandbox_id}.")
 
     def closed(
@@ -230,13 +235,22 @@ class TerminalAudit:
 
     def _note(self, what: str, conversation_id: ConversationId, actor: Actor, reason: str) -> None:
         stamp = Stamp.now()
-        args = [stamp.args[0], stamp.utc_time, what, actor.json, said(reason)]
-        self._listing.write(self._scripts.audit_terminal, conversation_id, args)
+        reply = self._scripts.audit_terminal(
+            ConversationKeys(conversation_id).root,
+            id_prefix=stamp.id_prefix,
+            time=stamp.utc_time,
+            what=what,
+            actor=actor.json,
+            reason=said(reason),
+        )
+        if reply is None:
+            raise ConversationNotFound
+        self._listing.note_state(conversation_id, reply.state)
 
 
-def _place(member: bytes, score: bytes) -> Place:
-    chain, _, seq = member.decode().partition(" ")
-    return Place(Micros(int(float(score))), chain, int(seq))
+def _place(member: str, at: float) -> Place:
+    chain, _, seq = member.partition(" ")
+    return Place(Micros(int(at)), chain, int(seq))
 
 
 def _place_of(raw: bytes) -> Place:

@@ -22,6 +22,7 @@ from store.link.attempts import Stamp
 from store.listing import Listing
 from store.log.frames import PAGE_BYTES, original
 from store.scripts import Scripts
+from store.scripts.calls import DecidePending, TakeLink
 from telemetry import traces
 
 #: what is wrong with a decision, by the word that `decide_pending.lua` has for it
@@ -76,7 +77,7 @@ def encode_decisions(decisions: Sequence[Decision], tools: dict[str, Any]) -> st
                 "id": one.action_id,
                 "verb": one.verb,
                 "reason": json.dumps(one.reason),
-                "said": said(one.reason).decode(),
+                "said": said(one.reason),
                 "digest": one.digest or "",
                 "since": one.since,
                 "arguments": json.dumps(one.arguments),
@@ -87,7 +88,9 @@ def encode_decisions(decisions: Sequence[Decision], tools: dict[str, Any]) -> st
     )
 
 
-def decision_args(
+def decide_pending(
+    scripts: Scripts,
+    conversation_id: ConversationId,
     stamp: Stamp,
     verb: str,
     actor: Actor,
@@ -95,12 +98,23 @@ def decision_args(
     reason: str = "",
     decisions: str = "",
     sandbox_id: str = "",
-    latest: int | str = "",
+    latest: int | None = None,
     echo: str = "",
-) -> list[Any]:
-    """The arguments of `decide_pending.lua`, which has the verbs. decisions: as `encode_decisions` makes them."""
-    args = [*stamp.args, verb, json.dumps(reason), sandbox_id, latest, int(actor.may_decide), echo]
-    return [*args, actor.json, said(reason), decisions]
+) -> "DecidePending.Reply | None":
+    """Run `decide_pending.lua`, which has the verbs. decisions: as `encode_decisions` makes them."""
+    return scripts.decide_pending(
+        ConversationKeys(conversation_id).root,
+        stamp=stamp,
+        verb=verb,
+        reason=json.dumps(reason),
+        sandbox=sandbox_id,
+        latest=latest,
+        may_decide=actor.may_decide,
+        echo=echo,
+        actor=actor.json,
+        said=said(reason),
+        each=decisions,
+    )
 
 
 #: entries of an audit that one read of pending actions takes
@@ -146,11 +160,10 @@ class Confirmations:
         Source: docs/wire.md, 2.
         """
         check_reason(reason, self._bounds.reason_bytes)
-        args = decision_args(Stamp.now(), "approve" if accept else "reject", actor, reason=reason)
-        outcome, _ = self._decide(conversation_id, args)
-        if outcome == "forbidden":
+        reply = self._decide(conversation_id, "approve" if accept else "reject", actor, reason=reason)
+        if reply.outcome == "forbidden":
             raise NeedsApproval
-        return bool(outcome == "won")
+        return reply.outcome == "won"
 
     def decide_each(self, conversation_id: ConversationId, decisions: Sequence[Decision], actor: Actor) -> None:
         """Decide single actions of a detached conversation, all or none.
@@ -158,22 +171,28 @@ class Confirmations:
         Raises ConversationNotFound, ReasonTooLong, StaleDecision, NeedsApproval of an actor who may not decide.
         Source: docs/approvals.md.
         """
-        args = decision_args(Stamp.now(), "each", actor, decisions=self.encode_decisions(conversation_id, decisions))
-        outcome, problems = self._decide(conversation_id, args)
-        if outcome == "forbidden":
+        encoded = self.encode_decisions(conversation_id, decisions)
+        reply = self._decide(conversation_id, "each", actor, decisions=encoded)
+        if reply.outcome == "forbidden":
             raise NeedsApproval
-        if outcome != "won":
-            raise StaleDecision(json.loads(problems or "[]"))
+        if reply.outcome != "won":
+            raise StaleDecision(json.loads(reply.problems or "[]"))
 
     def expire(self, conversation_id: ConversationId) -> None:
         """Reject the actions of a detached conversation whose deadline has passed. Raises ConversationNotFound."""
-        self._decide(conversation_id, decision_args(Stamp.now(), "expire", SERVER))
+        self._decide(conversation_id, "expire", SERVER)
 
-    def _decide(self, conversation_id: ConversationId, args: list[Any]) -> tuple[str, str]:
-        """The outcome, and the problems of stale decisions."""
-        outcome, problems, decided = self._listing.write(self._scripts.decide_pending, conversation_id, args)
-        traces.note_decided(conversation_id, decided)
-        return outcome, problems
+    def _decide(
+        self, conversation_id: ConversationId, verb: str, actor: Actor, *, reason: str = "", decisions: str = ""
+    ) -> "DecidePending.Reply":
+        """Decide, and list the conversation. Raises ConversationNotFound."""
+        stamp = Stamp.now()
+        reply = decide_pending(self._scripts, conversation_id, stamp, verb, actor, reason=reason, decisions=decisions)
+        if reply is None:
+            raise ConversationNotFound
+        self._listing.note_state(conversation_id, reply.state)
+        traces.note_decided(conversation_id, reply.decided)
+        return reply
 
     def encode_decisions(self, conversation_id: ConversationId, decisions: Sequence[Decision]) -> str:
         """Decisions as `decide_pending.lua` takes them; for an edit one round trip. Raises ReasonTooLong."""
@@ -188,13 +207,13 @@ class Confirmations:
 
     def decided(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
         """The actions that were approved and are not observed yet, in log order. Raises ConversationNotFound."""
-        reply = self._scripts.list_decisions([ConversationKeys(conversation_id).root], [])
-        if reply is None:
+        decided = self._scripts.list_decisions(ConversationKeys(conversation_id).root)
+        if decided is None:
             raise ConversationNotFound
         return [
-            {"action_id": name.decode(), "decision": verb.decode()}
-            | ({"arguments": json.loads(arguments)} if arguments else {})
-            for name, verb, arguments in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+            {"action_id": one.id, "decision": one.decision}
+            | ({} if one.arguments is None else {"arguments": json.loads(one.arguments)})
+            for one in decided
         ]
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
@@ -202,13 +221,13 @@ class Confirmations:
         found: list[dict[str, Any]] = []
         last = 0
         while True:
-            reply = self._scripts.list_pending([ConversationKeys(conversation_id).root], [last, PAGE_BYTES])
-            if reply is None:
+            page = self._scripts.list_pending(ConversationKeys(conversation_id).root, after=last, most_bytes=PAGE_BYTES)
+            if page is None:
                 raise ConversationNotFound
-            for seq, since, kept in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
-                last = int(seq)
-                found.append(_described(since.decode(), parse_json(original(kept))))
-            if not reply:
+            for seq, since, kept in page:
+                last = seq
+                found.append(_described(since, parse_json(original(kept))))
+            if not page:
                 return found
 
     def open_ids(self, conversation_id: ConversationId) -> list[str]:
@@ -219,7 +238,7 @@ class Confirmations:
     def drop(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> None:
         """Close open actions whose ends are in the log."""
         if action_ids:
-            self._scripts.drop_actions([ConversationKeys(conversation_id).root], list(action_ids))
+            self._scripts.drop_actions(ConversationKeys(conversation_id).root, ids=action_ids)
             self._listing.approvals.refresh(conversation_id)
 
     def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
@@ -227,11 +246,17 @@ class Confirmations:
 
         Single decisions that the agent has not received count on only where it waits for exactly the actions of before.
         """
-        args: list[Any] = [Stamp.now().utc_time, self._bounds.confirmation_seconds]
-        for action in actions:
-            if "open" in (found := effect(action)):
-                args += (action.id, action.at, json.dumps(found["open"], ensure_ascii=False))
-        self._scripts.reopen_actions([ConversationKeys(conversation_id).root], args)
+        effects = ((action, effect(action).get("open")) for action in actions)
+        self._scripts.reopen_actions(
+            ConversationKeys(conversation_id).root,
+            time=Stamp.now().utc_time,
+            expiry=self._bounds.confirmation_seconds,
+            actions=[
+                (action.id, action.at, json.dumps(opened, ensure_ascii=False))
+                for action, opened in effects
+                if opened is not None
+            ],
+        )
         self._listing.approvals.refresh(conversation_id)
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
@@ -268,8 +293,8 @@ class LinkUses:
 
     def find(self, identity: str, ends: Micros) -> Use | None:
         """The use of a link; None of one that has expired. One round trip."""
-        now, decision, at = map(bytes.decode, self._scripts.read_link([ApprovalKeys.root], [identity]))
-        return Use(decision, Micros(int(at or 0))) if int(now) < ends else None
+        reply = self._scripts.read_link(ApprovalKeys.root, id=identity)
+        return Use(reply.decision, reply.at or Micros(0)) if reply.now < ends else None
 
     def take(
         self, identity: str, ends: Micros, decision: Literal["approve", "reject"]
@@ -279,7 +304,13 @@ class LinkUses:
         Returns `first`, `again` after an earlier use for the same decision, `other` after one for the other decision,
         which alone counts then, and `past` for a link that has expired; and the use that counts.
         """
-        match self._scripts.take_link([ApprovalKeys.root], [identity, ends, decision]):
-            case ("first" | "again" | "other" | "past" as outcome, used_for, at):
-                return outcome, Use(used_for, Micros(int(at or 0)))
-        raise AssertionError("take_link has no other outcome")
+        reply = self._scripts.take_link(ApprovalKeys.root, id=identity, ends=ends, decision=decision)
+        match reply:
+            case TakeLink.First():
+                return "first", Use(*reply)
+            case TakeLink.Again():
+                return "again", Use(*reply)
+            case TakeLink.Other():
+                return "other", Use(*reply)
+            case "past":
+                return "past", Use("", Micros(0))

@@ -21,7 +21,7 @@ from core import wire
 from core.bounds import Bounds, Limits
 from core.wire import ConversationId, Micros
 from store.approvals.audit import Actor
-from store.approvals.decisions import StaleDecision, check_reason, decision_args
+from store.approvals.decisions import StaleDecision, check_reason, decide_pending
 from store.errors import UNREADABLE, ConversationNotFound, NeedsApproval, ReasonTooLong
 from store.keys import ConversationKeys, SandboxKeys
 from store.link.attempts import Stamp
@@ -96,10 +96,25 @@ class Deliveries:
 
     def reopen(self, claim: Claim) -> Claim:
         """Try again to take the lease that another delivery had."""
-        args = [claim.entry, claim.token, round(claim.seconds * 1000), *self._spans, CHECK_SPAN]
+        host_span, start_span = self._spans
         asked_at = time.monotonic()
-        taken, *rest = self._scripts.open_delivery([SandboxKeys.root], args)
-        return claim._replace(has_lease=bool(taken), asked_at=asked_at, **_agent(rest))
+        reply = self._scripts.open_delivery(
+            SandboxKeys.root,
+            entry=claim.entry,
+            token=claim.token,
+            lease=round(claim.seconds * 1000),
+            host_span=host_span,
+            start_span=start_span,
+            check_span=CHECK_SPAN,
+        )
+        return claim._replace(
+            has_lease=reply.taken,
+            asked_at=asked_at,
+            lease_end=reply.lease_end,
+            status=reply.status,
+            agent_url=reply.url,
+            agent_key=reply.key,
+        )
 
     def decide(
         self,
@@ -128,74 +143,86 @@ class Deliveries:
             raise
         stamp = Stamp(wire.now(), claim.delivery_id)
         latest = claim.lease_end - round(_MARGIN * 1e6)
-        words = {"reason": reason, "decisions": decisions, "echo": echo and f"{echo} {claim.token}"}
-        args = decision_args(stamp, verb, actor, sandbox_id=claim.sandbox_id, latest=latest, **words)
-        reply = self._scripts.decide_pending([ConversationKeys(claim.conversation_id).root], args)
+        reply = decide_pending(
+            self._scripts,
+            claim.conversation_id,
+            stamp,
+            verb,
+            actor,
+            reason=reason,
+            decisions=decisions,
+            sandbox_id=claim.sandbox_id,
+            latest=latest,
+            echo=echo and f"{echo} {claim.token}",
+        )
         if reply is None:
             self.close(claim)
             raise ConversationNotFound
-        outcome, _, status, _, _, _, _, is_noted, problems, decided, *outstanding = reply
-        if outcome in ("late", "forbidden", "stale"):
+        if reply.outcome in ("late", "forbidden", "stale"):
             self.close(claim)
-            if outcome == "stale":
-                raise StaleDecision(json.loads(problems))
-            raise NeedsApproval if outcome == "forbidden" else TimeoutError("The lease ended before the decision")
-        traces.note_decided(claim.conversation_id, decided)
-        if is_noted:
+            if reply.outcome == "stale":
+                raise StaleDecision(json.loads(reply.problems))
+            late = TimeoutError("The lease ended before the decision")
+            raise NeedsApproval if reply.outcome == "forbidden" else late
+        traces.note_decided(claim.conversation_id, reply.decided)
+        if reply.state.approvals:
             self._approvals.refresh(claim.conversation_id)
-        return outcome == "won", _delivery(status, outstanding) if outstanding else None
+        return reply.outcome == "won", _delivery(reply.state.status, *reply.delivery[0]) if reply.delivery else None
 
     def get(self, conversation_id: ConversationId) -> Delivery | None:
         """The decision that a conversation's agent may not have received."""
-        reply = self._scripts.read_delivery([ConversationKeys(conversation_id).root], [])
-        return _delivery(reply[0], list(reply[1:])) if reply else None
+        reply = self._scripts.read_delivery(ConversationKeys(conversation_id).root)
+        return _delivery(*reply) if reply else None
 
     def claim(self, seconds: float) -> Claim | None:
         """Take the delivery that has been due for longest, among those whose agent has no other delivery."""
+        host_span, start_span = self._spans
         while True:
             token = uuid4().hex
-            args = [token, round(seconds * 1000), *self._spans]
             asked_at = time.monotonic()
-            reply = self._scripts.claim_delivery([SandboxKeys.root], args)
+            reply = self._scripts.claim_delivery(
+                SandboxKeys.root, token=token, lease=round(seconds * 1000), host_span=host_span, start_span=start_span
+            )
             if reply is None:
                 return None
             try:
-                delivery_id, conversation_id, sandbox_id = reply[0].decode().split(" ")
-                identity = (delivery_id, ConversationId(conversation_id), sandbox_id, token)
-                tried_for = int(reply[-1]) / 1e6
-                return Claim(*identity, seconds, True, asked_at=asked_at, tried_for=tried_for, **_agent(reply[1:-1]))
+                delivery_id, conversation_id, sandbox_id = reply.entry.decode().split(" ")
             except UNREADABLE as error:
-                _log.error("an entry of the deliveries cannot be read, and is given up: %r: %r", reply[0], error)
-                self._scripts.close_delivery([SandboxKeys.root], [reply[0], token, ""])
+                _log.error("an entry of the deliveries cannot be read, and is given up: %r: %r", reply.entry, error)
+                self._scripts.close_delivery(SandboxKeys.root, entry=reply.entry, token=token)
+                continue
+            return Claim(
+                delivery_id,
+                ConversationId(conversation_id),
+                sandbox_id,
+                token,
+                seconds,
+                has_lease=True,
+                lease_end=reply.lease_end,
+                status=reply.status,
+                agent_url=reply.url,
+                agent_key=reply.key,
+                asked_at=asked_at,
+                tried_for=reply.tried / 1e6,
+            )
 
     def renew(self, claim: Claim) -> bool:
         """Renew the lease; False if it has ended."""
-        args = [claim.entry, claim.token, round(claim.seconds * 1000)]
-        return bool(self._scripts.renew_delivery([SandboxKeys.root], args))
+        return self._scripts.renew_delivery(
+            SandboxKeys.root, entry=claim.entry, token=claim.token, lease=round(claim.seconds * 1000)
+        )
 
     def settle(self, conversation_id: ConversationId, delivery: Delivery | Claim) -> None:
         """Forget a decision that the agent has received, or never will; of a claim, as its record cannot be read."""
         identity = delivery.delivery_id if isinstance(delivery, Claim) else delivery.id
-        self._scripts.settle_delivery([ConversationKeys(conversation_id).root], [identity])
+        self._scripts.settle_delivery(ConversationKeys(conversation_id).root, id=identity)
 
     def close(self, claim: Claim, *, again_in: float | None = None) -> None:
         """End an attempt; the delivery is due again in so many seconds, or (None) never."""
-        again = "" if again_in is None else round(again_in * 1000)
-        self._scripts.close_delivery([SandboxKeys.root], [claim.entry, claim.token, again])
+        again = None if again_in is None else round(again_in * 1000)
+        self._scripts.close_delivery(SandboxKeys.root, entry=claim.entry, token=claim.token, again=again)
 
 
-def _agent(words: list[Any]) -> dict[str, Any]:
-    """The fields of a claim about the sandbox."""
-    lease_end, status, url, agent_key = (word.decode() for word in words)
-    return {
-        "lease_end": Micros(int(lease_end)),
-        "status": status,
-        "agent_url": url,
-        "agent_key": agent_key,
-    }
-
-
-def _delivery(status: str, words: list[str]) -> Delivery:
-    identity, verb, reason, actions, each, trace = words
+def _delivery(status: str, identity: str, verb: str, reason: str, actions: str, each: str, trace: str) -> Delivery:
     awaited, decisions = status == "waiting_for_confirmation", json.loads(each or "[]")
     return Delivery(identity, verb == "accept", json.loads(reason), json.loads(actions), decisions, awaited, trace)

@@ -199,9 +199,10 @@ class Filter:
     destinations: bool = False  #: of a stream: whether what sandboxes ask to reach is sent too
     text: str | None = None  #: a part of tool, summary, thought, arguments or title, whatever its case
 
-    def words(self) -> list[Any]:
-        """The filters of the index but the conversation, as `page_pending_actions.lua` takes them."""
-        return ["" if value is None else value for value in (self.tool, self.risk, self.since, self.until)]
+    @property
+    def selects(self) -> bool:
+        """Whether entries of the index may not pass, other than by their conversation."""
+        return any(value is not None for value in (self.tool, self.risk, self.since, self.until))
 
     @property
     def reads(self) -> bool:
@@ -226,7 +227,7 @@ class Index:
         """audit_days: for which an audit entry is indexed."""
         self._redis = redis
         self._scripts = scripts
-        self._args = [audit_days * 86_400 * 1_000_000, MOST_CHANGES]
+        self._kept = audit_days * 86_400 * 1_000_000
 
     def refresh(self, conversation_id: ConversationId) -> None:
         """Bring the index up to date with a conversation. Three round trips.
@@ -238,24 +239,19 @@ class Index:
 
     def read_approvals(self, conversation_id: ConversationId, audited: int = 0) -> Approvals:
         """What waits, and MOST_ENTRIES entries of the audit after a seq. One round trip."""
-        reply = self._scripts.read_approvals([ConversationKeys(conversation_id).root], [audited, MOST_ENTRIES])
-        there, revision, title, tags, sandbox_id, capabilities, number, read, *rest = reply
-        records = rest[read:]
-        pending = [
-            {**record, "id": name.decode(), "tool": json.loads(record["tool"])}
-            for name, record in zip(records[::2], map(json.loads, records[1::2]), strict=True)
-        ]
+        reply = self._scripts.read_approvals(ConversationKeys(conversation_id).root, after=audited, most=MOST_ENTRIES)
+        records = ((one.id, json.loads(one.record)) for one in reply.pending)
         return Approvals(
-            there == b"gone",
-            there == b"left",
-            int(revision),
-            json.loads(title),
-            json.loads(tags),
-            sandbox_id.decode() or None,
-            json.loads(capabilities or "[]"),
-            number,
-            rest[:read],
-            pending,
+            reply.there == "gone",
+            reply.there == "left",
+            reply.revision,
+            json.loads(reply.title),
+            json.loads(reply.tags),
+            reply.sandbox or None,
+            json.loads(reply.capabilities),
+            reply.audited,
+            reply.audit,
+            [{**record, "id": name, "tool": json.loads(record["tool"])} for name, record in records],
         )
 
     def _note(self, conversation_id: ConversationId) -> bool:
@@ -270,11 +266,18 @@ class Index:
             found = self.read_approvals(conversation_id, 0)
         is_whole = len(found.audit) < MOST_ENTRIES
         part = "part" if not is_whole else "gone" if found.gone and not found.audited else "due" if found.left else ""
-        args = [conversation_id, found.revision, part, found.audited, *self._args, len(found.pending)]
-        args += [word for record in found.pending for word in _item(record)]
-        args += [word for entry in found.audit for word in _entry(entry)]
-        outcome = self._scripts.note_approvals([ApprovalKeys.root], args)
-        return outcome == ("noted",) and not is_whole
+        outcome = self._scripts.note_approvals(
+            ApprovalKeys.root,
+            conversation=conversation_id,
+            revision=found.revision,
+            part=part,
+            number=found.audited,
+            kept=self._kept,
+            most=MOST_CHANGES,
+            pending=[_item(record) for record in found.pending],
+            entries=map(_entry, found.audit),
+        )
+        return outcome == "noted" and not is_whole
 
 
 class Inbox:
@@ -365,26 +368,31 @@ class Inbox:
         self, filters: Filter, descending: bool, most: int, start: Cursor | None
     ) -> tuple[list[Entry], Cursor | None]:
         """The entries that one script finds, and the cursor of the next one."""
-        scan = SCAN_CHUNK if any(word != "" for word in filters.words()) else most + 1
-        order = "desc" if descending else "asc"
-        args = [filters.conversation_id or "", order, most, min(scan, SCAN_CHUNK), *(start or ("", "", ""))]
-        following, page = self._scripts.page_pending_actions([ApprovalKeys.root], [*args, *filters.words()])
-        entries = [
-            Entry(*_member(member), Micros(int(at)), json.loads(item))
-            for member, at, item in zip(page[::3], page[1::3], page[2::3], strict=True)
-        ]
-        if not following:
-            return entries, None
-        at, member, seq = following
-        return entries, (Micros(int(at)), member.decode(), int(seq))
+        at, member, seq = start or (None, "", None)
+        page = self._scripts.page_pending_actions(
+            ApprovalKeys.root,
+            conversation=filters.conversation_id or "",
+            order="desc" if descending else "asc",
+            most=most,
+            scan=SCAN_CHUNK if filters.selects else min(most + 1, SCAN_CHUNK),
+            cursor=at,
+            cursor_member=member,
+            cursor_seq=seq,
+            tool=filters.tool or "",
+            risk=filters.risk or "",
+            since=filters.since,
+            before=filters.until,
+        )
+        entries = [Entry(*_member(one.member), one.at, json.loads(one.item)) for one in page.items]
+        return entries, page.following[0] if page.following else None
 
 
-def _member(stored: bytes) -> tuple[ConversationId, str]:
-    conversation_id, _, action_id = stored.decode().partition(" ")
+def _member(stored: str) -> tuple[ConversationId, str]:
+    conversation_id, _, action_id = stored.partition(" ")
     return ConversationId(conversation_id), action_id
 
 
-def _item(record: dict[str, Any]) -> tuple[Any, ...]:
+def _item(record: dict[str, Any]) -> tuple[str, Micros, str, bytes]:
     """A pending action as `note_approvals.lua` takes it."""
     expires = str(record.get("expires") or "")
     item = {name: record.get(name) for name in ("seq", "since", "tool", "risk", "digest")}
@@ -392,7 +400,7 @@ def _item(record: dict[str, Any]) -> tuple[Any, ...]:
     return record["id"], micros(record["since"]), expires, _fit(item)
 
 
-def _entry(raw: bytes) -> tuple[Any, ...]:
+def _entry(raw: bytes) -> tuple[int, Micros, str, str, bytes, bytes]:
     """An audit entry as `note_approvals.lua` takes it."""
     entry = json.loads(raw)
     has_expired = entry["actor"]["kind"] == "expiry"
@@ -432,8 +440,8 @@ class ApprovalChecks:
     def due(self) -> list[ConversationId]:
         """Some of the conversations with an action whose deadline has passed by Redis' clock, in random order: so that
         supervisors begin with different ones, and one that cannot be decided delays no other. One round trip."""
-        found = self._scripts.due_approvals([ApprovalKeys.root], [MOST_DUE, random.random()])
-        ids = [ConversationId(one.decode()) for one in found]
+        found = self._scripts.due_approvals(ApprovalKeys.root, most=MOST_DUE, random=str(random.random()))
+        ids = [ConversationId(one) for one in found]
         random.shuffle(ids)
         return ids
 
@@ -444,16 +452,15 @@ class ApprovalChecks:
         All supervisors together take a part each second: so one of N conversations is found within N / PART seconds.
         Guarantee: what a killed worker did not index is indexed after that. Five round trips where nothing is wrong.
         """
-        reply = self._scripts.claim_sweep([ApprovalKeys.root], [_SWEEP_SPAN, PART])
-        if reply is None:
+        part = self._scripts.claim_sweep(ApprovalKeys.root, span=_SWEEP_SPAN, most=PART)
+        if part is None:
             return
-        created, first, *indexed = (word.decode() for word in reply)
-        start = (Micros(int(created)), ConversationId(first)) if created else None
+        start = None if part.created is None else (part.created, ConversationId(part.id))
         entries, following = self._listing.page(
             ConversationFilter(), by="created", descending=False, limit=PART, start=start
         )
         at, identity = following or ("", "")
-        for conversation_id in self._wrong({*(ConversationId(one) for one in indexed), *(one.id for one in entries)}):
+        for conversation_id in self._wrong({*map(ConversationId, part.conversations), *(one.id for one in entries)}):
             try:
                 self._listing.approvals.refresh(conversation_id)
             except UNAVAILABLE:

@@ -116,9 +116,9 @@ def _key(found: dict[str, str]) -> Key:
 
 def _read(scripts: Scripts, after: Seq, most: int) -> tuple[Held, list[tuple[Seq, dict[str, str]]]]:
     """What is held, and the changes after a place, as many as fit. One round trip."""
-    size, first, last, *changes = scripts.read_changes([ApprovalKeys.root], [id_of(after), most, _PAGE_BYTES])
-    held = Held(size, *(place_of(one.decode()) if one else Seq(0) for one in (first, last)))
-    return held, [(place_of(identity.decode()), _fields(words)) for identity, words in changes]
+    page = scripts.read_changes(ApprovalKeys.root, after=id_of(after), most=most, most_bytes=_PAGE_BYTES)
+    held = Held(page.held, *(place_of(one) if one else Seq(0) for one in (page.first, page.last)))
+    return held, [(place_of(one.id), _fields(one.fields)) for one in page.changes]
 
 
 def _fields(words: list[bytes]) -> dict[str, str]:

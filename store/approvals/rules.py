@@ -37,6 +37,7 @@ from store.keys import RuleKeys
 from store.link import attempts
 from store.link.attempts import minted
 from store.scripts import Scripts
+from store.scripts.calls import MakeRule
 
 #: most rules that are kept, and most bytes of one as JSON
 MOST_RULES, MOST_RULE_BYTES = 1000, 16 * 1024
@@ -123,17 +124,23 @@ class Rules:
         text = json.dumps(members, separators=(",", ":"))
         if len(text) > MOST_RULE_BYTES:
             raise RuleTooLong
-        limits = ["" if limit is None else limit for limit in (rule.expires_at, rule.max_uses)]
-        match self._scripts.make_rule([RuleKeys.root], [rule.id, text, *limits, MOST_RULES]):
-            case ("made", made):
+        reply = self._scripts.make_rule(
+            RuleKeys.root,
+            id=rule.id,
+            rule=text,
+            expires_at=rule.expires_at,
+            max_uses=rule.max_uses,
+            most=MOST_RULES,
+        )
+        match reply:
+            case MakeRule.Made(made):
                 return UsedRule(_read(made), 0, None)
-            case ("full",):
+            case "full":
                 raise TooManyRules
-            case ("past",):
+            case "past":
                 raise RuleWouldBePast
-            case ("revoked",):
+            case "revoked":
                 raise RuleWasRevoked
-        raise AssertionError("make_rule has no other outcome")
 
     def all(self) -> list[UsedRule]:
         """The rules, the newest first, expired ones and those without a use left too."""
@@ -148,7 +155,7 @@ class Rules:
 
     def revoke(self, rule_id: str) -> None:
         """Forget a rule: no action that is appended after this returns is decided by it. Raises RuleNotFound."""
-        if not self._scripts.revoke_rule([RuleKeys.root], [rule_id, uuid4().hex]):
+        if not self._scripts.revoke_rule(RuleKeys.root, id=rule_id, request=uuid4().hex):
             raise RuleNotFound
 
     def current(self) -> tuple[Rule, ...]:
@@ -156,9 +163,9 @@ class Rules:
         version: Any = self._redis.get(RuleKeys.version)
         known, rules = self._remembered
         if (version or b"") != known:
-            known, found = self._scripts.list_rules([RuleKeys.root], [])
-            rules = tuple(_read(rule) for rule in found[::2])
-            self._remembered = known, rules
+            reply = self._scripts.list_rules(RuleKeys.root, ids=())
+            rules = tuple(_read(rule) for rule, _ in reply.rules)
+            self._remembered = reply.version, rules
         return rules
 
     def claim(self, uses: Sequence[Use], doubts: Collection[str] = ()) -> Use | None:
@@ -168,7 +175,8 @@ class Rules:
         """
         if not uses:
             return None
-        refused = self._scripts.claim_rule_uses([RuleKeys.root], [len(doubts), *doubts, *_words(uses)])
+        claims = [(use.rule.id, use.claim) for use in uses]
+        refused = self._scripts.claim_rule_uses(RuleKeys.root, doubts=doubts, uses=claims)
         if refused < 0:
             raise Doubted
         return uses[refused - 1] if refused else None
@@ -176,23 +184,19 @@ class Rules:
     def give_back(self, uses: Collection[Use]) -> None:
         """Count uses as not made: their actions were decided by other means."""
         if uses:
-            self._scripts.return_rule_uses([RuleKeys.root], _words(uses))
+            self._scripts.return_rule_uses(RuleKeys.root, uses=[(use.rule.id, use.claim) for use in uses])
 
     def _list(self, ids: Sequence[str]) -> list[UsedRule]:
-        _, found = self._scripts.list_rules([RuleKeys.root], [*ids])
-        return [_used(rule, json.loads(use)) for rule, use in zip(found[::2], found[1::2], strict=True)]
+        found = self._scripts.list_rules(RuleKeys.root, ids=ids).rules
+        return [_used(rule, json.loads(use)) for rule, use in found]
 
 
-def _words(uses: Collection[Use]) -> list[str]:
-    return [word for use in uses for word in (use.rule.id, use.claim)]
-
-
-def _used(rule: bytes, use: dict[str, str]) -> UsedRule:
+def _used(rule: str, use: dict[str, str]) -> UsedRule:
     last_used_at = use["last_used_at"]
     return UsedRule(_read(rule), int(use["uses"]), Micros(int(last_used_at)) if last_used_at else None)
 
 
-def _read(rule: bytes | str) -> Rule:
+def _read(rule: str) -> Rule:
     members = json.loads(rule)
     ids = members["conversation_ids"]
     return Rule(**{**members, "conversation_ids": None if ids is None else tuple(ids)})

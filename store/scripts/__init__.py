@@ -324,63 +324,6 @@ class Scripts(Calls):
     The annotation of a script says how its reply is read: here, and nowhere else.
     """
 
-    reopen_actions: Script
-    drop_actions: Script
-    page_audit: Script
-    decide_pending: DecidingScript
-    list_pending: Script
-    list_decisions: Script
-    read_approvals: Script
-    audit_terminal: DecidingScript
-    open_delivery: Script
-    claim_delivery: Script
-    renew_delivery: Script
-    close_delivery: Script
-    read_delivery: DecidingScript
-    settle_delivery: Script
-    ask_destination: DecidingScript
-    join_sandbox: DecidingScript
-    decide_destination: DecidingScript
-    close_destinations: Script
-    note_destinations: Script
-    list_destinations: Script
-    rule_destination: DecidingScript
-    revoke_destination_rule: Script
-    record_destination: Script
-    read_spending: Script
-    book_call: Script
-    refuse_call: DecidingScript
-    make_access_key: DecidingScript
-    find_access_key: Script
-    live_access_keys: Script
-    list_access_keys: Script
-    revoke_access_key: Script
-    change_settings: DecidingScript
-    make_rule: DecidingScript
-    revoke_rule: Script
-    list_rules: Script
-    claim_rule_uses: Script
-    return_rule_uses: Script
-    make_ticket: Script
-    take_ticket: Script
-    read_link: Script
-    take_link: DecidingScript
-    claim_idempotency_key: DecidingScript
-    end_idempotency_claim: DecidingScript
-    count_hit: Script
-    note_approvals: DecidingScript
-    page_pending_actions: Script
-    read_changes: Script
-    due_approvals: Script
-    claim_sweep: Script
-    empty_outbox: Script
-    open_targets: Script
-    queue_notifications: Script
-    claim_notification: Script
-    renew_notification: Script
-    close_notification: DecidingScript
-    read_targets: Script
-
     def __init__(
         self, redis: "Redis", durability: Durability = AS_REDIS, require_room: Callable[[], None] | None = None
     ) -> None:

@@ -123,7 +123,7 @@ local function make_rule(by, actor, id, name, port, decision, maker, most)
   if redis.call('EXISTS', root .. ':revoked:' .. id) == 1 then return {'revoked'} end
   local other = redis.call('HGET', root .. ':destination_named', name .. ':' .. port)
   if other then return {'known', string.match(other, ' (.+)$')} end
-  if redis.call('HLEN', root .. ':destination_rules') >= tonumber(most) then return {'full'} end
+  if redis.call('HLEN', root .. ':destination_rules') >= most then return {'full'} end
   local made = cjson.encode({id = id, name = name, port = port, decision = decision, created_by = maker, created_at = now})
   redis.call('HSET', root .. ':destination_rules', id, made)
   redis.call('HSET', root .. ':destination_named', name .. ':' .. port, decision .. ' ' .. id)

@@ -1,4 +1,6 @@
 -- _spending: the day by which spending is counted.
--- `today`: days since 1970, in UTC, by Redis' clock.
+-- `today`: days since 1970, in UTC, by Redis' clock. What somebody has spent: billionths of a dollar, tokens, those
+-- without a price, the last model without one ("" none), and what people have allowed beyond the budget.
+-- Shape  spent(nanos:int tokens:int unpriced:int model:text allowed_nanos:int allowed_tokens:int)
 -- include: _clock.lua
 local today = string.format('%d', math.floor(tonumber(now) / 86400000000))

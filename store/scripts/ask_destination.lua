@@ -1,28 +1,27 @@
 -- ask_destination: whether a sandbox may connect to a name and port now; asks a person where nobody has decided it. That a
 -- person was asked is audited, and of each name the first try of a day that a person, a rule or a bound refuses.
--- KEYS  1 root of the sandboxes
--- ARGV  1 sandbox id   2 name   3 port   4 program ("" unknown)   5 most that wait in one sandbox
---       6 most destinations that are remembered of one   7 µs after which what waits expires (0 never)
---       8 now, UTC text with Z   9 ms for which the audit of a day stays   10 the sandbox as an actor, canonical JSON
---       11 program as canonical JSON ("" unknown)   12 most that one sandbox asks in a day
---       13 most names of one sandbox whose refusals of a day are audited
--- Returns  {"allowed", id of the rule that allows it, or ""} | {"asked"}: now, by this call | {"waiting"} | {"rejected"} | {"forbidden"}: by a rule
---          | {"expired"} | {"full", number that wait} | {"many", number that are remembered} | {"often", number asked today}
---          | {"ended"}: no such sandbox
+-- KEYS  root of the sandboxes
+-- ARGV  sandbox:text  name:text  port:digits  program:text "" unknown
+--       most_open:int that wait in one sandbox  most_known:int destinations that are remembered of one
+--       span:int µs after which what waits expires; 0: never  time:text now, UTC with Z
+--       kept:int ms for which the audit of a day stays  actor:json the sandbox, canonical
+--       said:text program as canonical JSON; "" unknown  most_asked:int that one sandbox asks in a day
+--       most_refused:int names of one sandbox whose refusals of a day are audited
+-- Returns  "allowed"(rule_id:text): by that rule, or by a person ("") | "asked": now, by this call | "waiting" | "rejected"
+--          | "forbidden": by a rule | "expired" | "full"(number:int): that wait | "many"(number:int): that are remembered
+--          | "often"(number:int): asked today | "ended": no such sandbox
 -- Cost  O(l + k): l labels of the name; k destinations remembered of the sandbox, where this one is new
 -- Idempotent  a repeat counts one more try, and an approval for one connection is used up by the first
 -- Brings  bytes
 -- include: _sha256.lua
 -- include: _destinations.lua
-local sandbox, name, port, program, most_open, most_known, span, time, kept, actor, said, most_asked, most_refused =
-  unpack(ARGV)
-if redis.call('EXISTS', root .. ':box:' .. sandbox) == 0 then return {'ended'} end
+if redis.call('EXISTS', root .. ':box:' .. sandbox) == 0 then return 'ended' end
 local at, key, by = name .. ':' .. port, root .. ':asked:' .. sandbox, {time = time, kept = kept}
 local tally = ':tally:' .. sandbox .. ':' .. string.sub(time, 1, 10)
 
 -- Audits a refusal: of each name the first of a day, as far as there is room. why: ASCII without quotes.
 local function refuse(reply, why, rule_id)
-  if redis.call('HEXISTS', root .. tally, at) == 0 and redis.call('HLEN', root .. tally) <= tonumber(most_refused) then
+  if redis.call('HEXISTS', root .. tally, at) == 0 and redis.call('HLEN', root .. tally) <= most_refused then
     redis.call('HSET', root .. tally, at, '1')
     redis.call('EXPIRE', root .. tally, 86400)
     audit(by, 'refused', actor, {name = name, port = port, sandbox = sandbox, program = said ~= '' and said or nil,
@@ -36,7 +35,7 @@ if rule then
   local id = string.match(rule, ' (.+)$')
   redis.call('HINCRBY', root .. ':destination_uses', id, 1)
   if item and item.state == 'waiting' then decide_by_rule(by, sandbox, at, item, rule) else forget(sandbox, at) end
-  if string.sub(rule, 1, 6) == 'reject' then return refuse({'forbidden'}, 'A rule rejects it', id) end
+  if string.sub(rule, 1, 6) == 'reject' then return refuse('forbidden', 'A rule rejects it', id) end
   return {'allowed', id}
 end
 
@@ -47,9 +46,9 @@ if item then
   end
   item.tries, item.tried_at = string.format('%.0f', item.tries + 1), now
   keep(sandbox, at, item)
-  if item.state == 'reject' then return refuse({'rejected'}, 'A person rejected it') end
-  if item.state == 'expired' then return refuse({'expired'}, 'Nobody decided it in time') end
-  return {'waiting'}
+  if item.state == 'reject' then return refuse('rejected', 'A person rejected it') end
+  if item.state == 'expired' then return refuse('expired', 'Nobody decided it in time') end
+  return 'waiting'
 end
 
 forget(sandbox, at)
@@ -62,16 +61,16 @@ for _, other in ipairs(redis.call('HKEYS', key)) do
     if found.state == 'waiting' then open = open + 1 end
   end
 end
-if open >= tonumber(most_open) then return refuse({'full', open}, 'Too many destinations of the sandbox wait') end
-if known >= tonumber(most_known) then return refuse({'many', known}, 'The sandbox has asked for too many') end
+if open >= most_open then return refuse({'full', open}, 'Too many destinations of the sandbox wait') end
+if known >= most_known then return refuse({'many', known}, 'The sandbox has asked for too many') end
 local today = tonumber(redis.call('HGET', root .. tally, 'asked') or 0)
-if today >= tonumber(most_asked) then return refuse({'often', today}, 'The sandbox has asked too often today') end
+if today >= most_asked then return refuse({'often', today}, 'The sandbox has asked too often today') end
 redis.call('HINCRBY', root .. tally, 'asked', 1)
 redis.call('EXPIRE', root .. tally, 86400)
 item = {name = name, port = port, program = program, tries = '1', state = 'waiting', since = now,
-  until_at = span == '0' and '' or string.format('%.0f', now + span), tried_at = now, once = ''}
+  until_at = span == 0 and '' or string.format('%.0f', now + span), tried_at = now, once = ''}
 keep(sandbox, at, item)
 redis.call('HINCRBY', root .. ':destinations', 'asked', 1)
 audit(by, 'asked', actor, {name = name, port = port, sandbox = sandbox, program = said ~= '' and said or nil,
   digest = digest_of(sandbox, item), item = item})
-return {'asked'}
+return 'asked'

@@ -30,6 +30,21 @@ def _rows(words: Iterable[Any], width: int) -> zip[tuple[Any, ...]]:
     return zip(*[iter(words)] * width, strict=True)
 
 
+class Spent(NamedTuple):
+    nanos: int
+    tokens: int
+    unpriced: int
+    model: str
+    allowed_nanos: int
+    allowed_tokens: int
+
+
+def _spent(words: Iterator[Any]) -> Spent:
+    return Spent(
+        int(next(words)), int(next(words)), int(next(words)), next(words).decode(), int(next(words)), int(next(words))
+    )
+
+
 class LogState(NamedTuple):
     revision: int
     status: str
@@ -104,6 +119,22 @@ class AppendEvents:
         state: LogState
 
 
+class AskDestination:
+    """Replies of `ask_destination.lua`."""
+
+    class Allowed(NamedTuple):
+        rule_id: str
+
+    class Full(NamedTuple):
+        number: int
+
+    class Many(NamedTuple):
+        number: int
+
+    class Often(NamedTuple):
+        number: int
+
+
 class AskSandbox:
     """Replies of `ask_sandbox.lua`."""
 
@@ -115,6 +146,13 @@ class AskSandbox:
 
     class Lost(NamedTuple):
         host: str
+
+
+class AuditTerminal:
+    """Replies of `audit_terminal.lua`."""
+
+    class Done(NamedTuple):
+        state: LogState
 
 
 class ChangeStatus:
@@ -138,6 +176,47 @@ class ClaimChecks:
         entries: list[bytes]
 
 
+class ClaimDelivery:
+    """Replies of `claim_delivery.lua`."""
+
+    class Reply(NamedTuple):
+        entry: bytes
+        lease_end: Micros
+        status: str
+        url: str
+        key: str
+        tried: int
+
+
+class ClaimIdempotencyKey:
+    """Replies of `claim_idempotency_key.lua`."""
+
+    class Claimed(NamedTuple):
+        seed: str
+        is_later: bool
+
+    class Full(NamedTuple):
+        number: int
+
+    class Finished(NamedTuple):
+        seed: str
+        status: str
+        content_type: str
+        body: str
+
+
+class ClaimNotification:
+    """Replies of `claim_notification.lua`."""
+
+    class Reply(NamedTuple):
+        place: str
+        id: str
+        body: bytes
+        at: Micros
+        tries: int
+        trace: str
+
+
 class ClaimQueue:
     """Replies of `claim_queue.lua`."""
 
@@ -147,6 +226,23 @@ class ClaimQueue:
         tried: int
         sent: str
         after: str
+
+
+class ClaimSweep:
+    """Replies of `claim_sweep.lua`."""
+
+    class Reply(NamedTuple):
+        created: Micros | None
+        id: str
+        conversations: list[str]
+
+
+class CloseDestinations:
+    """Replies of `close_destinations.lua`."""
+
+    class Reply(NamedTuple):
+        closed: int
+        unnoted: int
 
 
 class CloseTransfer:
@@ -190,6 +286,35 @@ class CreateStartTask:
         unfinished: int
 
 
+class DecideDestination:
+    """Replies of `decide_destination.lua`."""
+
+    class Made(NamedTuple):
+        rule: str
+
+    class Known(NamedTuple):
+        id: str
+
+
+class DecidePending:
+    """Replies of `decide_pending.lua`."""
+
+    class Delivery(NamedTuple):
+        id: str
+        verb: str
+        reason: str
+        actions: str
+        decisions: str
+        trace: str
+
+    class Reply(NamedTuple):
+        outcome: str
+        state: LogState
+        problems: str
+        decided: str
+        delivery: list[DecidePending.Delivery]
+
+
 class DeleteConversation:
     """Replies of `delete_conversation.lua`."""
 
@@ -218,6 +343,16 @@ class EndCopies:
         sandbox: str
 
 
+class FindAccessKey:
+    """Replies of `find_access_key.lua`."""
+
+    class Reply(NamedTuple):
+        id: str
+        name: str
+        scopes: str
+        left: Micros | None
+
+
 class GetEvents:
     """Replies of `get_events.lua`."""
 
@@ -235,12 +370,96 @@ class InterruptConversation:
         state: LogState
 
 
+class ListAccessKeys:
+    """Replies of `list_access_keys.lua`."""
+
+    class Row(NamedTuple):
+        id: str
+        name: str
+        scopes: str
+        created_at: Micros
+        expires_at: Micros | None
+        used_at: Micros | None
+
+
+class ListDecisions:
+    """Replies of `list_decisions.lua`."""
+
+    class Row(NamedTuple):
+        id: str
+        decision: str
+        arguments: str | None
+
+
+class ListDestinations:
+    """Replies of `list_destinations.lua`."""
+
+    class Following(NamedTuple):
+        since: Micros
+        member: str
+
+    class Item(NamedTuple):
+        sandbox: str
+        conversation: str
+        item: str
+
+    class Reply(NamedTuple):
+        following: list[ListDestinations.Following]
+        items: list[ListDestinations.Item]
+
+
+class ListPending:
+    """Replies of `list_pending.lua`."""
+
+    class Row(NamedTuple):
+        seq: int
+        since: str
+        event: bytes
+
+
+class ListRules:
+    """Replies of `list_rules.lua`."""
+
+    class Rule(NamedTuple):
+        rule: str
+        use: str
+
+    class Reply(NamedTuple):
+        version: bytes
+        rules: list[ListRules.Rule]
+
+
 class LocateEvent:
     """Replies of `locate_event.lua`."""
 
     class Found(NamedTuple):
         at: float
         seq: int
+
+
+class MakeAccessKey:
+    """Replies of `make_access_key.lua`."""
+
+    class Made(NamedTuple):
+        created_at: Micros
+
+
+class MakeRule:
+    """Replies of `make_rule.lua`."""
+
+    class Made(NamedTuple):
+        rule: str
+
+
+class OpenDelivery:
+    """Replies of `open_delivery.lua`."""
+
+    class Reply(NamedTuple):
+        taken: bool
+        lease_end: Micros
+        status: str
+        url: str
+        key: str
 
 
 class OpenSandbox:
@@ -253,12 +472,28 @@ class OpenSandbox:
         left: int
 
 
+class OpenTargets:
+    """Replies of `open_targets.lua`."""
+
+    class Row(NamedTuple):
+        name: str
+        messages: int
+
+
 class OwnSandboxes:
     """Replies of `own_sandboxes.lua`."""
 
     class Reply(NamedTuple):
         running: list[str]
         paused: list[str]
+
+
+class PageAudit:
+    """Replies of `page_audit.lua`."""
+
+    class Row(NamedTuple):
+        member: str
+        at: float
 
 
 class PageConversations:
@@ -272,6 +507,24 @@ class PageConversations:
     class Reply(NamedTuple):
         following: list[bytes]
         entries: list[PageConversations.Entry]
+
+
+class PagePendingActions:
+    """Replies of `page_pending_actions.lua`."""
+
+    class Following(NamedTuple):
+        at: Micros
+        member: str
+        seq: int
+
+    class Item(NamedTuple):
+        member: str
+        at: Micros
+        item: str
+
+    class Reply(NamedTuple):
+        following: list[PagePendingActions.Following]
+        items: list[PagePendingActions.Item]
 
 
 class PageSandboxes:
@@ -314,6 +567,61 @@ class QueueMessage:
         number: int
 
 
+class ReadApprovals:
+    """Replies of `read_approvals.lua`."""
+
+    class Pending(NamedTuple):
+        id: str
+        record: str
+
+    class Reply(NamedTuple):
+        there: str
+        revision: int
+        title: str
+        tags: str
+        sandbox: str
+        capabilities: str
+        audited: int
+        audit: list[bytes]
+        pending: list[ReadApprovals.Pending]
+
+
+class ReadChanges:
+    """Replies of `read_changes.lua`."""
+
+    class Change(NamedTuple):
+        id: str
+        fields: list[bytes]
+
+    class Reply(NamedTuple):
+        held: int
+        first: str
+        last: str
+        changes: list[ReadChanges.Change]
+
+
+class ReadDelivery:
+    """Replies of `read_delivery.lua`."""
+
+    class Reply(NamedTuple):
+        status: str
+        id: str
+        verb: str
+        reason: str
+        actions: str
+        decisions: str
+        trace: str
+
+
+class ReadLink:
+    """Replies of `read_link.lua`."""
+
+    class Reply(NamedTuple):
+        now: Micros
+        decision: str
+        at: Micros | None
+
+
 class ReadListChanges:
     """Replies of `read_list_changes.lua`."""
 
@@ -345,6 +653,36 @@ class ReadSandboxes:
         found: list[list[bytes]]
 
 
+class ReadSpending:
+    """Replies of `read_spending.lua`."""
+
+    class Reply(NamedTuple):
+        owner: str
+        today: int
+        conversation: Spent
+        key: Spent
+        day: Spent
+
+
+class ReadTargets:
+    """Replies of `read_targets.lua`."""
+
+    class Row(NamedTuple):
+        id: str
+        name: str
+        queued: int
+        oldest: str | None
+        state: list[bytes]
+
+
+class RefuseCall:
+    """Replies of `refuse_call.lua`."""
+
+    class Reply(NamedTuple):
+        outcome: str
+        unnoted: int
+
+
 class ReportConversation:
     """Replies of `report_conversation.lua`."""
 
@@ -353,6 +691,16 @@ class ReportConversation:
 
     class Foreign(NamedTuple):
         state: LogState
+
+
+class RuleDestination:
+    """Replies of `rule_destination.lua`."""
+
+    class Made(NamedTuple):
+        rule: str
+
+    class Known(NamedTuple):
+        id: str
 
 
 class SendChunk:
@@ -415,6 +763,22 @@ class TakeChunk:
         ending: str | None
 
 
+class TakeLink:
+    """Replies of `take_link.lua`."""
+
+    class First(NamedTuple):
+        decision: str
+        at: Micros
+
+    class Again(NamedTuple):
+        decision: str
+        at: Micros
+
+    class Other(NamedTuple):
+        decision: str
+        at: Micros
+
+
 class TakePlace:
     """Replies of `take_place.lua`."""
 
@@ -438,45 +802,65 @@ class Calls:
     _adopt_workspace: Sends
     _advance_start_task: Sends
     _append_events: Sends
+    _ask_destination: Sends
     _ask_sandbox: Sends
+    _audit_terminal: Sends
     _await_place: Sends
     _beat_host: Sends
     _begin_copy: Sends
     _begin_sandbox: Sends
+    _book_call: Sends
     _bury_conversation: Sends
     _bury_start: Sends
+    _change_settings: Sends
     _change_status: Sends
     _check_sandbox: Sends
     _claim_checks: Sends
+    _claim_delivery: Sends
     _claim_failed_start_task: Sends
+    _claim_idempotency_key: Sends
+    _claim_notification: Sends
     _claim_queue: Sends
+    _claim_rule_uses: Sends
     _claim_sandbox: Sends
     _claim_start_task: Sends
+    _claim_sweep: Sends
     _claim_warm_sandbox: Sends
     _clear_start_task: Sends
     _close_check: Sends
     _close_copy: Sends
+    _close_delivery: Sends
+    _close_destinations: Sends
+    _close_notification: Sends
     _close_transfer: Sends
     _copy_events: Sends
     _count_events: Sends
+    _count_hit: Sends
     _count_hosts: Sends
     _count_over_time: Sends
     _count_queue: Sends
     _create_conversation: Sends
     _create_start_task: Sends
     _cursor_before: Sends
+    _decide_destination: Sends
+    _decide_pending: Sends
     _declare_warm_pools: Sends
     _delete_conversation: Sends
     _discard_warm_sandbox: Sends
+    _drop_actions: Sends
     _drop_copy: Sends
     _drop_queue: Sends
+    _due_approvals: Sends
     _due_objects: Sends
+    _empty_outbox: Sends
     _end_copies: Sends
+    _end_idempotency_claim: Sends
     _end_start_task: Sends
     _expect_echoes: Sends
     _expire_sandboxes: Sends
     _expire_workspaces: Sends
     _fill_warm_pool: Sends
+    _find_access_key: Sends
     _find_events: Sends
     _finish_start_task: Sends
     _forget_echo: Sends
@@ -486,49 +870,85 @@ class Calls:
     _get_events: Sends
     _get_final_event: Sends
     _interrupt_conversation: Sends
+    _join_sandbox: Sends
     _keep_fields: Sends
     _leave_place: Sends
     _leave_place_queue: Sends
+    _list_access_keys: Sends
+    _list_decisions: Sends
+    _list_destinations: Sends
+    _list_pending: Sends
+    _list_rules: Sends
+    _live_access_keys: Sends
     _locate_event: Sends
+    _make_access_key: Sends
+    _make_rule: Sends
+    _make_ticket: Sends
     _name_workspace: Sends
+    _note_approvals: Sends
     _note_comparison: Sends
     _note_conversation: Sends
+    _note_destinations: Sends
     _note_objects: Sends
+    _open_delivery: Sends
     _open_sandbox: Sends
+    _open_targets: Sends
     _open_transfer: Sends
     _own_sandboxes: Sends
+    _page_audit: Sends
     _page_conversations: Sends
     _page_events: Sends
+    _page_pending_actions: Sends
     _page_sandboxes: Sends
     _page_start_tasks: Sends
     _plan_freeze: Sends
     _postpone_queue: Sends
     _put_secrets: Sends
     _queue_message: Sends
+    _queue_notifications: Sends
+    _read_approvals: Sends
+    _read_changes: Sends
+    _read_delivery: Sends
     _read_events: Sends
+    _read_link: Sends
     _read_list_changes: Sends
     _read_log: Sends
     _read_sandboxes: Sends
+    _read_spending: Sends
     _read_start_tasks: Sends
+    _read_targets: Sends
     _read_versions: Sends
+    _record_destination: Sends
+    _refuse_call: Sends
     _release_host: Sends
     _remember_chat: Sends
     _rename_host: Sends
+    _renew_delivery: Sends
+    _renew_notification: Sends
     _renew_start_task: Sends
+    _reopen_actions: Sends
     _report_conversation: Sends
     _report_sandbox: Sends
+    _return_rule_uses: Sends
     _return_workspace: Sends
+    _revoke_access_key: Sends
+    _revoke_destination_rule: Sends
+    _revoke_rule: Sends
+    _rule_destination: Sends
     _send_chunk: Sends
     _send_message: Sends
     _set_aside: Sends
     _set_fields: Sends
+    _settle_delivery: Sends
     _settle_labels: Sends
     _settle_message: Sends
     _start_sandbox: Sends
     _stop_sandbox: Sends
     _take_chat: Sends
     _take_chunk: Sends
+    _take_link: Sends
     _take_place: Sends
+    _take_ticket: Sends
     _thaw_piece: Sends
     _use_sandbox: Sends
 
@@ -567,14 +987,14 @@ class Calls:
         reply = self._adopt_workspace([root], [owner, spec, start, "1" if gives_way else ""])
         if reply is None:
             return None
-        value: str = reply.decode()
-        return value
+        result: str = reply.decode()
+        return result
 
     def advance_start_task(self, root: str, *, id: str, lease: str, span: int, fields: Mapping[str, Any]) -> bool:
         """Write the progress of an unfinished start task, and renew its lease."""
         reply = self._advance_start_task([root], [id, lease, span, *chain.from_iterable(fields.items())])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def append_events(
         self,
@@ -637,6 +1057,72 @@ class Calls:
                 return AppendEvents.TooLong(_log_state(words))
         raise UnknownReply("append_events", reply)
 
+    def ask_destination(
+        self,
+        root: str,
+        *,
+        sandbox: str,
+        name: str,
+        port: int,
+        program: str,
+        most_open: int,
+        most_known: int,
+        span: int,
+        time: str,
+        kept: int,
+        actor: str,
+        said: str,
+        most_asked: int,
+        most_refused: int,
+    ) -> (
+        AskDestination.Allowed
+        | AskDestination.Full
+        | AskDestination.Many
+        | AskDestination.Often
+        | Literal["asked", "waiting", "rejected", "forbidden", "expired", "ended"]
+    ):
+        """Whether a sandbox may connect to a name and port now."""
+        reply = self._ask_destination(
+            [root],
+            [
+                sandbox,
+                name,
+                port,
+                program,
+                most_open,
+                most_known,
+                span,
+                time,
+                kept,
+                actor,
+                said,
+                most_asked,
+                most_refused,
+            ],
+        )
+        match _outcome(reply):
+            case b"allowed", 1, words:
+                return AskDestination.Allowed(next(words).decode())
+            case b"asked", 0, _:
+                return "asked"
+            case b"waiting", 0, _:
+                return "waiting"
+            case b"rejected", 0, _:
+                return "rejected"
+            case b"forbidden", 0, _:
+                return "forbidden"
+            case b"expired", 0, _:
+                return "expired"
+            case b"full", 1, words:
+                return AskDestination.Full(int(next(words)))
+            case b"many", 1, words:
+                return AskDestination.Many(int(next(words)))
+            case b"often", 1, words:
+                return AskDestination.Often(int(next(words)))
+            case b"ended", 0, _:
+                return "ended"
+        raise UnknownReply("ask_destination", reply)
+
     def ask_sandbox(
         self, root: str, *, id: str, verb: str, most: int, host_span: int, trace: str, used_at: int
     ) -> AskSandbox.Refused | AskSandbox.Full | AskSandbox.Lost | Literal["done"] | None:
@@ -654,6 +1140,18 @@ class Calls:
             case b"lost", 1, words:
                 return AskSandbox.Lost(next(words).decode())
         raise UnknownReply("ask_sandbox", reply)
+
+    def audit_terminal(
+        self, root: str, *, id_prefix: str, time: str, what: str, actor: str, reason: str
+    ) -> AuditTerminal.Done | None:
+        """Note in the audit of a conversation that a terminal was opened or closed in its sandbox, or a preview opened."""
+        reply = self._audit_terminal([root], [id_prefix, time, what, actor, reason])
+        if reply is None:
+            return None
+        match _outcome(reply):
+            case b"done", 7, words:
+                return AuditTerminal.Done(_log_state(words))
+        raise UnknownReply("audit_terminal", reply)
 
     def await_place(
         self, root: str, *, id: str, lease: str, again: int, most: int, detail: str
@@ -682,8 +1180,8 @@ class Calls:
     def begin_copy(self, root: str, *, fork: str, utc: str, seconds: int, sandbox: str) -> bool:
         """Begin the copy of a conversation that will have this id."""
         reply = self._begin_copy([root], [fork, utc, seconds, sandbox])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def begin_sandbox(
         self,
@@ -714,6 +1212,20 @@ class Calls:
                 return "taken"
         raise UnknownReply("begin_sandbox", reply)
 
+    def book_call(
+        self,
+        root: str,
+        *,
+        sandbox: str,
+        owner: str,
+        model: str,
+        kept: int,
+        unpriced: str,
+        numbers: Iterable[tuple[str, int]],
+    ) -> None:
+        """Count what a call of a model has used: of its sandbox while that is, of its key and of all today, and by model."""
+        self._book_call([root], [sandbox, owner, model, kept, unpriced, *chain.from_iterable(numbers)])
+
     def bury_conversation(self, root: str, *, sandbox: str, conversation: str, most: int) -> Literal["buried"] | None:
         """Keep a tombstone of a deleted conversation beside its sandbox, so that no webhook of that sandbox creates the conversation again, and free its place."""
         reply = self._bury_conversation([root], [sandbox, conversation, most])
@@ -727,6 +1239,22 @@ class Calls:
     def bury_start(self, root: str, *, id: str, late: int) -> None:
         """Let a start task that has ended make nothing more below a root: no conversation, or no use of a sandbox."""
         self._bury_start([root], [id, late])
+
+    def change_settings(
+        self, root: str, *, before: int, id: str, most: int, most_bytes: int, changes: Iterable[tuple[str, bytes]]
+    ) -> Literal["changed", "stale", "many", "long"]:
+        """Change what a key keeps, unless somebody has changed it since it was read."""
+        reply = self._change_settings([root], [before, id, most, most_bytes, *chain.from_iterable(changes)])
+        match _outcome(reply):
+            case b"changed", 0, _:
+                return "changed"
+            case b"stale", 0, _:
+                return "stale"
+            case b"many", 0, _:
+                return "many"
+            case b"long", 0, _:
+                return "long"
+        raise UnknownReply("change_settings", reply)
 
     def change_status(
         self, root: str, *, stamp: Stamp, verb: str, may_decide: bool, actor: str
@@ -756,13 +1284,70 @@ class Calls:
         words = iter(reply)
         return ClaimChecks.Reply(Micros(int(next(words))), [value for value in words])
 
+    def claim_delivery(
+        self, root: str, *, token: str, lease: int, host_span: int, start_span: int
+    ) -> ClaimDelivery.Reply | None:
+        """Take the delivery that has been due for longest, with the lease of its agent."""
+        reply = self._claim_delivery([root], [token, lease, host_span, start_span])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return ClaimDelivery.Reply(
+            next(words),
+            Micros(int(next(words))),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            int(next(words)),
+        )
+
     def claim_failed_start_task(self, root: str, *, span: int) -> list[bytes] | None:
         """Take a failed start task, to remove its conversation and sandbox."""
         reply = self._claim_failed_start_task([root], [span])
         if reply is None:
             return None
-        value: list[bytes] = reply
-        return value
+        result: list[bytes] = reply
+        return result
+
+    def claim_idempotency_key(
+        self, root: str, *, key: str, fingerprint: str, token: str, seed: str, lease: int, span: int, most: int
+    ) -> (
+        ClaimIdempotencyKey.Claimed
+        | ClaimIdempotencyKey.Full
+        | ClaimIdempotencyKey.Finished
+        | Literal["busy", "reused"]
+    ):
+        """Claim the record of an Idempotency-Key for one attempt at its request, or read its response."""
+        reply = self._claim_idempotency_key([root], [key, fingerprint, token, seed, lease, span, most])
+        match _outcome(reply):
+            case b"claimed", 2, words:
+                return ClaimIdempotencyKey.Claimed(next(words).decode(), next(words) in (1, b"1"))
+            case b"busy", 0, _:
+                return "busy"
+            case b"reused", 0, _:
+                return "reused"
+            case b"full", 1, words:
+                return ClaimIdempotencyKey.Full(int(next(words)))
+            case b"finished", 4, words:
+                return ClaimIdempotencyKey.Finished(
+                    next(words).decode(), next(words).decode(), next(words).decode(), next(words).decode()
+                )
+        raise UnknownReply("claim_idempotency_key", reply)
+
+    def claim_notification(self, root: str, *, target: str, token: str, span: int) -> ClaimNotification.Reply | None:
+        """Take the lease of a target whose oldest message is due."""
+        reply = self._claim_notification([root], [target, token, span])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return ClaimNotification.Reply(
+            next(words).decode(),
+            next(words).decode(),
+            next(words),
+            Micros(int(next(words))),
+            int(next(words)),
+            next(words).decode(),
+        )
 
     def claim_queue(self, root: str, *, lease: str, span: int, poll: int) -> ClaimQueue.Reply | None:
         """Take the lease of a queue that is due."""
@@ -774,13 +1359,19 @@ class Calls:
             next(words).decode(), next(words), int(next(words)), next(words).decode(), next(words).decode()
         )
 
+    def claim_rule_uses(self, root: str, *, doubts: Collection[str], uses: Iterable[tuple[str, str]]) -> int:
+        """Count a use of a rule for each action that it is about to decide: all of them, or none."""
+        reply = self._claim_rule_uses([root], [len(doubts), *doubts, *chain.from_iterable(uses)])
+        result: int = int(reply)
+        return result
+
     def claim_sandbox(self, root: str, *, host: str, most: int) -> str | None:
         """Give a host the sandbox that has waited longest for one, unless the cap of running sandboxes is reached."""
         reply = self._claim_sandbox([root], [host, most])
         if reply is None:
             return None
-        value: str = reply.decode()
-        return value
+        result: str = reply.decode()
+        return result
 
     def claim_start_task(
         self, root: str, *, lease: str, span: int, most: int, detail: str, kept: int
@@ -789,8 +1380,20 @@ class Calls:
         reply = self._claim_start_task([root], [lease, span, most, detail, kept])
         if reply is None:
             return None
-        value: list[bytes] = reply
-        return value
+        result: list[bytes] = reply
+        return result
+
+    def claim_sweep(self, root: str, *, span: int, most: int) -> ClaimSweep.Reply | None:
+        """Take the next part of the sweep, which compares the index of approvals with the conversations, unless one was taken a moment ago."""
+        reply = self._claim_sweep([root], [span, most])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return ClaimSweep.Reply(
+            None if (value := next(words)) is None else Micros(int(value)),
+            next(words).decode(),
+            [value.decode() for value in words],
+        )
 
     def claim_warm_sandbox(
         self, root: str, *, spec: str, version: str, start: str, host_span: int, gives_way: bool, owner: str
@@ -799,26 +1402,56 @@ class Calls:
         reply = self._claim_warm_sandbox([root], [spec, version, start, host_span, "1" if gives_way else "", owner])
         if reply is None:
             return None
-        value: str = reply.decode()
-        return value
+        result: str = reply.decode()
+        return result
 
     def clear_start_task(self, root: str, *, id: str, late: int) -> bool:
         """Note that a driver has removed all that a failed start task had made."""
         reply = self._clear_start_task([root], [id, late])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def close_check(self, root: str, *, entry: str | bytes, lease_end: int, again: int | None = None) -> bool:
         """End a comparison: the conversation is due again later, or not until something happens in it."""
         reply = self._close_check([root], [entry, lease_end, "" if again is None else again])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def close_copy(self, root: str, *, fork: str) -> bool:
         """Note that a copy into an id is made no more: its writer has failed."""
         reply = self._close_copy([root], [fork])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
+
+    def close_delivery(self, root: str, *, entry: str | bytes, token: str, again: int | None = None) -> bool:
+        """End an attempt: give back the lease of the agent, and have the delivery due again or forget it."""
+        reply = self._close_delivery([root], [entry, token, "" if again is None else again])
+        result: bool = reply in (1, b"1")
+        return result
+
+    def close_destinations(self, root: str, *, time: str, kept: int, most: int) -> CloseDestinations.Reply:
+        """Have what waits wait no longer where its deadline has passed, its sandbox has ended, or a rule that was made since decides it."""
+        reply = self._close_destinations([root], [time, kept, most])
+        words = iter(reply)
+        return CloseDestinations.Reply(int(next(words)), int(next(words)))
+
+    def close_notification(
+        self, root: str, *, target: str, token: str, place: str, outcome: str, reason: str, again: int, kept: int
+    ) -> Literal["sent", "failed", "given up", "gone", "late"]:
+        """Note the outcome of a try, and end the lease of its target."""
+        reply = self._close_notification([root], [target, token, place, outcome, reason, again, kept])
+        match _outcome(reply):
+            case b"sent", 0, _:
+                return "sent"
+            case b"failed", 0, _:
+                return "failed"
+            case b"given up", 0, _:
+                return "given up"
+            case b"gone", 0, _:
+                return "gone"
+            case b"late", 0, _:
+                return "late"
+        raise UnknownReply("close_notification", reply)
 
     def close_transfer(self, root: str, *, id: str, kept: int, side: str, ending: str) -> CloseTransfer.Reply | None:
         """Note how one side ended a stream, unless it has done so already."""
@@ -849,22 +1482,28 @@ class Calls:
         )
         if reply is None:
             return None
-        value: int = int(reply)
-        return value
+        result: int = int(reply)
+        return result
 
     def count_events(self, root: str, *, filter: EventFilter) -> int | None:
         """The number of events that pass a filter."""
         reply = self._count_events([root], [*filter])
         if reply is None:
             return None
-        value: int = int(reply)
-        return value
+        result: int = int(reply)
+        return result
+
+    def count_hit(self, root: str, *, number: int, window: int) -> int:
+        """Count one more hit within a window, which begins with its first hit."""
+        reply = self._count_hit([root], [number, window])
+        result: int = int(reply)
+        return result
 
     def count_hosts(self, root: str, *, host_span: int) -> int:
         """The number of hosts with a recent heartbeat."""
         reply = self._count_hosts([root], [host_span])
-        value: int = int(reply)
-        return value
+        result: int = int(reply)
+        return result
 
     def count_over_time(
         self, root: str, *, since: str, before: str, buckets: int, first: str
@@ -879,8 +1518,8 @@ class Calls:
     def count_queue(self, root: str, *, conversation: str) -> int:
         """The number of messages that wait for a conversation."""
         reply = self._count_queue([root], [conversation])
-        value: int = int(reply)
-        return value
+        result: int = int(reply)
+        return result
 
     def create_conversation(
         self,
@@ -911,7 +1550,7 @@ class Calls:
                 echo,
                 start_body,
                 start_id,
-                2 * len(secrets),
+                len(secrets),
                 *chain.from_iterable(secrets.items()),
                 *chain.from_iterable(fields.items()),
             ],
@@ -948,8 +1587,99 @@ class Calls:
         reply = self._cursor_before([root], [since])
         if reply is None:
             return None
-        value: int = int(reply)
-        return value
+        result: int = int(reply)
+        return result
+
+    def decide_destination(
+        self,
+        root: str,
+        *,
+        asker: str,
+        at: str,
+        since: int,
+        decision: str,
+        scope: str,
+        rule_id: str,
+        maker: str,
+        most: int,
+        time: str,
+        kept: int,
+        actor: str,
+        reason: str,
+    ) -> (
+        DecideDestination.Made
+        | DecideDestination.Known
+        | Literal["decided", "full", "revoked", "missing", "changed", "expired"]
+    ):
+        """Decide a destination or a budget that waits."""
+        reply = self._decide_destination(
+            [root], [asker, at, since, decision, scope, rule_id, maker, most, time, kept, actor, reason]
+        )
+        match _outcome(reply):
+            case b"decided", 0, _:
+                return "decided"
+            case b"made", 1, words:
+                return DecideDestination.Made(next(words).decode())
+            case b"known", 1, words:
+                return DecideDestination.Known(next(words).decode())
+            case b"full", 0, _:
+                return "full"
+            case b"revoked", 0, _:
+                return "revoked"
+            case b"missing", 0, _:
+                return "missing"
+            case b"changed", 0, _:
+                return "changed"
+            case b"expired", 0, _:
+                return "expired"
+        raise UnknownReply("decide_destination", reply)
+
+    def decide_pending(
+        self,
+        root: str,
+        *,
+        stamp: Stamp,
+        verb: str,
+        reason: str,
+        sandbox: str,
+        latest: int | None = None,
+        may_decide: bool,
+        echo: str,
+        actor: str,
+        said: str,
+        each: str,
+    ) -> DecidePending.Reply | None:
+        """Decide pending actions, all alike or each by itself."""
+        reply = self._decide_pending(
+            [root],
+            [
+                *stamp.args,
+                verb,
+                reason,
+                sandbox,
+                "" if latest is None else latest,
+                "1" if may_decide else "",
+                echo,
+                actor,
+                said,
+                each,
+            ],
+        )
+        if reply is None:
+            return None
+        words = iter(reply)
+        return DecidePending.Reply(
+            next(words).decode(),
+            _log_state(words),
+            next(words).decode(),
+            next(words).decode(),
+            [
+                DecidePending.Delivery(
+                    id.decode(), verb.decode(), reason.decode(), actions.decode(), decisions.decode(), trace.decode()
+                )
+                for id, verb, reason, actions, decisions, trace in _rows(next(words), 6)
+            ],
+        )
 
     def declare_warm_pools(self, root: str, *, pools: Iterable[tuple[str, str, int]]) -> None:
         """Say how many warm sandboxes each spec keeps, of which version."""
@@ -974,8 +1704,14 @@ class Calls:
     def discard_warm_sandbox(self, root: str, *, id: str, failed: bool) -> bool:
         """End a warm sandbox, unless it is bound by now."""
         reply = self._discard_warm_sandbox([root], [id, "1" if failed else ""])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
+
+    def drop_actions(self, root: str, *, ids: Iterable[str]) -> int:
+        """Close open actions whose ends are in the log already."""
+        reply = self._drop_actions([root], [*ids])
+        result: int = int(reply)
+        return result
 
     def drop_copy(self, root: str) -> None:
         """Remove the unfinished copy of a conversation."""
@@ -985,47 +1721,71 @@ class Calls:
         """Remove the messages that wait for a conversation, which is gone."""
         self._drop_queue([root], [conversation])
 
+    def due_approvals(self, root: str, *, most: int, random: str) -> list[str]:
+        """Conversations with an action whose deadline has passed, as many as asked for, from a random one on."""
+        reply = self._due_approvals([root], [most, random])
+        result: list[str] = [value.decode() for value in reply]
+        return result
+
     def due_objects(self, root: str, *, most: int) -> list[DueObjects.Row]:
         """The objects that are to be looked at."""
         reply = self._due_objects([root], [most])
-        value: list[DueObjects.Row] = [DueObjects.Row(name.decode(), int(pieces)) for name, pieces in _rows(reply, 2)]
-        return value
+        result: list[DueObjects.Row] = [DueObjects.Row(name.decode(), int(pieces)) for name, pieces in _rows(reply, 2)]
+        return result
+
+    def empty_outbox(self, root: str, *, entries: Iterable[bytes]) -> int:
+        """Take entries out of an outbox that were queued."""
+        reply = self._empty_outbox([root], [*entries])
+        result: int = int(reply)
+        return result
 
     def end_copies(self, root: str) -> list[EndCopies.Row]:
         """End the copies into an id that are made at present: no conversation comes of them."""
         reply = self._end_copies([root], [])
-        value: list[EndCopies.Row] = [
+        result: list[EndCopies.Row] = [
             EndCopies.Row(fork.decode(), sandbox.decode()) for fork, sandbox in _rows(reply, 2)
         ]
-        return value
+        return result
+
+    def end_idempotency_claim(
+        self, root: str, *, key: str, token: str, span: int, outcome: str, word: str, content_type: str, body: str
+    ) -> Literal["ended", "late"]:
+        """End an attempt: its response is kept, or the record may be claimed again, or the key is free."""
+        reply = self._end_idempotency_claim([root], [key, token, span, outcome, word, content_type, body])
+        match _outcome(reply):
+            case b"ended", 0, _:
+                return "ended"
+            case b"late", 0, _:
+                return "late"
+        raise UnknownReply("end_idempotency_claim", reply)
 
     def end_start_task(
         self, root: str, *, id: str, conversation: str, children: bool, detail: str, failure: str
     ) -> list[str]:
         """End an unfinished start task, or every one of a conversation, also of its children, as ERROR, for good."""
         reply = self._end_start_task([root], [id, conversation, "1" if children else "", detail, failure])
-        value: list[str] = [value.decode() for value in reply]
-        return value
+        result: list[str] = [value.decode() for value in reply]
+        return result
 
     def expect_echoes(self, root: str, *, at: int, token: str, claims: Iterable[str]) -> int | None:
         """Note claims that an agent may make, each once."""
         reply = self._expect_echoes([root], [at, token, *claims])
         if reply is None:
             return None
-        value: int = int(reply)
-        return value
+        result: int = int(reply)
+        return result
 
     def expire_sandboxes(self, root: str, *, kept: int, passed: int) -> int:
         """Ask for the deletion of sandboxes that failed long ago."""
         reply = self._expire_sandboxes([root], [kept, passed])
-        value: int = int(reply)
-        return value
+        result: int = int(reply)
+        return result
 
     def expire_workspaces(self, root: str, *, unused: int) -> int:
         """Ask for the deletion of workspace sandboxes that nobody has used for long."""
         reply = self._expire_workspaces([root], [unused])
-        value: int = int(reply)
-        return value
+        result: int = int(reply)
+        return result
 
     def fill_warm_pool(
         self, root: str, *, spec: str, version: str, id: str, files_key: str, most_running: int
@@ -1045,31 +1805,44 @@ class Calls:
                 return "undeclared"
         raise UnknownReply("fill_warm_pool", reply)
 
+    def find_access_key(self, root: str, *, digest: str) -> FindAccessKey.Reply | None:
+        """The key of a hash, unless it was revoked or has expired."""
+        reply = self._find_access_key([root], [digest])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return FindAccessKey.Reply(
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            None if (value := next(words)) is None else Micros(int(value)),
+        )
+
     def find_events(self, root: str, *, ids: Iterable[str]) -> list[int | None] | None:
         """Which events a log has, without their bytes."""
         reply = self._find_events([root], [*ids])
         if reply is None:
             return None
-        value: list[int | None] = [None if value is None else int(value) for value in reply]
-        return value
+        result: list[int | None] = [None if value is None else int(value) for value in reply]
+        return result
 
     def finish_start_task(self, root: str, *, id: str, lease: str, status: str, detail: str) -> bool:
         """End a start task as READY or ERROR, which is final."""
         reply = self._finish_start_task([root], [id, lease, status, detail])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def forget_echo(self, root: str, *, claim: str, token: str) -> bool:
         """Expect a claim of an agent no longer."""
         reply = self._forget_echo([root], [claim, token])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def forget_objects(self, root: str, *, names: Iterable[str]) -> int:
         """Take objects out of the register, and the numbers of their pieces."""
         reply = self._forget_objects([root], [*names])
-        value: int = int(reply)
-        return value
+        result: int = int(reply)
+        return result
 
     def forget_start_task(self, root: str, *, id: str, late: int) -> None:
         """Remove a start task in any status."""
@@ -1078,8 +1851,8 @@ class Calls:
     def freeze_log(self, root: str, *, name: str, incarnation: str, revision: str, latest: int) -> bool:
         """Drop the keys of a log that lies whole in an object, unless the conversation has changed since."""
         reply = self._freeze_log([root], [name, incarnation, revision, latest])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def get_events(
         self, root: str, *, most_bytes: int, ids: Iterable[str]
@@ -1100,8 +1873,8 @@ class Calls:
         reply = self._get_final_event([root], [])
         if reply is None:
             return None
-        value: list[bytes] = [value for value in reply]
-        return value
+        result: list[bytes] = [value for value in reply]
+        return result
 
     def interrupt_conversation(
         self, root: str, *, stamp: Stamp, sandbox_id: str, failure: str
@@ -1117,23 +1890,118 @@ class Calls:
                 return InterruptConversation.Foreign(_log_state(words))
         raise UnknownReply("interrupt_conversation", reply)
 
+    def join_sandbox(
+        self,
+        root: str,
+        *,
+        sandbox: str,
+        key: str,
+        may_join_any: bool,
+        id: str,
+        conversation: str,
+        actor: str,
+        reason: str,
+        time: str,
+        kept: int,
+    ) -> Literal["joined", "foreign"] | None:
+        """Let a key join a sandbox that it started, or any sandbox if it may, and audit that once."""
+        reply = self._join_sandbox(
+            [root], [sandbox, key, "1" if may_join_any else "", id, conversation, actor, reason, time, kept]
+        )
+        if reply is None:
+            return None
+        match _outcome(reply):
+            case b"joined", 0, _:
+                return "joined"
+            case b"foreign", 0, _:
+                return "foreign"
+        raise UnknownReply("join_sandbox", reply)
+
     def keep_fields(self, root: str, *, fields: Mapping[str, Any]) -> bool:
         """Keep fields of a sandbox or a conversation that no client sees change: neither a revision nor a time does."""
         reply = self._keep_fields([root], [*chain.from_iterable(fields.items())])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def leave_place(self, root: str, *, sandbox: str, conversation: str, made: bool) -> bool:
         """Free the place in a sandbox that was taken for a conversation which is not made."""
         reply = self._leave_place([root], [sandbox, conversation, "1" if made else ""])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def leave_place_queue(self, root: str, *, id: str, lease: str) -> bool:
         """Note that a start task has found a place."""
         reply = self._leave_place_queue([root], [id, lease])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
+
+    def list_access_keys(self, root: str) -> list[ListAccessKeys.Row]:
+        """All keys, the newest first, without what they are looked up by."""
+        reply = self._list_access_keys([root], [])
+        result: list[ListAccessKeys.Row] = [
+            ListAccessKeys.Row(
+                id.decode(),
+                name.decode(),
+                scopes.decode(),
+                Micros(int(created_at)),
+                None if (value := expires_at) is None else Micros(int(value)),
+                None if (value := used_at) is None else Micros(int(value)),
+            )
+            for id, name, scopes, created_at, expires_at, used_at in _rows(reply, 6)
+        ]
+        return result
+
+    def list_decisions(self, root: str) -> list[ListDecisions.Row] | None:
+        """The actions that were approved, and that the conversation has gone on with, and that are not observed yet, in log order."""
+        reply = self._list_decisions([root], [])
+        if reply is None:
+            return None
+        result: list[ListDecisions.Row] = [
+            ListDecisions.Row(id.decode(), decision.decode(), None if (value := arguments) is None else value.decode())
+            for id, decision, arguments in _rows(reply, 3)
+        ]
+        return result
+
+    def list_destinations(
+        self, root: str, *, most: int, only: str, cursor: int | None = None, cursor_member: str
+    ) -> ListDestinations.Reply:
+        """A page of what waits for a decision, of all sandboxes or of one, the longest wait first."""
+        reply = self._list_destinations([root], [most, only, "" if cursor is None else cursor, cursor_member])
+        words = iter(reply)
+        return ListDestinations.Reply(
+            [
+                ListDestinations.Following(Micros(int(since)), member.decode())
+                for since, member in _rows(next(words), 2)
+            ],
+            [
+                ListDestinations.Item(sandbox.decode(), conversation.decode(), item.decode())
+                for sandbox, conversation, item in _rows(next(words), 3)
+            ],
+        )
+
+    def list_pending(self, root: str, *, after: int, most_bytes: int) -> list[ListPending.Row] | None:
+        """The pending actions, in log order, as many as fit."""
+        reply = self._list_pending([root], [after, most_bytes])
+        if reply is None:
+            return None
+        result: list[ListPending.Row] = [
+            ListPending.Row(int(seq), since.decode(), event) for seq, since, event in _rows(reply, 3)
+        ]
+        return result
+
+    def list_rules(self, root: str, *, ids: Iterable[str]) -> ListRules.Reply:
+        """Approval rules with their uses, and the version of all rules."""
+        reply = self._list_rules([root], [*ids])
+        words = iter(reply)
+        return ListRules.Reply(
+            next(words), [ListRules.Rule(rule.decode(), use.decode()) for rule, use in _rows(next(words), 2)]
+        )
+
+    def live_access_keys(self, root: str, *, ids: Iterable[str]) -> list[str]:
+        """Which of some keys have neither been revoked nor expired."""
+        reply = self._live_access_keys([root], [*ids])
+        result: list[str] = [value.decode() for value in reply]
+        return result
 
     def locate_event(self, root: str, *, id: str) -> LocateEvent.Found | Literal["unknown"] | None:
         """The position of an event in the order (time, seq)."""
@@ -1147,21 +2015,94 @@ class Calls:
                 return "unknown"
         raise UnknownReply("locate_event", reply)
 
+    def make_access_key(
+        self, root: str, *, id: str, digest: str, name: str, scopes: str, expires_at: int | None = None, most: int
+    ) -> MakeAccessKey.Made | Literal["full", "past"]:
+        """Keep a key by its hash, once per id."""
+        reply = self._make_access_key(
+            [root], [id, digest, name, scopes, "" if expires_at is None else expires_at, most]
+        )
+        match _outcome(reply):
+            case b"made", 1, words:
+                return MakeAccessKey.Made(Micros(int(next(words))))
+            case b"full", 0, _:
+                return "full"
+            case b"past", 0, _:
+                return "past"
+        raise UnknownReply("make_access_key", reply)
+
+    def make_rule(
+        self, root: str, *, id: str, rule: str, expires_at: int | None = None, max_uses: int | None = None, most: int
+    ) -> MakeRule.Made | Literal["full", "past", "revoked"]:
+        """Keep an approval rule, once per id."""
+        reply = self._make_rule(
+            [root], [id, rule, "" if expires_at is None else expires_at, "" if max_uses is None else max_uses, most]
+        )
+        match _outcome(reply):
+            case b"made", 1, words:
+                return MakeRule.Made(next(words).decode())
+            case b"full", 0, _:
+                return "full"
+            case b"past", 0, _:
+                return "past"
+            case b"revoked", 0, _:
+                return "revoked"
+        raise UnknownReply("make_rule", reply)
+
+    def make_ticket(self, root: str, *, digest: str, content: str, span: int, about: str) -> None:
+        """Keep a ticket by its hash for a while."""
+        self._make_ticket([root], [digest, content, span, about])
+
     def name_workspace(self, root: str, *, owner: str, fresh: str, host_span: int) -> str | None:
         """The workspace sandbox of a key, which its calls reach before it has a conversation."""
         reply = self._name_workspace([root], [owner, fresh, host_span])
         if reply is None:
             return None
-        value: str = reply.decode()
-        return value
+        result: str = reply.decode()
+        return result
+
+    def note_approvals(
+        self,
+        root: str,
+        *,
+        conversation: str,
+        revision: int,
+        part: str,
+        number: int,
+        kept: int,
+        most: int,
+        pending: Collection[tuple[str, int, str, bytes]],
+        entries: Iterable[tuple[int, int, str, str, bytes, bytes]],
+    ) -> Literal["noted", "late"]:
+        """Bring the index of all approvals up to date with one conversation."""
+        reply = self._note_approvals(
+            [root],
+            [
+                conversation,
+                revision,
+                part,
+                number,
+                kept,
+                most,
+                len(pending),
+                *chain.from_iterable(pending),
+                *chain.from_iterable(entries),
+            ],
+        )
+        match _outcome(reply):
+            case b"noted", 0, _:
+                return "noted"
+            case b"late", 0, _:
+                return "late"
+        raise UnknownReply("note_approvals", reply)
 
     def note_comparison(self, root: str, *, before: str, after: str, ended: bool) -> bool | None:
         """Keep how far the log of a conversation was compared with that of its agent, which lives, unless another comparison or a settlement has kept its own since."""
         reply = self._note_comparison([root], [before, after, "1" if ended else ""])
         if reply is None:
             return None
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def note_conversation(
         self, root: str, *, id: str, revision: int, status: str, created: int, updated: int, groups: str, title: str
@@ -1175,9 +2116,29 @@ class Calls:
                 return "late"
         raise UnknownReply("note_conversation", reply)
 
+    def note_destinations(
+        self, root: str, *, kept: int, most: int, entries: Iterable[tuple[str, str, int, str, str, str, str, str]]
+    ) -> None:
+        """Index entries of the audit of destinations, and tell the stream of the inbox and the outbox of them."""
+        self._note_destinations([root], [kept, most, *chain.from_iterable(entries)])
+
     def note_objects(self, root: str, *, span: int, only_new: bool, names: Iterable[str]) -> None:
         """Enter objects into the register, or change when they are looked at."""
         self._note_objects([root], [span, "1" if only_new else "", *names])
+
+    def open_delivery(
+        self, root: str, *, entry: str, token: str, lease: int, host_span: int, start_span: int, check_span: int
+    ) -> OpenDelivery.Reply:
+        """Note a delivery before its decision, so that a supervisor finds it after a kill of the worker, and take the lease of its agent unless another delivery has it."""
+        reply = self._open_delivery([root], [entry, token, lease, host_span, start_span, check_span])
+        words = iter(reply)
+        return OpenDelivery.Reply(
+            next(words) in (1, b"1"),
+            Micros(int(next(words))),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+        )
 
     def open_sandbox(
         self,
@@ -1206,6 +2167,16 @@ class Calls:
                 return OpenSandbox.TooFast(int(next(words)))
         raise UnknownReply("open_sandbox", reply)
 
+    def open_targets(
+        self, root: str, *, kept: int, again: bool, targets: Iterable[tuple[str, str]]
+    ) -> list[OpenTargets.Row]:
+        """Note the targets of a supervisor, and forget those that no supervisor has any more: of each, all messages are older than their time."""
+        reply = self._open_targets([root], [kept, "1" if again else "", *chain.from_iterable(targets)])
+        result: list[OpenTargets.Row] = [
+            OpenTargets.Row(name.decode(), int(messages)) for name, messages in _rows(reply, 2)
+        ]
+        return result
+
     def open_transfer(self, root: str, *, id: str, kept: int) -> None:
         """Begin a stream of chunks."""
         self._open_transfer([root], [id, kept])
@@ -1215,6 +2186,14 @@ class Calls:
         reply = self._own_sandboxes([root], [owner])
         words = iter(reply)
         return OwnSandboxes.Reply([value.decode() for value in next(words)], [value.decode() for value in next(words)])
+
+    def page_audit(
+        self, root: str, *, order: str, most: int, since: str, before: str, at: int | None = None, member: str
+    ) -> list[PageAudit.Row]:
+        """One page of the places of all audit entries, in the order of their times."""
+        reply = self._page_audit([root], [order, most, since, before, "" if at is None else at, member])
+        result: list[PageAudit.Row] = [PageAudit.Row(member.decode(), float(at)) for member, at in _rows(reply, 2)]
+        return result
 
     def page_conversations(
         self,
@@ -1271,8 +2250,53 @@ class Calls:
         reply = self._page_events([root], [*filter, order, most, cursor_at, cursor_seq, most_bytes])
         if reply is None:
             return None
-        value: list[bytes] = [value for value in reply]
-        return value
+        result: list[bytes] = [value for value in reply]
+        return result
+
+    def page_pending_actions(
+        self,
+        root: str,
+        *,
+        conversation: str,
+        order: str,
+        most: int,
+        scan: int,
+        cursor: int | None = None,
+        cursor_member: str,
+        cursor_seq: int | None = None,
+        tool: str,
+        risk: str,
+        since: int | None = None,
+        before: int | None = None,
+    ) -> PagePendingActions.Reply:
+        """One page of the index of pending actions, from a cursor on, by when they began to wait."""
+        reply = self._page_pending_actions(
+            [root],
+            [
+                conversation,
+                order,
+                most,
+                scan,
+                "" if cursor is None else cursor,
+                cursor_member,
+                "" if cursor_seq is None else cursor_seq,
+                tool,
+                risk,
+                "" if since is None else since,
+                "" if before is None else before,
+            ],
+        )
+        words = iter(reply)
+        return PagePendingActions.Reply(
+            [
+                PagePendingActions.Following(Micros(int(at)), member.decode(), int(seq))
+                for at, member, seq in _rows(next(words), 3)
+            ],
+            [
+                PagePendingActions.Item(member.decode(), Micros(int(at)), item.decode())
+                for member, at, item in _rows(next(words), 3)
+            ],
+        )
 
     def page_sandboxes(
         self, root: str, *, spans: Spans, status: str, spec: str, most: int, first_at: int | None = None, first_id: str
@@ -1313,8 +2337,8 @@ class Calls:
                 first_id,
             ],
         )
-        value: list[list[bytes]] = [value for value in reply]
-        return value
+        result: list[list[bytes]] = [value for value in reply]
+        return result
 
     def plan_freeze(self, root: str) -> PlanFreeze.Reply | None:
         """What a freezing of a conversation has to move."""
@@ -1334,8 +2358,8 @@ class Calls:
     def postpone_queue(self, root: str, *, conversation: str, lease: str, span: int, state: Mapping[str, Any]) -> bool:
         """Renew the lease of a queue, or make it due again, and note what its driver has done."""
         reply = self._postpone_queue([root], [conversation, lease, span, *chain.from_iterable(state.items())])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def put_secrets(
         self, root: str, *, utc: str, version: str, most: int, most_bytes: int, secrets: Mapping[str, Any]
@@ -1363,13 +2387,74 @@ class Calls:
                 return QueueMessage.Full(int(next(words)))
         raise UnknownReply("queue_message", reply)
 
+    def queue_notifications(
+        self, root: str, *, most: int, most_marks: int, names: str, words: Iterable[str | bytes]
+    ) -> list[int]:
+        """Queue messages for every target, each message once per id."""
+        reply = self._queue_notifications([root], [most, most_marks, names, *words])
+        result: list[int] = [int(value) for value in reply]
+        return result
+
+    def read_approvals(self, root: str, *, after: int, most: int) -> ReadApprovals.Reply:
+        """What waits in a conversation, and the end of its audit, as one moment has them."""
+        reply = self._read_approvals([root], [after, most])
+        words = iter(reply)
+        return ReadApprovals.Reply(
+            next(words).decode(),
+            int(next(words)),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            int(next(words)),
+            next(words),
+            [ReadApprovals.Pending(id.decode(), record.decode()) for id, record in _rows(next(words), 2)],
+        )
+
+    def read_changes(self, root: str, *, after: str, most: int, most_bytes: int) -> ReadChanges.Reply:
+        """The changes of the inbox after an id, as many as fit, and what the stream still holds."""
+        reply = self._read_changes([root], [after, most, most_bytes])
+        words = iter(reply)
+        return ReadChanges.Reply(
+            int(next(words)),
+            next(words).decode(),
+            next(words).decode(),
+            [ReadChanges.Change(id.decode(), fields) for id, fields in _rows(next(words), 2)],
+        )
+
+    def read_delivery(self, root: str) -> ReadDelivery.Reply | None:
+        """The decision that a conversation's agent may not have received."""
+        reply = self._read_delivery([root], [])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return ReadDelivery.Reply(
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+        )
+
     def read_events(self, root: str, *, most_bytes: int, seqs: Iterable[int]) -> list[bytes] | None:
         """Events by seq, as many as fit into a page."""
         reply = self._read_events([root], [most_bytes, *seqs])
         if reply is None:
             return None
-        value: list[bytes] = [value for value in reply]
-        return value
+        result: list[bytes] = [value for value in reply]
+        return result
+
+    def read_link(self, root: str, *, id: str) -> ReadLink.Reply:
+        """The use of a one-time link, and the time."""
+        reply = self._read_link([root], [id])
+        words = iter(reply)
+        return ReadLink.Reply(
+            Micros(int(next(words))),
+            next(words).decode(),
+            None if (value := next(words)) is None else Micros(int(value)),
+        )
 
     def read_list_changes(self, root: str, *, number: int, most: int) -> ReadListChanges.Reply:
         """The ids of a list that have changed after a number, in the order of their newest changes."""
@@ -1396,17 +2481,92 @@ class Calls:
         words = iter(reply)
         return ReadSandboxes.Reply(Micros(int(next(words))), [value for value in words])
 
+    def read_spending(self, root: str, *, sandbox: str) -> ReadSpending.Reply | None:
+        """What a sandbox has spent on models, what the sandboxes of its key have today, and all today, in UTC."""
+        reply = self._read_spending([root], [sandbox])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return ReadSpending.Reply(next(words).decode(), int(next(words)), _spent(words), _spent(words), _spent(words))
+
     def read_start_tasks(self, root: str, *, span: int, detail: str, ids: Iterable[str]) -> list[list[bytes]]:
         """Start tasks by id, after those without a supervisor have failed."""
         reply = self._read_start_tasks([root], [span, detail, *ids])
-        value: list[list[bytes]] = [value for value in reply]
-        return value
+        result: list[list[bytes]] = [value for value in reply]
+        return result
+
+    def read_targets(self, root: str) -> list[ReadTargets.Row]:
+        """The queue of every target that a supervisor has had."""
+        reply = self._read_targets([root], [])
+        result: list[ReadTargets.Row] = [
+            ReadTargets.Row(
+                id.decode(), name.decode(), int(queued), None if (value := oldest) is None else value.decode(), state
+            )
+            for id, name, queued, oldest, state in _rows(reply, 5)
+        ]
+        return result
 
     def read_versions(self, roots: list[str], *, fields: Iterable[str]) -> list[bytes]:
         """The present versions of many conversations."""
         reply = self._read_versions(roots, [*fields])
-        value: list[bytes] = [value for value in reply]
-        return value
+        result: list[bytes] = [value for value in reply]
+        return result
+
+    def record_destination(
+        self, root: str, *, sandbox: str, name: str, port: int, outcome: str, sent: int, received: int, most: int
+    ) -> bool:
+        """Count what a sandbox has reached, or was refused, by name and port."""
+        reply = self._record_destination([root], [sandbox, name, port, outcome, sent, received, most])
+        result: bool = reply in (1, b"1")
+        return result
+
+    def refuse_call(
+        self,
+        root: str,
+        *,
+        sandbox: str,
+        owner: str,
+        setting: str,
+        name: str,
+        port: int,
+        why: str,
+        time: str,
+        kept: int,
+        actor: str,
+        days: int,
+        nanos: int | None = None,
+        tokens: int | None = None,
+        day: int,
+        seen_nanos: int,
+        seen_tokens: int,
+        span: int,
+        most: int,
+    ) -> RefuseCall.Reply:
+        """Count a call of a model that a budget refuses, and ask a person for as much once more: once for each budget and its owner."""
+        reply = self._refuse_call(
+            [root],
+            [
+                sandbox,
+                owner,
+                setting,
+                name,
+                port,
+                why,
+                time,
+                kept,
+                actor,
+                days,
+                "" if nanos is None else nanos,
+                "" if tokens is None else tokens,
+                day,
+                seen_nanos,
+                seen_tokens,
+                span,
+                most,
+            ],
+        )
+        words = iter(reply)
+        return RefuseCall.Reply(next(words).decode(), int(next(words)))
 
     def release_host(self, root: str, *, host: str, supervisor: str) -> Literal["released", "taken"]:
         """Release the host of a supervisor that ends, so that another one need not wait for the end of the lease."""
@@ -1425,14 +2585,36 @@ class Calls:
     def rename_host(self, root: str, *, host: str, name: str) -> int:
         """Give the sandboxes of a host to another name, of a store that was moved."""
         reply = self._rename_host([root], [host, name])
-        value: int = int(reply)
-        return value
+        result: int = int(reply)
+        return result
+
+    def renew_delivery(self, root: str, *, entry: str, token: str, lease: int) -> bool:
+        """Renew the lease of an agent."""
+        reply = self._renew_delivery([root], [entry, token, lease])
+        result: bool = reply in (1, b"1")
+        return result
+
+    def renew_notification(self, root: str, *, target: str, token: str, span: int) -> bool:
+        """Renew the lease of a target."""
+        reply = self._renew_notification([root], [target, token, span])
+        result: bool = reply in (1, b"1")
+        return result
 
     def renew_start_task(self, root: str, *, id: str, lease: str, span: int, counter: str) -> bool:
         """Renew the lease of an unfinished start task."""
         reply = self._renew_start_task([root], [id, lease, span, counter])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
+
+    def reopen_actions(
+        self, root: str, *, time: str, expiry: int, actions: Iterable[tuple[str, int, str]]
+    ) -> int | None:
+        """Make the open actions those that an agent waits for: after a restart it may wait again for actions that were decided, and no longer for others."""
+        reply = self._reopen_actions([root], [time, expiry, *chain.from_iterable(actions)])
+        if reply is None:
+            return None
+        result: int = int(reply)
+        return result
 
     def report_conversation(
         self, root: str, *, stamp: Stamp, sandbox: str, title: str, tags: str, fields: Mapping[str, Any]
@@ -1466,11 +2648,62 @@ class Calls:
                 return "taken"
         raise UnknownReply("report_sandbox", reply)
 
+    def return_rule_uses(self, root: str, *, uses: Iterable[tuple[str, str]]) -> int:
+        """Count uses as not made, of actions that were decided by other means."""
+        reply = self._return_rule_uses([root], [*chain.from_iterable(uses)])
+        result: int = int(reply)
+        return result
+
     def return_workspace(self, root: str, *, id: str, start: str) -> bool:
         """Give a workspace sandbox back to its key, as the start task that has adopted it failed."""
         reply = self._return_workspace([root], [id, start])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
+
+    def revoke_access_key(self, root: str, *, id: str, request: str) -> bool:
+        """Forget a key, which opens nothing from now on."""
+        reply = self._revoke_access_key([root], [id, request])
+        result: bool = reply in (1, b"1")
+        return result
+
+    def revoke_destination_rule(self, root: str, *, id: str, time: str, kept: int, actor: str, request: str) -> bool:
+        """Forget a rule for a destination: it decides no connection that is asked for after this."""
+        reply = self._revoke_destination_rule([root], [id, time, kept, actor, request])
+        result: bool = reply in (1, b"1")
+        return result
+
+    def revoke_rule(self, root: str, *, id: str, request: str) -> bool:
+        """Forget an approval rule: from now on no claim of it is granted."""
+        reply = self._revoke_rule([root], [id, request])
+        result: bool = reply in (1, b"1")
+        return result
+
+    def rule_destination(
+        self,
+        root: str,
+        *,
+        time: str,
+        kept: int,
+        actor: str,
+        id: str,
+        name: str,
+        port: int,
+        decision: str,
+        maker: str,
+        most: int,
+    ) -> RuleDestination.Made | RuleDestination.Known | Literal["full", "revoked"]:
+        """Keep a rule for a destination, once per id."""
+        reply = self._rule_destination([root], [time, kept, actor, id, name, port, decision, maker, most])
+        match _outcome(reply):
+            case b"made", 1, words:
+                return RuleDestination.Made(next(words).decode())
+            case b"known", 1, words:
+                return RuleDestination.Known(next(words).decode())
+            case b"full", 0, _:
+                return "full"
+            case b"revoked", 0, _:
+                return "revoked"
+        raise UnknownReply("rule_destination", reply)
 
     def send_chunk(
         self, root: str, *, id: str, kept: int, number: int, most: int, chunk: bytes
@@ -1557,17 +2790,23 @@ class Calls:
                 return SetFields.Due(_log_state(words))
         raise UnknownReply("set_fields", reply)
 
+    def settle_delivery(self, root: str, *, id: str) -> bool:
+        """Forget a decision that the agent has received, or never will."""
+        reply = self._settle_delivery([root], [id])
+        result: bool = reply in (1, b"1")
+        return result
+
     def settle_labels(self, root: str, *, due: str) -> bool:
         """Note that the agent of a conversation has its title and tags, unless a client has changed them since."""
         reply = self._settle_labels([root], [due])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def settle_message(self, root: str, *, conversation: str, lease: str, id: str) -> bool:
         """Take the first message off a queue, which was delivered or given up."""
         reply = self._settle_message([root], [conversation, lease, id])
-        value: bool = reply in (1, b"1")
-        return value
+        result: bool = reply in (1, b"1")
+        return result
 
     def start_sandbox(
         self,
@@ -1640,8 +2879,8 @@ class Calls:
         reply = self._take_chat([root], [words])
         if reply is None:
             return None
-        value: str = reply.decode()
-        return value
+        result: str = reply.decode()
+        return result
 
     def take_chunk(self, root: str, *, id: str, kept: int, number: int) -> TakeChunk.Reply | None:
         """Read a chunk of a stream."""
@@ -1650,6 +2889,22 @@ class Calls:
             return None
         words = iter(reply)
         return TakeChunk.Reply(next(words), None if (value := next(words)) is None else value.decode())
+
+    def take_link(
+        self, root: str, *, id: str, ends: int, decision: str
+    ) -> TakeLink.First | TakeLink.Again | TakeLink.Other | Literal["past"]:
+        """Use a one-time link for a decision."""
+        reply = self._take_link([root], [id, ends, decision])
+        match _outcome(reply):
+            case b"first", 2, words:
+                return TakeLink.First(next(words).decode(), Micros(int(next(words))))
+            case b"again", 2, words:
+                return TakeLink.Again(next(words).decode(), Micros(int(next(words))))
+            case b"other", 2, words:
+                return TakeLink.Other(next(words).decode(), Micros(int(next(words))))
+            case b"past", 0, _:
+                return "past"
+        raise UnknownReply("take_link", reply)
 
     def take_place(
         self, root: str, *, sandbox: str, conversation: str, most: int, made: bool, start: str
@@ -1667,13 +2922,21 @@ class Calls:
                 return TakePlace.Full(int(next(words)))
         raise UnknownReply("take_place", reply)
 
+    def take_ticket(self, root: str, *, digest: str, request: str, about: str) -> str | None:
+        """What a ticket stands for, to one request alone."""
+        reply = self._take_ticket([root], [digest, request, about])
+        if reply is None:
+            return None
+        result: str = reply.decode()
+        return result
+
     def thaw_piece(self, root: str, *, name: str, piece: int, span: int, ranges: Iterable[str | bytes]) -> int | None:
         """Put a piece of a cold conversation's log aside, until adopt_thaw makes all of it current."""
         reply = self._thaw_piece([root], [name, piece, span, *ranges])
         if reply is None:
             return None
-        value: int = int(reply)
-        return value
+        result: int = int(reply)
+        return result
 
     def use_sandbox(self, root: str, *, id: str, spans: Spans) -> UseSandbox.Reply | None:
         """Read a sandbox and note that it is in use, at most once a second: a warm one is bound."""

@@ -1,16 +1,16 @@
 -- claim_delivery: take the delivery that has been due for longest, with the lease of its agent. A delivery is due
 -- again a second later, and delays no other, while its agent has another one or its sandbox is STARTING.
--- KEYS  1 root of the sandboxes
--- ARGV  1 token of the lease, one per claim   2 lease, ms   3 a heartbeat that is older, µs, is lost
---       4 a sandbox that waits longer for a host, µs, has failed
--- Returns  {entry, end of the lease in µs, status of the sandbox, URL of its agent server, its sealed key,
---          µs for which it was tried without success while the sandbox had that status} | false: none of the first 256 that are due can be tried
+-- KEYS  root of the sandboxes
+-- ARGV  token:text of the lease, one per claim  lease:int ms  host_span:int µs after which a heartbeat is lost
+--       start_span:int µs after which a sandbox that no host took has failed
+-- Returns  (entry:bytes lease_end:micros status:text url:text key:text tried:int): status of the sandbox, URL of its agent
+--          server, its sealed key, µs for which it was tried without success while the sandbox had that status
+--          | missing: none of the first 256 that are due can be tried
 -- Cost  O(log d): d deliveries that are due or will be, and what a host that was just lost costs (beat_host)
 -- Idempotent  by token: a repeat returns the same entry
 -- include: _lost.lua
 -- include: _delivery.lua
 -- include: _tried.lua
-local token, lease, host_span, start_span = unpack(ARGV)
 note_supervisor()
 look_after_the_lost(host_span, start_span)
 

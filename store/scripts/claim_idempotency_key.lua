@@ -1,33 +1,33 @@
 -- claim_idempotency_key: claim the record of an Idempotency-Key for one attempt at its request, or read its response.
 -- The first claim of a key makes its record. A claim of a record whose lease has ended, as its worker was killed, is later.
--- KEYS  1 root of the client's records
--- ARGV  1 digest of the key   2 fingerprint of the request   3 token, one per attempt   4 seed of the ids of a new record
---       5 length of the lease, µs   6 how long a record is kept, µs   7 most records of the client
--- Returns  {"claimed", seed, "1": an earlier attempt may have reached an agent, else ""} | {"busy", ""} |
---          {"reused", ""}: by another request | {"finished", seed, status ("" no response was kept), content type, body} |
---          {"full", number of records}
+-- KEYS  root of the client's records
+-- ARGV  key:text its digest  fingerprint:text of the request  token:text one per attempt
+--       seed:text of the ids of a new record
+--       lease:int µs  span:int µs for which a record is kept  most:int records of the client
+-- Returns  "claimed"(seed:text is_later:flag): whether an earlier attempt may have reached an agent
+--          | "busy" | "reused": by another request | "full"(number:int): of records
+--          | "finished"(seed:text status:text content_type:text body:text): status is "" where no response was kept
 -- Cost  O(log r + e): r records of the client, e expired ones
 -- Idempotent  by token: a repeat of the claim that got the record returns the same
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _idempotency.lua
-local key, fingerprint, token, seed, lease, span, most = unpack(ARGV)
 local known, claimant, until_, first_seed, is_later, status = unpack(redis.call('HMGET', root .. ':key:' .. key,
   'fingerprint', 'token', 'lease', 'seed', 'later', 'status'))
 if not known then
   redis.call('ZREMRANGEBYSCORE', root .. ':live', '-inf', now)
   local number = redis.call('ZCARD', root .. ':live')
-  if number >= tonumber(most) then return {'full', number} end
+  if number >= most then return {'full', number} end
   redis.call('HSET', root .. ':key:' .. key, 'fingerprint', fingerprint, 'token', token, 'lease', after(lease), 'seed', seed)
   keep(key, span)
   return {'claimed', seed, ''}
 end
-if known ~= fingerprint then return {'reused', ''} end
+if known ~= fingerprint then return 'reused' end
 if status then
   return {'finished', first_seed, status, unpack(redis.call('HMGET', root .. ':key:' .. key, 'content_type', 'body'))}
 end
 if claimant ~= token then
   local left = until_ - now -- more than a lease: the clock stepped back
-  if left > 0 and left <= tonumber(lease) then return {'busy', ''} end
+  if left > 0 and left <= lease then return 'busy' end
   is_later = until_ ~= '0' and '1' or is_later
   redis.call('HSET', root .. ':key:' .. key, 'token', token, 'lease', after(lease), 'later', is_later or '')
 end

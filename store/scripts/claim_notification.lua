@@ -1,13 +1,12 @@
 -- claim_notification: take the lease of a target whose oldest message is due.
--- KEYS  1 root of the notifications
--- ARGV  1 id of the target   2 token of the lease   3 its length, ms
--- Returns  {place of the message in the queue, its id, its body, sealed, now in µs, failed tries before,
---          W3C traceparent, empty where it has none}
---          | false: none is due, another supervisor has the lease, or the target rejects further messages
+-- KEYS  root of the notifications
+-- ARGV  target:text  token:text of the lease  span:int its length, ms
+-- Returns  (place:text id:text body:bytes at:micros tries:int trace:text): of the message in the queue; its body is sealed;
+--          the time is now; tries that failed before; W3C traceparent, "" none
+--          | missing: none is due, another supervisor has the lease, or the target rejects further messages
 -- Cost  O(1)
 -- Idempotent  by the token
 -- include: _clock.lua
-local target, token, span = unpack(ARGV)
 local holder, lease, due, disabled, tries, failed_at = unpack(redis.call('HMGET', root .. ':state:' .. target, 'token', 'lease',
   'next_at', 'disabled_at', 'tries', 'failed_at'))
 -- a failure that has yet to come, and a lease that is longer than one: the clock stepped back

@@ -1,14 +1,14 @@
 -- close_delivery: end an attempt: give back the lease of the agent, and have the delivery due again or forget it. A lease
 -- that is another's by now, and an entry that is no longer there, stay as they are.
--- KEYS  1 root of the sandboxes
--- ARGV  1 entry   2 token of the lease   3 ms until the delivery is due again ("" it is settled, or was not decided)
--- Returns  1 | 0: the lease was lost before
+-- KEYS  root of the sandboxes
+-- ARGV  entry:words  token:text of the lease
+--       again:int? ms until the delivery is due again; absent: it is settled, or was not decided
+-- Returns  flag: false where the lease was lost before
 -- Cost  O(log d): d deliveries that are due or will be
 -- Idempotent  by token: a repeat finds no lease of its own
 -- Full  goes on: the agent has received the command
 -- include: _delivery.lua
-local entry, token, again = unpack(ARGV)
-if again == '' then
+if not again then
   redis.call('ZREM', root .. ':deliveries', entry)
   redis.call('HDEL', root .. ':tried', entry)
 else

@@ -1,15 +1,14 @@
 -- close_destinations: have what waits wait no longer where its deadline has passed, its sandbox has ended, or a rule that
 -- was made since decides it; budgets too. Each end is audited.
--- KEYS  1 root of the sandboxes
--- ARGV  1 now, UTC text with Z   2 ms for which the audit of a day stays   3 most that are closed by one call
--- Returns  {number that were closed, number of entries of the audit that are not noted}
+-- KEYS  root of the sandboxes
+-- ARGV  time:text now, UTC with Z  kept:int ms for which the audit of a day stays  most:int that one call closes
+-- Returns  (closed:int unnoted:int): how many were closed, and how many entries of the audit are not noted
 -- Cost  O(m log w), after a rule was made O(w): m closed of w that wait
 -- Idempotent  a repeat finds them closed
 -- Kept  not proven: no response says so, and a repeat closes what was lost
 -- include: _sha256.lua
 -- include: _destinations.lua
-local by, most = {time = ARGV[1], kept = ARGV[2]}, tonumber(ARGV[3])
-local closed = 0
+local by, closed = {time = time, kept = kept}, 0
 local function reply() return {closed, redis.call('XLEN', root .. ':unnoted')} end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', root .. ':asking_due', '-inf', now, 'LIMIT', 0, most)) do
   local sandbox, at = string.match(member, '^(%S+) (%S+)$')

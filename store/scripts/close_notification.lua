@@ -1,14 +1,13 @@
 -- close_notification: note the outcome of a try, and end the lease of its target. A message that was sent, or given up,
 -- leaves the queue.
--- KEYS  1 root of the notifications
--- ARGV  1 id of the target   2 token of the lease   3 place of the message in the queue
---       4 sent | failed | gone: the target rejects further messages | lost: the message cannot be sent
---       5 why it failed   6 ms until the next try   7 ms after which a message is given up
+-- KEYS  root of the notifications
+-- ARGV  target:text  token:text of the lease  place:text of the message in the queue
+--       outcome:text sent, failed, gone (the target rejects further messages) or lost (the message cannot be sent)
+--       reason:text why it failed  again:int ms until the next try  kept:int ms after which a message is given up
 -- Returns  "sent" | "failed" | "given up" | "gone" | "late": the lease is another supervisor's, or was closed
 -- Cost  O(1)
 -- Idempotent  by the token: the first call ends the lease
 -- include: _clock.lua
-local target, token, place, outcome, reason, again, kept = unpack(ARGV)
 if redis.call('HGET', root .. ':state:' .. target, 'token') ~= token then return 'late' end
 redis.call('HDEL', root .. ':state:' .. target, 'token', 'lease')
 if outcome == 'sent' then

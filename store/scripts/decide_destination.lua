@@ -1,27 +1,27 @@
 -- decide_destination: decide a destination or a budget that waits; the first decision wins, and is audited. Of a budget an
 -- approval adds its amount once more, and a rejection holds until it is whole again.
--- KEYS  1 root of the sandboxes
--- ARGV  1 who asks: the sandbox id, or of a budget `day.DAY`   2 "NAME:PORT"   3 µs since when it waits, as it was shown
---       4 "approve" | "reject"   5 once | conversation: as long as the sandbox is | always: by a rule, of no budget
---       6 id of that rule   7 name of who decides   8 most rules   9 now, UTC text with Z
---       10 ms for which the audit of a day stays   11 who decides, canonical JSON   12 reason, canonical JSON
--- Returns  {"decided"} | {"made", rule as JSON} | {"known", id}: there is a rule of that name and port | {"full"}
---          | {"revoked"}: a rule of that id was | {"missing"}: nothing of that name waits
---          | {"changed"}: it was decided, or asked again, since | {"expired"}
+-- KEYS  root of the sandboxes
+-- ARGV  asker:text the sandbox id, or of a budget `day.DAY`  at:text "NAME:PORT"
+--       since:micros when its wait began, as it was shown  decision:text "approve" or "reject"
+--       scope:text once, conversation (as long as the sandbox is) or always (by a rule, of no budget)
+--       rule_id:text of that rule  maker:text name of who decides  most:int rules  time:text now, UTC with Z
+--       kept:int ms for which the audit of a day stays  actor:json who decides, canonical  reason:json canonical
+-- Returns  "decided" | "made"(rule:json) | "known"(id:text): there is a rule of that name and port | "full"
+--          | "revoked": a rule of that id was | "missing": nothing of that name waits
+--          | "changed": it was decided, or asked again, since | "expired"
 -- Cost  O(1)
 -- Idempotent  a repeat finds it decided; of `always` by the id of the rule
 -- include: _spending.lua
 -- include: _sha256.lua
 -- include: _destinations.lua
-local asker, at, since, decision, scope, rule_id, maker, most, time, kept, actor, reason = unpack(ARGV)
 local earlier = scope == 'always' and redis.call('HGET', root .. ':destination_rules', rule_id)
 if earlier then return {'made', earlier} end
 local by = {time = time, kept = kept}
 local item = looked_at(by, asker, at)
-if not item then return {'missing'} end
-if item.since ~= since then return {'changed'} end
-if item.state == 'expired' then return {'expired'} end
-if item.state ~= 'waiting' then return {'changed'} end
+if not item then return 'missing' end
+if item.since ~= since then return 'changed' end
+if item.state == 'expired' then return 'expired' end
+if item.state ~= 'waiting' then return 'changed' end
 local entry = {name = item.name, port = item.port, key = item.key, sandbox = item.sandbox or asker,
   digest = digest_of(asker, item), scope = scope, reason = reason}
 if scope == 'always' then -- the rule alone decides, so that its revocation closes
@@ -41,10 +41,10 @@ if item.port == '0' and decision == 'approve' then
     if item[unit] ~= '' then redis.call('HINCRBY', root .. spent, 'allowed_' .. unit .. suffix, item[unit]) end
   end
   audit(by, decision, actor, entry)
-  return {'decided'}
+  return 'decided'
 end
 item.state, item.once = decision, scope == 'once' and '1' or ''
 item.until_at = item.ends or scope == 'once' and string.format('%.0f', now + HOLD) or ''
 keep(asker, at, item)
 audit(by, decision, actor, entry)
-return {'decided'}
+return 'decided'

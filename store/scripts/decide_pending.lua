@@ -5,21 +5,22 @@
 -- writes status and observations when it receives the decisions, which stand in the fields `delivery_…` until then: the
 -- caller delivers them. An agent without the capability `decide_each` takes one decision for all. Where the agent ended
 -- the last undecided action by itself, the decisions of the others take effect here.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 id prefix of minted events, one per decision; in a sandbox also the delivery's id
---       2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
---       5 "approve" | "reject": what waits; "overtake": reject also what was decided and not gone on with;
---         "each": as ARGV 13 says; "expire": nothing but what is due
---       6 reason as JSON   7 sandbox that the conversation lives in ("" none)
---       8 latest time of the decision by Redis' clock, µs ("" no matter): a later decision might stay undelivered
---       9 "1": the caller may decide, else "0"   10 "CLAIM TOKEN" that the agent will make after this ("" none)
---       11 actor as canonical JSON   12 reason as canonical JSON
---       13 JSON list of {id, verb = "approve" | "reject" | "edit", reason = as JSON, said = reason as canonical JSON,
---          digest ("" any), since = of its record ("" any), arguments = as JSON, edited = their digest}
--- Returns  {"won" | "nothing_pending" | "late" | "forbidden" | "stale", revision, execution_status, created_at, updated_at,
---          groups, title, whether approvals matter, JSON list of {action_id, problem} of the stale ones, JSON list of
---          {verb, since, tool, call, trace} of the decided ones that have a trace ("" none), then in a sandbox what
---          _outstanding.lua returns} | false: no such conversation in that sandbox
+-- KEYS  root of the conversation
+-- ARGV  stamp:stamp of the decision; in a sandbox its id_prefix is also the delivery's id
+--       verb:text "approve" or "reject": what waits; "overtake": reject also what was decided and not gone on with;
+--       "each": as the argument `each` says; "expire": nothing but what is due
+--       reason:json  sandbox:text that the conversation lives in; "" none
+--       latest:micros? of the decision by Redis' clock; absent: no matter. A later decision might stay undelivered
+--       may_decide:flag whether the caller may  echo:text "CLAIM TOKEN" that the agent will make after this; "" none
+--       actor:json canonical  said:json the reason, canonical
+--       each:json list of {id, verb = "approve" | "reject" | "edit", reason = as JSON, said = reason as canonical JSON,
+--       digest ("" any), since = of its record ("" any), arguments = as JSON, edited = their digest}
+-- Returns  (outcome:text state:log_state problems:json decided:json
+--          delivery:(id:text verb:text reason:json actions:json decisions:text trace:text)[]): the outcome is "won",
+--          "nothing_pending", "late", "forbidden" or "stale"; {action_id, problem} of the stale ones; {verb, since, tool,
+--          call, trace} of the decided ones that have a trace, "" none; in a sandbox what is outstanding, as in
+--          `read_delivery.lua`
+--          | missing: no such conversation in that sandbox
 -- Cost  O(p log n + d): p pending actions, n events of the conversation, d bytes of the entries of the audit
 -- Idempotent  by id prefix: a repeat of the last decision that won returns "won" and writes nothing
 -- Log  needed
@@ -91,32 +92,32 @@ local function hand_over(open, stamp, together, delivery_id)
   close_actions(open)
 end
 
-if not open_log(ARGV[1]) then return false end
+if not open_log(stamp.id_prefix) then return false end
 local state = redis.call('HMGET', root, 'sandbox_id', 'decision_id', 'delivery_id', 'told.capabilities')
 local sandbox_id, capabilities = state[1] or '', state[4] or ''
-if sandbox_id ~= ARGV[7] then return false end
+if sandbox_id ~= sandbox then return false end
 
 local function close(outcome, problems)
   local told = traced()
-  return close_log(outcome, ARGV[4], problems or '', #told > 0 and cjson.encode(told) or '', unpack(outstanding()))
+  return close_log(outcome, stamp.utc, problems or '', #told > 0 and cjson.encode(told) or '', outstanding())
 end
 
 if seq_of(minted_id(1), log.stored) then return close('won') end
-if state[2] == ARGV[1] or state[3] == ARGV[1] then return close('won') end
-if ARGV[8] ~= '' and tonumber(now) > tonumber(ARGV[8]) then return close('late') end
+if state[2] == stamp.id_prefix or state[3] == stamp.id_prefix then return close('won') end
+if latest ~= '' and tonumber(now) > tonumber(latest) then return close('late') end
 local open = log.status == 'waiting_for_confirmation' and open_actions() or {}
 local waiting = undecided(open)
-if #waiting > 0 and ARGV[9] ~= '1' then return close('forbidden') end
-if ARGV[10] ~= '' then
-  local claim, token = string.match(ARGV[10], '^(.*) (%S+)$')
+if #waiting > 0 and not may_decide then return close('forbidden') end
+if echo ~= '' then
+  local claim, token = string.match(echo, '^(.*) (%S+)$')
   expect(claim, token, now)
 end
 
-local verb, by = ARGV[5], {actor = ARGV[11], reason = ARGV[6], said = ARGV[12], time = ARGV[4]}
+local by = {actor = actor, reason = reason, said = said, time = stamp.utc}
 local together = sandbox_id ~= '' and not string.find(capabilities, '"decide_each"', 1, true)
 local due, fresh = split_due(waiting, together)
 if verb == 'each' then
-  local given = cjson.decode(ARGV[13])
+  local given = cjson.decode(each)
   local problems = problems_of(given, fresh, due, together, string.find(capabilities, '"edit"', 1, true))
   if #problems > 0 then return close('stale', cjson.encode(problems)) end
   choose_each(given, fresh, by)
@@ -128,12 +129,12 @@ elseif verb == 'expire' then
 else
   choose(fresh, verb, by)
 end
-if #waiting > 0 then choose(due, 'reject', expired(ARGV[4])) end
+if #waiting > 0 then choose(due, 'reject', expired(stamp.utc)) end
 local is_left = #waiting == 0 and verb ~= 'each' and #unreleased(open) > 0
 if #chosen == 0 and not is_left then return close('nothing_pending') end
 
 if #chosen > 0 then audit_chosen() else change_approvals() end
-redis.call('HSET', root, 'decision_id', ARGV[1])
-local stamp = not_before(open, {iso = ARGV[2], score = ARGV[3]})
-if sandbox_id == '' then go_on(open, stamp) else hand_over(open, stamp, together, ARGV[1]) end
+redis.call('HSET', root, 'decision_id', stamp.id_prefix)
+local later = not_before(open, stamp)
+if sandbox_id == '' then go_on(open, later) else hand_over(open, later, together, stamp.id_prefix) end
 return close((#fresh > 0 or verb == 'expire') and 'won' or 'nothing_pending')

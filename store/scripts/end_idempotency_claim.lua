@@ -1,15 +1,16 @@
 -- end_idempotency_claim: end an attempt: its response is kept, or the record may be claimed again, or the key is free.
--- KEYS  1 root of the client's records
--- ARGV  1 digest of the key   2 token of the attempt   3 how long a record is kept, µs
---       4 "finished" | "released" | "forgotten"   5 finished: status of the response ("" it is not kept);
---       released: "1" where an attempt may have reached an agent   6 content type, with other headers   7 body
+-- KEYS  root of the client's records
+-- ARGV  key:text its digest  token:text of the attempt  span:int µs for which a record is kept
+--       outcome:text "finished", "released" or "forgotten"
+--       word:text finished: status of the response ("" it is not kept); released: "1" where an attempt may have reached an
+--       agent
+--       content_type:text with other headers  body:text
 -- Returns  "ended" | "late": another attempt has claimed the record since, or it has expired
 -- Cost  O(log r): r records of the client
 -- Idempotent  by token: a repeat finds the record without it, and is late
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- Full  goes on: the request that it ends has had its effect
 -- include: _idempotency.lua
-local key, token, span, outcome, word, content_type, body = unpack(ARGV)
 if redis.call('HGET', root .. ':key:' .. key, 'token') ~= token then return 'late' end
 if outcome == 'forgotten' then
   redis.call('UNLINK', root .. ':key:' .. key)

@@ -9,9 +9,10 @@ Two blanks part the arguments of a line; what follows an argument after one blan
 an alternative of the reply after a colon.
 
 A type is one of TYPES, or a shape that a shared file declares in a line `-- Shape  name(field:type …)`. `type*` takes
-the rest of the words, `(field:type …)*` takes them as rows. `type[]` is a counted list before that, and within a reply
-a table, as `(field:type …)[]` is. `?` admits None: `''` of an argument, false of a reply. A `map` is a mapping in
-Python, and its names and values in turn in Lua. Rows are a function in Lua: `for id, at in rows() do`.
+the rest of the words, `(field:type …)*` takes them as rows. `type[]` and `(field:type …)[]` are a table within a reply,
+and as an argument words that others follow: their number is sent before them. `?` admits None: `''` of an argument,
+false of a reply. A `map` is a mapping in Python, and its names and values in turn in Lua. Rows are a function in Lua:
+`for id, at in rows() do`.
 
 `missing` is Lua's false, and None in Python. `"word"` is an outcome, and a text in Python; with fields it is a class.
 `error NAME` is an error that the call raises.
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _TOKEN = re.compile(r'\s*("[^"]+"|\w+|\[\]|[():*?])')
-_ARGUMENT = re.compile(r"([a-z]\w*):((?:\([^)]*\)|\w+)[]*?[]*)(?: .*)?")
+_ARGUMENT = re.compile(r"([a-z]\w*):((?:\([^)]*\)|\w+)(?:[*?]|\[\])*)(?: .*)?")
 _SHAPE = re.compile(r"^-- Shape  (\w+)(\(.+\))$", re.MULTILINE)
 
 #: names that Lua or its scripts have already
@@ -45,13 +46,14 @@ class Type(NamedTuple):
 
 _TEXT = Type("str", read="{}.decode()")
 
-#: the types by name. `micros` and `score` stay text in Lua: its numbers are written with 14 digits.
+#: the types by name. `digits`, `micros` and `score` stay text in Lua, which writes numbers with 14 digits.
 TYPES: Mapping[str, Type] = {
     "text": _TEXT,
     "json": _TEXT,
     "bytes": Type("bytes"),
     "words": Type("str | bytes", hint="bytes"),
     "int": Type("int", lua="tonumber({})", read="int({})"),
+    "digits": Type("int", read="int({})"),
     "micros": Type("int", read="Micros(int({}))", hint="Micros"),
     "score": Type("str", read="float({})", hint="float"),
     "flag": Type("bool", sent='"1" if {} else ""', lua="{} == '1'", read='{} in (1, b"1")'),
@@ -67,7 +69,7 @@ class Field(NamedTuple):
     name: str
     type: str  #: a name of TYPES or of a shape; empty of a row
     is_optional: bool = False
-    many: str = ""  #: `*` takes the rest, `[]` is a table of its own
+    many: str = ""  #: `*` takes the rest, `[]` is a table of its own, and as an argument comes after its length
     row: tuple["Field", ...] = ()  #: the fields of each row
 
 
@@ -119,14 +121,10 @@ def begins(line: str) -> bool:
 
 def preamble(read: Contract) -> str:
     """The Lua that gives a script its arguments as locals."""
-    names, values, lists, place = list[str](), list[str](), list[str](), 1
+    names, values, lists, place = [], [], [], 1
     for one in read.arguments:
-        if one.many == "[]":
-            lists.append(_list(one, f"{place + 1}", f"{place} + ARGV[{place}]"))
-        elif one.many == "*":
-            counted = place > 1 and read.arguments[-2].many == "[]"
-            first = f"{place} + ARGV[{place - 1}]" if counted else f"{place}"
-            lists.append(_rows(one, first) if one.row else _list(one, first, "#ARGV"))
+        if one.many:
+            lists.append(one)
         elif one.type in read.shapes:
             parts = (f"{part.name} = {_read(part, place + at)}" for at, part in enumerate(read.shapes[one.type]))
             names.append(one.name)
@@ -134,28 +132,48 @@ def preamble(read: Contract) -> str:
         else:
             names.append(one.name)
             values.append(_read(one, place))
-        place += read.width(one)
+        place += 0 if one.many else read.width(one)
     fixed = f"local {', '.join(names)} = {', '.join(values)}\n" if names else ""
-    return fixed + "".join(lists)
+    return fixed + "".join(_lists(lists, place))
 
 
 def _read(one: Field, place: int) -> str:
     return TYPES[one.type].lua.format(f"ARGV[{place}]")
 
 
-def _list(one: Field, first: str, last: str) -> str:
-    """A table of the words from one place to another."""
-    read = TYPES[one.type].lua.format("ARGV[i]")
-    return f"local {one.name} = {{}}\nfor i = {first}, {last} do {one.name}[#{one.name} + 1] = {read} end\n"
+def _lists(lists: list[Field], place: int) -> Iterator[str]:
+    """The Lua of the arguments that have many words, of which the first is at a place."""
+    before: int | str = place - 1
+    for one in lists:
+        last = "#ARGV"
+        if one.many == "[]":
+            before = _plus(before, 1)
+            last = f"last_of_{one.name}"
+            yield f"local {last} = {before} + ARGV[{before}] * {_width(one)}\n"
+        yield _list(one, before, last)
+        before = last
 
 
-def _rows(one: Field, first: str) -> str:
-    """A function that returns an iterator over the rows from a place on."""
+def _width(one: Field) -> int:
+    """The number of words of one item of a list."""
+    return 2 if one.type == "map" else len(one.row) or 1
+
+
+def _plus(place: int | str, number: int) -> int | str:
+    """A place of ARGV, also where Lua alone knows it."""
+    return place + number if isinstance(place, int) else f"({place} + {number})"
+
+
+def _list(one: Field, before: int | str, last: str) -> str:
+    """A table of the words after one place up to another; of rows, a function that returns an iterator over them."""
+    if not one.row:
+        read = TYPES[one.type].lua.format("ARGV[i]")
+        return f"local {one.name} = {{}}\nfor i = {_plus(before, 1)}, {last} do {one.name}[i - {before}] = {read} end\n"
     step = len(one.row)
     row = ", ".join(TYPES[part.type].lua.format(f"ARGV[i + {at}]") for at, part in enumerate(one.row))
     return (
-        f"local function {one.name}()\n  local i, last = {first} - {step}, #ARGV\n  return function()\n"
-        f"    i = i + {step}\n    if i <= last then return {row} end\n  end\nend\n"
+        f"local function {one.name}()\n  local i = {_plus(before, 1 - step)}\n  return function()\n"
+        f"    i = i + {step}\n    if i <= {last} then return {row} end\n  end\nend\n"
     )
 
 
@@ -238,10 +256,11 @@ def _check(read: Contract) -> None:
             raise ValueError(f"its argument {one.name!r} has a name that Lua, Python or the scripts have already")
         if one.many == "*" and one is not read.arguments[-1]:
             raise ValueError(f"its argument {one.name!r} takes the rest, so it must be the last one")
-        if one.many == "[]" and (one not in read.arguments[-2:] or one.row):
-            raise ValueError(f"its argument {one.name!r} is counted: it must be flat, and only `*` may follow it")
-        if (one.type == "map") != (one.type == "map" and bool(one.many)):
-            raise ValueError(f"its argument {one.name!r} is a map, and must be {one.name}:map* or {one.name}:map[]")
+    is_list = [bool(one.many) for one in read.arguments]
+    if is_list != sorted(is_list):
+        raise ValueError("its arguments that have many words must come after the others")
+    if wrong := [one.name for one in read.arguments if one.type == "map" and not one.many]:
+        raise ValueError(f"its argument {wrong[0]!r} is a map, and must be {wrong[0]}:map* or {wrong[0]}:map[]")
     values = (one.value for one in read.replies if one.value)
     for one in (*read.arguments, *values, *(part for reply in read.replies for part in reply.fields)):
         for part in one.row or (one,):

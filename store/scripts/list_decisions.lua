@@ -1,8 +1,8 @@
 -- list_decisions: the actions that were approved, and that the conversation has gone on with, and that are not observed
 -- yet, in log order.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  (none)
--- Returns  {id, approve or edit, edited arguments as JSON (empty: none), …} | false: no such conversation
+-- KEYS  root of the conversation
+-- ARGV  none
+-- Returns  (id:text decision:text arguments:json?)*: approve, or edit with its arguments | missing: no such conversation
 -- Cost  O(p log p): p open actions
 -- Idempotent  reads only
 -- Log  not guarded: open actions stay in Redis
@@ -11,7 +11,7 @@ if redis.call('EXISTS', root) == 0 then return false end
 local reply = {}
 for _, action in ipairs(open_actions()) do
   if action.released then
-    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = action.id, action.decided, action.arguments or ''
+    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = action.id, action.decided, action.arguments or false
   end
 end
 return reply

@@ -1,16 +1,16 @@
 -- list_destinations: a page of what waits for a decision, of all sandboxes or of one, the longest wait first; what a rule
 -- decides by now waits no longer. A budget is of the sandbox whose call it refused first.
--- KEYS  1 root of the sandboxes
--- ARGV  1 most of them   2 sandbox id ("" all)   3 cursor: µs since when the first one waits ("" from the beginning)
---       4 cursor: its "SANDBOX NAME:PORT"
--- Returns  {cursor of the next page: {µs, member}, empty where there is none, {sandbox id, its conversation where it has
---          exactly one (else empty), destination as JSON, …}}
+-- KEYS  root of the sandboxes
+-- ARGV  most:int destinations  only:text sandbox id; "" all
+--       cursor:micros? since when the first one waits; absent: from the beginning
+--       cursor_member:text its "SANDBOX NAME:PORT"
+-- Returns  (following:(since:micros member:text)[] items:(sandbox:text conversation:text item:json)[]): the cursor of the
+--          next page, if there is one; the sandbox's conversation is "" unless it has exactly one
 -- Cost  O(log w + n): w that wait, n looked at; of one sandbox O(k log k): k remembered of it, and budgets of today
 -- Idempotent  reads only
 -- include: _spending.lua
 -- include: _destinations.lua
 local CHUNK = 500
-local most, only, cursor, cursor_member = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local page = {}
 
 -- Whether a page goes on after one that waits since `at`; false where it is full, with the cursor of the next page.

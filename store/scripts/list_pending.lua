@@ -1,8 +1,8 @@
 -- list_pending: the pending actions, in log order, as many as fit.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  1 seq to read after   2 bytes that end the page: the event that reaches them is its last
--- Returns  {seq, since, event as kept, seq, since, event as kept, …} | false: no such conversation
--- Cost  O(p log p): p open actions; replies with ARGV 2 bytes and one event at most
+-- KEYS  root of the conversation
+-- ARGV  after:int seq  most_bytes:int that end the page: the event that reaches them is its last
+-- Returns  (seq:int since:text event:bytes)*: as kept | missing: no such conversation
+-- Cost  O(p log p): p open actions; replies with most_bytes and one event at most
 -- Idempotent  reads only
 -- Log  not guarded: open actions stay in Redis
 -- include: _actions.lua
@@ -10,8 +10,8 @@
 if not open_log('') then return false end
 local page, size = {}, 0
 for _, action in ipairs(log.status == 'waiting_for_confirmation' and undecided(open_actions()) or {}) do
-  if action.seq > tonumber(ARGV[1]) then
-    if size >= tonumber(ARGV[2]) then break end
+  if action.seq > after then
+    if size >= most_bytes then break end
     local bytes = redis.call('LINDEX', root .. ':log', action.seq - 1)
     page[#page + 1], page[#page + 2], page[#page + 3] = action.seq, action.since, bytes
     size = size + size_of(bytes)

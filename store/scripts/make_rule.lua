@@ -1,23 +1,22 @@
 -- make_rule: keep an approval rule, once per id. Where there is no room, those that expired are forgotten first.
--- KEYS  1 root of the rules
--- ARGV  1 id   2 rule as a JSON object, without `created_at`   3 µs at which it expires ("" never)
---       4 most uses ("" no matter)   5 most rules
--- Returns  {"made", rule as JSON} | {"full"} | {"past"}: it would have expired already | {"revoked"}: one of that id was
+-- KEYS  root of the rules
+-- ARGV  id:text  rule:json an object, without `created_at`  expires_at:micros? absent: never
+--       max_uses:digits? absent: no matter  most:int rules
+-- Returns  "made"(rule:json) | "full" | "past": it would have expired already | "revoked": one of that id was
 -- Cost  O(1), and where there is no room O(r): r rules
 -- Idempotent  by id, also for a day after the rule was revoked
 -- Brings  bytes
 -- include: _rules.lua
-local id, rule, expires_at, max_uses, most = unpack(ARGV)
 local known = redis.call('HGET', root .. ':all', id)
 if known then return {'made', known} end
-if redis.call('EXISTS', root .. ':revoked:' .. id) == 1 then return {'revoked'} end
+if redis.call('EXISTS', root .. ':revoked:' .. id) == 1 then return 'revoked' end
 local use = {uses = '0', last_used_at = '', expires_at = expires_at, max_uses = max_uses}
-if has_expired(use) then return {'past'} end
-if redis.call('HLEN', root .. ':all') >= tonumber(most) then
+if has_expired(use) then return 'past' end
+if redis.call('HLEN', root .. ':all') >= most then
   for _, other in ipairs(redis.call('HKEYS', root .. ':all')) do
     if has_expired(use_of(other)) then forget(other) end
   end
-  if redis.call('HLEN', root .. ':all') >= tonumber(most) then return {'full'} end
+  if redis.call('HLEN', root .. ':all') >= most then return 'full' end
 end
 local made = '{"created_at":' .. now .. ',' .. string.sub(rule, 2)
 redis.call('HSET', root .. ':all', id, made)

@@ -1,18 +1,17 @@
 -- note_approvals: bring the index of all approvals up to date with one conversation; a note of an older revision is ignored.
--- KEYS  1 approvals root, {approvals}
--- ARGV  1 conversation id   2 revision of its approvals
---       3 "" the note is whole | "part": more audit entries follow, so the pending actions are not compared yet
---       | "gone": neither the conversation nor its audit exists | "due": whole, and what is decided is to take effect
---       4 number of entries of its audit   5 µs that an audit entry stays in the index   6 most entries of the stream
---       7 number of pending actions   then of each: its id, when it began to wait in µs, when it expires in µs
---       ("" never), its item as JSON   then of each audit entry: its seq, its time in µs, "decided" | "expired",
---       the ids of its actions as a JSON list, its notice as JSON, the entry
+-- KEYS  root of the approvals
+-- ARGV  conversation:text  revision:micros of its approvals
+--       part:text "": the note is whole; "part": more audit entries follow, so the pending actions are not compared yet;
+--       "gone": neither the conversation nor its audit exists; "due": whole, and what is decided is to take effect
+--       number:int entries of its audit  kept:int µs that an audit entry stays in the index  most:int entries of the stream
+--       pending:(id:text at:micros expires:text item:bytes)[] when each began to wait, µs when it expires ("" never)
+--       entries:(seq:digits at:micros kind:text ids:json notice:bytes entry:bytes)* of the audit that follow: kind is
+--       "decided" or "expired", ids are those of its actions
 -- Returns  "noted" | "late"
 -- Cost  O((p + e) log a): p pending actions of the conversation, e audit entries given, a pending actions in all
 -- Idempotent  a repeat finds the entries indexed and the same actions pending, and writes nothing new
 -- Full  goes on: the change that it indexes was taken
 -- include: _clock.lua
-local conversation, revision, part, entries, kept, most, pending = unpack(ARGV, 1, 7)
 -- include: _outbox.lua
 
 -- An item of the index is {seq, since, tool, risk, digest, expires, size, opened}: see `store/approvals/inbox.py`.
@@ -56,11 +55,9 @@ end
 local noted = redis.call('HGET', root .. ':noted', conversation) or '0 0'
 local known, audited = string.match(noted, '^(%S+) (%S+)$')
 if tonumber(known) > tonumber(revision) then return 'late' end
-pending = tonumber(pending)
 
-if tonumber(entries) < tonumber(audited) then audited = '0' end -- that audit has expired, and another has begun
-for i = 8 + 4 * pending, #ARGV, 6 do
-  local seq, at, kind, ids, notice, entry = unpack(ARGV, i, i + 5)
+if number < tonumber(audited) then audited = '0' end -- that audit has expired, and another has begun
+for seq, at, kind, ids, notice, entry in entries() do
   if tonumber(seq) > tonumber(audited) then
     audited = seq
     redis.call('ZADD', root .. ':audit', at, string.format('%s %010d', conversation, seq))
@@ -73,7 +70,7 @@ for i = 8 + 4 * pending, #ARGV, 6 do
     end
   end
 end
-local old = redis.call('ZRANGEBYSCORE', root .. ':audit', '-inf', tonumber(now) - tonumber(kept), 'LIMIT', 0, 100)
+local old = redis.call('ZRANGEBYSCORE', root .. ':audit', '-inf', tonumber(now) - kept, 'LIMIT', 0, 100)
 if #old > 0 then redis.call('ZREM', root .. ':audit', unpack(old)) end
 
 if part == 'part' then
@@ -82,8 +79,7 @@ if part == 'part' then
 else
   known = revision
   local waits, first = {}, part == 'due' and now or nil
-  for i = 8, 7 + 4 * pending, 4 do
-    local action, at, expires, written = unpack(ARGV, i, i + 3)
+  for action, at, expires, written in pending() do
     local item, listed = cjson.decode(written), read_item(action)
     waits[action] = true
     if expires ~= '' and (not first or tonumber(expires) < tonumber(first)) then first = expires end

@@ -1,18 +1,17 @@
 -- open_targets: note the targets of a supervisor, and forget those that no supervisor has any more: of each, all messages
 -- are older than their time.
--- KEYS  1 root of the notifications
--- ARGV  1 ms after which a message is given up   2 1: a target that wanted no more is tried again
---       then of each target: its id, its name
--- Returns  {name of a target that was forgotten, number of its messages, …}
+-- KEYS  root of the notifications
+-- ARGV  kept:int ms after which a message is given up  again:flag whether a target that wanted no more is tried again
+--       targets:(id:text name:text)*
+-- Returns  (name:text messages:int)*: of the targets that were forgotten
 -- Cost  O(t + m): t targets, m messages of those that are forgotten
 -- Idempotent  a repeat writes the same
 -- include: _clock.lua
-local kept, again = tonumber(ARGV[1]), ARGV[2] == '1'
 local ours, forgotten = {}, {}
-for i = 3, #ARGV, 2 do
-  ours[ARGV[i]] = true
-  redis.call('HSET', root .. ':targets', ARGV[i], ARGV[i + 1])
-  if again then redis.call('HDEL', root .. ':state:' .. ARGV[i], 'disabled_at', 'next_at') end
+for id, name in targets() do
+  ours[id] = true
+  redis.call('HSET', root .. ':targets', id, name)
+  if again then redis.call('HDEL', root .. ':state:' .. id, 'disabled_at', 'next_at') end
 end
 local known = redis.call('HGETALL', root .. ':targets')
 for i = 1, #known, 2 do

@@ -1,12 +1,12 @@
 -- page_audit: one page of the places of all audit entries, in the order of their times.
--- KEYS  1 root of the approvals
--- ARGV  1 "asc" | "desc"   2 most places to return   3 since, µs ("-inf" always)   4 before, µs ("+inf" never)
---       5 cursor: time, µs ("" from the end of the order)   6 cursor: "CONVERSATION SEQ"; the page follows it
--- Returns  {member (CONVERSATION SEQ), time in µs, …}
+-- KEYS  root of the approvals
+-- ARGV  order:text "asc" or "desc"  most:int places to return  since:score "-inf" always  before:score "+inf" never
+--       at:micros? time of the cursor; absent: from the end of the order
+--       member:text of the cursor, "CONVERSATION SEQ"; the page follows it
+-- Returns  (member:text at:score)*
 -- Cost  O(log² e + n): e entries, n of the page
 -- Idempotent  reads only
 -- include: _rank.lua
-local order, most, since, before, at, member = unpack(ARGV)
 local key = root .. ':audit'
 local first = redis.call('ZCOUNT', key, '-inf', '(' .. since)
 local last = redis.call('ZCOUNT', key, '-inf', '(' .. before) - 1

@@ -1,18 +1,16 @@
 -- page_pending_actions: one page of the index of pending actions, from a cursor on, by when they began to wait. Those of
 -- one conversation that began together are in the order of its log. The index alone decides which entries pass the filters.
--- KEYS  1 approvals root, {approvals}
--- ARGV  1 conversation id ("" all)   2 "asc" | "desc"   3 most entries to return
---       4 entries to scan, at most 1,000, with the next page's first
---       5 cursor: time in µs ("" from the end of the order)   6 cursor: "CONVERSATION ACTION"   7 cursor: seq of the action
---       then the filters, "" for none: 8 tool   9 risk   10 since   11 before, µs
--- Returns  {cursor of the next page: {time, member, seq}, empty where there is none, {member, time in µs, item as JSON, …}};
---          a member is as in ARGV 6
+-- KEYS  root of the approvals
+-- ARGV  conversation:text id; "" all  order:text "asc" or "desc"  most:int entries to return
+--       scan:int entries to scan, at most 1,000, with the next page's first
+--       cursor:micros? its time; absent: from the end of the order  cursor_member:text "CONVERSATION ACTION"
+--       cursor_seq:int? of the action  tool:text "" all  risk:text "" all  since:micros?  before:micros?
+-- Returns  (following:(at:micros member:text seq:int)[] items:(member:text at:micros item:json)[]): the cursor of the next
+--          page, if there is one; members as that of the cursor
 -- Cost  O(log² a + l + t): a pending actions in all, l entries scanned, t those that began together with the first or last
 -- Idempotent  reads only
 -- include: _rank.lua
-local conversation, order, most, scan, cursor, cursor_member, cursor_seq, tool, risk, since, before = unpack(ARGV)
 local key, ascending = root .. ':waiting', order == 'asc'
-most, scan = tonumber(most), tonumber(scan)
 local since_at, before_at = tonumber(since) or -math.huge, tonumber(before) or math.huge
 
 local function entry(member, at, seq)

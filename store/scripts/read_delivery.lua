@@ -1,9 +1,10 @@
 -- read_delivery: the decision that a conversation's agent may not have received.
--- KEYS  1 conversation root, conv:{id}
--- ARGV  (none)
--- Returns  {execution_status, delivery id, "accept" | "reject", reason as JSON, ids of the actions as JSON, the
---          decision of each as JSON ("" alike), W3C traceparent of what was decided ("" none)}
---          | false: there is none, or no such conversation
+-- KEYS  root of the conversation
+-- ARGV  none
+-- Returns  (status:text id:text verb:text reason:json actions:json decisions:text trace:text): the verb is "accept" or
+--          "reject"; ids of the actions; the decision of each as JSON, "" alike; the W3C
+--          traceparent of what was decided, "" none
+--          | missing: there is none, or no such conversation
 -- Cost  O(1)
 -- Idempotent  reads only
 -- include: _outstanding.lua

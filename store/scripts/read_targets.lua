@@ -1,14 +1,16 @@
 -- read_targets: the queue of every target that a supervisor has had.
--- KEYS  1 root of the notifications
+-- KEYS  root of the notifications
 -- ARGV  none
--- Returns  {{id, name, number of messages, place of the oldest (empty: none), its fields and values …}, …}
+-- Returns  (id:text name:text queued:int oldest:text? state:hash)*: place of its oldest message
 -- Cost  O(t): t targets
 -- Idempotent  reads only
 local found = {}
 local known = redis.call('HGETALL', root .. ':targets')
 for i = 1, #known, 2 do
   local oldest = redis.call('XRANGE', root .. ':queue:' .. known[i], '-', '+', 'COUNT', 1)[1]
-  found[#found + 1] = {known[i], known[i + 1], redis.call('XLEN', root .. ':queue:' .. known[i]),
-    oldest and oldest[1] or '', redis.call('HGETALL', root .. ':state:' .. known[i])}
+  found[#found + 1], found[#found + 2] = known[i], known[i + 1]
+  found[#found + 1] = redis.call('XLEN', root .. ':queue:' .. known[i])
+  found[#found + 1] = oldest ~= nil and oldest[1]
+  found[#found + 1] = redis.call('HGETALL', root .. ':state:' .. known[i])
 end
 return found

@@ -1,17 +1,16 @@
 -- record_destination: count what a sandbox has reached, or was refused, by name and port. Ends with the sandbox.
--- KEYS  1 root of the sandboxes
--- ARGV  1 sandbox id   2 name   3 port   4 "allowed" | "refused"   5 bytes sent   6 bytes received
---       7 most names of one sandbox: those beyond are counted together
--- Returns  1 | 0: no such sandbox
+-- KEYS  root of the sandboxes
+-- ARGV  sandbox:text  name:text  port:digits  outcome:text "allowed" or "refused"  sent:digits bytes  received:digits bytes
+--       most:int names of one sandbox; those beyond are counted together
+-- Returns  flag: whether there is such a sandbox
 -- Cost  O(1)
 -- Idempotent  a repeat counts twice
 -- Kept  not proven: it counts what has happened
 -- include: _clock.lua
-local sandbox, name, port, outcome, sent, received, most = unpack(ARGV)
 if redis.call('EXISTS', root .. ':box:' .. sandbox) == 0 then return 0 end
 local key, at = root .. ':reached:' .. sandbox, name .. ':' .. port
 local stored = redis.call('HGET', key, at)
-if not stored and redis.call('HLEN', key) >= tonumber(most) then
+if not stored and redis.call('HLEN', key) >= most then
   at = 'others'
   stored = redis.call('HGET', key, at)
 end

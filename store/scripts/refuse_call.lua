@@ -1,23 +1,21 @@
 -- refuse_call: count a call of a model that a budget refuses, and ask a person for as much once more: once for each budget
 -- and its owner. Of each sandbox and budget the first refusal of a day is audited, and that a person was asked.
--- KEYS  1 root of the sandboxes
--- ARGV  1 sandbox id   2 its key ("" nobody's)   3 setting of the budget   4 name of the model's host   5 its port
---       6 why, canonical JSON   7 now, UTC text with Z   8 ms for which the audit of a day stays
---       9 the sandbox as an actor, canonical JSON   10 seconds for which a day is kept
---       11 what an approval adds, billionths of a dollar   12 and tokens ("" none; where both are, nobody is asked)
---       13 day of the refusal, from 1970   14 billionths of a dollar that were allowed before it   15 and tokens
---       16 µs after which what waits expires (0 never)   17 most that wait in all
--- Returns  {outcome, entries of the audit that are not noted}: "asked": now, by this call | "waiting" | "rejected"
---          | "expired" | "full": too much waits | "changed": more was allowed, or a day began, meanwhile
---          | "untold": nobody can be asked
+-- KEYS  root of the sandboxes
+-- ARGV  sandbox:text  owner:text its key; "" nobody's  setting:text of the budget  name:text of the model's host
+--       port:digits of it  why:json canonical  time:text now, UTC with Z  kept:int ms for which the audit of a day stays
+--       actor:json the sandbox, canonical  days:int seconds for which a day is kept
+--       nanos:digits? that an approval adds  tokens:digits? and so many; where both are absent, nobody is asked
+--       day:digits of the refusal, from 1970  seen_nanos:digits that were allowed before it  seen_tokens:digits likewise
+--       span:int µs after which what waits expires; 0: never  most:int that wait in all
+-- Returns  (outcome:text unnoted:int): entries of the audit that are not noted; the outcome is "asked": now, by this call,
+--          "waiting", "rejected", "expired", "full": too much waits, "changed": more was allowed, or a day began, meanwhile,
+--          or "untold": nobody can be asked
 -- Cost  O(1)
 -- Idempotent  a repeat counts twice, is not audited again and asks nobody again
 -- Kept  not proven: nothing rests on its count, and what is asked for and lost is asked for by the next refusal
 -- include: _spending.lua
 -- include: _sha256.lua
 -- include: _destinations.lua
-local sandbox, owner, setting, name, port, why, time, kept, actor, days, nanos, tokens, day, seen_nanos, seen_tokens, span,
-  most = unpack(ARGV)
 local function reply(outcome) return {outcome, redis.call('XLEN', root .. ':unnoted')} end
 redis.call('HINCRBY', root .. ':spent_on:' .. today, 'refused', 1)
 redis.call('HINCRBY', root .. ':spent_on:' .. today, 'refused ' .. owner, 1)
@@ -47,9 +45,9 @@ if item then
   keep(asker, at, item)
   return reply(item.state == 'reject' and 'rejected' or item.state)
 end
-if redis.call('ZCARD', root .. ':asking') >= tonumber(most) then return reply('full') end
+if redis.call('ZCARD', root .. ':asking') >= most then return reply('full') end
 local ends = is_day and string.format('%.0f', (today + 1) * 86400000000) or ''
-local until_at = span == '0' and '' or string.format('%.0f', now + span)
+local until_at = span == 0 and '' or string.format('%.0f', now + span)
 if ends ~= '' and (until_at == '' or tonumber(until_at) > tonumber(ends)) then until_at = ends end
 item = {name = setting, port = '0', program = '', tries = '1', state = 'waiting', since = now, until_at = until_at,
   tried_at = now, once = '', sandbox = sandbox, key = suffix == '' and '' or owner,

@@ -1,13 +1,12 @@
 -- return_rule_uses: count uses as not made, of actions that were decided by other means.
--- KEYS  1 root of the rules
--- ARGV  rule and claim of each action
--- Returns  the number of uses that were given back
+-- KEYS  root of the rules
+-- ARGV  uses:(id:text claim:text)* rule and claim of each action
+-- Returns  int: uses that were given back
 -- Cost  O(a): a actions
 -- Idempotent  by claim
 -- include: _rules.lua
 local returned = 0
-for i = 1, #ARGV, 2 do
-  local id, claim = ARGV[i], ARGV[i + 1]
+for id, claim in uses() do
   if redis.call('GET', root .. ':use:' .. claim) == id then
     redis.call('DEL', root .. ':use:' .. claim)
     returned = returned + 1

@@ -1,13 +1,12 @@
 -- revoke_destination_rule: forget a rule for a destination: it decides no connection that is asked for after this.
--- KEYS  1 root of the sandboxes
--- ARGV  1 id   2 now, UTC text with Z   3 ms for which the audit of a day stays   4 who revokes, canonical JSON
---       5 id of the request
--- Returns  1 | 0: no such rule
+-- KEYS  root of the sandboxes
+-- ARGV  id:text  time:text now, UTC with Z  kept:int ms for which the audit of a day stays
+--       actor:json who revokes, canonical  request:text its id
+-- Returns  flag: whether there is such a rule
 -- Cost  O(1)
 -- Idempotent  by id of the request, for a day
 -- include: _sha256.lua
 -- include: _destinations.lua
-local id, time, kept, actor, request = unpack(ARGV)
 if redis.call('GET', root .. ':revoked:' .. id) == request then return 1 end
 local known = redis.call('HGET', root .. ':destination_rules', id)
 if not known then return 0 end

@@ -1,13 +1,13 @@
 -- revoke_rule: forget an approval rule: from now on no claim of it is granted.
--- KEYS  1 root of the rules
--- ARGV  1 id   2 id of the request
--- Returns  1 | 0: there is no such rule
+-- KEYS  root of the rules
+-- ARGV  id:text  request:text its id
+-- Returns  flag: whether there is such a rule
 -- Cost  O(1)
 -- Idempotent  by id of the request, for a day
 -- include: _rules.lua
-if redis.call('GET', root .. ':revoked:' .. ARGV[1]) == ARGV[2] then return 1 end
-if redis.call('HEXISTS', root .. ':all', ARGV[1]) == 0 then return 0 end
-forget(ARGV[1])
-redis.call('SET', root .. ':revoked:' .. ARGV[1], ARGV[2], 'PX', DAY)
+if redis.call('GET', root .. ':revoked:' .. id) == request then return 1 end
+if redis.call('HEXISTS', root .. ':all', id) == 0 then return 0 end
+forget(id)
+redis.call('SET', root .. ':revoked:' .. id, request, 'PX', DAY)
 note_change()
 return 1

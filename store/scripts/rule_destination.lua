@@ -1,12 +1,13 @@
 -- rule_destination: keep a rule for a destination, once per id; of one pattern and port there is one. It is audited.
--- KEYS  1 root of the sandboxes
--- ARGV  1 now, UTC text with Z   2 ms for which the audit of a day stays   3 who makes it, canonical JSON
---       4 id   5 name, or `*.` and a suffix   6 port   7 "approve" | "reject"   8 name of who makes it   9 most rules
--- Returns  {"made", rule as JSON} | {"known", id}: there is another of that pattern and port | {"full"}
---          | {"revoked"}: one of that id was
+-- KEYS  root of the sandboxes
+-- ARGV  time:text now, UTC with Z  kept:int ms for which the audit of a day stays  actor:json who makes it, canonical
+--       id:text  name:text or `*.` and a suffix  port:digits  decision:text "approve" or "reject"
+--       maker:text name of who makes it  most:int rules
+-- Returns  "made"(rule:json) | "known"(id:text): there is another of that pattern and port | "full"
+--          | "revoked": one of that id was
 -- Cost  O(1)
 -- Idempotent  by id, also for a day after the rule was revoked
 -- Brings  bytes
 -- include: _sha256.lua
 -- include: _destinations.lua
-return make_rule({time = ARGV[1], kept = ARGV[2]}, unpack(ARGV, 3))
+return make_rule({time = time, kept = kept}, actor, id, name, port, decision, maker, most)

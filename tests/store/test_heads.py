@@ -63,7 +63,7 @@ def test_rows_are_iterated_as_often_as_the_body_likes():
         ("end:text", "missing", "its argument 'end' has a name that Lua, Python or the scripts have already"),
         ("from:text", "missing", "its argument 'from' has a name"),
         ("ids:text*  id:text", "missing", "its argument 'ids' takes the rest, so it must be the last one"),
-        ("ids:text[]  id:text  at:int", "missing", "its argument 'ids' is counted"),
+        ("ids:text[]  id:text", "missing", "its arguments that have many words must come after the others"),
         ("fields:map", "missing", "its argument 'fields' is a map"),
         ("none", '"done"(at:second)', "'at' has the type 'second'"),
         ("none", '"done"(at)', "'at' has no type"),

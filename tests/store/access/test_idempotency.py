@@ -88,7 +88,8 @@ def test_a_late_end_changes_nothing_of_an_attempt_that_has_claimed_the_key_since
     second = records.begin(client, key, "request")
 
     root, _, digest = record.decode().partition(":key:")
-    records._late.add(root, [digest, first.token, 1_000_000, "finished", 201, "application/json", "{}"])
+    words = [digest, first.token, 1_000_000, "finished", 201, "application/json", "{}"]
+    records._late.add(lambda: records._scripts._end_idempotency_claim([root], words))
     wait_until(lambda: not records._late._waiting, "no end that waits")
 
     assert redis.hget(record, "token") == second.token.encode()
