@@ -71,11 +71,9 @@ def _rows(words: Iterable[Any], width: int) -> zip[tuple[Any, ...]]:
 
 def calls() -> str:
     """The module."""
-    typed = {name: source for name, source in sorted(sources().items()) if source.contract}
-    shapes = next((source.contract.shapes for source in typed.values() if source.contract), {})
-    lines = [_HEAD]
-    taken = {one.type for source in typed.values() for one in _contract(source).arguments}
-    for name, fields in shapes.items():
+    scripts, lines = sources(), [_HEAD]
+    taken = {one.type for source in scripts.values() for one in source.contract.arguments}
+    for name, fields in next(iter(scripts.values())).contract.shapes.items():
         if name in taken - _GIVEN.keys():
             parts = (f"    {one.name}: {TYPES[one.type].given}" for one in fields)
             lines += ["", "", f"class {_camel(name)}(NamedTuple):", *parts]
@@ -84,19 +82,19 @@ def calls() -> str:
             lines += ["", "", *_tuple(_camel(name), fields, "")]
             lines += ["", "", f"def _{name}(words: Iterator[Any]) -> {_camel(name)}:"]
             lines += [f"    return {_camel(name)}({read})"]
-    for name, source in typed.items():
+    for name, source in scripts.items():
         if space := list(_namespace(name, source)):
             lines += ["", "", *space]
     lines += ["", "", "class Calls:", '    """Every script as a method."""', ""]
-    lines += [f"    _{name}: Sends" for name in typed]
-    for name, source in typed.items():
+    lines += [f"    _{name}: Sends" for name in scripts]
+    for name, source in scripts.items():
         lines += ["", *_method(name, source)]
     return "\n".join(lines) + "\n"
 
 
 def _namespace(name: str, source: Source) -> Iterator[str]:
     """The classes of a script's outcomes and rows."""
-    contract = _contract(source)
+    contract = source.contract
     classes = dict[str, tuple[Field, ...]]()
     for one in _fields(contract):
         if one.row:
@@ -120,7 +118,7 @@ def _tuple(title: str, fields: tuple[Field, ...], indent: str, space: str = "") 
 
 
 def _method(name: str, source: Source) -> Iterator[str]:
-    contract = _contract(source)
+    contract = source.contract
     parameters = [f"{one.name}: {_parameter(one)}" for one in contract.arguments]
     named = f", *, {', '.join(parameters)}" if parameters else ""
     words = [_sent(one) for one in contract.arguments]
@@ -255,12 +253,6 @@ def _fields(contract: Contract) -> Iterator[Field]:
         yield from one.fields
         if one.value:
             yield one.value
-
-
-def _contract(source: Source) -> Contract:
-    if source.contract is None:
-        raise ValueError("the script declares no contract")
-    return source.contract
 
 
 def _is_missing(one: Reply) -> bool:

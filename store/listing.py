@@ -16,8 +16,8 @@ from redis import Redis
 
 from core.wire import ConversationId, Micros, has_tag, micros
 from store.errors import ConversationNotFound
-from store.keys import ConversationKeys, ListingKeys
-from store.scripts import DecidingScript, Scripts
+from store.keys import ListingKeys
+from store.scripts import Scripts
 from store.scripts.calls import LogState
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and that all scripts of one page scan
@@ -119,21 +119,6 @@ class Listing:
         self._redis = redis
         self._scripts = scripts
         self.approvals = approvals
-
-    def write(self, script: DecidingScript, conversation_id: ConversationId, args: list[Any]) -> tuple[Any, ...]:
-        """Run a script that writes a conversation, and list the state that it replies with. Two round trips; more where
-        its approvals have changed, or an action waits.
-
-        Returns its outcome, and what it replies beyond that state. Raises ConversationNotFound.
-        """
-        reply = script([ConversationKeys(conversation_id).root], args)
-        if reply is None:
-            raise ConversationNotFound
-        outcome, revision, status, created_at, updated_at, groups, title, approvals, *more = reply
-        self.note(conversation_id, int(revision), status, created_at, updated_at, groups, json.loads(title))
-        if approvals:
-            self.approvals.refresh(conversation_id)
-        return outcome, *more
 
     def noted(self, conversation_id: ConversationId, reply: Replied | None) -> Replied:
         """List the state that a script has replied with, and return the reply. Raises ConversationNotFound."""

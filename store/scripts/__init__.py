@@ -30,7 +30,7 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import Any
 
 from redis import Redis
 from redis.connection import DefaultParser
@@ -112,7 +112,7 @@ class Source:
     text: str
     head: Mapping[str, str]
     prose: list[str]  #: the lines of its head that say what it is for
-    contract: heads.Contract | None  #: what it takes and returns; None of a script that does not declare it yet
+    contract: heads.Contract  #: what it takes and returns
 
     @property
     def writes(self) -> bool:
@@ -164,8 +164,8 @@ def sources() -> Mapping[str, Source]:
     for name, text in sorted(texts.items()):
         if not name.startswith("_"):
             head = read_head(name, text)
-            typed = heads.contract(name, head, shapes) if heads.is_typed(head) else None
-            found[name.removesuffix(".lua")] = Source(_whole(text, texts, typed), head, _prose(text), typed)
+            contract = heads.contract(name, head, shapes)
+            found[name.removesuffix(".lua")] = Source(_whole(text, texts, contract), head, _prose(text), contract)
     return found
 
 
@@ -194,12 +194,10 @@ def read_head(name: str, text: str) -> dict[str, str]:
     return head
 
 
-def _whole(text: str, texts: dict[str, str], typed: heads.Contract | None) -> str:
+def _whole(text: str, texts: dict[str, str], contract: heads.Contract) -> str:
     """A script with its includes in place, after the root of its keys, and with its arguments as locals of its body."""
-    if typed is None:
-        return _ROOT + _included(text, texts, set())
     ends = [match.end() for match in _INCLUDE.finditer(text)] or [_HEAD.match(text).end()]  # type: ignore[union-attr]
-    return _ROOT + _included(text[: ends[-1]], texts, set()) + heads.preamble(typed) + text[ends[-1] :]
+    return _ROOT + _included(text[: ends[-1]], texts, set()) + heads.preamble(contract) + text[ends[-1] :]
 
 
 def _prose(text: str) -> list[str]:
@@ -239,17 +237,6 @@ class IsDamaged(ResponseError):
 
 
 DefaultParser.EXCEPTION_CLASSES.update(COLD=IsCold, NEWERDATA=IsNewer, DAMAGED=IsDamaged)
-
-
-def words_of(pairs: Mapping[str, Any]) -> list[Any]:
-    """The names and values of a mapping as arguments of a script: name, value, …"""
-    return [word for pair in pairs.items() for word in pair]
-
-
-class Script(Protocol):
-    """A loaded script that replies with data, as Redis gives it: text as bytes, None where Lua returns false."""
-
-    def __call__(self, keys: list[str], args: list[Any]) -> Any: ...
 
 
 class _LoadedScript:
@@ -303,26 +290,8 @@ class _LoadedScript:
             return self._redis.execute_command(*command, **self._options)
 
 
-class DecidingScript:
-    """A loaded script that replies with one of the outcomes which its head names, and with the data of that outcome."""
-
-    def __init__(self, script: _LoadedScript) -> None:
-        self._script = script
-
-    def __call__(self, keys: list[str], args: list[Any]) -> tuple[Any, ...] | None:
-        """The outcome as text, then numbers and texts. None where Lua returns false: the subject does not exist."""
-        reply = self._script(keys, args)
-        if reply is None:
-            return None
-        words = reply if isinstance(reply, list) else [reply]
-        return tuple(word.decode() if isinstance(word, bytes) else word for word in words)
-
-
 class Scripts(Calls):
-    """Every script as an attribute, sent once per server and called by its hash.
-
-    The annotation of a script says how its reply is read: here, and nowhere else.
-    """
+    """Every script as a method, sent once per server and called by its hash."""
 
     def __init__(
         self, redis: "Redis", durability: Durability = AS_REDIS, require_room: Callable[[], None] | None = None
@@ -335,17 +304,11 @@ class Scripts(Calls):
             sent = source.as_sent(durability, in_cluster=in_cluster)
             options = {"proven": True} if source.is_proven(durability) else {}
             room = require_room if source.brings_bytes else None
-            script = _LoadedScript(redis, sent, options, room)
-            self._attach(name, script)
+            setattr(self, f"_{name}", _LoadedScript(redis, sent, options, room))
 
     def thawing(self, thaw: Callable[[str], None]) -> "Scripts":
         """The same scripts, each of which brings back a log that it needs. thaw: given the root of the conversation."""
         scripts = copy(self)
-        for name in sources():
-            scripts._attach(name, getattr(self, f"_{name}").thawing(thaw))
+        for name, script in vars(self).items():
+            setattr(scripts, name, script.thawing(thaw))
         return scripts
-
-    def _attach(self, name: str, script: _LoadedScript) -> None:
-        setattr(self, f"_{name}", script)
-        if kind := self.__annotations__.get(name):
-            setattr(self, name, DecidingScript(script) if kind is DecidingScript else script)

@@ -109,11 +109,6 @@ def contract(name: str, head: Mapping[str, str], shapes: Mapping[str, tuple[Fiel
     return read
 
 
-def is_typed(head: Mapping[str, str]) -> bool:
-    """Whether a head declares its arguments by name."""
-    return not head["KEYS"].startswith("1")
-
-
 def begins(line: str) -> bool:
     """Whether a further line of ARGV begins with an argument, rather than with the rest of an explanation."""
     return _ARGUMENT.match(line) is not None

@@ -56,6 +56,28 @@ def test_rows_are_iterated_as_often_as_the_body_likes():
 
 
 @pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        (["7", "2", "x", "y", "1", "a", "3", "z"], [b"7", b"x", b"y", b"a+3", b"z"]),
+        (["7", "0", "2", "a", "3", "b", "4"], [b"7", b"a+3", b"b+4"]),
+        (["7", "0", "0"], [b"7"]),
+    ],
+)
+def test_lists_of_which_the_number_is_sent_are_told_from_what_follows(store, words, taken):
+    says = "first:digits  names:text[]  rows:(name:text number:int)[]  rest:text*"
+    read = contract(says)
+    body = (
+        "local taken = {first}\n"
+        "for _, name in ipairs(names) do taken[#taken + 1] = name end\n"
+        "for name, number in rows() do taken[#taken + 1] = name .. '+' .. number end\n"
+        "for _, one in ipairs(rest) do taken[#taken + 1] = one end\n"
+        "return taken"
+    )
+
+    assert store.conversations._redis.eval(heads.preamble(read) + body, 0, *words) == taken
+
+
+@pytest.mark.parametrize(
     ("arguments", "reply", "problem"),
     [
         ("1 id", "missing", "its line ARGV has '1 id', and should have name:type there"),
