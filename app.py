@@ -1,6 +1,5 @@
 """The composition root: settings → store → app → blueprints → errors."""
 
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -50,7 +49,7 @@ from core.approvals import Links
 from core.origins import authority, host_pattern, origin
 from core.wire import API_VERSION
 from notifications.sending import Desk, open_sender, targets_of
-from settings import ConfigError, worker_processes
+from settings import ConfigError
 from settings.config import Config
 from settings.specs import Specs
 from store.access import Quota, TooManyFollowersOfKey, TooManySilentSockets
@@ -122,40 +121,40 @@ def create_app(config: Config | None = None) -> Flask:
     """The WSGI app, one per worker; settings come from the environment unless given. Raises ConfigError."""
     settled = config is not None
     config = config or Config.from_env()
-    if not config.redis_url:
+    if not config.redis.redis_url:
         raise ConfigError(
             "REDIS_URL is not set. Start with `gunicorn -c gunicorn.conf.py 'app:create_app()'`, "
             "which then runs a store of its own, or set it."
         )
     app = App(__name__, static_folder="console/vendor", static_url_path="/docs/assets")
-    register_logs(app, config.log_level)
+    register_logs(app, config.host.log_level)
     app.config.update(_settings(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.extensions["store"] = store = open_store_of(config, app.meter)
-    app.extensions["followers_of_keys"] = Quota(config.max_followers_per_key, TooManyFollowersOfKey)
-    app.extensions["silent_sockets"] = Quota(config.max_silent_sockets, TooManySilentSockets)
+    app.extensions["followers_of_keys"] = Quota(config.access.max_followers_per_key, TooManyFollowersOfKey)
+    app.extensions["silent_sockets"] = Quota(config.access.max_silent_sockets, TooManySilentSockets)
     app.extensions["bash_sockets"] = OpenSockets()
-    app.extensions["specs"] = Specs.load(config.sandbox_specs)
+    app.extensions["specs"] = Specs.load(config.host.sandbox_specs)
     app.extensions["commands"] = Commands(
         store,
-        http_client(config.agent_seconds),
+        http_client(config.sandboxes.agent_seconds),
         app.extensions["specs"],
-        wake_seconds=config.wake_seconds,
+        wake_seconds=config.sandboxes.wake_seconds,
         shown_seconds=SHOWN_SECONDS,
     )
     app.extensions["expiry"] = ExpiryDriver(store, app.extensions["commands"])
-    app.extensions["forwarding"] = Forwarding(store, wake_seconds=config.wake_seconds)
+    app.extensions["forwarding"] = Forwarding(store, wake_seconds=config.sandboxes.wake_seconds)
     app.extensions["approval_links"] = Links(
-        config.secret_keys, public_url=config.public_url, seconds=config.link_seconds
+        config.redis.secret_keys, public_url=config.http.public_url, seconds=config.notify.link_seconds
     )
-    sender = open_sender(private=bool(config.notify_private))
-    app.extensions["desk"] = Desk(store, targets_of(config), sender)
+    sender = open_sender(private=bool(config.notify.notify_private))
+    app.extensions["desk"] = Desk(store, targets_of(config.notify), sender)
     app.extensions["posture"] = _posture(config)
     app.extensions["console"] = Files()
     app.wsgi_app = PreviewHosts(app, app.wsgi_app)  # type: ignore[method-assign]
-    if config.trusted_proxies:
-        app.wsgi_app = TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
+    if config.http.trusted_proxies:
+        app.wsgi_app = TrustedProxies(app.wsgi_app, config.http.trusted_proxies)  # type: ignore[method-assign]
     app.extensions["api"] = api = Api(app)
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)
@@ -164,12 +163,12 @@ def create_app(config: Config | None = None) -> Flask:
     app.before_request(_to_console)
     app.count_rules()
     # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
-    asks_store = not settled and config.auth == "auto" and config.is_open
+    asks_store = not settled and config.access.auth == "auto" and config.is_open
     register_guard(
         app,
-        SettingsKeys(config.api_keys),
+        SettingsKeys(config.access.api_keys),
         is_open=config.is_open,
-        until_key=asked_auth(config.auth) == "auto",
+        until_key=asked_auth(config.access.auth) == "auto",
         make_key=partial(_made_key, config) if asks_store else None,
     )
     register_request_log(app)
@@ -185,7 +184,7 @@ def create_app(config: Config | None = None) -> Flask:
 def _made_key(config: Config) -> str:
     """The key in DATA_DIR, which is made and shown where there is none yet. Raises OSError."""
     if make_key(config.key_file):
-        show_key(config.key_file, [(config.host, config.port)], NO_ADMIN)
+        show_key(config.key_file, [(config.http.host, config.http.port)], NO_ADMIN)
     return config.key_file.read_text().strip()
 
 
@@ -197,33 +196,33 @@ def _settings(config: Config) -> dict[str, Any]:
         OPENAPI_VERSION="3.1.0",
         OPENAPI_URL_PREFIX="/",
         OPENAPI_JSON_PATH="openapi.json",
-        MAX_CONTENT_LENGTH=config.max_body_bytes,
-        MAX_ARCHIVE_BYTES=config.max_archive_bytes,
-        MAX_IMPORT_BYTES=config.max_import_bytes,
-        SOCKET_MESSAGE_BYTES=config.socket_message_bytes,
-        BODY_SECONDS=config.body_seconds,
-        BODY_BYTES_PER_SECOND=config.body_bytes_per_second,
-        PING_SECONDS=config.ping_seconds,
-        IDLE_SECONDS=config.idle_seconds,
-        MODEL_BUDGETS=config.budgets,
-        SUPERVISED_HOST=(config.host_id or socket.gethostname()) if config.supervisor else "",
-        WORKERS=worker_processes(config.web_concurrency),
-        COMPLETION_SECONDS=config.completion_seconds,
-        PUBLIC_URL=config.public_url,
-        PREVIEW_HOST=config.preview_host,
-        RATE_LIMIT_WRITES=config.rate_limit_writes,
-        RATE_LIMIT_READS=config.rate_limit_reads,
-        RATE_LIMIT_STARTS=config.rate_limit_starts,
-        RATE_LIMIT_FAILURES=config.rate_limit_failures,
+        MAX_CONTENT_LENGTH=config.http.max_body_bytes,
+        MAX_ARCHIVE_BYTES=config.http.max_archive_bytes,
+        MAX_IMPORT_BYTES=config.http.max_import_bytes,
+        SOCKET_MESSAGE_BYTES=config.http.socket_message_bytes,
+        BODY_SECONDS=config.http.body_seconds,
+        BODY_BYTES_PER_SECOND=config.http.body_bytes_per_second,
+        PING_SECONDS=config.http.ping_seconds,
+        IDLE_SECONDS=config.http.idle_seconds,
+        MODEL_BUDGETS=config.models.budgets,
+        SUPERVISED_HOST=config.host.name if config.host.supervisor else "",
+        WORKERS=config.http.workers,
+        COMPLETION_SECONDS=config.http.completion_seconds,
+        PUBLIC_URL=config.http.public_url,
+        PREVIEW_HOST=config.http.preview_host,
+        RATE_LIMIT_WRITES=config.access.rate_limit_writes,
+        RATE_LIMIT_READS=config.access.rate_limit_reads,
+        RATE_LIMIT_STARTS=config.access.rate_limit_starts,
+        RATE_LIMIT_FAILURES=config.access.rate_limit_failures,
     )
 
 
 def _posture(config: Config) -> Posture:
-    sandboxes_see = authority(urlsplit(config.webhook_base).netloc)
+    sandboxes_see = authority(urlsplit(config.http.webhook_base).netloc)
     return Posture(
         is_open=config.is_open,
-        allowed_hosts=tuple(map(host_pattern, config.allowed_hosts)),
-        allowed_origins=frozenset(filter(None, map(origin, config.allowed_origins))),
+        allowed_hosts=tuple(map(host_pattern, config.http.allowed_hosts)),
+        allowed_origins=frozenset(filter(None, map(origin, config.http.allowed_origins))),
         webhook_host=sandboxes_see.host if sandboxes_see else "",
     )
 

@@ -299,7 +299,8 @@ def _workspace(owner: str) -> SandboxId | None:
         spec, sandboxes = current_specs.of_own_agents, current_store.sandboxes  # that of the starts that adopt it
         after_making_room(current_store, partial(sandboxes.start, spec.id, named, gives_way=True, owner=owner))
     if named is not None:
-        wake(current_store, named, current_store.sandboxes.limits.start_seconds)  # its folder is known once it runs
+        # Its folder is known once it runs.
+        wake(current_store, named, current_store.sandboxes.limits.sandbox_start_seconds)
     return named
 
 

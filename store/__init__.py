@@ -7,7 +7,8 @@ After a write the conversation is listed, the approval rules decide what waits, 
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.bounds import AS_REDIS, Bounds, Durability, Limits
+from core.bounds import AS_REDIS, Durability
+from settings.limits import ConversationLimits, SandboxLimits
 from store.access import AccessWing
 from store.approvals import ApprovalWing
 from store.approvals.inbox import Index
@@ -80,8 +81,8 @@ def open_store(
     most_idempotency_keys: int = 50_000,
     durability: Durability = AS_REDIS,
     folder: Path | None = None,
-    limits: Limits,
-    bounds: Bounds,
+    limits: SandboxLimits,
+    bounds: ConversationLimits,
     objects: Objects | None = None,
     meter: Meter | None = None,
 ) -> Store:

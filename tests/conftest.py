@@ -11,7 +11,9 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -21,9 +23,9 @@ from redis import Redis
 from redis.connection import Connection, UnixDomainSocketConnection
 
 from app import create_app
-from core.bounds import Bounds, Limits
 from core.wire import Event, bare_kind, micros
 from settings.config import Config
+from settings.limits import ConversationLimits, SandboxLimits
 from store import Store, open_store
 from tests.backends import BACKENDS, DEFAULT, EVERY_BACKEND, runs_on_all
 from tests.data_model import leaked
@@ -32,7 +34,7 @@ from tests.shared import stop_shared_servers
 SECRET_KEY = "a key for tests only"
 
 #: the defaults of the settings
-BOUNDS = Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048)
+BOUNDS = ConversationLimits()
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -143,7 +145,7 @@ LIMITS = {"rate_limit_starts": "none", "max_conversations_per_sandbox": 100_000,
 @functools.cache
 def app_of(url: str):
     """The app that the tests of a process share on one store, whose data have the present version from the start."""
-    app = create_app(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **LIMITS))
+    app = create_app(Config.of(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **LIMITS))
     app.extensions["store"].data_version.ensure()
     return app
 
@@ -194,7 +196,30 @@ def store(app) -> Store:
     return app.extensions["store"]
 
 
-def store_of(url: str, limits: Limits, secret_key: str = SECRET_KEY, bounds: Bounds = BOUNDS) -> Store:
+def unchecked(limits, **values):
+    """The limits with other values, also such as no setting may have."""
+    changed = copy(limits)
+    for name, value in values.items():
+        assert hasattr(changed, name)
+        object.__setattr__(changed, name, value)
+    return changed
+
+
+def limits_of(
+    most: int, pause_idlest: bool = False, host_seconds: float = 60, start_seconds: float = 120, **more: Any
+) -> SandboxLimits:
+    """Limits of sandboxes, of which a test reaches those alone that it names."""
+    wide: dict[str, Any] = {"max_stopped": 1_000_000, "keep_failed_days": 0, "start_task_days": 36_500}
+    wide |= {"max_conversations_per_sandbox": 1_000_000, "max_starts": 1_000_000}
+    wide |= {"max_sandbox_bytes": 1 << 50, "rate_limit_hook_bytes": "none"}
+    wide |= {"max_sandboxes": most, "sandbox_overflow": "pause" if pause_idlest else "refuse"}
+    wide |= {"host_seconds": host_seconds, "sandbox_start_seconds": start_seconds}
+    return unchecked(SandboxLimits(), **(wide | more))
+
+
+def store_of(
+    url: str, limits: SandboxLimits, secret_key: str = SECRET_KEY, bounds: ConversationLimits = BOUNDS
+) -> Store:
     """A store with the given limits, which follows no conversation."""
     return open_store(
         url,

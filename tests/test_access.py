@@ -44,7 +44,7 @@ OPEN = ("/alive", "/health", "/ready", "/api/v1/web-client/config")
 @pytest.fixture(scope="module")
 def guarded(redis_url):
     return create_app(
-        Config(
+        Config.of(
             redis_url=redis_url,
             redis_timeout=10,
             secret_key="a key for tests only",
@@ -155,7 +155,7 @@ def test_every_rule_answers_every_key_as_its_scope_says(guarded, keys, kind):
 
 
 def test_a_rule_that_declares_no_scope_stops_the_start(redis_url):
-    app = create_app(Config(redis_url=redis_url))
+    app = create_app(Config.of(redis_url=redis_url))
     app._got_first_request = False
     app.add_url_rule("/undeclared", view_func=lambda: "")
     with pytest.raises(LookupError, match="does not declare who may call it"):
@@ -397,7 +397,7 @@ def test_a_key_that_may_only_read_or_write_sees_no_session_key(guarded, keys):
 
 
 def test_an_app_without_keys_lets_everyone_in(redis_url, conversation):
-    client = create_app(Config(redis_url=redis_url)).test_client()
+    client = create_app(Config.of(redis_url=redis_url)).test_client()
     assert isinstance(client.application, Flask)
     store = client.application.extensions["store"]
     store.events.append(conversation, as_events([message("hello")]))

@@ -91,7 +91,7 @@ def filled(world: World, size: int) -> None:
 @contextlib.contextmanager
 def world_of(folder: Path, size: int) -> Iterator[World]:
     with store_server(folder) as (url, _):
-        config = Config(
+        config = Config.of(
             redis_url=url,
             redis_timeout=10,
             max_sandboxes=1000,

@@ -15,7 +15,7 @@ from schemas.forwarding import NAMED
 from settings.config import Config
 
 LIMITS = {"rate_limit_starts": "none", "secret_key": "a key for tests only"}
-UNREACHABLE = create_app(Config(redis_url="unix:///nowhere/redis.sock", **LIMITS))
+UNREACHABLE = create_app(Config.of(redis_url="unix:///nowhere/redis.sock", **LIMITS))
 RULES = [
     rule
     for rule in UNREACHABLE.url_map.iter_rules()

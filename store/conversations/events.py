@@ -11,10 +11,10 @@ from urllib.parse import unquote
 
 from redis import Redis
 
-from core.bounds import Bounds
 from core.masking import NOTHING, Mask
 from core.pauses import take_turns
 from core.wire import ConversationId, Event, Micros, Seq, event_time, user_message
+from settings.limits import ConversationLimits
 from store.approvals.audit import SERVER, Actor
 from store.approvals.decisions import SUPERSEDED
 from store.approvals.effects import (
@@ -67,7 +67,7 @@ class EventLog:
         listing: Listing,
         conversations: Conversations,
         text: MessageText,
-        bounds: Bounds,
+        bounds: ConversationLimits,
         masks: Masks,
     ) -> None:
         self.histograms = Histograms(scripts, text)
@@ -102,9 +102,10 @@ class EventLog:
         TooManyPending, TooManyKinds, LogTooLong, StoreFull, and NotStartedHere of a conversation that its sandbox does
         not have.
         """
-        head: list[Any] = [*Stamp.now().args, sandbox_id or "", self._bounds.pending_actions, self._bounds.event_kinds]
+        most = (self._bounds.max_pending_actions, self._bounds.max_event_kinds)
+        head: list[Any] = [*Stamp.now().args, sandbox_id or "", *most]
         head += ["1" if made_here else "", actor.by("agent").json, self._bounds.confirmation_seconds]
-        head += [self._bounds.log_bytes]
+        head += [self._bounds.max_conversation_bytes]
         is_checked, batch = sandbox_id is not None and not made_here, list(events)
         in_sandbox = self._masks.of_sandbox(sandbox_id, hook_hash) if sandbox_id else NOTHING
         version, mask = self._masks.of_conversation(conversation_id)
@@ -136,11 +137,11 @@ class EventLog:
             case "foreign":
                 raise NotItsSandbox
             case "too_many_pending":
-                raise TooManyPending(self._bounds.pending_actions)
+                raise TooManyPending(self._bounds.max_pending_actions)
             case "too_many_pairs":
-                raise TooManyKinds(self._bounds.event_kinds)
+                raise TooManyKinds(self._bounds.max_event_kinds)
             case "too_long":
-                raise LogTooLong(self._bounds.log_bytes)
+                raise LogTooLong(self._bounds.max_conversation_bytes)
         return appended, Seq(last)
 
     def send(
@@ -158,14 +159,14 @@ class EventLog:
             event = user_message(content, at, minted("message"))
             written = (event.id, pair(event.kind, event.source), compressed(event.raw), record(event))
             begins = (stamp.id_prefix, event_time(at), at, stamp.utc_time)
-            args = [*begins, *written, int(run), json.dumps(SUPERSEDED), *sender, self._bounds.log_bytes]
+            args = [*begins, *written, int(run), json.dumps(SUPERSEDED), *sender, self._bounds.max_conversation_bytes]
             outcome, earliest = self._listing.write(self._scripts.send_message, conversation_id, args)
             if outcome == "sent":
                 return
             if outcome == "forbidden":
                 raise NeedsApproval
             if outcome == "too_long":
-                raise LogTooLong(self._bounds.log_bytes)
+                raise LogTooLong(self._bounds.max_conversation_bytes)
             at = Micros(int(float(earliest)))
 
     def count(

@@ -30,9 +30,9 @@ from typing import Any, NewType
 
 from redis import Redis
 
-from core.bounds import Limits
 from core.cuts import head_and_tail, last_lines
 from core.wire import ConversationId, Micros
+from settings.limits import SandboxLimits
 from store.errors import (
     UNREADABLE,
     KeyUnreadable,
@@ -219,7 +219,7 @@ MOST_LOG_BYTES = 256 * 1024
 class Sandboxes:
     """All sandboxes of all hosts. Every age is measured by Redis' clock, whatever the callers' clocks say."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, limits: Limits, sealer: Sealer) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, limits: SandboxLimits, sealer: Sealer) -> None:
         self._redis = redis
         self._scripts = scripts
         self._sealer = sealer
@@ -252,16 +252,16 @@ class Sandboxes:
         if is_finished():
             return self.get(identity)
         files_key = self._sealer.seal_key(identity, random_text(43))
-        args = [identity, spec_id, self.limits.most, self._spans[0], self.limits.most_stopped]
+        args = [identity, spec_id, self.limits.max_sandboxes, self._spans[0], self.limits.max_stopped]
         args += [files_key, json.dumps(source), host, "1" if gives_way else "", traces.traceparent(), owner, start_id]
         deadline = time.monotonic() + _HOST_TIMEOUT
         while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
             _wait_for_a_host(deadline)
         match reply:
             case ("full", number):
-                raise TooManySandboxes(number, self.limits.most)
+                raise TooManySandboxes(number, self.limits.max_sandboxes)
             case ("kept", number):
-                raise TooManyStopped(number, self.limits.most_stopped)
+                raise TooManyStopped(number, self.limits.max_stopped)
             case ("gone",):
                 raise SandboxNotFound
             case (_, now, fields):
@@ -298,7 +298,7 @@ class Sandboxes:
         self._ask(sandbox.id, "yield", sandbox.active_at)
 
     def _ask(self, sandbox_id: SandboxId, verb: str, used_at: int = 0) -> None:
-        args = [sandbox_id, verb, self.limits.most, self._spans[0], traces.traceparent(), used_at]
+        args = [sandbox_id, verb, self.limits.max_sandboxes, self._spans[0], traces.traceparent(), used_at]
         reply = self._scripts.ask_sandbox([SandboxKeys.root], args)
         if reply is None:
             raise SandboxNotFound
@@ -308,7 +308,7 @@ class Sandboxes:
         if outcome == "refused":
             raise SandboxRefuses(verb, status)
         if outcome == "full":
-            raise TooManySandboxes(number, self.limits.most)
+            raise TooManySandboxes(number, self.limits.max_sandboxes)
 
     def _wait_for_deletion(self, sandbox_id: SandboxId, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -348,9 +348,9 @@ class Sandboxes:
             return None
         identity, refused, left = found
         if refused == 1:
-            raise SandboxPostedTooMuch(self.limits.posted_bytes)
+            raise SandboxPostedTooMuch(self.limits.max_sandbox_bytes)
         if refused == 2:
-            raise SandboxPostsTooFast(self.limits.posting_rate, math.ceil(left / 1e6))
+            raise SandboxPostsTooFast(self.limits.rate_limit_hook_bytes, math.ceil(left / 1e6))
         return SandboxId(identity.decode())
 
     def of_session_key(self, key: str) -> SandboxId | None:
@@ -410,7 +410,7 @@ class Sandboxes:
         with self._redis.pipeline(transaction=False) as pipe:
             for status in ("STARTING", "RUNNING"):
                 pipe.zcard(f"{SandboxKeys.created}:{status}")
-            return {"running": sum(pipe.execute()), "most": self.limits.most}
+            return {"running": sum(pipe.execute()), "most": self.limits.max_sandboxes}
 
     def log(self, sandbox_id: SandboxId, tail: int) -> str:
         """The last lines that a sandbox printed. Raises SandboxNotFound, HostSilent."""
@@ -438,7 +438,7 @@ class Sandboxes:
 
     def claim(self, host: str) -> SandboxId | None:
         """Assign the sandbox that has waited longest to a host."""
-        claimed = self._scripts.claim_sandbox([SandboxKeys.root], [host, self.limits.most])
+        claimed = self._scripts.claim_sandbox([SandboxKeys.root], [host, self.limits.max_sandboxes])
         return SandboxId(claimed.decode()) if claimed else None
 
     def of_host(self, host: str) -> list[Sandbox]:
@@ -508,7 +508,7 @@ class Sandboxes:
         return self._scripts.stop_sandbox([SandboxKeys.root], args) == ("noted",)
 
     def expire_failed(self) -> None:
-        """Delete sandboxes that have been ERROR for longer than `Limits.keep_failed_days`.
+        """Delete sandboxes that have been ERROR for longer than `SandboxLimits.keep_failed_days`.
 
         Each call looks at 100 of those in ERROR, and goes on where the last one of this process ended.
         """

@@ -31,8 +31,8 @@ from uuid import uuid4
 from redis import Redis
 
 from core.access import Joiner
-from core.bounds import Limits
 from core.wire import ConversationId, Micros
+from settings.limits import SandboxLimits
 from store.errors import (
     UNREADABLE,
     ConversationNotFound,
@@ -153,7 +153,7 @@ class StartTasks:
         self._meter = meter
         self.bodies = StartBodies(redis, sealer)
         #: arguments of the reading scripts, which fail the start tasks without a supervisor
-        self._forgotten = [in_micros(sandboxes.limits.start_seconds), _FORGOTTEN]
+        self._forgotten = [in_micros(sandboxes.limits.sandbox_start_seconds), _FORGOTTEN]
 
     def create(
         self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = "", joiner: Joiner | None = None
@@ -234,7 +234,7 @@ class StartTasks:
             "parent_id": request.get("parent_conversation_id") or "",
             **traces.kept(),
         }
-        most = self._sandboxes.limits.most_starts
+        most = self._sandboxes.limits.max_starts
         args = [identity, conversation_id, most, once, body, *words_of(fields)]
         match self._scripts.create_start_task([StartKeys.root], args):
             case ("full", number):
@@ -488,7 +488,7 @@ class WarmSandboxes:
     Each method takes one round trip; what a script decides is decided for all hosts.
     """
 
-    def __init__(self, redis: "Redis", scripts: Scripts, limits: Limits, sealer: Sealer) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, limits: SandboxLimits, sealer: Sealer) -> None:
         self._redis = redis
         self._scripts = scripts
         self._limits = limits
@@ -507,7 +507,7 @@ class WarmSandboxes:
         """
         identity = SandboxId(minted_text("sandbox"))
         files_key = self._sealer.seal_key(identity, random_text(43))
-        args = [pool.spec_id, pool.version, identity, files_key, self._limits.most]
+        args = [pool.spec_id, pool.version, identity, files_key, self._limits.max_sandboxes]
         [outcome] = self._scripts.fill_warm_pool([SandboxKeys.root], args) or ("undeclared",)
         return str(outcome)
 

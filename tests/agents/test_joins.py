@@ -22,7 +22,7 @@ AGENT = {"agent": {"kind": "Agent", "llm": {"model": "m"}}, "workspace": {"worki
 @pytest.fixture(scope="module")
 def keyed(redis_url):
     made = {"redis_timeout": 10, "secret_key": SECRET_KEY, "api_keys": (ADMIN,), **LIMITS}
-    return create_app(Config(redis_url=redis_url, **made))
+    return create_app(Config.of(redis_url=redis_url, **made))
 
 
 class World:

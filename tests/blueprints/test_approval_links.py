@@ -28,7 +28,7 @@ URL = "http://localhost"
 def app(redis_url):
     """A server with keys: the page needs none of them."""
     return create_app(
-        Config(
+        Config.of(
             redis_url=redis_url,
             redis_timeout=10,
             secret_key=SECRET_KEY,
@@ -103,7 +103,7 @@ def test_a_link_that_another_server_signed_is_tampered(client, conversation, wai
 
 
 def test_wrong_tokens_of_one_address_are_limited_as_wrong_keys_are(redis_url):
-    config = Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, rate_limit_failures="3/hour")
+    config = Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, rate_limit_failures="3/hour")
     client = create_app(config).test_client()
     address = {"REMOTE_ADDR": f"2001:db8::{uuid4().hex[:4]}:{uuid4().hex[:4]}"}
 

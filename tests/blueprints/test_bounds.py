@@ -20,7 +20,7 @@ def client(tmp_path_factory):
     with store_server(tmp_path_factory.mktemp("redis")) as (url, _):
         bounds = {"max_pending_actions": 2, "max_event_kinds": 3, "max_reason_bytes": 64}
         bounds |= {"max_conversation_bytes": 1 << 20, "max_sandbox_bytes": 1 << 20, "rate_limit_hook_bytes": "none"}
-        yield create_app(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **bounds)).test_client()
+        yield create_app(Config.of(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **bounds)).test_client()
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_a_sandbox_whose_body_has_no_length_gets_411(client, conversation, hook_
 @pytest.mark.process("waits for what threads do")
 def test_a_redis_that_is_nearly_full_serves_what_makes_room_and_nothing_more(tmp_path, conversation):
     with store_server(tmp_path) as (url, _), Redis.from_url(url) as redis:
-        client = create_app(Config(redis_url=url, secret_key=SECRET_KEY)).test_client()
+        client = create_app(Config.of(redis_url=url, secret_key=SECRET_KEY)).test_client()
         path, webhook = f"/api/conversations/{conversation}", f"/api/v1/webhooks/events/{conversation}"
         rule = {"tool_name": "browser", "decision": "reject"}
         client.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": ALWAYS})

@@ -287,7 +287,7 @@ def test_an_archive_is_refused_with_the_header(client, once):
 
 
 def test_a_client_has_a_bounded_number_of_keys(redis_url, url):
-    client = create_app(Config(redis_url=redis_url, redis_timeout=10, max_idempotency_keys=2)).test_client()
+    client = create_app(Config.of(redis_url=redis_url, redis_timeout=10, max_idempotency_keys=2)).test_client()
     functions, identity = client.application.before_request_funcs[None], str(uuid4())
     functions.insert(2, lambda: setattr(g, "principal", Principal("a", identity)))
 

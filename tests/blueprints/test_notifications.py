@@ -44,10 +44,10 @@ def hook(listening):
 def served(redis_url, listening):
     """The app with two targets: a webhook that is there, and one that is not; and with their ids."""
     settings = f"{listening.setting} http://127.0.0.1:{free_port()}/hush|{SECRET}"
-    config = Config(
+    config = Config.of(
         redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, notify_webhooks=settings, notify_private=1
     )
-    return create_app(config), [target.id for target in targets_of(config)]
+    return create_app(config), [target.id for target in targets_of(config.notify)]
 
 
 @pytest.fixture

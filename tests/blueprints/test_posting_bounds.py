@@ -5,14 +5,13 @@ import json
 import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
 from app import create_app
 from settings.config import Config
-from tests.conftest import SECRET_KEY, event
+from tests.conftest import SECRET_KEY, event, unchecked
 from tests.servers import store_server
 
 SANDBOXES, POSTED, IN_WINDOW, LOG = 20, 24_000, 10_000, 6_000
@@ -30,13 +29,13 @@ NAMES = {
 def app(tmp_path):
     """An app with bounds that are smaller than settings may be."""
     with store_server(tmp_path) as (url, _):
-        app = create_app(Config(redis_url=url, secret_key=SECRET_KEY))
+        app = create_app(Config.of(redis_url=url, secret_key=SECRET_KEY))
         store = app.extensions["store"]
         store.data_version.ensure()  # a migration of what an empty store has would close the keys
         rate = f"{IN_WINDOW}/hour"
-        limits = replace(store.sandboxes.limits, most=SANDBOXES, posted_bytes=POSTED, posting_rate=rate)
-        store.sandboxes.limits = limits
-        store.events._bounds = replace(store.events._bounds, log_bytes=LOG)
+        bounds = {"max_sandboxes": SANDBOXES, "max_sandbox_bytes": POSTED, "rate_limit_hook_bytes": rate}
+        store.sandboxes.limits = unchecked(store.sandboxes.limits, **bounds)
+        store.events._bounds = unchecked(store.events._bounds, max_conversation_bytes=LOG)
         store.sandboxes.beat("bounded", "supervisor")
         yield app
 

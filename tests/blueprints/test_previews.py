@@ -194,7 +194,7 @@ def test_a_method_beyond_the_usual_ones_is_refused(client, cookie, method):
 @pytest.fixture(scope="module")
 def keyed(redis_url):
     """A client of an app that needs a key, and that any host reaches; the client shows that key."""
-    config = Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=(KEY,))
+    config = Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=(KEY,))
     client = create_app(config).test_client(use_cookies=False)
     client.environ_base["HTTP_X_SESSION_API_KEY"] = KEY
     return client

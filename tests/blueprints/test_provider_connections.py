@@ -220,7 +220,7 @@ def test_the_address_of_the_specs_model_never_gets_the_key_of_a_connection(redis
     """The template's base URL is that of its own model: a connection without one means its provider."""
     specs = tmp_path / "specs.toml"
     specs.write_text(SPEC)
-    config = Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, sandbox_specs=str(specs), **LIMITS)
+    config = Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, sandbox_specs=str(specs), **LIMITS)
     app = create_app(config)
     app.extensions["store"].access.settings.forget("anyone")
     caller = app.test_client()

@@ -29,7 +29,7 @@ def alone(monkeypatch):
 @pytest.fixture(scope="module")
 def forgetful(redis_url):
     """A client of another server on the same Redis, which keeps nothing of what it has shown."""
-    app = create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY))
+    app = create_app(Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY))
     store = app.extensions["store"]
     store.conversations.pages._most = store.conversations.summaries._pages._most = 0
     return app.test_client()

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.process("has stores of its own become full")
 @pytest.fixture(scope="module")
 def app_and_redis(tmp_path_factory):
     with store_server(tmp_path_factory.mktemp("store")) as (url, _), Redis.from_url(url) as redis:
-        yield create_app(Config(redis_url=url)), redis
+        yield create_app(Config.of(redis_url=url)), redis
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ CONFIRMED = 0.2
 
 
 def client_of(url: str, durability: str):
-    return create_app(Config(redis_url=url, durability=durability)).test_client()
+    return create_app(Config.of(redis_url=url, durability=durability)).test_client()
 
 
 def append(client, conversation: str, *events: dict):
