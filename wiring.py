@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from boot.embedded import EmbeddedStore, folder_of, running_url
+from boot.embedded import EmbeddedStore, running_url
 from settings.config import Config
 from store import Objects, Store, open_store
 from store.objects import Metered, open_objects
@@ -18,22 +18,8 @@ def open_store_of(config: Config, meter: Meter | None = None) -> Store:
     Raises ConfigError for cold storage that cannot be used.
     """
     meter = meter or Meter()
-    return open_store(
-        config.redis.redis_url,
-        timeout=config.redis.redis_timeout,
-        max_connections=config.redis.redis_connections,
-        text_cache_bytes=config.redis.text_cache_bytes,
-        ring_bytes=config.redis.follower_bytes,
-        most_followers=config.redis.max_followers,
-        secret_keys=config.redis.secret_keys,
-        most_idempotency_keys=config.redis.max_idempotency_keys,
-        objects=_cold_objects(config, meter),
-        meter=meter,
-        durability=config.redis.write_durability,
-        folder=folder_of(config.redis.redis_url, Path(config.redis.data_dir)),
-        limits=config.sandboxes,
-        bounds=config.conversations,
-    )
+    cold = _cold_objects(config, meter)
+    return open_store(config.redis, config.conversations, config.sandboxes, cold=cold, meter=meter)
 
 
 def _cold_objects(config: Config, meter: Meter) -> Objects | None:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from admin.backup_file import Head, Writer
-from boot.embedded import folder_of
 from core.wire import API_VERSION
 from runtimes import RuntimeFailure
 from runtimes.archive import pack
@@ -28,7 +27,7 @@ from runtimes.shadow import beside, held
 from runtimes.tar_stream import PIECE, Kind, Member, TarReader
 from settings import ConfigError
 from settings.config import Config
-from settings.data_dir import SECRET_KEY_FILE
+from settings.data_dir import SECRET_KEY_FILE, folder_of
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import DATA_VERSION, VERSION, ListingKeys, SandboxKeys
 from store.link.connection import connect

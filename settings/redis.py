@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from core.bounds import Durability
 from settings import ConfigError, check_bounds, limit, read_secret_keys, setting
+from settings.data_dir import folder_of
 
 #: schemes of a REDIS_URL; `store/link/connection.py` explains each
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
@@ -88,6 +90,11 @@ class RedisSettings:
             )
         if any(len(key) < 16 for key in self.secret_keys):
             raise ConfigError("SECRET_KEY must have 16 characters or more, each of several too")
+
+    @property
+    def embedded_folder(self) -> Path | None:
+        """DATA_DIR if the store of REDIS_URL is the embedded one, which keeps its file there."""
+        return folder_of(self.redis_url, Path(self.data_dir))
 
     @property
     def secret_keys(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from flask.testing import FlaskClient
 
 from app import create_app
 from settings.config import Config
+from settings.redis import RedisSettings
 from store import Store, open_store
 from store.conversations.cold import ObjectMissing, ObjectsAway
 from tests.conftest import BOUNDS, SECRET_KEY, limits_of, unchecked
@@ -48,18 +49,8 @@ class Objects:
 
 def cold_store(url: str, objects, **bounds: int) -> Store:
     """A store whose conversations may become cold."""
-    store = open_store(
-        url,
-        timeout=10,
-        max_connections=16,
-        text_cache_bytes=1024 * 1024,
-        ring_bytes=1024 * 1024,
-        most_followers=8,
-        secret_keys=("a key for tests only",),
-        limits=limits_of(most=3, pause_idlest=False, host_seconds=60, start_seconds=120),
-        bounds=unchecked(BOUNDS, **bounds),
-        objects=objects,
-    )
+    redis = RedisSettings(redis_url=url, redis_timeout=10, redis_connections=16, secret_key=SECRET_KEY)
+    store = open_store(redis, unchecked(BOUNDS, **bounds), limits_of(3), cold=objects)
     store.data_version.ensure()  # a later server of the same Redis would take the data for old ones
     return store
 

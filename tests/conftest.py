@@ -26,6 +26,7 @@ from app import create_app
 from core.wire import Event, bare_kind, micros
 from settings.config import Config
 from settings.limits import ConversationLimits, SandboxLimits
+from settings.redis import RedisSettings
 from store import Store, open_store
 from tests.backends import BACKENDS, DEFAULT, EVERY_BACKEND, runs_on_all
 from tests.data_model import leaked
@@ -221,17 +222,10 @@ def store_of(
     url: str, limits: SandboxLimits, secret_key: str = SECRET_KEY, bounds: ConversationLimits = BOUNDS
 ) -> Store:
     """A store with the given limits, which follows no conversation."""
-    return open_store(
-        url,
-        timeout=10,
-        max_connections=16,
-        text_cache_bytes=0,
-        ring_bytes=1,
-        most_followers=1,
-        secret_keys=tuple(key.strip() for key in secret_key.split(",")) if secret_key else (),
-        limits=limits,
-        bounds=bounds,
+    redis = RedisSettings(
+        redis_url=url, redis_timeout=10, redis_connections=16, text_cache_bytes=0, secret_key=secret_key
     )
+    return open_store(redis, bounds, limits)
 
 
 @pytest.fixture
