@@ -138,11 +138,12 @@ def child_exit(server: Any, worker: Any) -> None:
 def post_worker_init(worker: Any) -> None:
     """In a worker that is about to serve: have a thread that ends its followers as soon as the worker must stop, and
     another that rejects pending actions whose deadline has passed."""
+    served = worker.wsgi.extensions["server"]
     if worker.slot is not None:
-        worker.wsgi.extensions["meter"].share(_tallies, worker.slot)
+        served.meter.share(_tallies, worker.slot)
     if _is_traced:
         try:
-            worker.tracing = importlib.import_module("blueprints.tracing").Tracing(worker.wsgi)
+            worker.tracing = importlib.import_module("blueprints.tracing").Tracing(worker.wsgi, served.meter)
         except (ImportError, ValueError) as error:  # a broken package, or a variable that the SDK cannot read
             worker.log.warning("OTEL_… asks for traces, and nothing is traced: %s", error)
     stop = threading.Event()
@@ -151,11 +152,11 @@ def post_worker_init(worker: Any) -> None:
         while worker.alive:
             time.sleep(0.2)
         stop.set()
-        worker.wsgi.extensions["store"].streams.events.stop()
-        worker.wsgi.extensions["bash_sockets"].stop()
+        served.store.streams.events.stop()
+        served.bash_sockets.stop()
 
     threading.Thread(target=watch, name="stop", daemon=True).start()
-    threading.Thread(target=worker.wsgi.extensions["expiry"].run, args=(stop,), name="expiry", daemon=True).start()
+    threading.Thread(target=served.expiry.run, args=(stop,), name="expiry", daemon=True).start()
     # The app lives as long as its worker: a collection that looks through all of it would hold up every request.
     gc.collect()
     gc.freeze()

@@ -168,7 +168,7 @@ def besieged(effort: Effort) -> list[Row]:
     random, config = Random(23), Config()
     with ExitStack() as stack:
         url = stack.enter_context(servers.redis_server(most_bytes=_STORE_BYTES))
-        store: Store = create_app(Config.of(redis_url=url, secret_key=_SECRET)).extensions["store"]
+        store: Store = create_app(Config.of(redis_url=url, secret_key=_SECRET)).extensions["server"].store
         # Workers do not get exactly as many followers each
         settings = {"SECRET_KEY": _SECRET, "MAX_FOLLOWERS_PER_KEY": str(2 * effort.crowd)}
         port = stack.enter_context(servers.gunicorn("app:create_app()", url, _WORKERS, **settings))

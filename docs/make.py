@@ -109,7 +109,7 @@ _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
 
 def openapi() -> str:
     """The OpenAPI document of the app, as it is kept."""
-    document = create_app(Config.of(redis_url="redis://127.0.0.1:1")).extensions["api"].describe()
+    document = create_app(Config.of(redis_url="redis://127.0.0.1:1")).extensions["server"].api.describe()
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -58,7 +58,7 @@ def cold_store(url: str, objects, **bounds: int) -> Store:
 def cold_client(url: str, objects) -> FlaskClient:
     """A client of an app whose conversations may become cold."""
     app = create_app(Config.of(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY))
-    app.extensions["store"].conversations.cold.objects = objects  # the app reads a place from its settings
+    app.extensions["server"].store.conversations.cold.objects = objects  # the app reads a place from its settings
     return app.test_client()
 
 

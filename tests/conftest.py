@@ -130,7 +130,7 @@ def each_file_finds_an_empty_store(backend_urls):
             leaks = leaked(redis)
             redis.flushall()
         assert not leaks, f"keys without an expiry that the data model (store/keys.py) does not name: {leaks}"
-        app_of(backend_urls[DEFAULT]).extensions["store"].data_version.ensure()
+        app_of(backend_urls[DEFAULT]).extensions["server"].store.data_version.ensure()
 
 
 @pytest.fixture(scope="session")
@@ -147,7 +147,7 @@ LIMITS = {"rate_limit_starts": "none", "max_conversations_per_sandbox": 100_000,
 def app_of(url: str):
     """The app that the tests of a process share on one store, whose data have the present version from the start."""
     app = create_app(Config.of(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **LIMITS))
-    app.extensions["store"].data_version.ensure()
+    app.extensions["server"].store.data_version.ensure()
     return app
 
 
@@ -194,7 +194,7 @@ def client(app):
 
 @pytest.fixture(scope="session")
 def store(app) -> Store:
-    return app.extensions["store"]
+    return app.extensions["server"].store
 
 
 def unchecked(limits, **values):

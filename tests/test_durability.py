@@ -111,7 +111,7 @@ def test_the_page_of_a_link_says_that_a_decision_may_have_been_taken(conversatio
     url, proposed = unsynced
     app = create_app(Config.of(redis_url=url, durability="fsync", secret_key=SECRET_KEY, public_url="http://localhost"))
     digest = action_digest(proposed["tool_name"], shown_arguments(proposed["action"]))
-    link = app.extensions["approval_links"].make(conversation, proposed["id"], digest, "the team's chat")
+    link = app.extensions["server"].links.make(conversation, proposed["id"], digest, "the team's chat")
 
     page = app.test_client().post(link.removeprefix("http://localhost"), data={"decision": "approve"})
 

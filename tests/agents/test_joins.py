@@ -29,7 +29,7 @@ class World:
     """Keys, sandboxes with an agent server that accepts everything, and a driver of the starts."""
 
     def __init__(self, app, running):
-        self.app, self.store, self.http = app, app.extensions["store"], app.test_client()
+        self.app, self.store, self.http = app, app.extensions["server"].store, app.test_client()
         self.agent = running.enter_context(scripted_agent())
         self.running = running
 

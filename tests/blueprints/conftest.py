@@ -47,7 +47,7 @@ def keyed(redis_url):
 def caller(keyed):
     """A client of a server that wants keys, none of which keeps anything."""
     for owner in ("settings-1", "settings-2"):
-        keyed.extensions["store"].access.settings.forget(owner)
+        keyed.extensions["server"].store.access.settings.forget(owner)
     return keyed.test_client()
 
 

@@ -94,7 +94,7 @@ def test_a_log_from_before_its_bytes_were_counted_is_estimated(client, url, webh
     noise = random.Random(2)
     parts = [event("Kind", text=noise.randbytes(50_000).hex()) for _ in range(16)]
     assert client.post(webhook, json=parts).status_code == 200
-    redis = client.application.extensions["store"].conversations._redis
+    redis = client.application.extensions["server"].store.conversations._redis
     redis.hdel(f"conv:{{{conversation}}}", "log_bytes")
 
     # Then its bytes count
@@ -106,7 +106,7 @@ def test_a_log_from_before_its_bytes_were_counted_is_estimated(client, url, webh
 @pytest.fixture
 def hook_key(client):
     """The header with the hook key of a sandbox."""
-    sandboxes = client.application.extensions["store"].sandboxes
+    sandboxes = client.application.extensions["server"].store.sandboxes
     sandboxes.beat("bounded", "supervisor")
     sandbox = sandboxes.start("spec", host="bounded")
     return {"Authorization": f"Bearer {sandboxes.begin(sandbox.id, 'bounded', 'supervisor', 'process')}"}
@@ -142,7 +142,7 @@ def test_a_redis_that_is_nearly_full_serves_what_makes_room_and_nothing_more(tmp
         rules = client.post("/api/v1/approval-rules", json=rule)
         key = client.post("/api/v1/keys", json={"name": "a", "scopes": ["read"]})
         assert (rules.status_code, key.status_code) == (201, 201), (rules.get_data(), key.get_data())
-        client.application.extensions["store"].sandboxes.beat("h", "supervisor")
+        client.application.extensions["server"].store.sandboxes.beat("h", "supervisor")
         redis.setrange("ballast", 30 << 20, b"x")  # so that the last percent has room for what is served
         redis.config_set("maxmemory", redis.info("memory")["used_memory"] * 100 // 97)
 

@@ -192,7 +192,7 @@ def test_the_largest_secret_fits_into_the_environment_of_a_command(keeper, conve
 def test_the_most_secrets_of_a_conversation_come_in_several_requests_and_start_its_agent_again(
     keeper, conversation, character
 ):
-    store, url = keeper.application.extensions["store"], f"{API}/{conversation}"
+    store, url = keeper.application.extensions["server"].store, f"{API}/{conversation}"
     value = largest(character, MOST_SECRETS_BYTES // 16 - 200)
     secrets = {f"A{number}": value for number in range(16)}
     assert keeper.post(API, json={"conversation_id": conversation, "secrets": {"A0": value}}).status_code == 201
@@ -236,7 +236,7 @@ def test_the_largest_event_that_is_nothing_but_secrets_is_carried_with_what_stan
 
 @pytest.mark.parametrize("character", CHARACTERS)
 def test_the_largest_body_that_starts_an_agent_is_kept_and_starts_it_again(keeper, conversation, character):
-    store = keeper.application.extensions["store"]
+    store = keeper.application.extensions["server"].store
     body = {"agent": {"kind": "Agent"}, "workspace": None, "title": None}
     body["note"] = largest(character, CONFIG.http.max_body_bytes - 1024)
     assert len(json.dumps(body)) < CONFIG.http.max_body_bytes

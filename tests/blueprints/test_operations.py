@@ -40,7 +40,7 @@ def test_ready_reports_the_store(client):
 
 
 def test_ready_and_server_info_say_that_the_supervisor_of_this_host_is_missing_until_it_is_there(app, redis_url):
-    store, host = app.extensions["store"], f"host-{uuid4()}"
+    store, host = app.extensions["server"].store, f"host-{uuid4()}"
     here = {"redis_url": redis_url, "redis_timeout": 10, "host_id": host}
     client, without = (create_app(Config.of(**here, supervisor=number)).test_client() for number in (1, 0))
 
@@ -99,7 +99,7 @@ def test_server_info_says_what_the_store_is_and_may_hold(client):
 
 
 def test_server_info_has_the_workers_of_the_settings_and_each_host_that_has_a_supervisor(app):
-    store, host = app.extensions["store"], f"host-{uuid4()}"
+    store, host = app.extensions["server"].store, f"host-{uuid4()}"
     assert store.sandboxes.beat(host, "supervisor")
 
     def shown() -> dict:

@@ -148,7 +148,7 @@ def test_a_revoked_key_ends_its_previews(client, store):
 
 
 def test_a_cookie_of_nobodys_key_opens_nothing_where_keys_are_needed(store, cookie):
-    guard = away(api_keys=(KEY,)).extensions["guard"]
+    guard = away(api_keys=(KEY,)).extensions["server"].guard
     principal, seconds = store.access.sessions.find(cookie.partition("=")[2], f"preview {LABEL}")
 
     assert 0 < seconds <= 8 * 3600

@@ -216,7 +216,7 @@ def closed(redis_url):
     def shown(key: str) -> tuple[int, str]:
         socket = OneFrame(json.dumps({"type": "auth", "session_api_key": key}).encode())
         with app.test_request_context("/", environ_base={"REMOTE_ADDR": address}), suppress(SocketClosed):
-            first_frame(socket, app.extensions["guard"])
+            first_frame(socket, app.extensions["server"].guard)
         return socket.closed
 
     shown.client = app.test_client()

@@ -167,7 +167,7 @@ def test_a_workspace_that_cannot_be_started_is_the_one_that_the_next_call_starts
     caller, store, upstream, keyed, monkeypatch
 ):
     with running_sandbox(store, upstream.url):  # a host lives
-        sandboxes = keyed.extensions["store"].sandboxes
+        sandboxes = keyed.extensions["server"].store.sandboxes
         full = unchecked(sandboxes.limits, max_sandboxes=1, sandbox_overflow="refuse")
         monkeypatch.setattr(sandboxes, "limits", full)
         refused = caller.post("/api/bash/start_bash_command", json={"command": "ls"}, headers=MINE)
@@ -187,7 +187,7 @@ def test_what_a_workspace_has_is_read_after_a_pause(caller, store, upstream, wor
     mine = workspace("settings-1")
     store.sandboxes.ask(mine, "pause")
     store.sandboxes.report(mine, "scripted", "supervisor", "PAUSED")
-    forwarding = caller.application.extensions["forwarding"]
+    forwarding = caller.application.extensions["server"].forwarding
 
     known = store.sandboxes.workspaces.known("settings-1")
     assert forwarding.own_sandbox("settings-1", lambda: [], lambda: known) == mine
@@ -261,7 +261,7 @@ def test_a_folder_of_a_paused_sandbox_means_that_one_also_while_another_runs(cal
     first, _ = own("settings-1", "/work/a"), own("settings-1", "/work/b")
     store.sandboxes.ask(first, "pause")
     store.sandboxes.report(first, "scripted", "supervisor", "PAUSED")
-    forwarding = caller.application.extensions["forwarding"]
+    forwarding = caller.application.extensions["server"].forwarding
 
     assert forwarding.own_sandbox("settings-1", lambda: ["/work/a/x"]) == first
     assert forwarding.own_sandbox("settings-1", lambda: ["/work/b"]) != first

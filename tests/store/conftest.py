@@ -27,8 +27,8 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="session")
 def store(app):
     """The store that the tests of a process share. It has its version, lest a server takes its data for old ones."""
-    app.extensions["store"].data_version.ensure()
-    return app.extensions["store"]
+    app.extensions["server"].store.data_version.ensure()
+    return app.extensions["server"].store
 
 
 @pytest.fixture

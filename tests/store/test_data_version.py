@@ -150,11 +150,11 @@ def test_a_server_that_runs_refuses_writes_once_a_newer_release_has_changed_the_
     app = create_app(Config.of(redis_url=url_of(redis)))
     server, stop = app.test_client(), threading.Event()
     made = server.post("/api/conversations", json={}).get_json()["id"]
-    polls = threading.Thread(target=app.extensions["expiry"].run, args=(stop,))
+    polls = threading.Thread(target=app.extensions["server"].expiry.run, args=(stop,))
     polls.start()
     try:
         redis.set("data_version", VERSION + 1)
-        wait_until(lambda: not app.extensions["store"].data_version.is_current, "the poll that finds it")
+        wait_until(lambda: not app.extensions["server"].store.data_version.is_current, "the poll that finds it")
         refused = server.post(f"/api/conversations/{made}/events", json={"content": []})
         assert (refused.status_code, "run a newer release" in refused.get_json()["detail"]) == (503, True)
         assert server.get("/ready").status_code == 503

@@ -26,7 +26,7 @@ def full_behind(app_and_redis, monkeypatch):
     app, redis = app_and_redis
 
     def fill(name: str) -> None:
-        scripts = app.extensions["store"].events._scripts
+        scripts = app.extensions["server"].store.events._scripts
         effect = getattr(scripts, name)
 
         class Filling(DecidingScript):
@@ -39,9 +39,9 @@ def full_behind(app_and_redis, monkeypatch):
                 return reply
 
         for part in (
-            app.extensions["store"].events,
-            app.extensions["store"].conversations,
-            app.extensions["store"].approvals.confirmations,
+            app.extensions["server"].store.events,
+            app.extensions["server"].store.conversations,
+            app.extensions["server"].store.approvals.confirmations,
         ):
             monkeypatch.setattr(part._scripts, name, Filling())
 

@@ -65,11 +65,11 @@ def traced_app(url: str, variables: dict[str, str]):
     with pytest.MonkeyPatch.context() as patched:
         for name, value in variables.items():
             patched.setenv(name, value)
-        tracing = Tracing(app)
+        tracing = Tracing(app, app.extensions["server"].meter)
     with client_of(app) as client:
         yield client
     tracing.end(5)
-    app.extensions["commands"]._client.close()
+    app.extensions["server"].commands._client.close()
 
 
 @pytest.fixture

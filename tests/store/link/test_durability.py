@@ -352,7 +352,7 @@ def test_a_server_that_deletes_data_when_it_is_full_is_not_ready(synced, durabil
 def test_a_proof_takes_no_round_trip(pair, client, conversation):
     def trips(client) -> int:
         first, second = message("loads the scripts"), message("counted")
-        asks_by_request_alone(client.application.extensions["store"])
+        asks_by_request_alone(client.application.extensions["server"].store)
         acknowledged(lambda: append(client, conversation, first))
         with counted() as found:
             append(client, conversation, second)
