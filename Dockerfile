@@ -48,5 +48,5 @@ STOPSIGNAL SIGTERM
 # The start may load a long file first: boot/embedded.py waits 60 s for it. The probe ignores a proxy of the environment.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python", "-c", "\
 from urllib.request import ProxyHandler, build_opener; from settings.config import Config; \
-build_opener(ProxyHandler({})).open(f'http://127.0.0.1:{Config.from_env().port}/ready', timeout=4)"]
+build_opener(ProxyHandler({})).open(f'http://127.0.0.1:{Config.from_env().http.port}/ready', timeout=4)"]
 CMD ["gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]

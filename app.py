@@ -1,6 +1,5 @@
 """The composition root: settings → store → app → blueprints → errors."""
 
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -14,9 +13,9 @@ from agents.client import http_client
 from agents.commands import SHOWN_SECONDS, Commands
 from agents.decisions import ExpiryDriver
 from agents.forwarding import Forwarding
-from blueprints import current_store
+from blueprints import Server, current_store
 from blueprints.access import keys, sandbox_settings, users, web_client
-from blueprints.api import Api, InvalidInput, UnicodeRequest
+from blueprints.api import API_TITLE, Api, InvalidInput, UnicodeRequest
 from blueprints.app_conversations import app_conversations, app_folders
 from blueprints.approval_links import approval_links
 from blueprints.approvals import approval_rules, decisions, inbox_stream, pending_actions
@@ -30,7 +29,7 @@ from blueprints.errors import register_errors
 from blueprints.events import app_events, events, messages, pending_messages, stream
 from blueprints.exports import downloads, exports, trajectories
 from blueprints.forwarding import forwarding, workspace_files
-from blueprints.guard import register_guard
+from blueprints.guard import Guard, register_guard
 from blueprints.metrics import MeteredApp, metrics
 from blueprints.once import register_once
 from blueprints.openai import openai
@@ -50,7 +49,7 @@ from core.approvals import Links
 from core.origins import authority, host_pattern, origin
 from core.wire import API_VERSION
 from notifications.sending import Desk, open_sender, targets_of
-from settings import ConfigError, worker_processes
+from settings import ConfigError
 from settings.config import Config
 from settings.specs import Specs
 from store.access import Quota, TooManyFollowersOfKey, TooManySilentSockets
@@ -122,58 +121,30 @@ def create_app(config: Config | None = None) -> Flask:
     """The WSGI app, one per worker; settings come from the environment unless given. Raises ConfigError."""
     settled = config is not None
     config = config or Config.from_env()
-    if not config.redis_url:
+    if not config.redis.redis_url:
         raise ConfigError(
             "REDIS_URL is not set. Start with `gunicorn -c gunicorn.conf.py 'app:create_app()'`, "
             "which then runs a store of its own, or set it."
         )
     app = App(__name__, static_folder="console/vendor", static_url_path="/docs/assets")
-    register_logs(app, config.log_level)
-    app.config.update(_settings(config))
+    register_logs(app, config.host.log_level)
+    app.config.update(_of_libraries(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
-    app.extensions["store"] = store = open_store_of(config, app.meter)
-    app.extensions["followers_of_keys"] = Quota(config.max_followers_per_key, TooManyFollowersOfKey)
-    app.extensions["silent_sockets"] = Quota(config.max_silent_sockets, TooManySilentSockets)
-    app.extensions["bash_sockets"] = OpenSockets()
-    app.extensions["specs"] = Specs.load(config.sandbox_specs)
-    app.extensions["commands"] = Commands(
-        store,
-        http_client(config.agent_seconds),
-        app.extensions["specs"],
-        wake_seconds=config.wake_seconds,
-        shown_seconds=SHOWN_SECONDS,
-    )
-    app.extensions["expiry"] = ExpiryDriver(store, app.extensions["commands"])
-    app.extensions["forwarding"] = Forwarding(store, wake_seconds=config.wake_seconds)
-    app.extensions["approval_links"] = Links(
-        config.secret_keys, public_url=config.public_url, seconds=config.link_seconds
-    )
-    sender = open_sender(private=bool(config.notify_private))
-    app.extensions["desk"] = Desk(store, targets_of(config), sender)
-    app.extensions["posture"] = _posture(config)
-    app.extensions["console"] = Files()
-    app.wsgi_app = PreviewHosts(app, app.wsgi_app)  # type: ignore[method-assign]
-    if config.trusted_proxies:
-        app.wsgi_app = TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
-    app.extensions["api"] = api = Api(app)
+    app.wsgi_app = PreviewHosts(app, app.wsgi_app, config.http.preview_host)  # type: ignore[method-assign]
+    if config.http.trusted_proxies:
+        app.wsgi_app = TrustedProxies(app.wsgi_app, config.http.trusted_proxies)  # type: ignore[method-assign]
+    api = Api(app)
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)
     for pages in (sockets, bash_socket, terminals, docs_page, console, approval_links):
         app.register_blueprint(pages)
     app.before_request(_to_console)
     app.count_rules()
-    # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
-    asks_store = not settled and config.auth == "auto" and config.is_open
-    register_guard(
-        app,
-        SettingsKeys(config.api_keys),
-        is_open=config.is_open,
-        until_key=asked_auth(config.auth) == "auto",
-        make_key=partial(_made_key, config) if asks_store else None,
-    )
+    server = app.extensions["server"] = _server(app, config, api, asks_store=not settled)
+    register_guard(app, server.guard)
     register_request_log(app)
-    register_rates(app)
+    register_rates(app, config.access)
     register_once(app)
     app.before_request(_ensure_data_version)
     register_errors(app)
@@ -185,45 +156,65 @@ def create_app(config: Config | None = None) -> Flask:
 def _made_key(config: Config) -> str:
     """The key in DATA_DIR, which is made and shown where there is none yet. Raises OSError."""
     if make_key(config.key_file):
-        show_key(config.key_file, [(config.host, config.port)], NO_ADMIN)
+        show_key(config.key_file, [(config.http.host, config.http.port)], NO_ADMIN)
     return config.key_file.read_text().strip()
 
 
-def _settings(config: Config) -> dict[str, Any]:
-    """What the libraries and the blueprints read by name."""
+def _server(app: App, config: Config, api: Api, *, asks_store: bool) -> Server:
+    """What the worker serves with. asks_store: whether the store is asked for keys before a key is needed."""
+    store, specs = open_store_of(config, app.meter), Specs.load(config.host.sandbox_specs)
+    wake_seconds = config.sandboxes.wake_seconds
+    client = http_client(config.sandboxes.agent_seconds)
+    commands = Commands(store, client, specs, wake_seconds=wake_seconds, shown_seconds=SHOWN_SECONDS)
+    public_url, link_seconds = config.http.public_url, config.notify.link_seconds
+    # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
+    asks_store = asks_store and config.access.auth == "auto" and config.is_open
+    guard = Guard(
+        app,
+        store,
+        SettingsKeys(config.access.api_keys),
+        Quota(config.access.max_followers_per_key, TooManyFollowersOfKey),
+        is_open=config.is_open,
+        until_key=asked_auth(config.access.auth) == "auto",
+        make_key=partial(_made_key, config) if asks_store else None,
+    )
+    return Server(
+        config=config,
+        store=store,
+        specs=specs,
+        commands=commands,
+        forwarding=Forwarding(store, wake_seconds=wake_seconds),
+        desk=Desk(store, targets_of(config.notify), open_sender(private=bool(config.notify.notify_private))),
+        links=Links(config.redis.secret_keys, public_url=public_url, seconds=link_seconds),
+        guard=guard,
+        posture=_posture(config),
+        console=Files(),
+        api=api,
+        meter=app.meter,
+        expiry=ExpiryDriver(store, commands),
+        silent_sockets=Quota(config.access.max_silent_sockets, TooManySilentSockets),
+        bash_sockets=OpenSockets(),
+    )
+
+
+def _of_libraries(config: Config) -> dict[str, Any]:
+    """What Flask and flask-smorest read by name."""
     return dict(
-        API_TITLE="Agent Server",
+        API_TITLE=API_TITLE,
         API_VERSION=API_VERSION,
         OPENAPI_VERSION="3.1.0",
         OPENAPI_URL_PREFIX="/",
         OPENAPI_JSON_PATH="openapi.json",
-        MAX_CONTENT_LENGTH=config.max_body_bytes,
-        MAX_ARCHIVE_BYTES=config.max_archive_bytes,
-        MAX_IMPORT_BYTES=config.max_import_bytes,
-        SOCKET_MESSAGE_BYTES=config.socket_message_bytes,
-        BODY_SECONDS=config.body_seconds,
-        BODY_BYTES_PER_SECOND=config.body_bytes_per_second,
-        PING_SECONDS=config.ping_seconds,
-        IDLE_SECONDS=config.idle_seconds,
-        MODEL_BUDGETS=config.budgets,
-        SUPERVISED_HOST=(config.host_id or socket.gethostname()) if config.supervisor else "",
-        WORKERS=worker_processes(config.web_concurrency),
-        COMPLETION_SECONDS=config.completion_seconds,
-        PUBLIC_URL=config.public_url,
-        PREVIEW_HOST=config.preview_host,
-        RATE_LIMIT_WRITES=config.rate_limit_writes,
-        RATE_LIMIT_READS=config.rate_limit_reads,
-        RATE_LIMIT_STARTS=config.rate_limit_starts,
-        RATE_LIMIT_FAILURES=config.rate_limit_failures,
+        MAX_CONTENT_LENGTH=config.http.max_body_bytes,
     )
 
 
 def _posture(config: Config) -> Posture:
-    sandboxes_see = authority(urlsplit(config.webhook_base).netloc)
+    sandboxes_see = authority(urlsplit(config.http.webhook_base).netloc)
     return Posture(
         is_open=config.is_open,
-        allowed_hosts=tuple(map(host_pattern, config.allowed_hosts)),
-        allowed_origins=frozenset(filter(None, map(origin, config.allowed_origins))),
+        allowed_hosts=tuple(map(host_pattern, config.http.allowed_hosts)),
+        allowed_origins=frozenset(filter(None, map(origin, config.http.allowed_origins))),
         webhook_host=sandboxes_see.host if sandboxes_see else "",
     )
 

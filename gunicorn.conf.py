@@ -33,7 +33,7 @@ from boot.embedded import OLDEST_REDIS, EmbeddedStore
 from boot.http import SECURITY_HEADERS, drain_before_stopping
 from boot.keeper import Keeper
 from boot.posture import ASKED_AUTH, settle
-from settings import ConfigError, worker_processes
+from settings import ConfigError
 from settings.config import Config
 from settings.data_dir import make_secret_key
 from settings.specs import NO_MODEL, Specs, lacks_model, unsupported
@@ -43,7 +43,8 @@ from telemetry.traces import hindrance, wants_traces
 
 try:
     _config = Config.from_env()
-    _spec = Specs.load(_config.sandbox_specs).all[0]
+    _http = _config.http
+    _spec = Specs.load(_config.host.sandbox_specs).all[0]
 except ConfigError as error:
     sys.exit(f"agent-server: {error}")
 
@@ -86,18 +87,18 @@ class JsonLogger(Logger):
         self.access_log.info(words.format(**fields), extra={"fields": fields})
 
 
-bind = f"[{_config.host}]:{_config.port}" if _config.host.count(":") > 1 else f"{_config.host}:{_config.port}"
-workers = worker_processes(_config.web_concurrency)
+bind = f"[{_http.host}]:{_http.port}" if _http.host.count(":") > 1 else f"{_http.host}:{_http.port}"
+workers = _http.workers
 _tallies = of_this_server(workers)
 # Thousands of slow or silent connections cost a greenlet each; threads would starve the other requests.
 worker_class = "boot.worker.Worker"
-worker_connections = _config.max_followers + 1000
+worker_connections = _config.redis.max_followers + 1000
 # Seconds after which a worker whose loop is blocked is replaced.
 timeout = 30
-graceful_timeout = _config.graceful_timeout
+graceful_timeout = _http.graceful_timeout
 # Longer than the idle time of usual balancers' probes, short enough to free sockets.
 keepalive = 5
-loglevel = _config.log_level
+loglevel = _config.host.log_level
 # The processes that this one starts write as it does, whatever their standard error is.
 os.environ["LOG_FORMAT"] = "json" if is_json() else "text"
 logger_class = JsonLogger if is_json() else TextLogger
@@ -137,11 +138,12 @@ def child_exit(server: Any, worker: Any) -> None:
 def post_worker_init(worker: Any) -> None:
     """In a worker that is about to serve: have a thread that ends its followers as soon as the worker must stop, and
     another that rejects pending actions whose deadline has passed."""
+    served = worker.wsgi.extensions["server"]
     if worker.slot is not None:
-        worker.wsgi.extensions["meter"].share(_tallies, worker.slot)
+        served.meter.share(_tallies, worker.slot)
     if _is_traced:
         try:
-            worker.tracing = importlib.import_module("blueprints.tracing").Tracing(worker.wsgi)
+            worker.tracing = importlib.import_module("blueprints.tracing").Tracing(worker.wsgi, served.meter)
         except (ImportError, ValueError) as error:  # a broken package, or a variable that the SDK cannot read
             worker.log.warning("OTEL_… asks for traces, and nothing is traced: %s", error)
     stop = threading.Event()
@@ -150,11 +152,11 @@ def post_worker_init(worker: Any) -> None:
         while worker.alive:
             time.sleep(0.2)
         stop.set()
-        worker.wsgi.extensions["store"].streams.events.stop()
-        worker.wsgi.extensions["bash_sockets"].stop()
+        served.store.streams.events.stop()
+        served.bash_sockets.stop()
 
     threading.Thread(target=watch, name="stop", daemon=True).start()
-    threading.Thread(target=worker.wsgi.extensions["expiry"].run, args=(stop,), name="expiry", daemon=True).start()
+    threading.Thread(target=served.expiry.run, args=(stop,), name="expiry", daemon=True).start()
     # The app lives as long as its worker: a collection that looks through all of it would hold up every request.
     gc.collect()
     gc.freeze()
@@ -171,9 +173,9 @@ def on_starting(server: Any) -> None:
     """In the master, before anything listens."""
     server.children = []  # its own: a reload reads this file again
     _require_addresses(server)
-    if not _config.secret_key:
+    if not _config.redis.secret_key:
         _make_secret_key()
-    if not _config.redis_url:
+    if not _config.redis.redis_url:
         _start_store(server)
     _settle_posture(server, _migrate())
     if reason := unsupported("process"):
@@ -182,13 +184,13 @@ def on_starting(server: Any) -> None:
         server.log.warning(NO_MODEL)
     if wants_traces(os.environ) and (untraced := hindrance(os.environ)):
         server.log.warning(untraced)
-    if _config.supervisor:
+    if _config.host.supervisor:
         server.children.append(Keeper(_tallies.descriptor))
 
 
 def when_ready(server: Any) -> None:
     """In the master, when it listens and receives signals."""
-    drain_before_stopping(server, _config.drain_seconds)
+    drain_before_stopping(server, _http.drain_seconds)
     manage_workers = server.manage_workers
 
     def manage() -> None:
@@ -221,21 +223,21 @@ def _require_addresses(server: Any) -> None:
 
 def _make_secret_key() -> None:
     try:
-        make_secret_key(_config.data_dir)
+        make_secret_key(_config.redis.data_dir)
     except RuntimeError as error:
         sys.exit(f"agent-server: {error}")
 
 
 def _start_store(server: Any) -> None:
     try:
-        embedded = EmbeddedStore(_config.data_dir, _config.max_store_bytes)
+        embedded = EmbeddedStore(_config.redis.data_dir, _config.redis.max_store_bytes)
     except RuntimeError as error:
         sys.exit(f"agent-server: {error}")
     server.children.append(embedded)
     os.environ["REDIS_URL"] = embedded.url
     if embedded.program:
-        os.environ["DURABILITY"] = _config.durability or "fsync"
-        folder = Path(_config.data_dir).resolve()
+        os.environ["DURABILITY"] = _config.redis.durability or "fsync"
+        folder = Path(_config.redis.data_dir).resolve()
         server.log.info("The embedded store is %s, append-only file under %s", embedded.program, folder)
     else:
         server.log.warning(
@@ -272,14 +274,14 @@ def _migrate() -> tuple[int, int] | None:
 
 def _settle_posture(server: Any, stored: tuple[int, int] | None) -> None:
     """The workers and the supervisor read the outcome in AUTH, and a key that was made in its file."""
-    os.environ.setdefault(ASKED_AUTH, _config.auth)  # a master that replaces this one inherits both
-    has_keys = True if _config.api_keys else stored and stored[0] > 0
-    has_admin = bool(_config.api_keys or (stored and stored[1]))
+    os.environ.setdefault(ASKED_AUTH, _config.access.auth)  # a master that replaces this one inherits both
+    has_keys = True if _config.access.api_keys else stored and stored[0] > 0
+    has_admin = bool(_config.access.api_keys or (stored and stored[1]))
     try:
         # Those of the command line too, and the sockets that systemd hands over.
         addresses = [*server.cfg.address, *range(systemd.listen_fds(unset_environment=False))]
         os.environ["AUTH"] = settle(
-            _config.auth,
+            _config.access.auth,
             addresses,
             _config.key_file,
             has_keys=has_keys,

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from boot.embedded import EmbeddedStore, folder_of, running_url
+from boot.embedded import EmbeddedStore, running_url
 from settings.config import Config
 from store import Objects, Store, open_store
 from store.objects import Metered, open_objects
@@ -18,27 +18,13 @@ def open_store_of(config: Config, meter: Meter | None = None) -> Store:
     Raises ConfigError for cold storage that cannot be used.
     """
     meter = meter or Meter()
-    return open_store(
-        config.redis_url,
-        timeout=config.redis_timeout,
-        max_connections=config.redis_connections,
-        text_cache_bytes=config.text_cache_bytes,
-        ring_bytes=config.follower_bytes,
-        most_followers=config.max_followers,
-        secret_keys=config.secret_keys,
-        most_idempotency_keys=config.max_idempotency_keys,
-        objects=_cold_objects(config, meter),
-        meter=meter,
-        durability=config.write_durability,
-        folder=folder_of(config.redis_url, Path(config.data_dir)),
-        limits=config.limits,
-        bounds=config.bounds,
-    )
+    cold = _cold_objects(config, meter)
+    return open_store(config.redis, config.conversations, config.sandboxes, cold=cold, meter=meter)
 
 
 def _cold_objects(config: Config, meter: Meter) -> Objects | None:
     """The place of cold conversations' objects; None where the settings name none. Raises ConfigError."""
-    place = open_objects(config)
+    place = open_objects(config.keeping)
     return place and Metered(place, meter)
 
 
@@ -50,16 +36,20 @@ def settings_here() -> Iterator[Config]:
     Raises ConfigError, and RuntimeError where the embedded store does not start.
     """
     config = Config.from_env()
-    if config.redis_url:
+    if config.redis.redis_url:
         yield config
-    elif url := running_url(Path(config.data_dir)):
-        yield replace(config, redis_url=url)
+    elif url := running_url(Path(config.redis.data_dir)):
+        yield _with_url(config, url)
     else:
-        embedded = EmbeddedStore(config.data_dir, config.max_store_bytes)
+        embedded = EmbeddedStore(config.redis.data_dir, config.redis.max_store_bytes)
         try:
-            yield replace(config, redis_url=embedded.url)
+            yield _with_url(config, embedded.url)
         finally:
             embedded.stop()
+
+
+def _with_url(config: Config, url: str) -> Config:
+    return replace(config, redis=replace(config.redis, redis_url=url))
 
 
 @contextmanager

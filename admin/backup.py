@@ -11,7 +11,6 @@ import fcntl
 import os
 import re
 import shlex
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from admin.backup_file import Head, Writer
-from boot.embedded import folder_of
 from core.wire import API_VERSION
 from runtimes import RuntimeFailure
 from runtimes.archive import pack
@@ -29,7 +27,7 @@ from runtimes.shadow import beside, held
 from runtimes.tar_stream import PIECE, Kind, Member, TarReader
 from settings import ConfigError
 from settings.config import Config
-from settings.data_dir import SECRET_KEY_FILE
+from settings.data_dir import SECRET_KEY_FILE, folder_of
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import DATA_VERSION, VERSION, ListingKeys, SandboxKeys
 from store.link.connection import connect
@@ -193,14 +191,15 @@ class _Backup:
         self.is_partial = False
         self.sandboxes = 0  #: whose files are in it
         self._config = config
-        self._data_dir = Path(config.data_dir).resolve()
+        self._data_dir = Path(config.redis.data_dir).resolve()
         self._sink = sink
-        scheme = config.redis_url.partition(":")[0]
+        url = config.redis.redis_url
+        scheme = url.partition(":")[0]
         if scheme == "redis+cluster":
             raise NotBackedUp(_CLUSTER)
-        self._redis: Any = connect(config.redis_url, timeout=config.redis_timeout, max_connections=4).commands
-        self._folder = folder_of(config.redis_url, self._data_dir)  #: of the embedded store; None of another Redis
-        self._hosts = _hosts(Path(config.sandbox_dir or f"{config.data_dir}/sandboxes"))
+        self._redis: Any = connect(url, timeout=config.redis.redis_timeout, max_connections=4).commands
+        self._folder = folder_of(url, self._data_dir)  #: of the embedded store; None of another Redis
+        self._hosts = _hosts(config.sandbox_folder)
         self.head = self._head()
 
     def run(self) -> None:
@@ -237,10 +236,10 @@ class _Backup:
             program=f"{kind} {info.get('valkey_version') or info.get('redis_version')}",
             is_snapshot=self._folder is None,
             time=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            host=config.host_id or socket.gethostname(),
+            host=config.host.name,
             conversations=self._redis.zcard(ListingKeys.index("created")),
             sandboxes=self._redis.zcard(SandboxKeys.created),
-            seals=config.secret_key != _kept(self._data_dir),
+            seals=config.redis.secret_key != _kept(self._data_dir),
         )
         self._leave_out(head)
         return head
@@ -258,8 +257,9 @@ class _Backup:
     def _leave_out(self, head: Head) -> None:
         if head.seals:
             head.left_out.append("SECRET_KEY is not in it: the restored server needs the same value")
-        if (place := self._config.cold_place) and place.bucket:
-            head.left_out.append(f"The events of cold conversations are not in it: they are in {self._config.cold_url}")
+        if (place := self._config.keeping.cold_place) and place.bucket:
+            url = self._config.keeping.cold_url
+            head.left_out.append(f"The events of cold conversations are not in it: they are in {url}")
         known = {host.name for host in self._hosts}
         others = [name.decode() for name in self._redis.zrange(SandboxKeys.hosts, 0, -1) if name.decode() not in known]
         if others:
@@ -348,7 +348,7 @@ class _Backup:
 
     def _cold(self, writer: Writer) -> None:
         """The objects of cold conversations: an object is there before the store names it, and an hour longer."""
-        place = self._config.cold_place
+        place = self._config.keeping.cold_place
         if place is None or place.bucket:
             return
         with os.scandir(place.path) as entries:

@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 def _goes_on(store: Store, given: argparse.Namespace) -> bool:
     """Warn before a key by which an open server has keys and none of an admin; whether to make it."""
     config = Config.from_env()
-    opens = config.auth == "auto" and config.is_open
+    opens = config.access.auth == "auto" and config.is_open
     if "admin" in given.scope or not opens or store.access.keys.of_admins():
         return True
     print(_FIRST_KEY, file=sys.stderr)

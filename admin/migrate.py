@@ -37,7 +37,7 @@ def main(words: list[str] | None = None) -> int:
             store.data_version.ensure()
             for fault in store.link.health.probe().faults:
                 logging.warning(fault)
-            if config.notifies:
+            if config.notify.notifies:
                 # What the first requests bring is notified of before a supervisor has said so.
                 store.notifications.outboxes.want()
             if other_key := store.link.seal_check.fault():

@@ -31,8 +31,10 @@ from runtimes.archive import Target, naming
 from runtimes.folder import remove
 from runtimes.tar_stream import ArchiveUnreadable, Member, MemberRefused
 from settings import ConfigError
-from settings.config import DATA_DIR, Config
+from settings.config import Config
 from settings.data_dir import kept_key, make_private
+from settings.keeping import KeepingSettings
+from settings.redis import DATA_DIR
 from store import Store
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import VERSION
@@ -266,9 +268,9 @@ def _settle(head: Head, staged: Path, source: str, host: str) -> tuple[int, int,
 
     Raises NotRestored where this program does not read it.
     """
-    config = replace(Config.from_env(), data_dir=str(staged), redis_url="", cold_url="", cold_days=0)
+    config = Config.from_env()
     try:
-        embedded = EmbeddedStore(str(staged), config.max_store_bytes)
+        embedded = EmbeddedStore(str(staged), config.redis.max_store_bytes)
     except RuntimeError as error:
         here = release(server_program() or "")
         raise NotRestored(
@@ -277,7 +279,8 @@ def _settle(head: Head, staged: Path, source: str, host: str) -> tuple[int, int,
         ) from None
     try:
         key = os.environ.get("SECRET_KEY") or kept_key(str(staged))
-        store = open_store_of(replace(config, redis_url=embedded.url, secret_key=key))
+        redis = replace(config.redis, redis_url=embedded.url, data_dir=str(staged), secret_key=key)
+        store = open_store_of(replace(config, redis=redis, keeping=KeepingSettings()))
         store.data_version.ensure()
         notes = []
         if key and (fault := store.link.seal_check.fault()):

@@ -295,7 +295,7 @@ class Commands:
             if sandbox is None or spec is None:
                 raise
             body = restart_request(self.store, claim.conversation_id, sandbox, spec)
-            agent.start(body, self.store.sandboxes.limits.start_seconds)
+            agent.start(body, self.store.sandboxes.limits.sandbox_start_seconds)
             command()
 
     def _overtake(

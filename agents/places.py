@@ -48,7 +48,7 @@ def after_those_that_wait(store: Store, start: Callable[[], Reply]) -> Reply:
     Raises TooManySandboxes while one waits.
     """
     if store.start_tasks.first_waiting():
-        most = store.sandboxes.limits.most
+        most = store.sandboxes.limits.max_sandboxes
         raise TooManySandboxes(most, most)
     return after_making_room(store, start)
 
@@ -58,7 +58,7 @@ def _one_made_room(store: Store) -> bool:
     unused = [
         one
         for one in _running(store)
-        if (limits.pause_idlest or one.gives_way) and one.id not in begun and _unused(one) > RESTS
+        if (limits.pauses_idlest or one.gives_way) and one.id not in begun and _unused(one) > RESTS
     ]
     asking = []
     for sandbox in sorted(unused, key=lambda one: one.active_at):

@@ -71,7 +71,7 @@ def started(
     create: the start task of it, and whether it is new; called where the id is free. A conversation whose start has
     failed is waited for until it is gone. Raises StartFailed, StartNotDone, StartWaits and what create raises.
     """
-    seconds = store.sandboxes.limits.start_seconds
+    seconds = store.sandboxes.limits.sandbox_start_seconds
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         [state] = store.conversations.get_many([conversation_id])

@@ -48,7 +48,7 @@ _WORDS = _SENTENCE.split(" ")
 
 def open_store(redis_url: str) -> Store:
     """The store as the server wires it."""
-    store: Store = create_app(Config(redis_url=redis_url)).extensions["store"]
+    store: Store = create_app(Config.of(redis_url=redis_url)).extensions["server"].store
     return store
 
 

@@ -168,7 +168,7 @@ def besieged(effort: Effort) -> list[Row]:
     random, config = Random(23), Config()
     with ExitStack() as stack:
         url = stack.enter_context(servers.redis_server(most_bytes=_STORE_BYTES))
-        store: Store = create_app(Config(redis_url=url, secret_key=_SECRET)).extensions["store"]
+        store: Store = create_app(Config.of(redis_url=url, secret_key=_SECRET)).extensions["server"].store
         # Workers do not get exactly as many followers each
         settings = {"SECRET_KEY": _SECRET, "MAX_FOLLOWERS_PER_KEY": str(2 * effort.crowd)}
         port = stack.enter_context(servers.gunicorn("app:create_app()", url, _WORKERS, **settings))
@@ -177,23 +177,23 @@ def besieged(effort: Effort) -> list[Row]:
         corpus.fill(url, own, corpus.agent_events(random, 1000))
         load.create(port, "/api/conversations", json.dumps({"conversation_id": theirs}).encode())
         posts = partial(_posts, [_hook(store, random) for _ in range(effort.sandboxes)])
-        room = _WORKERS * (config.max_followers + 1000)
+        room = _WORKERS * (config.redis.max_followers + 1000)
 
         def grown(connections: int) -> int:
             return _WORKERS * _SLACK + connections * _CONNECTION_BYTES
 
         half, crowd, bodies, many = effort.half_heads, effort.crowd, effort.unread_bodies, effort.sandboxes
         followed = f"{2 * crowd:,} followers of one conversation, {_EVENTS} events/s"
-        unread = f"{bodies} unread bodies of {config.max_body_bytes / _MIB:.0f} MiB"
+        unread = f"{bodies} unread bodies of {config.http.max_body_bytes / _MIB:.0f} MiB"
         posting = f"{many} sandboxes that post as fast as they can"
-        read = many * config.max_body_bytes
+        read = many * config.http.max_body_bytes
         sieges = [
             _Siege(
                 f"{half:,} half heads, which come again when they are closed", _half_heads, half, grown(min(half, room))
             ),
             _Siege(f"{crowd:,} silent sockets", _silent_sockets, crowd, grown(crowd)),
             _Siege(followed, _followers, 2 * crowd, grown(2 * crowd)),
-            _Siege(unread, partial(_unread_bodies, config.max_body_bytes), bodies, grown(bodies)),
+            _Siege(unread, partial(_unread_bodies, config.http.max_body_bytes), bodies, grown(bodies)),
             _Siege(posting, posts, many, grown(many) + read, _STORE_BYTES),
         ]
         return [row for siege in sieges for row in _besieged(siege, port, redis, (own, theirs), effort)]

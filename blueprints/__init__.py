@@ -10,32 +10,73 @@ A handler calls one of five, by what its operation needs:
 * `current_desk`, for the targets of notifications, which the settings name.
 """
 
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from flask import current_app, g, request
 from werkzeug.local import LocalProxy
 
 from agents.commands import Commands
+from agents.decisions import ExpiryDriver
 from agents.forwarding import Forwarding
 from core.access import Joiner
+from core.approvals import Links
 from notifications.sending import Desk
+from settings.config import Config
 from settings.specs import Specs
 from store import Store
+from store.access import Quota
 from store.approvals.audit import Actor
+from telemetry.meter import Meter
 
-#: the store of the running app; valid while a request is handled
-current_store = cast(Store, LocalProxy(lambda: current_app.extensions["store"]))
+if TYPE_CHECKING:
+    from blueprints.api import Api
+    from blueprints.console import Files
+    from blueprints.guard import Guard
+    from blueprints.posture import Posture
+    from blueprints.terminals import OpenSockets
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What one worker serves with: `app.extensions["server"]`."""
+
+    config: Config
+    store: Store
+    specs: Specs
+    commands: Commands
+    forwarding: Forwarding
+    desk: Desk
+    links: Links
+    guard: "Guard"
+    posture: "Posture"
+    console: "Files"
+    api: "Api"
+    meter: Meter
+    expiry: ExpiryDriver
+    silent_sockets: Quota
+    bash_sockets: "OpenSockets"
+
+
+def current_server() -> Server:
+    """The server of the running app; valid while a request is handled."""
+    server: Server = current_app.extensions["server"]
+    return server
+
+
+#: the store of the running app
+current_store = cast(Store, LocalProxy(lambda: current_server().store))
 
 #: the specs of the running app's sandboxes, and the commands to agents of the one who asks
-current_specs = cast(Specs, LocalProxy(lambda: current_app.extensions["specs"]))
-current_commands = cast(Commands, LocalProxy(lambda: current_app.extensions["commands"].of(current_actor())))
+current_specs = cast(Specs, LocalProxy(lambda: current_server().specs))
+current_commands = cast(Commands, LocalProxy(lambda: current_server().commands.of(current_actor())))
 
 #: how calls of the running app go on into sandboxes
-current_forwarding = cast(Forwarding, LocalProxy(lambda: current_app.extensions["forwarding"]))
+current_forwarding = cast(Forwarding, LocalProxy(lambda: current_server().forwarding))
 
 #: the notifications of the running app
-current_desk = cast(Desk, LocalProxy(lambda: current_app.extensions["desk"]))
+current_desk = cast(Desk, LocalProxy(lambda: current_server().desk))
 
 
 def current_actor() -> Actor:

@@ -8,11 +8,11 @@ Sources: docs/access.md; the app-server wire.
 from datetime import UTC, datetime
 from typing import Any
 
-from flask import Response, current_app, g, jsonify, request
+from flask import Response, g, jsonify, request
 from werkzeug.exceptions import Forbidden, NotFound, Unauthorized
 
 from agents.starts import of_sandbox
-from blueprints import current_specs, current_store
+from blueprints import current_server, current_specs, current_store
 from blueprints.api import Blueprint, needs
 from blueprints.rates import count_failure
 from core.access import SCOPES
@@ -55,7 +55,7 @@ def make_key(wanted: dict[str, Any]) -> Response:
 
 def _notice() -> str | None:
     """What a stored key changes for a server that is open now."""
-    if current_app.extensions["guard"].auth != "open_until_key":
+    if current_server().guard.auth != "open_until_key":
         return None
     return AFTER_A_KEY if current_store.access.keys.of_admins() else f"{AFTER_A_KEY} {NO_ADMIN}"
 

@@ -387,6 +387,9 @@ def _document(view: Any, *statuses: int) -> None:
 #: the document as it is kept and served: no setting changes it, and to describe the app takes half a second
 OPENAPI = Path(__file__).parent.parent / "docs/openapi.json"
 
+#: the title of the OpenAPI document
+API_TITLE = "Agent Server"
+
 _kept = cache(OPENAPI.read_bytes)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from flask import Response, current_app, g, jsonify, request
+from flask import Response, g, jsonify, request
 
 from agents import inquiries
 from agents.client import AgentServer
@@ -23,7 +23,7 @@ from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder,
 from agents.joins import require_start
 from agents.starts import DELETED, model_fault
 from agents.waking import NotReachable
-from blueprints import current_client, current_commands, current_joiner, current_specs, current_store
+from blueprints import current_client, current_commands, current_joiner, current_server, current_specs, current_store
 from blueprints.api import (
     Blueprint,
     InvalidInput,
@@ -78,7 +78,7 @@ def stream_app_conversation_start(wanted: dict[str, Any]) -> Response:
     """Start an app conversation and stream every state of its start task; the stream ends at READY or ERROR."""
     start = _create_start(wanted)
     store = current_store._get_current_object()  # type: ignore[attr-defined]
-    guard, principal = current_app.extensions["guard"], g.principal
+    guard, principal = current_server().guard, g.principal
     states = _states(store, start, partial(guard.following.are_live, principal))
     return Response(states, mimetype="application/json", headers={"X-Accel-Buffering": "no"})
 

@@ -27,11 +27,11 @@ from agents.decisions import (
     decide_by_link,
     show_link,
 )
-from blueprints import current_store
+from blueprints import current_server, current_store
 from blueprints.api import needs
 from blueprints.rates import count_failure
 from core.access import Principal
-from core.approvals import LINK_PATH, Link, LinkForged, Links
+from core.approvals import LINK_PATH, Link, LinkForged
 from core.pauses import take_turns
 from core.visible import is_seen, visible
 from core.wire import Micros, utc_time
@@ -95,7 +95,7 @@ def decide_action(token: str) -> Response:
         return _page(422, _question(link), sentence, shown=show_link(current_store, link), link=link)
     words = (reason or ("" if link.destination else _NO_REASON)) if verb == "reject" else ""
     try:
-        decide_by_link(current_app.extensions["commands"], link, verb, words, request.remote_addr or "")
+        decide_by_link(current_server().commands, link, verb, words, request.remote_addr or "")
     except ReasonTooLong as error:
         sentence = f"{error}. Nothing was decided."
         shown = show_link(current_store, link)
@@ -113,7 +113,7 @@ def decide_action(token: str) -> Response:
 
 def _link(token: str) -> Link:
     """The link of a token. Raises LinkForged, and TooManyRequests for an address that has shown too many wrong ones."""
-    links: Links = current_app.extensions["approval_links"]
+    links = current_server().links
     try:
         link = links.read(token)
     except LinkForged:

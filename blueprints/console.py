@@ -17,6 +17,7 @@ from typing import NamedTuple
 from flask import Blueprint, Response, current_app, request
 from werkzeug.exceptions import NotFound
 
+from blueprints import current_server
 from blueprints.api import needs
 
 console = Blueprint("console", __name__)
@@ -112,7 +113,7 @@ def _file(raw: bytes, mimetype: str) -> File:
 @needs("open")
 def show_console() -> Response:
     """Show the page, which is open to all: it holds no data."""
-    files: Files = current_app.extensions["console"]
+    files = current_server().console
     response = _sent(files.page, "no-cache")
     response.headers["Content-Security-Policy"] = files.policy
     return response
@@ -122,7 +123,7 @@ def show_console() -> Response:
 @needs("open")
 def show_console_file(release: str, name: str) -> Response:
     """Show a file of the page. Those of an earlier release are gone."""
-    files: Files = current_app.extensions["console"]
+    files = current_server().console
     if release != files.release:
         raise NotFound("The console was updated: load the page again")
     return _sent(files.get(name), _YEAR)

@@ -9,9 +9,9 @@ import json
 from functools import partial
 from typing import Any
 
-from flask import Response, current_app, g, request
+from flask import Response, g, request
 
-from blueprints import current_actor, current_commands, current_store
+from blueprints import current_actor, current_commands, current_server, current_store
 from blueprints.api import (
     Blueprint,
     InvalidInput,
@@ -106,7 +106,7 @@ def _page(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
 def _read_after(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
     after, wait, limit = search.pop("after_seq"), search.pop("wait", 0.0), search.pop("limit")
     search.pop("descending")
-    ending = partial(current_app.extensions["guard"].following.going_on, g.principal)
+    ending = partial(current_server().guard.following.going_on, g.principal)
     items, last = current_store.streams.events.read(
         conversation_id, after, wait=wait, limit=limit, ending=ending, **search
     )

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from flask import Response, current_app, request
+from flask import Response, request
 from werkzeug.exceptions import RequestEntityTooLarge, UnsupportedMediaType
 
-from blueprints import current_store
+from blueprints import current_server, current_store
 from blueprints.api import Blueprint, InvalidInput, begun, needs
 from blueprints.audit import JSON_LINES
 from blueprints.following import caller_required, key_required
@@ -81,7 +81,7 @@ def import_conversation() -> tuple[dict[str, Any], int]:
     if request.mimetype not in EXPORT_TYPES:
         allowed = " or ".join(EXPORT_TYPES)
         raise UnsupportedMediaType(f"Content-Type must be {allowed}, not {request.mimetype or 'absent'}")
-    request.max_content_length = current_app.config["MAX_IMPORT_BYTES"]
+    request.max_content_length = current_server().config.http.max_import_bytes
     if body := body_of(request.environ):
         body.stream(caller_required())
     try:

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from flask import Response, current_app, g, request
+from flask import Response, g, request
 from marshmallow import fields
 from werkzeug.exceptions import Unauthorized
 
 from agents.forwarding import ClientGone
+from blueprints import current_server
 from blueprints.api import refused
 from core.access import REVOKED, Principal, is_revocable
 from store.access import Quota
@@ -139,7 +140,7 @@ def streamed(source: Source, lines_of: Callable[[Any], bytes], first: bytes = _R
     TooManyFollowersOfKey.
     """
     try:
-        done = current_app.extensions["guard"].following.begin(g.principal, source.close)
+        done = current_server().guard.following.begin(g.principal, source.close)
     except BaseException:
         source.close()
         raise
@@ -184,7 +185,7 @@ class _Body:
         self._first = first
         self._connection = connection
         self._done = done
-        self._ping_seconds = current_app.config["PING_SECONDS"]
+        self._ping_seconds = current_server().config.http.ping_seconds
         self._body = self._chunks()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -231,7 +232,7 @@ def key_required(seconds: float = 0.0) -> Callable[[], None]:
 
     seconds: between two checks, each of which is a round trip.
     """
-    following, principal = current_app.extensions["guard"].following, g.principal
+    following, principal = current_server().guard.following, g.principal
     checked_at = time.monotonic()
 
     def require_key() -> None:

@@ -22,14 +22,14 @@ from functools import cache, partial
 from typing import Any
 from urllib.parse import quote
 
-from flask import Response, current_app, g, jsonify, request
+from flask import Response, g, jsonify, request
 from webargs import core
 from werkzeug.exceptions import Forbidden, NotFound
 
 from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, pairs_of
 from agents.places import after_making_room
 from agents.waking import wake
-from blueprints import current_client, current_forwarding, current_specs, current_store
+from blueprints import current_client, current_forwarding, current_server, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, View, needs, refuse_unknown, refused
 from blueprints.following import caller_required
 from boot.http import body_of
@@ -248,7 +248,7 @@ def _shown(conversation_id: ConversationId, path: str) -> Response:
 
 
 def _allowed_origins() -> list[str]:
-    return sorted(current_app.extensions["posture"].allowed_origins)
+    return sorted(current_server().posture.allowed_origins)
 
 
 def _framed_policy() -> str:
@@ -299,7 +299,8 @@ def _workspace(owner: str) -> SandboxId | None:
         spec, sandboxes = current_specs.of_own_agents, current_store.sandboxes  # that of the starts that adopt it
         after_making_room(current_store, partial(sandboxes.start, spec.id, named, gives_way=True, owner=owner))
     if named is not None:
-        wake(current_store, named, current_store.sandboxes.limits.start_seconds)  # its folder is known once it runs
+        # Its folder is known once it runs.
+        wake(current_store, named, current_store.sandboxes.limits.sandbox_start_seconds)
     return named
 
 

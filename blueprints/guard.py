@@ -21,6 +21,7 @@ from blueprints.rates import count_failure
 from core.access import ANYONE, NOBODY, Principal, SettingsKeys
 from schemas.sandboxes import SHOWS_KEYS
 from store import Store
+from store.access import Quota
 from store.access.access_keys import WORKSPACE_COOKIE
 from store.errors import UNAVAILABLE
 from store.sandboxes.sandboxes import key_hash
@@ -42,20 +43,28 @@ class Guard:
     """Who asks, by the keys of the settings, of admins and of sandboxes."""
 
     def __init__(
-        self, app: Flask, keys: SettingsKeys, *, is_open: bool, until_key: bool, make_key: Callable[[], str] | None
+        self,
+        app: Flask,
+        store: Store,
+        keys: SettingsKeys,
+        followers: Quota,
+        *,
+        is_open: bool,
+        until_key: bool = False,
+        make_key: Callable[[], str] | None = None,
     ) -> None:
         """is_open: everyone who reaches the server may do everything. until_key: the next start needs a key if the
         store has one. make_key: the store is asked for keys first; it makes a key where none of them is an admin's.
 
-        Raises LookupError for a rule that declares nothing.
+        followers: the bound of what one key follows. Raises LookupError for a rule that declares nothing.
         """
         self._declared = {rule.endpoint: _needs(app, rule.endpoint) for rule in app.url_map.iter_rules()}
         self._keys = keys
-        self._store: Store = app.extensions["store"]
+        self._store = store
         self._is_open = is_open
         self._until_key = until_key
         self._make_key = make_key
-        self.following = Following(self._store.access.keys, app.extensions["followers_of_keys"])
+        self.following = Following(self._store.access.keys, followers)
 
     def check(self) -> Response | None:
         """Let the present request pass, with its `g.principal`; a preflight is answered here.
@@ -189,20 +198,8 @@ class Guard:
         return replace(found[0], scopes=frozenset({"approve"}))  # no operation that writes takes a cookie
 
 
-def register_guard(
-    app: Flask,
-    keys: SettingsKeys,
-    *,
-    is_open: bool,
-    until_key: bool = False,
-    make_key: Callable[[], str] | None = None,
-) -> None:
-    """Guard every URL rule of the app, all of which must have been added. Raises LookupError for an undeclared one.
-
-    is_open, until_key, make_key: as `Guard` takes them.
-    """
-    guard = Guard(app, keys, is_open=is_open, until_key=until_key, make_key=make_key)
-    app.extensions["guard"] = guard
+def register_guard(app: Flask, guard: Guard) -> None:
+    """Guard every URL rule of the app."""
     app.before_request(guard.check)
     app.after_request(_with_key_status)
 

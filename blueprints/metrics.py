@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
-from flask import Flask, Request, Response, current_app, request
+from flask import Flask, Request, Response, request
 from flask.typing import ResponseReturnValue
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -16,10 +16,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from blueprints import current_store
+from blueprints import current_server, current_store
 from blueprints.api import Blueprint, needs
 from blueprints.sockets import TakenOver
-from core.wire import Micros
+from core.wire import API_VERSION, Micros
 from store.errors import UNAVAILABLE
 from store.gauges import Reading
 from store.notifications import TargetState
@@ -48,7 +48,7 @@ class MeteredApp(Flask):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.meter = self.extensions["meter"] = Meter()
+        self.meter = Meter()
 
     def count_rules(self) -> None:
         """Count by the rules that have been added, which are all. Raises ValueError for too many."""
@@ -72,12 +72,14 @@ class _Scrape(Collector):
     """All metrics at one time."""
 
     def collect(self) -> Iterator[Metric]:
-        routes, processes = current_app.extensions["meter"].read()
-        releases = current_app.config["API_VERSION"], sys.version.partition(" ")[0]
+        routes, processes = current_server().meter.read()
+        releases = API_VERSION, sys.version.partition(" ")[0]
         yield _by("info", "1, with the release of the server", "version python", {releases: 1})
         yield from _requests(routes)
         yield from _processes(*processes)
-        yield _gauge("workers_configured", "Worker processes that the settings ask for", current_app.config["WORKERS"])
+        yield _gauge(
+            "workers_configured", "Worker processes that the settings ask for", current_server().config.http.workers
+        )
         try:
             reading, targets = current_store.gauges.read(), current_store.notifications.targets.states()
         except UNAVAILABLE:

@@ -18,12 +18,12 @@ from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
-from flask import Response, current_app, g, request
+from flask import Response, g, request
 from werkzeug.exceptions import Unauthorized
 
 from agents.starts import StartWaits, started
 from agents.turns import Piece, Turn, TurnNotDone, says
-from blueprints import current_commands, current_joiner, current_specs, current_store
+from blueprints import current_commands, current_joiner, current_server, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs, refused
 from blueprints.errors import code_of
 from blueprints.following import caller_required, event_lines, streamed
@@ -267,7 +267,7 @@ def _has_new_instructions(words: Words, state: dict[str, Any]) -> bool:
 
 def _place_of(conversation_id: ConversationId) -> str:
     """Where a person decides what waits in a conversation."""
-    base: str = current_app.config["PUBLIC_URL"] or request.root_url
+    base = current_server().config.http.public_url or request.root_url
     return f"{base.rstrip('/')}/console/#/conversations/{conversation_id}"
 
 
@@ -308,9 +308,9 @@ def _waited(turn: Turn) -> list[Piece]:
 
     Raises TurnNotDone, ClientGone, Unauthorized of a key that ends meanwhile, and how the turn failed.
     """
-    seconds, asked_at = current_app.config["COMPLETION_SECONDS"], None
+    seconds, asked_at = current_server().config.http.completion_seconds, None
     deadline, pieces, require_client = time.monotonic() + seconds, list[Piece](), caller_required()
-    with turn, current_app.extensions["guard"].following.going_on(g.principal, turn.close):
+    with turn, current_server().guard.following.going_on(g.principal, turn.close):
         while not turn.is_over and (remaining := deadline - (now := time.monotonic())) > 0:
             asked_at = (asked_at or now) if turn.waits else None
             if asked_at and now - asked_at > _DECISION_SECONDS:

@@ -9,12 +9,12 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from flask import current_app, request
+from flask import request
 
-from blueprints import current_desk, current_store
-from blueprints.api import Blueprint, needs
+from blueprints import current_desk, current_server, current_store
+from blueprints.api import API_TITLE, Blueprint, needs
 from boot.http import is_draining
-from core.wire import micros
+from core.wire import API_VERSION, micros
 from notifications.sending import Outcome
 from schemas.operations import NotificationOutcome, Notifications, NotificationTest, Readiness, ServerInfo, Status
 from settings.specs import unsupported
@@ -121,9 +121,9 @@ def _info() -> dict[str, object]:
         *map(_weakness, isolation or ()),
     )
     return {
-        "title": current_app.config["API_TITLE"],
+        "title": API_TITLE,
         "version": WIRE_VERSION,
-        "api_version": current_app.config["API_VERSION"],
+        "api_version": API_VERSION,
         "sdk_version": WIRE_VERSION,
         "tools_version": WIRE_VERSION,
         "workspace_version": WIRE_VERSION,
@@ -134,11 +134,11 @@ def _info() -> dict[str, object]:
         "usable_tools": USABLE_TOOLS,
         "store": state,
         "notice": " ".join(filter(None, notices)) or None,
-        "workers": current_app.config["WORKERS"],
+        "workers": current_server().config.http.workers,
         "hosts": hosts,
         "sandboxes": current_store.sandboxes.places_taken() if state else None,
         "isolation": isolation,
-        "auth": current_app.extensions["guard"].auth,
+        "auth": current_server().guard.auth,
         "docs": f"{request.root_path}/docs",
         "redoc": f"{request.root_path}/docs",
     }
@@ -146,8 +146,9 @@ def _info() -> dict[str, object]:
 
 def _missing_supervisor() -> str | None:
     """What to say while this host's supervisor has no recent heartbeat; None where the settings want none here."""
-    if not (host := current_app.config["SUPERVISED_HOST"]):
+    if not (settings := current_server().config.host).supervisor:
         return None
+    host = settings.name
     with suppress(*UNAVAILABLE):
         seen_at, now = current_store.sandboxes.hosts.seen_at(host), current_store.link.health.recent_clock()
         silent = math.inf if seen_at is None else (now - seen_at) / 1e6

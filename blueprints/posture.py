@@ -13,11 +13,12 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
-from flask import Response, current_app, request
+from flask import Response, request
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import BadRequest, Forbidden, MisdirectedRequest
 from werkzeug.middleware.proxy_fix import ProxyFix
 
+from blueprints import current_server
 from boot.http import SECURITY_HEADERS
 from core.origins import authority, is_loopback, is_named, origin, origin_at
 
@@ -95,7 +96,7 @@ def admit() -> Response | None:
 
     Nothing of the body has been read then, and the store has not been asked.
     """
-    posture: Posture = current_app.extensions["posture"]
+    posture = current_server().posture
     environ, method = request.environ, request.method
     if refusal := posture.refusal_of_host(environ.get("HTTP_HOST"), environ.get("RAW_URI", "/"), request.path):
         raise MisdirectedRequest(refusal)
@@ -155,7 +156,7 @@ def with_headers(response: Response) -> Response:
     for name, value in _HEADERS.items():
         if name.lower() not in given:
             response.headers.add(name, value)
-    allowed = current_app.extensions["posture"].allowed_origins
+    allowed = current_server().posture.allowed_origins
     if not allowed:
         return response
     response.vary.add("Origin")

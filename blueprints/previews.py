@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import parse_qs
 from uuid import uuid4
 
-from flask import Flask, current_app, g, request
+from flask import Flask, g, request
 from gunicorn.http.errors import ParseException
 from werkzeug.datastructures import EnvironHeaders
 from werkzeug.exceptions import Forbidden
@@ -45,17 +45,15 @@ from agents.previews import (
 )
 from agents.tunnels import PIECE, Tunnel, open_tunnel
 from agents.waking import NotReachable
-from blueprints import current_forwarding, current_store
+from blueprints import Server, current_forwarding, current_server, current_store
 from blueprints.api import Blueprint, needs
 from blueprints.following import caller_required, client_of
-from blueprints.guard import Guard
 from boot.http import BodyTooSlow, body_of
 from core.access import Principal
 from core.origins import Authority, authority, is_loopback, origin, origin_at
 from core.refused import Refused
 from core.wire import Micros, utc_time
 from schemas.sandboxes import ListeningPorts, PreviewAddress, PreviewRequest, is_sandbox_id
-from store import Store
 from store.access import Quota, QuotaExceeded
 from store.access.access_keys import SESSION_SECONDS, TICKET_SECONDS
 from store.approvals.audit import Actor
@@ -111,7 +109,7 @@ def open_preview(wanted: dict[str, int], sandbox_id: str) -> dict[str, Any]:
     """Make the address of a preview: what a program of a sandbox serves at a port, on an origin of its own."""
     preview = Preview(_allowed(sandbox_id), wanted["port"])
     label, place = preview.label, authority(request.host)
-    host = current_app.config["PREVIEW_HOST"] or LOOPBACK_HOST
+    host = current_server().config.http.preview_host or LOOPBACK_HOST
     if place is None or (host == LOOPBACK_HOST and not is_loopback(place.host)):
         raise NoPreview(NO_HOST)
     _tunnel(current_forwarding, preview).close()  # whether something listens there is told here, not in a new tab
@@ -164,11 +162,11 @@ StartResponse = Callable[..., Any]
 class PreviewHosts:
     """The hosts of previews, before an app, which serves all other hosts."""
 
-    def __init__(self, app: Flask, served: Any) -> None:
-        """served: the WSGI app that serves the other hosts."""
+    def __init__(self, app: Flask, served: Any, host: str) -> None:
+        """served: the WSGI app that serves the other hosts. host: the domain of previews; empty: LOOPBACK_HOST."""
         self._app = app
         self._served = served
-        self._host: str = app.config["PREVIEW_HOST"] or LOOPBACK_HOST
+        self._host = host or LOOPBACK_HOST
         self._exchanges = Quota(_MOST_EXCHANGES, TooManyExchanges)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -250,9 +248,8 @@ class _Visit:
         self._scheme: str = environ["wsgi.url_scheme"]
         self._origin = origin_at(self._scheme, place)
         self._label = place.host.removesuffix(f".{host}")
-        self._store: Store = app.extensions["store"]
-        self._guard: Guard = app.extensions["guard"]
-        self._forwarding: Forwarding = app.extensions["forwarding"]
+        server: Server = app.extensions["server"]
+        self._store, self._guard, self._forwarding = server.store, server.guard, server.forwarding
 
     def serve(self, start_response: StartResponse) -> Iterable[bytes]:
         """Raises _Refusal, one of _REFUSALS or UNAVAILABLE, ClientGone; StopIteration where nothing more is written."""

@@ -18,8 +18,9 @@ from typing import NamedTuple
 from flask import Flask, current_app, g, request
 from werkzeug.exceptions import TooManyRequests
 
-from blueprints import current_store
+from blueprints import current_server, current_store
 from core.access import NOBODY, Principal
+from settings.access import AccessSettings
 from store.errors import UNAVAILABLE
 
 #: the value of a setting without a limit
@@ -43,11 +44,13 @@ class Limit(NamedTuple):
     applies: Callable[[], bool]  #: whether it counts the present request
 
 
-def register_rates(app: Flask) -> None:
+def register_rates(app: Flask, settings: AccessSettings) -> None:
     """Limit the app's requests; the guard must have been registered before."""
-    writes = _limit(app, "RATE_LIMIT_WRITES", "writing requests with one key", lambda: not _reads() and _has_key())
-    reads = _limit(app, "RATE_LIMIT_READS", "reading requests with one key", lambda: _reads() and _has_key())
-    starts = _limit(app, "RATE_LIMIT_STARTS", "starts of one client", _starts)
+    writing, reading = settings.rate_limit_writes, settings.rate_limit_reads
+    words = "writing requests with one key", "reading requests with one key"
+    writes = _limit("RATE_LIMIT_WRITES", writing, words[0], lambda: not _reads() and _has_key())
+    reads = _limit("RATE_LIMIT_READS", reading, words[1], lambda: _reads() and _has_key())
+    starts = _limit("RATE_LIMIT_STARTS", settings.rate_limit_starts, "starts of one client", _starts)
     limits = sorted(filter(None, (writes, reads, starts)), key=lambda limit: limit.seconds)
 
     @app.before_request
@@ -59,8 +62,7 @@ def register_rates(app: Flask) -> None:
                 _count(limit, _client())
 
 
-def _limit(app: Flask, setting: str, what: str, applies: Callable[[], bool]) -> Limit | None:
-    value = app.config[setting]
+def _limit(setting: str, value: str, what: str, applies: Callable[[], bool]) -> Limit | None:
     if value == NO_LIMIT:
         return None
     most, _, unit = value.partition("/")
@@ -116,5 +118,6 @@ def count_failure() -> None:
     The guard calls it before it refuses with 401. A right key is never refused for the failures of others.
     """
     what = "requests of one address with a wrong key or without one"
-    if limit := _limit(current_app, "RATE_LIMIT_FAILURES", what, lambda: True):
+    value = current_server().config.access.rate_limit_failures
+    if limit := _limit("RATE_LIMIT_FAILURES", value, what, lambda: True):
         _count(limit, _address())

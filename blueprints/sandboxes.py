@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from flask import Response, current_app, g, jsonify, request
+from flask import Response, g, jsonify, request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from agents.adoption import adopt
 from agents.joins import join
 from agents.places import after_making_room, after_those_that_wait
-from blueprints import current_commands, current_joiner, current_specs, current_store
+from blueprints import current_commands, current_joiner, current_server, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, array_with_holes, needs, repeated, repeated_parameter
 from blueprints.following import caller_required
 from blueprints.webhooks import keep_report
@@ -241,7 +241,7 @@ def start_from_archive(spec_id: str, owner: str) -> Sandbox:
     if form is None:
         allowed = " or ".join(ARCHIVE_TYPES)
         raise UnsupportedMediaType(f"Content-Type must be {allowed}, not {request.mimetype or 'absent'}")
-    request.max_content_length = current_app.config["MAX_ARCHIVE_BYTES"]
+    request.max_content_length = current_server().config.http.max_archive_bytes
     stream = request.stream
     if body := body_of(request.environ):
         body.stream(caller_required())
@@ -305,7 +305,7 @@ spending = Blueprint("Spending", __name__, url_prefix="/api/v1")
 def get_sandbox_spending(sandbox_id: str) -> dict[str, Any]:
     """Get what a sandbox has spent on models, as their responses say it, and its budget."""
     found = current_store.spending.of_sandbox(current_store.sandboxes.get(SandboxId(sandbox_id)).id)
-    return {**asdict(found), "budget": current_app.config["MODEL_BUDGETS"].conversation}
+    return {**asdict(found), "budget": current_server().config.models.budgets.conversation}
 
 
 @spending.get("/spending")
@@ -315,7 +315,7 @@ def get_sandbox_spending(sandbox_id: str) -> dict[str, Any]:
 @spending.response(200, DaySpending)
 def get_day_spending(search: dict[str, Any]) -> dict[str, Any]:
     """Get what all sandboxes have spent on models on a day, in all and by key, and the budgets."""
-    found, budgets = current_store.spending.of_day(search["day"]), current_app.config["MODEL_BUDGETS"]
+    found, budgets = current_store.spending.of_day(search["day"]), current_server().config.models.budgets
     return {
         "day": found.day.isoformat(),
         "all": found.all,

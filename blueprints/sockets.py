@@ -37,7 +37,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
-from flask import Blueprint, Response, current_app, g, request
+from flask import Blueprint, Response, g, request
 from marshmallow import ValidationError
 from werkzeug.exceptions import BadRequest, HTTPException, TooManyRequests
 from wsproto import ConnectionType, WSConnection
@@ -47,7 +47,7 @@ from wsproto.utilities import ProtocolError
 from agents.client import AgentRefused
 from agents.commands import Commands
 from agents.waking import NotReachable
-from blueprints import current_actor, current_commands
+from blueprints import current_actor, current_commands, current_server
 from blueprints.api import StrictParser, needs, refuse_unknown
 from blueprints.guard import Guard
 from blueprints.rates import count_failure
@@ -304,7 +304,7 @@ _EVENT_TIMEOUT = 60.0
 def follow_events(conversation_id: ConversationId) -> Response:
     """Serve the socket until either side ends it."""
     refuse_unknown(_QUERY)
-    cursor, guard = StrictParser().parse(Follow(), location="query"), current_app.extensions["guard"]
+    cursor, guard = StrictParser().parse(Follow(), location="query"), current_server().guard
     with served() as socket:
         if g.principal is NOBODY:
             g.principal = first_frame(socket, guard)
@@ -320,11 +320,11 @@ def served(*refusals: type[Exception], message_bytes: int = 0) -> Iterator[WebSo
     refusals: beside those of the store. message_bytes: most of a message; 0: as the settings say.
     Raises one of UNAVAILABLE before the handshake: then the response is a plain 503.
     """
-    settings = current_app.config
+    settings = current_server().config.http
     socket = WebSocket(
-        message_bytes=message_bytes or settings["SOCKET_MESSAGE_BYTES"],
-        ping_seconds=settings["PING_SECONDS"],
-        idle_seconds=settings["IDLE_SECONDS"],
+        message_bytes=message_bytes or settings.socket_message_bytes,
+        ping_seconds=settings.ping_seconds,
+        idle_seconds=settings.idle_seconds,
     )
     try:
         yield socket
@@ -348,7 +348,7 @@ def served(*refusals: type[Exception], message_bytes: int = 0) -> Iterator[WebSo
 def first_frame(socket: WebSocket, guard: Guard) -> Principal:
     """The one whose key the first frame has, who may read. Raises SocketClosed, TooManySilentSockets, and one of
     UNAVAILABLE. A frame without a valid key counts as a failed try of its address, as such a request does."""
-    quota, address = current_app.extensions["silent_sockets"], request.remote_addr or ""
+    quota, address = current_server().silent_sockets, request.remote_addr or ""
     quota.take(address)
     try:
         socket.accept()

@@ -31,14 +31,14 @@ from typing import Any, NoReturn
 from urllib.parse import quote
 from uuid import uuid4
 
-from flask import Blueprint, Response, current_app, g, request
+from flask import Blueprint, Response, g, request
 from marshmallow import ValidationError
 
 from agents.client import MOST_BYTES, AgentUnreachable, ResponseTooLong
 from agents.forwarding import Call, ClientGone, Folder, Forwarding, SandboxNotNamed
 from agents.tunnels import Tunnel, open_tunnel
 from agents.waking import NotReachable
-from blueprints import current_actor, current_store
+from blueprints import current_actor, current_server, current_store
 from blueprints.api import StrictParser, needs, refuse_unknown
 from blueprints.request_log import note
 from blueprints.sockets import (
@@ -100,21 +100,21 @@ _log = logging.getLogger(__name__)
 def open_terminal(conversation_id: ConversationId) -> Response:
     """Serve the terminal until either side ends it."""
     refuse_unknown(_QUERY)
-    size, guard = StrictParser().parse(TerminalSize(), location="query"), current_app.extensions["guard"]
+    size, guard = StrictParser().parse(TerminalSize(), location="query"), current_server().guard
     store: Store = current_store._get_current_object()  # type: ignore[attr-defined]
     with served(*_REFUSALS, message_bytes=_MOST_MESSAGE) as socket:
         if not _admitted(socket, ("write", "approve"), NEEDS_BOTH):
             return TakenOver()
         ends = guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED))
-        with current_app.extensions["bash_sockets"].holding(socket), ends:
-            Session(store, current_app.extensions["forwarding"], conversation_id, current_actor(), socket).serve(size)
+        with current_server().bash_sockets.holding(socket), ends:
+            Session(store, current_server().forwarding, conversation_id, current_actor(), socket).serve(size)
     return TakenOver()
 
 
 def _admitted(socket: WebSocket, needed: tuple[Scope, ...], refusal: str) -> bool:
     """Accept the socket, and close it again unless the one who asks has the scopes that it needs."""
     if g.principal is NOBODY:
-        g.principal = first_frame(socket, current_app.extensions["guard"])
+        g.principal = first_frame(socket, current_server().guard)
     else:
         socket.accept()
     if all(map(g.principal.may, needed)):
@@ -239,15 +239,15 @@ _REFUSALS_OF_COMMANDS: tuple[type[Exception], ...] = (*_REFUSALS, *UNAVAILABLE)
 def follow_commands() -> Response:
     """Serve the socket until either side ends it."""
     refuse_unknown(_QUERY_OF_COMMANDS)
-    guard = current_app.extensions["guard"]
+    guard = current_server().guard
     store: Store = current_store._get_current_object()  # type: ignore[attr-defined]
     resends = request.args.get("resend_mode") == "all"
     with served() as socket:
         if not _admitted(socket, ("approve",), "Commands need a key with the scope approve"):
             return TakenOver()
         ends = guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED))
-        with current_app.extensions["bash_sockets"].holding(socket), ends:
-            Commands(store, current_app.extensions["forwarding"], g.principal.owner, socket).serve(resends=resends)
+        with current_server().bash_sockets.holding(socket), ends:
+            Commands(store, current_server().forwarding, g.principal.owner, socket).serve(resends=resends)
     return TakenOver()
 
 

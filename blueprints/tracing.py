@@ -26,10 +26,10 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 class Tracing:
     """The traces of one worker."""
 
-    def __init__(self, app: Flask) -> None:
+    def __init__(self, app: Flask, meter: Meter) -> None:
         """Trace the app's requests from now on. Raises ValueError for a variable that the SDK cannot read."""
         self._spans = Spans()
-        self._meter: Meter = app.extensions["meter"]
+        self._meter = meter
         app.after_request_funcs.setdefault(None, []).insert(0, self._describe)  # the first one is called last
         app.wsgi_app = self._traced(app.wsgi_app)  # type: ignore[assignment]
 

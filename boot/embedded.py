@@ -36,7 +36,7 @@ from boot.broken_write import broke_off
 from boot.children import Child
 from boot.keeper import end, keep_running
 from core.disk import shortage
-from settings.data_dir import make_private
+from settings.data_dir import STORE_URL_FILE, make_private
 from telemetry.logs import say
 
 #: seconds in which an earlier start may give the folder up, and in which a server must answer
@@ -47,8 +47,8 @@ _STEADY, _GRACE = 0.5, 20.0
 
 _PR_SET_PDEATHSIG = 1
 
-#: Files of the folder: the URL of the server that runs, what the server logs, and which program wrote the data.
-_URL, _LOG, _PROGRAM = "store.url", "store.log", "store.program"
+#: files of the folder: what the server logs, and which program wrote the data
+_LOG, _PROGRAM = "store.log", "store.program"
 
 #: folder in which `python -m admin restore` fills this one; gone when it is whole
 RESTORING = ".restoring"
@@ -108,18 +108,11 @@ def running_url(folder: Path) -> str | None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return (folder / _URL).read_text() if (folder / _URL).exists() else None
+        return (folder / STORE_URL_FILE).read_text() if (folder / STORE_URL_FILE).exists() else None
     else:
         return None
     finally:
         os.close(lock)
-
-
-def folder_of(url: str, folder: Path) -> Path | None:
-    """The folder itself if the store of a URL keeps its file there; None of another Redis, and of fakeredis."""
-    file = folder / _URL
-    is_here = url.startswith("unix://") and file.exists() and file.read_text() == url
-    return folder if is_here else None
 
 
 def main(data_dir: str, most_bytes: int, url: str = "") -> int:
@@ -232,13 +225,13 @@ def _run(folder: Path, lock: int, program: str | None, most_bytes: int, url: str
             return _refuse(f"{program}: {unread}")
         if program:
             (folder / _PROGRAM).write_text(f"{release(program)}\n")
-        (folder / _URL).write_text(url)
+        (folder / STORE_URL_FILE).write_text(url)
         runs.set()
         print(json.dumps({"url": url, "program": program}), flush=True)
         try:
             keep_running(process, start, name="the embedded store", steady=_STEADY, grace=_GRACE)
         finally:
-            (folder / _URL).unlink(missing_ok=True)
+            (folder / STORE_URL_FILE).unlink(missing_ok=True)
     return 0
 
 

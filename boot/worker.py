@@ -172,9 +172,9 @@ class Worker(GeventWorker):
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
         """Serve one request. Raises StopIteration, by which gunicorn knows that the connection ends."""
-        settings = self.wsgi.config
-        body = RequestBody(req, sock, seconds=settings["BODY_SECONDS"], least_rate=settings["BODY_BYTES_PER_SECOND"])
-        sock.settimeout(settings["IDLE_SECONDS"])
+        settings = self.wsgi.extensions["server"].config.http
+        body = RequestBody(req, sock, seconds=settings.body_seconds, least_rate=settings.body_bytes_per_second)
+        sock.settimeout(settings.idle_seconds)
         if is_draining():
             req.force_close()  # the client's next request goes to a host that stays
         try:

@@ -1,7 +1,7 @@
 """Writes the pages that are made from the code:  python -m docs.make  (or `make docs`)
 
-The OpenAPI document in `docs/openapi.json`, the table of settings in `docs/settings.md`, the table of who may call what
-in `docs/access.md`, the table of refusals in `docs/errors.md`, the table of the peers' operations in
+The OpenAPI document in `docs/openapi.json`, the settings in `docs/settings.md` and `docs/limits.md`, the table of who
+may call what in `docs/access.md`, the table of refusals in `docs/errors.md`, the table of the peers' operations in
 `docs/compatibility.md`, and the tables of objects in `docs/client.md`; and modules of the Python client: `models.py`
 from the schemas of `docs/openapi.json`, and the blocking client, `_sync*.py`, from `_async*.py`; and
 `store/scripts/calls.py` from the heads of the store's scripts. Tests compare all of
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import Field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,8 @@ from werkzeug.routing import RequestRedirect
 from app import create_app
 from blueprints.api import OPENAPI, Needs
 from core.refused import Kind, Refused
-from settings.config import Config
+from settings import allowed
+from settings.config import Config, groups
 
 PEERS = Path(__file__).parent / "peers"
 
@@ -97,8 +98,8 @@ def _literal(pattern: str) -> str:
 
 
 PROJECT = Path(__file__).parent.parent
-SETTINGS, ACCESS, ERRORS, COMPATIBILITY, CLIENT = (
-    PROJECT / "docs" / name for name in ("settings.md", "access.md", "errors.md", "compatibility.md", "client.md")
+SETTINGS, LIMITS, ACCESS, ERRORS, COMPATIBILITY, CLIENT = (
+    PROJECT / "docs" / f"{name}.md" for name in ("settings", "limits", "access", "errors", "compatibility", "client")
 )
 
 #: what an operation needs that needs no scope of a key
@@ -109,24 +110,42 @@ _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
 
 def openapi() -> str:
     """The OpenAPI document of the app, as it is kept."""
-    document = create_app(Config(redis_url="redis://127.0.0.1:1")).extensions["api"].describe()
+    document = create_app(Config.of(redis_url="redis://127.0.0.1:1")).extensions["server"].api.describe()
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def settings() -> str:
-    """The page of settings; its table is made from `settings.config.Config`."""
-    rows = ["| Setting | Default | Meaning |", "|---|---|---|"]
-    for setting in fields(Config):
-        default = "unset" if setting.default in ("", ()) else f"`{setting.default}`"
-        names = setting.metadata["names"] or f"`{setting.name.upper()}`"
-        rows.append(f"| {names} | {default} | {setting.metadata['help']} |")
-    return _with_table(SETTINGS, rows)
+    """The page of settings; its tables are made from the groups of `settings.config.Config`."""
+    rows = list[str]()
+    for group in groups().values():
+        if found := [one for one in fields(group) if not one.metadata["is_limit"]]:
+            title, _, about = _first_line(group).partition(": ")
+            rows += ["", f"## {title}", "", about[:1].upper() + about[1:], ""]
+            rows += ["| Setting | Default | Meaning |", "|---|---|---|"]
+            rows += [f"| {_names(one)} | {_default(one)} | {one.metadata['help']} |" for one in found]
+    return _with_table(SETTINGS, [*rows[1:], ""])
+
+
+def limits() -> str:
+    """The page of limits; its table is made from the settings that are limits."""
+    rows = ["| Setting | Default | Allowed | Meaning |", "|---|---|---|---|"]
+    for one in (one for group in groups().values() for one in fields(group) if one.metadata["is_limit"]):
+        rows.append(f"| {_names(one)} | {_default(one)} | {allowed(one)} | {one.metadata['help']} |")
+    return _with_table(LIMITS, rows)
+
+
+def _names(setting: "Field[Any]") -> str:
+    return setting.metadata["names"] or f"`{setting.name.upper()}`"
+
+
+def _default(setting: "Field[Any]") -> str:
+    return "unset" if setting.default in ("", ()) else f"`{setting.default}`"
 
 
 def access() -> str:
     """The page about access; its table is made from what every rule declares."""
     rows = []
-    app = create_app(Config(redis_url="redis://127.0.0.1:1"))
+    app = create_app(Config.of(redis_url="redis://127.0.0.1:1"))
     for rule in app.url_map.iter_rules():
         needed = getattr(app.view_functions[rule.endpoint], "needs", Needs("open"))
         path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", rule.rule)
@@ -164,7 +183,7 @@ def refusals(of: type[Refused]) -> Iterator[type[Refused]]:
 
 def compatibility() -> str:
     """The page about compatibility; its table is made from `docs/peers` and from every rule."""
-    return _with_table(COMPATIBILITY, compared(create_app(Config(redis_url="redis://127.0.0.1:1"))))
+    return _with_table(COMPATIBILITY, compared(create_app(Config.of(redis_url="redis://127.0.0.1:1"))))
 
 
 #: an attribute that a class of the client sets, and the comment about it
@@ -333,6 +352,7 @@ if __name__ == "__main__":
     CALLS.write_text(calls())
     OPENAPI.write_text(openapi())
     SETTINGS.write_text(settings())
+    LIMITS.write_text(limits())
     ACCESS.write_text(access())
     ERRORS.write_text(errors())
     COMPATIBILITY.write_text(compatibility())

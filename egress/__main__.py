@@ -97,12 +97,12 @@ def serve(place: str, parent: int) -> int:
     """Serve until SIGTERM, the end of the process that forked this one, or of the pipe. Returns the exit status."""
     try:
         config = Config.from_env()
-        specs, store = Specs.load(config.sandbox_specs), open_store_of(config)
+        specs, store = Specs.load(config.host.sandbox_specs), open_store_of(config)
         listener = listening(place)
     except (ConfigError, OSError) as error:
         say(str(error), "egress")
         return _WRONG
-    log_to_stderr("egress", config.log_level.upper())
+    log_to_stderr("egress", config.host.log_level.upper())
     logging.getLogger("httpcore").setLevel(logging.WARNING)
     is_piped = stat.S_ISFIFO(os.fstat(0).st_mode)  # else no supervisor started it
 
@@ -117,7 +117,7 @@ def serve(place: str, parent: int) -> int:
     threading.Thread(target=end_with_parent, daemon=True).start()
     get_hub().threadpool.maxsize = MOST_LOOKUPS_IN_ALL + _SPARE_THREADS
     logging.getLogger("egress").info("the way out listens at %s", place)
-    Proxy(Gate(store, specs, config.budgets, Prices(read_prices(config.model_prices)))).serve(listener)
+    Proxy(Gate(store, specs, config.models.budgets, Prices(read_prices(config.models.model_prices)))).serve(listener)
     return 0
 
 

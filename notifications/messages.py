@@ -15,7 +15,7 @@ from core.cuts import beginning
 from core.masking import redacted, without_secrets_of
 from core.visible import visible
 from core.wire import as_unicode
-from settings.approvals import ApprovalSettings, names
+from settings.notify import NotifySettings, names
 
 #: most characters of a text in a payload
 MOST_TEXT = 300
@@ -144,7 +144,7 @@ class QuietRules:
     tags: tuple[tuple[str, str | None], ...]  #: name, and value where it matters; empty: all
 
     @classmethod
-    def of(cls, settings: ApprovalSettings) -> "QuietRules":
+    def of(cls, settings: NotifySettings) -> "QuietRules":
         pairs = [tag.partition("=") for tag in names(settings.notify_tags)]
         return cls(
             frozenset(names(settings.notify_events)),

@@ -37,7 +37,7 @@ from core.wire import Micros
 from net.addresses import Reach, reach
 from net.transport import Backend, Transport, deadline
 from notifications.messages import body_of_test, text_of
-from settings.approvals import ApprovalSettings
+from settings.notify import NotifySettings
 from store import Store
 from store.errors import UNAVAILABLE, StoreError
 from store.notifications import TargetState
@@ -64,7 +64,7 @@ class Target:
         return "webhook" if self.secret else "apprise"
 
 
-def targets_of(settings: ApprovalSettings) -> tuple[Target, ...]:
+def targets_of(settings: NotifySettings) -> tuple[Target, ...]:
     """The targets in the order of the settings, each URL once."""
     pairs = [one.rpartition("|")[::2] for one in settings.notify_webhooks.split()]
     found = [Target(_id(url), _name(url), url, secret) for url, secret in pairs]

@@ -3,7 +3,7 @@
 import multiprocessing
 import re
 from collections.abc import Callable
-from dataclasses import field, fields
+from dataclasses import Field, field, fields
 from typing import Any
 
 from environs import Env, EnvError
@@ -20,14 +20,28 @@ def setting(
     secret: bool = False,
     names: str | None = None,
     choices: tuple[str, ...] = (),
-    **bounds: float,
+    least: float | None = None,
+    most: float | None = None,
+    is_limit: bool = False,
 ) -> Any:
     """A field of the settings.
 
-    names: its variables, where the field's name in capitals is not the one. bounds: `least` and `most`.
+    names: its variables, where the field's name in capitals is not the one.
     """
-    metadata = {"help": help, "names": names, "choices": choices, **bounds}
+    metadata = {
+        "help": help,
+        "names": names,
+        "choices": choices,
+        "least": least,
+        "most": most,
+        "is_limit": is_limit,
+    }
     return field(default=default, repr=not secret, metadata=metadata)
+
+
+def limit(default: Any, help: str, *, least: float | None = None, most: float | None = None) -> Any:
+    """A setting that is a bound which the default fits: docs/limits.md has it, not docs/settings.md."""
+    return setting(default, help, is_limit=True, least=least, most=most)
 
 
 def check_bounds(config: Any) -> None:
@@ -38,8 +52,13 @@ def check_bounds(config: Any) -> None:
             raise ConfigError(f"{one.name.upper()} must be {words}, not {getattr(config, one.name)!r}")
         value, least, most = (getattr(config, one.name), *map(one.metadata.get, ("least", "most")))
         if not (least is None or value >= least) or not (most is None or value <= most):
-            bounds = f"at least {least}" if most is None else f"from {least} to {most}"
-            raise ConfigError(f"{one.name.upper()} must be {bounds}, not {value}")
+            raise ConfigError(f"{one.name.upper()} must be {allowed(one)}, not {value}")
+
+
+def allowed(setting: "Field[Any]") -> str:
+    """The numbers that a setting may be; empty where no number bounds it."""
+    least, most = setting.metadata["least"], setting.metadata["most"]
+    return "" if least is None else f"at least {least}" if most is None else f"from {least} to {most}"
 
 
 def check_each(name: str, values: tuple[str, ...], read: Callable[[str], Any], words: str) -> None:

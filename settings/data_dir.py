@@ -24,8 +24,8 @@ def make_private(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-#: name of the file in DATA_DIR
-SECRET_KEY_FILE = "secret_key"
+#: names of files in DATA_DIR: the key that seals, and the URL of the embedded store that runs
+SECRET_KEY_FILE, STORE_URL_FILE = "secret_key", "store.url"
 
 
 def make_secret_key(data_dir: str) -> None:
@@ -61,3 +61,10 @@ def kept_key(data_dir: str) -> str:
     """The key that `make_secret_key` made; empty where there is none. Raises OSError, ValueError."""
     path = Path(data_dir) / SECRET_KEY_FILE
     return path.read_text().strip() if path.exists() else ""
+
+
+def folder_of(url: str, folder: Path) -> Path | None:
+    """The folder itself if the store of a URL keeps its file there; None for another Redis, and for fakeredis."""
+    file = folder / STORE_URL_FILE
+    is_here = url.startswith("unix://") and file.exists() and file.read_text() == url
+    return folder if is_here else None

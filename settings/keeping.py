@@ -1,4 +1,4 @@
-"""The settings about conversations that are kept: for how long, and which rest outside Redis. A part of `Config`."""
+"""The settings about conversations that are kept: for how long, and which rest outside Redis."""
 
 import re
 from collections.abc import Mapping
@@ -9,13 +9,14 @@ from urllib.parse import unquote, urlsplit
 
 from core.origins import origin
 from core.wire import has_tag
-from settings import ConfigError
-from settings import setting as _setting
+from settings import ConfigError, check_bounds, setting
 
 _FORM = "COLD_URL must be file:///FOLDER or s3://BUCKET/PREFIX"
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"(/[A-Za-z0-9][A-Za-z0-9._-]*){0,20}")
+
+_TERM = re.compile(r"(?P<name>[a-z0-9]+)(=(?P<value>.*))?:(?P<days>[0-9]{1,5}(\.[0-9]{1,6})?)")
 
 
 class Place(NamedTuple):
@@ -25,37 +26,42 @@ class Place(NamedTuple):
     path: str  #: the folder, absolute; or the prefix, which ends with a slash unless it is empty
 
 
-@dataclass(frozen=True)  # without slots: Config has several parts, and Python joins the slots of one alone
-class ColdSettings:
-    """What `Config` has of it. The name of a setting is its field's name in capitals."""
+@dataclass(frozen=True, slots=True)
+class KeepingSettings:
+    """Conversations that rest: how long they are kept, and where."""
 
-    cold_url: str = _setting(
+    retention_days: float = setting(
+        0.0,
+        "Days without a change after which a conversation is deleted, with its sandbox if that has no other; 0: it is "
+        "kept. None that runs or waits is deleted (docs/keeping.md).",
+        least=0,
+        most=36_500,
+    )
+    retention_tags: tuple[str, ...] = setting(
+        (),
+        "The same days of conversations with a tag, with commas: `NAME:DAYS` or `NAME=VALUE:DAYS`, such as "
+        "`trial:7,project=alpha:365,keep:0`. Of several the longest counts, and 0 is longest.",
+    )
+    cold_url: str = setting(
         "",
         "Where the events of conversations lie that rest: `file:///FOLDER` or `s3://BUCKET/PREFIX`. Every server and "
         "supervisor of one Redis needs the same, and no other Redis may use it (docs/keeping.md).",
     )
-    cold_days: float = _setting(
+    cold_days: float = setting(
         0.0,
         "Days without a change after which supervisors move the events of a conversation from Redis to COLD_URL; "
         "0: none is moved, and those that were stay readable.",
         least=0,
         most=36_500,
     )
-    cold_max_bytes: int = _setting(
-        256 * 1024 * 1024,
-        "A conversation that takes more bytes of Redis' memory than this stays there. One of 8 MiB or more goes in "
-        "pieces, so that Redis serves others meanwhile; a request that needs its events waits for all of them.",
-        least=1024,
-        most=16 * 1024 * 1024 * 1024,
-    )
-    cold_s3_endpoint: str = _setting(
+    cold_s3_endpoint: str = setting(
         "",
         "The S3 of a COLD_URL with `s3://` where it is not that of AWS' own variables: a URL such as "
         "`http://minio:9000`.",
     )
 
-    def check_cold(self) -> None:
-        """Raises ConfigError."""
+    def __post_init__(self) -> None:
+        check_bounds(self)
         place = self.cold_place
         if self.cold_days and place is None:
             raise ConfigError("COLD_DAYS needs a COLD_URL")
@@ -64,6 +70,12 @@ class ColdSettings:
             raise ConfigError(f"COLD_S3_ENDPOINT must be a URL such as http://minio:9000, not {endpoint!r}")
         if place and place.bucket and find_spec("boto3") is None:
             raise ConfigError("COLD_URL with s3:// needs the package boto3: pip install -r requirements/s3.txt")
+        for term in self.retention_tags:
+            match = _TERM.fullmatch(term)
+            if match is None or float(match["days"]) > 36_500:
+                raise ConfigError(
+                    f"RETENTION_TAGS must be NAME:DAYS or NAME=VALUE:DAYS with DAYS from 0 to 36500, not {term!r}"
+                )
 
     @property
     def cold_place(self) -> Place | None:
@@ -82,45 +94,6 @@ class ColdSettings:
                 return Place(url.netloc, f"{prefix[1:]}/" if prefix else "")
         raise ConfigError(f"{_FORM}, not {self.cold_url!r}")
 
-
-def _is_plain(folder: str) -> bool:
-    """Whether a folder's path is absolute, and the same however it is read."""
-    return folder.startswith("/") and "\0" not in folder and not {".", ".."} & set(folder.split("/"))
-
-
-_TERM = re.compile(r"(?P<name>[a-z0-9]+)(=(?P<value>.*))?:(?P<days>[0-9]{1,5}(\.[0-9]{1,6})?)")
-
-
-@dataclass(frozen=True)  # without slots: Config has several parts, and Python joins the slots of one alone
-class KeepingSettings(ColdSettings):
-    """What `Config` has of it. The name of a setting is its field's name in capitals."""
-
-    max_import_bytes: int = _setting(
-        2 * 1024 * 1024 * 1024, "Largest import of a conversation, in bytes; a longer one gets 413.", least=1024
-    )
-    retention_days: float = _setting(
-        0.0,
-        "Days without a change after which a conversation is deleted, with its sandbox if that has no other; 0: it is "
-        "kept. None that runs or waits is deleted (docs/keeping.md).",
-        least=0,
-        most=36_500,
-    )
-    retention_tags: tuple[str, ...] = _setting(
-        (),
-        "The same days of conversations with a tag, with commas: `NAME:DAYS` or `NAME=VALUE:DAYS`, such as "
-        "`trial:7,project=alpha:365,keep:0`. Of several the longest counts, and 0 is longest.",
-    )
-
-    def check_keeping(self) -> None:
-        """Raises ConfigError."""
-        self.check_cold()
-        for term in self.retention_tags:
-            match = _TERM.fullmatch(term)
-            if match is None or float(match["days"]) > 36_500:
-                raise ConfigError(
-                    f"RETENTION_TAGS must be NAME:DAYS or NAME=VALUE:DAYS with DAYS from 0 to 36500, not {term!r}"
-                )
-
     def retention_of(self, tags: Mapping[str, str]) -> float:
         """The days for which a conversation with these tags is kept; 0: for ever."""
         days = [float(term["days"]) for term in self._terms if has_tag(tags, term["name"], term["value"])]
@@ -137,3 +110,8 @@ class KeepingSettings(ColdSettings):
     @property
     def _terms(self) -> list[re.Match[str]]:
         return [match for term in self.retention_tags if (match := _TERM.fullmatch(term))]
+
+
+def _is_plain(folder: str) -> bool:
+    """Whether a folder's path is absolute, and the same however it is read."""
+    return folder.startswith("/") and "\0" not in folder and not {".", ".."} & set(folder.split("/"))

@@ -5,9 +5,9 @@ After a write the conversation is listed, the approval rules decide what waits, 
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from core.bounds import AS_REDIS, Bounds, Durability, Limits
+from settings.limits import ConversationLimits, SandboxLimits
+from settings.redis import RedisSettings
 from store.access import AccessWing
 from store.approvals import ApprovalWing
 from store.approvals.inbox import Index
@@ -69,44 +69,41 @@ class Store:
 
 
 def open_store(
-    url: str,
+    settings: RedisSettings,
+    bounds: ConversationLimits,
+    limits: SandboxLimits,
     *,
-    timeout: float,
-    max_connections: int,
-    text_cache_bytes: int,
-    ring_bytes: int,
-    most_followers: int,
-    secret_keys: tuple[str, ...],
-    most_idempotency_keys: int = 50_000,
-    durability: Durability = AS_REDIS,
-    folder: Path | None = None,
-    limits: Limits,
-    bounds: Bounds,
-    objects: Objects | None = None,
+    cold: Objects | None = None,
     meter: Meter | None = None,
 ) -> Store:
-    """The store in the Redis of a URL: `store/link/connection.py`. Its first command connects. Raises ValueError.
+    """The store in the Redis of the settings (`store/link/connection.py`). Its first command connects.
 
-    folder: of the file of an embedded store.
+    cold: the place of the events of conversations that rest. meter: counts what the store does. Raises ValueError.
     """
-    meter = meter or Meter()
-    clients = counted(connect(url, timeout=timeout, max_connections=max_connections, durability=durability), meter)
-    redis, probe, sealer = clients.commands, clients.health, Sealer(secret_keys)
-    health, text = Health(probe, durability, folder), MessageText(redis, text_cache_bytes)
+    meter, durability = meter or Meter(), settings.write_durability
+    timeout, most = settings.redis_timeout, settings.redis_connections
+    clients = counted(connect(settings.redis_url, timeout=timeout, max_connections=most, durability=durability), meter)
+    redis, probe, sealer = clients.commands, clients.health, Sealer(settings.secret_keys)
+    health = Health(probe, durability, settings.embedded_folder)
+    text = MessageText(redis, settings.text_cache_bytes)
     bare = Scripts(redis, durability, health.require_room)
     index = Index(redis, bare, audit_days=bounds.audit_days)
-    cold = Cold(redis, bare, Listing(redis, bare, index), bounds, objects)
-    scripts = bare.thawing(cold.thaw_below)
+    resting = Cold(redis, bare, Listing(redis, bare, index), bounds, cold)
+    scripts = bare.thawing(resting.thaw_below)
     approvals = ApprovalWing(redis, scripts, index, bounds, limits, sealer)
     sandboxes = SandboxWing(redis, probe, scripts, limits, sealer, health)
     start_tasks = StartTasks(redis, scripts, sealer, sandboxes, sandboxes.places, meter)
     conversations = ConversationWing(
-        redis, scripts, approvals.listing, text, sealer, sandboxes, start_tasks, cold, bounds
+        redis, scripts, approvals.listing, text, sealer, sandboxes, start_tasks, resting, bounds
     )
     destinations = Destinations(redis, scripts, bounds)
     masks = Masks(redis, sealer, sandboxes, sandboxes.places)
     followers = Followers(
-        scripts, Signals(redis, clients.signals), meter, ring_bytes=ring_bytes, most_followers=most_followers
+        scripts,
+        Signals(redis, clients.signals),
+        meter,
+        ring_bytes=settings.follower_bytes,
+        most_followers=settings.max_followers,
     )
     return Store(
         events=EventLog(redis, scripts, approvals.listing, conversations, text, bounds, masks),
@@ -122,7 +119,9 @@ def open_store(
             sandboxes=ListStream(SandboxKeys, scripts, followers, sandboxes.listed),
             inbox=InboxStream(redis, scripts, followers, approvals.inbox, destinations),
         ),
-        access=AccessWing(redis, scripts, sealer, health.recent_clock, most_idempotency_keys=most_idempotency_keys),
+        access=AccessWing(
+            redis, scripts, sealer, health.recent_clock, most_idempotency_keys=settings.max_idempotency_keys
+        ),
         notifications=NotificationWing(redis, scripts, sealer),
         link=LinkWing(health, SealCheck(probe, sealer), Wakeups(clients.signals)),
         data_version=DataVersion(redis, probe),

@@ -27,11 +27,11 @@ from redis import Redis
 from core import wire
 from core.access import Joiner
 from core.approvals import canonical
-from core.bounds import Bounds
 from core.cuts import beginning
 from core.egress import MOST_NAME, is_destination_name
 from core.refused import Kind
 from core.wire import Micros, micros, utc_time
+from settings.limits import ConversationLimits
 from store.approvals.audit import Actor, audit_member, said
 from store.errors import SandboxNotFound, StoreError
 from store.keys import MOST_CHANGES, ApprovalKeys, SandboxKeys
@@ -243,7 +243,7 @@ class ReachedDestination:
 class Destinations:
     """The destinations of all sandboxes."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, bounds: Bounds) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, bounds: ConversationLimits) -> None:
         self._redis = redis
         self._scripts = scripts
         self._span = bounds.confirmation_seconds * 1_000_000

@@ -9,8 +9,8 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
-from core.bounds import Limits
 from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES, Micros
+from settings.limits import SandboxLimits
 from store.destinations import TOTALS
 from store.errors import UNAVAILABLE
 from store.keys import OUTBOXES, ApprovalKeys, ColdKeys, ListingKeys, SandboxKeys, StartKeys, outbox_dropped
@@ -49,7 +49,7 @@ class Reading:
 class Gauges:
     """Readings of the store, with the client that waits half of the timeout."""
 
-    def __init__(self, redis: "Redis", limits: Limits) -> None:
+    def __init__(self, redis: "Redis", limits: SandboxLimits) -> None:
         self._redis = redis
         self._limits = limits
 

@@ -16,9 +16,9 @@ from typing import Any
 from redis import Redis
 
 from core import wire
-from core.bounds import Bounds
 from core.prices import NO_BUDGET, SPENT_DAYS, Budget, Used
 from core.wire import utc_time
+from settings.limits import ConversationLimits
 from store.approvals.audit import Actor, said
 from store.destinations import Destinations
 from store.keys import SandboxKeys
@@ -98,7 +98,9 @@ class DaySpending:
 class ModelSpending:
     """What all sandboxes spend on models."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, destinations: Destinations, bounds: Bounds) -> None:
+    def __init__(
+        self, redis: "Redis", scripts: Scripts, destinations: Destinations, bounds: ConversationLimits
+    ) -> None:
         self._redis, self._scripts, self._destinations = redis, scripts, destinations
         self._span = bounds.confirmation_seconds * 1_000_000
         self._audit_kept = bounds.audit_days * _DAY_SECONDS * 1000

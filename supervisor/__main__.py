@@ -15,7 +15,6 @@ import importlib
 import logging
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -39,7 +38,7 @@ from runtimes.docker import DockerRuntime
 from runtimes.kubernetes import KubernetesRuntime
 from runtimes.process import ProcessRuntime
 from runtimes.starts import EGRESS_SOCKET
-from settings import ConfigError, read_users
+from settings import ConfigError
 from settings.config import Config
 from settings.data_dir import make_private, make_secret_key
 from settings.egress import NAMED
@@ -94,22 +93,22 @@ def main() -> int:
     stop = _stop_event()
     try:
         config = _config()
-        specs = Specs.load(config.sandbox_specs)
-        if not config.redis_url:
+        specs = Specs.load(config.host.sandbox_specs)
+        if not config.redis.redis_url:
             raise ConfigError("REDIS_URL is not set: a supervisor beside a server needs the server's Redis")
         folder = _folder(config)
         store = open_store_of(config, meter := Meter())
     except ConfigError as error:
         say(str(error), "supervisor")
         return _WRONG
-    log_to_stderr("supervisor", config.log_level.upper())
+    log_to_stderr("supervisor", config.host.log_level.upper())
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if options.tallies is not None:
         meter.share(Tallies(options.tallies), SUPERVISOR)
         os.close(options.tallies)  # no sandbox inherits it
     spans, lease = _spans(), HostLease(store.sandboxes, folder.name, folder)
-    cold = ColdSweep(store, config)
-    expiry = ExpiryDriver(store, Commands(store, http_client(config.agent_seconds), specs))
+    cold = ColdSweep(store, config.keeping)
+    expiry = ExpiryDriver(store, Commands(store, http_client(config.sandboxes.agent_seconds), specs))
     threading.Thread(target=expiry.run, args=(stop,), name="expiry", daemon=True).start()
     try:
         while _wait_for(store.data_version, lease, stop, stands_by=options.stand_by):
@@ -144,10 +143,10 @@ def _spans() -> Any:
 def _config() -> Config:
     """The settings, with a key that seals, made in DATA_DIR where there is none yet. Raises ConfigError."""
     config = Config.from_env()
-    if config.secret_key:
+    if config.redis.secret_key:
         return config
     try:
-        make_secret_key(config.data_dir)
+        make_secret_key(config.redis.data_dir)
     except RuntimeError as error:
         raise ConfigError(str(error)) from None
     return Config.from_env()
@@ -173,10 +172,10 @@ def _stop_event() -> threading.Event:
 
 def _folder(config: Config) -> Path:
     """The folder of the host's sandboxes, named after the host. Raises ConfigError."""
-    folder = Path(config.sandbox_dir or f"{config.data_dir}/sandboxes") / (config.host_id or socket.gethostname())
+    folder = config.sandbox_folder / config.host.name
     try:
-        if not config.sandbox_dir:
-            make_private(Path(config.data_dir))
+        if not config.host.sandbox_dir:
+            make_private(Path(config.redis.data_dir))
         make_private(folder)
     except OSError as error:
         raise ConfigError(f"The folder {folder} cannot be used for sandboxes: {error.strerror}") from None
@@ -185,25 +184,25 @@ def _folder(config: Config) -> Path:
 
 def _runtimes(config: Config, specs: Specs, host: str, folder: Path) -> dict[str, Runtime]:
     """What sandboxes run on, by the name that a spec gives it."""
-    is_near = config.sandbox_url_host in ("127.0.0.1", "localhost")
+    is_near = config.host.sandbox_url_host in ("127.0.0.1", "localhost")
     uses_cluster = any(spec.runtime == "kubernetes" for spec in specs.all)
     process = ProcessRuntime(
         folder,
-        ports=config.sandbox_port_range,
-        orphan_seconds=config.orphan_seconds,
+        ports=config.host.port_range,
+        orphan_seconds=config.host.orphan_seconds,
         address="127.0.0.1" if is_near else "0.0.0.0",
         private=_private(config),
-        users=read_users("SANDBOX_USERS", config.sandbox_users),
+        users=config.host.user_range,
     )
     return {
         "process": process,
-        "docker": DockerRuntime(host, folder, config.sandbox_port_range),
+        "docker": DockerRuntime(host, folder, config.host.port_range),
         "kubernetes": KubernetesRuntime(
             host,
             folder,
             in_use=uses_cluster,
-            sandboxes=config.kubernetes_sandboxes,
-            egress_image=config.kubernetes_egress_image,
+            sandboxes=config.host.kubernetes_sandboxes,
+            egress_image=config.host.kubernetes_egress_image,
         ),
     }
 
@@ -212,19 +211,19 @@ def _host(config: Config, lease: HostLease) -> Host:
     return Host(
         lease.host,
         lease.identity,
-        config.sandbox_url_host,
-        config.webhook_base,
-        config.sandbox_start_seconds,
-        config.allowed_origins,
+        config.host.sandbox_url_host,
+        config.http.webhook_base,
+        config.sandboxes.sandbox_start_seconds,
+        config.http.allowed_origins,
         lease.folder,
     )
 
 
 def _private(config: Config) -> tuple[Path, ...]:
     """What no process sandbox may read."""
-    place = config.cold_place
+    place = config.keeping.cold_place
     cold = place.path if place and not place.bucket else ""
-    return tuple(Path(path) for path in (config.data_dir, config.sandbox_specs, cold) if path)
+    return tuple(Path(path) for path in (config.redis.data_dir, config.host.sandbox_specs, cold) if path)
 
 
 def _wait_for(data_version: DataVersion, lease: HostLease, stop: threading.Event, *, stands_by: bool) -> bool:
@@ -279,51 +278,52 @@ def _way_out(specs: Specs, folder: Path) -> Iterator[None]:
 
 
 def _notifier(config: Config, store: Store) -> Notifier:
-    targets = targets_of(config)
+    targets = targets_of(config.notify)
     clock = store.link.health.clock
-    links = Links(config.secret_keys, public_url=config.public_url, seconds=config.link_seconds, clock=clock)
-    mover = OutboxMover(store, targets, QuietRules.of(config), links, public_url=config.public_url)
-    return Notifier(store, targets, mover, open_sender(private=bool(config.notify_private)))
+    url, seconds = config.http.public_url, config.notify.link_seconds
+    links = Links(config.redis.secret_keys, public_url=url, seconds=seconds, clock=clock)
+    mover = OutboxMover(store, targets, QuietRules.of(config.notify), links, public_url=url)
+    return Notifier(store, targets, mover, open_sender(private=bool(config.notify.notify_private)))
 
 
 def _supervise(
     config: Config, specs: Specs, store: Store, cold: ColdSweep, lease: HostLease, folder: Path, stop: threading.Event
 ) -> None:
     """Supervise until `stop` is set, or until another supervisor has the lease."""
-    client = http_client(config.agent_seconds)
+    client = http_client(config.sandboxes.agent_seconds)
     commands = Commands(store, client, specs)
-    users = read_users("SANDBOX_USERS", config.sandbox_users)
-    threading.Thread(target=announce, args=(store, lease.host, users, specs), daemon=True).start()
+    announcing = (store, lease.host, config.host.user_range, specs)
+    threading.Thread(target=announce, args=announcing, daemon=True).start()
     runtimes, host = _runtimes(config, specs, lease.host, folder), _host(config, lease)
     recovery = Recovery(store)
     endings = Endings(store, runtimes, host, recovery)
-    archives = Archives(store, specs, runtimes, host.id, most_bytes=config.max_archive_bytes)
-    shared = config.sandbox_sharing == "shared"
+    archives = Archives(store, specs, runtimes, host.id, most_bytes=config.http.max_archive_bytes)
+    shared = config.sandboxes.sandbox_sharing == "shared"
     tasks = Tasks(
         sandboxes=Reconciler(store, specs, runtimes, host, client, recovery, endings, archives),
         upkeep=Upkeep(store, runtimes, host.id, folder=host.folder),
         archives=archives,
         files=Files(store, specs, runtimes, host.id),
-        starts=StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds),
+        starts=StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandboxes.sandbox_start_seconds),
         deliveries=DeliveryDriver(store, commands),
         messages=MessageDriver(store, commands),
         checks=Checker(store, client, runtimes, host.id),
         strays=Strays(store, client, host),
         pools=WarmPools(store, specs),
-        retention=Retention(store, commands, config),
+        retention=Retention(store, commands, config.keeping),
         cold=cold,
     )
-    loop = Loop(store, tasks, lease, stop=stop, most_starts=config.sandbox_starts)
+    loop = Loop(store, tasks, lease, stop=stop, most_starts=config.host.sandbox_starts)
     log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
     try:
         if fault := store.link.seal_check.fault():
             log.warning(fault)
-        if config.resume_sandboxes and not stop.is_set():
+        if config.host.resume_sandboxes and not stop.is_set():
             tasks.upkeep.resume_all()
         tasks.checks.adopt()
         with _way_out(specs, folder), _notifier(config, store).running():
             loop.run()
-        if config.stop_sandboxes:
+        if config.host.stop_sandboxes:
             endings.end_all()
         lease.release()
     except HostTaken:

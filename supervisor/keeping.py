@@ -20,7 +20,7 @@ from agents.commands import Commands
 from agents.deletions import delete_unchanged
 from core.pauses import Backoff
 from core.wire import ConversationId, Micros, micros, utc_time
-from settings.keeping import ColdSettings, KeepingSettings
+from settings.keeping import KeepingSettings
 from store import Store
 from store.conversations.cold import Objects, ObjectsAway
 from store.errors import UNAVAILABLE, ConversationNotFound
@@ -49,7 +49,7 @@ class ColdSweep:
     def __init__(
         self,
         store: Store,
-        settings: ColdSettings,
+        settings: KeepingSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -317,10 +317,11 @@ class StartDriver:
         """Have a start task be driven again when a place is free. After PLACE_SECONDS, or with SANDBOX_OVERFLOW=refuse
         at once, it fails."""
         limits = self._store.sandboxes.limits
-        if not limits.pause_idlest:
+        if not limits.pauses_idlest:
             self._fail(start, lease, refusal)
             return
-        taken = f"{limits.most} of {limits.most} sandboxes are running (MAX_SANDBOXES), and earlier starts wait too"
+        most = limits.max_sandboxes
+        taken = f"{most} of {most} sandboxes are running (MAX_SANDBOXES), and earlier starts wait too"
         taken = refusal.taken if isinstance(refusal, TooManySandboxes) else taken
         seconds = f"{limits.place_seconds:g} s (PLACE_SECONDS)"
         detail = f"Waiting for a place: {taken}. This start waits for at most {seconds}"

@@ -1,6 +1,7 @@
 """The app with something else where it counts events, for tests that start it as a server."""
 
 import gc
+from dataclasses import replace
 from typing import Any
 
 from flask import Flask, request
@@ -11,7 +12,7 @@ import app
 def failing_app() -> Flask:
     """The app with an error that nobody foresaw: it counts no events of a request with the header `Fail`."""
     changed = app.create_app()
-    events = changed.extensions["store"].events
+    events = changed.extensions["server"].store.events
     count = events.count
 
     def count_or_fail(*given: Any, **filters: Any) -> Any:
@@ -30,5 +31,10 @@ def frozen_app() -> Flask:
     def count(*_given: Any, **_filters: Any) -> int:
         return gc.get_freeze_count()
 
-    counting.extensions["store"].events.count = count
+    counting.extensions["server"].store.events.count = count
     return counting
+
+
+def serve_with(monkeypatch, app, **parts) -> None:
+    """Exchange parts of what an app serves with, until the test ends."""
+    monkeypatch.setitem(app.extensions, "server", replace(app.extensions["server"], **parts))

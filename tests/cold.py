@@ -6,11 +6,11 @@ from pathlib import Path
 from flask.testing import FlaskClient
 
 from app import create_app
-from core.bounds import Bounds, Limits
 from settings.config import Config
+from settings.redis import RedisSettings
 from store import Store, open_store
 from store.conversations.cold import ObjectMissing, ObjectsAway
-from tests.conftest import SECRET_KEY
+from tests.conftest import BOUNDS, SECRET_KEY, limits_of, unchecked
 
 
 class Objects:
@@ -49,26 +49,16 @@ class Objects:
 
 def cold_store(url: str, objects, **bounds: int) -> Store:
     """A store whose conversations may become cold."""
-    store = open_store(
-        url,
-        timeout=10,
-        max_connections=16,
-        text_cache_bytes=1024 * 1024,
-        ring_bytes=1024 * 1024,
-        most_followers=8,
-        secret_keys=("a key for tests only",),
-        limits=Limits(most=3, pause_idlest=False, host_seconds=60, start_seconds=120),
-        bounds=Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048, **bounds),
-        objects=objects,
-    )
+    redis = RedisSettings(redis_url=url, redis_timeout=10, redis_connections=16, secret_key=SECRET_KEY)
+    store = open_store(redis, unchecked(BOUNDS, **bounds), limits_of(3), cold=objects)
     store.data_version.ensure()  # a later server of the same Redis would take the data for old ones
     return store
 
 
 def cold_client(url: str, objects) -> FlaskClient:
     """A client of an app whose conversations may become cold."""
-    app = create_app(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY))
-    app.extensions["store"].conversations.cold.objects = objects  # the app reads a place from its settings
+    app = create_app(Config.of(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY))
+    app.extensions["server"].store.conversations.cold.objects = objects  # the app reads a place from its settings
     return app.test_client()
 
 

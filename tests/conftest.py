@@ -11,7 +11,9 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -21,9 +23,10 @@ from redis import Redis
 from redis.connection import Connection, UnixDomainSocketConnection
 
 from app import create_app
-from core.bounds import Bounds, Limits
 from core.wire import Event, bare_kind, micros
 from settings.config import Config
+from settings.limits import ConversationLimits, SandboxLimits
+from settings.redis import RedisSettings
 from store import Store, open_store
 from tests.backends import BACKENDS, DEFAULT, EVERY_BACKEND, runs_on_all
 from tests.data_model import leaked
@@ -32,7 +35,7 @@ from tests.shared import stop_shared_servers
 SECRET_KEY = "a key for tests only"
 
 #: the defaults of the settings
-BOUNDS = Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048)
+BOUNDS = ConversationLimits()
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -127,7 +130,7 @@ def each_file_finds_an_empty_store(backend_urls):
             leaks = leaked(redis)
             redis.flushall()
         assert not leaks, f"keys without an expiry that the data model (store/keys.py) does not name: {leaks}"
-        app_of(backend_urls[DEFAULT]).extensions["store"].data_version.ensure()
+        app_of(backend_urls[DEFAULT]).extensions["server"].store.data_version.ensure()
 
 
 @pytest.fixture(scope="session")
@@ -143,8 +146,8 @@ LIMITS = {"rate_limit_starts": "none", "max_conversations_per_sandbox": 100_000,
 @functools.cache
 def app_of(url: str):
     """The app that the tests of a process share on one store, whose data have the present version from the start."""
-    app = create_app(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **LIMITS))
-    app.extensions["store"].data_version.ensure()
+    app = create_app(Config.of(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **LIMITS))
+    app.extensions["server"].store.data_version.ensure()
     return app
 
 
@@ -191,22 +194,38 @@ def client(app):
 
 @pytest.fixture(scope="session")
 def store(app) -> Store:
-    return app.extensions["store"]
+    return app.extensions["server"].store
 
 
-def store_of(url: str, limits: Limits, secret_key: str = SECRET_KEY, bounds: Bounds = BOUNDS) -> Store:
+def unchecked(limits, **values):
+    """The limits with other values, also such as no setting may have."""
+    changed = copy(limits)
+    for name, value in values.items():
+        assert hasattr(changed, name)
+        object.__setattr__(changed, name, value)
+    return changed
+
+
+def limits_of(
+    most: int, pause_idlest: bool = False, host_seconds: float = 60, start_seconds: float = 120, **more: Any
+) -> SandboxLimits:
+    """Limits of sandboxes, of which a test reaches those alone that it names."""
+    wide: dict[str, Any] = {"max_stopped": 1_000_000, "keep_failed_days": 0, "start_task_days": 36_500}
+    wide |= {"max_conversations_per_sandbox": 1_000_000, "max_starts": 1_000_000}
+    wide |= {"max_sandbox_bytes": 1 << 50, "rate_limit_hook_bytes": "none"}
+    wide |= {"max_sandboxes": most, "sandbox_overflow": "pause" if pause_idlest else "refuse"}
+    wide |= {"host_seconds": host_seconds, "sandbox_start_seconds": start_seconds}
+    return unchecked(SandboxLimits(), **(wide | more))
+
+
+def store_of(
+    url: str, limits: SandboxLimits, secret_key: str = SECRET_KEY, bounds: ConversationLimits = BOUNDS
+) -> Store:
     """A store with the given limits, which follows no conversation."""
-    return open_store(
-        url,
-        timeout=10,
-        max_connections=16,
-        text_cache_bytes=0,
-        ring_bytes=1,
-        most_followers=1,
-        secret_keys=tuple(key.strip() for key in secret_key.split(",")) if secret_key else (),
-        limits=limits,
-        bounds=bounds,
+    redis = RedisSettings(
+        redis_url=url, redis_timeout=10, redis_connections=16, text_cache_bytes=0, secret_key=secret_key
     )
+    return open_store(redis, bounds, limits)
 
 
 @pytest.fixture

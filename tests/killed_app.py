@@ -43,7 +43,7 @@ def killed_here(config: Config) -> Iterator[httpx.Client]:
 def create_app(config: Config | None = None) -> Flask:
     """The app as it is, with that end of a worker."""
     killed = app.create_app(config)
-    confirmations = killed.extensions["store"].approvals.confirmations
+    confirmations = killed.extensions["server"].store.approvals.confirmations
     decide_each = confirmations.decide_each
 
     def decide_or_die(*given: Any) -> None:
@@ -53,7 +53,7 @@ def create_app(config: Config | None = None) -> Flask:
 
     confirmations.decide_each = decide_or_die
     killed.after_request(_kill)  # what is registered last runs first
-    decisions = killed.extensions["store"].approvals.rule_decisions
+    decisions = killed.extensions["server"].store.approvals.rule_decisions
     refresh = decisions.refresh
 
     def refresh_or_die(conversation_id: str) -> None:

@@ -14,12 +14,13 @@ from werkzeug.wsgi import ClosingIterator
 
 from app import create_app
 from blueprints.api import Blueprint
-from blueprints.guard import register_guard
+from blueprints.guard import Guard
 from core.access import SettingsKeys
 from core.wire import now
 from docs import make
 from schemas.access import MOST_NAME
 from settings.config import Config
+from store.access import Quota, TooManyFollowersOfKey
 from tests.conftest import as_events, message
 from tests.servers import wait_until
 from tests.shared import ADMIN
@@ -44,7 +45,7 @@ OPEN = ("/alive", "/health", "/ready", "/api/v1/web-client/config")
 @pytest.fixture(scope="module")
 def guarded(redis_url):
     return create_app(
-        Config(
+        Config.of(
             redis_url=redis_url,
             redis_timeout=10,
             secret_key="a key for tests only",
@@ -58,7 +59,7 @@ def guarded(redis_url):
 @pytest.fixture(scope="module")
 def keys(guarded):
     """A key of each kind, and the sandbox of the hook key."""
-    store, client = guarded.extensions["store"], guarded.test_client()
+    store, client = guarded.extensions["server"].store, guarded.test_client()
     made = {
         scope: client.post("/api/v1/keys", json={"name": scope, "scopes": [scope]}, headers=bearer(ADMIN)).json["key"]
         for scope in ("read", "write", "approve")
@@ -155,11 +156,11 @@ def test_every_rule_answers_every_key_as_its_scope_says(guarded, keys, kind):
 
 
 def test_a_rule_that_declares_no_scope_stops_the_start(redis_url):
-    app = create_app(Config(redis_url=redis_url))
+    app = create_app(Config.of(redis_url=redis_url))
     app._got_first_request = False
     app.add_url_rule("/undeclared", view_func=lambda: "")
     with pytest.raises(LookupError, match="does not declare who may call it"):
-        register_guard(app, SettingsKeys(()), is_open=True)
+        Guard(app, app.extensions["server"].store, SettingsKeys(()), Quota(1, TooManyFollowersOfKey), is_open=True)
 
     blueprint = Blueprint("undeclared", __name__)
     with pytest.raises(LookupError, match="lacks @needs"):
@@ -270,7 +271,7 @@ def test_a_key_that_expires_opens_nothing_after_that(guarded):
     assert client.get("/api/conversations/count", headers=bearer(key)).status_code == 200
 
     # When its time has come
-    guarded.extensions["store"].sandboxes._redis.hset(f"{{access}}:key:{identity}", "expires_at", now())
+    guarded.extensions["server"].store.sandboxes._redis.hset(f"{{access}}:key:{identity}", "expires_at", now())
 
     wait_until(lambda: client.get("/api/conversations/count", headers=bearer(key)).status_code == 401, "its end")
 
@@ -310,7 +311,7 @@ def test_a_response_that_shows_a_key_is_not_kept_for_a_repeat(guarded, path, bod
 def test_no_redis_value_holds_a_key(guarded):
     client = guarded.test_client()
     made = client.post("/api/v1/keys", json={"name": "planted", "scopes": ["read"]}, headers=bearer(ADMIN)).get_json()
-    redis = guarded.extensions["store"].sandboxes._redis
+    redis = guarded.extensions["server"].store.sandboxes._redis
     stored = [redis.hgetall(key) for key in redis.scan_iter("{access}:key:*")]
     assert made["name"].encode() in {one[b"name"] for one in stored}
     assert made["key"] not in str(stored) + str([redis.hgetall(key) for key in redis.scan_iter("{access}:digests")])
@@ -343,7 +344,7 @@ def waiting(guarded, conversation):
 
 
 def pending(guarded, conversation):
-    return guarded.extensions["store"].approvals.confirmations.pending(conversation)
+    return guarded.extensions["server"].store.approvals.confirmations.pending(conversation)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +383,7 @@ def test_approve_decides_and_writes_nothing_else(guarded, keys, waiting):
 
 def test_a_key_that_may_only_read_or_write_sees_no_session_key(guarded, keys):
     by_kind, sandbox_id = keys
-    store = guarded.extensions["store"]
+    store = guarded.extensions["server"].store
     running = {"handle": {"pid": 1}, "urls": [], "agent_url": "http://agent"}
     store.sandboxes.beat("guarded", "supervisor")  # the tests before may have taken longer than the host's lease
     store.sandboxes.report(sandbox_id, "guarded", "supervisor", "RUNNING", **running)
@@ -397,9 +398,9 @@ def test_a_key_that_may_only_read_or_write_sees_no_session_key(guarded, keys):
 
 
 def test_an_app_without_keys_lets_everyone_in(redis_url, conversation):
-    client = create_app(Config(redis_url=redis_url)).test_client()
+    client = create_app(Config.of(redis_url=redis_url)).test_client()
     assert isinstance(client.application, Flask)
-    store = client.application.extensions["store"]
+    store = client.application.extensions["server"].store
     store.events.append(conversation, as_events([message("hello")]))
     assert client.get(f"/api/conversations/{conversation}/events/count").get_json() == 1
     assert client.get(f"/api/conversations/{conversation}", headers=bearer("unknown")).status_code == 200

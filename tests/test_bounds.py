@@ -252,7 +252,7 @@ def batches(doors: Doors, _: str) -> None:
     for path, name in ((API, "ids"), (APPS, "ids"), (f"{APPS}/start-tasks", "ids"), ("/api/v1/sandboxes", "id")):
         query = {name: [str(uuid4()) for _ in range(events.MOST_IDS)]}
         assert len(doors.client.get(path, query_string=query).get_json()) == events.MOST_IDS
-    assert Config().max_pending_actions <= MOST_DECISIONS
+    assert Config().conversations.max_pending_actions <= MOST_DECISIONS
     proposed = [action() for _ in range(MOST_DECISIONS)]
     posted(doors.client, identity, *proposed)
     decisions = [{"action_id": one["id"], "decision": "reject"} for one in proposed]

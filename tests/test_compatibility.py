@@ -15,7 +15,7 @@ OPERATIONS = sorted({one for peer in PEERS for one in make.operations(peer)})
 
 @pytest.fixture(scope="module")
 def app():
-    return create_app(Config(redis_url="redis://127.0.0.1:1"))
+    return create_app(Config.of(redis_url="redis://127.0.0.1:1"))
 
 
 def test_the_stored_table_is_current():

@@ -66,7 +66,7 @@ def number(index: int) -> str:
 
 
 def filled(world: World, size: int) -> None:
-    store = world.client.application.extensions["store"]
+    store = world.client.application.extensions["server"].store
     assert store.sandboxes.beat("h", "supervisor")
     world.redis.zincrby(SandboxKeys.hosts, -_SILENT, "h")
     for _ in range(20):
@@ -91,7 +91,7 @@ def filled(world: World, size: int) -> None:
 @contextlib.contextmanager
 def world_of(folder: Path, size: int) -> Iterator[World]:
     with store_server(folder) as (url, _):
-        config = Config(
+        config = Config.of(
             redis_url=url,
             redis_timeout=10,
             max_sandboxes=1000,
@@ -101,7 +101,7 @@ def world_of(folder: Path, size: int) -> Iterator[World]:
         )
         world = World(create_app(config).test_client(), Redis.from_url(url))
         filled(world, size)
-        asks_by_request_alone(world.client.application.extensions["store"])
+        asks_by_request_alone(world.client.application.extensions["server"].store)
         yield world
 
 

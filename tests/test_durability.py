@@ -18,7 +18,7 @@ from tests.sockets import socket
 def test_another_value_is_refused_with_a_sentence_that_names_the_allowed_ones():
     for value in ("always", "FSYNC", "replicas", "replicas:", "replicas:0", "replicas:100", "replicas:-1"):
         with pytest.raises(ConfigError) as refused:
-            Config(durability=value)
+            Config.of(durability=value)
 
         assert str(refused.value) == f"DURABILITY must be fsync, none or replicas:N with N from 1 to 99, not {value!r}"
 
@@ -51,7 +51,7 @@ LACKS = pytest.mark.parametrize(
 
 @LACKS
 def test_an_app_whose_store_lacks_something_is_not_ready(redis_url, durability, words):
-    refused = create_app(Config(redis_url=redis_url, durability=durability)).test_client().get("/ready")
+    refused = create_app(Config.of(redis_url=redis_url, durability=durability)).test_client().get("/ready")
 
     assert (refused.status_code, words in refused.get_json()["detail"]) == (503, True)
 
@@ -109,9 +109,9 @@ def test_a_message_over_a_socket_that_is_not_known_to_be_kept_is_answered_so(tmp
 
 def test_the_page_of_a_link_says_that_a_decision_may_have_been_taken(conversation, unsynced):
     url, proposed = unsynced
-    app = create_app(Config(redis_url=url, durability="fsync", secret_key=SECRET_KEY, public_url="http://localhost"))
+    app = create_app(Config.of(redis_url=url, durability="fsync", secret_key=SECRET_KEY, public_url="http://localhost"))
     digest = action_digest(proposed["tool_name"], shown_arguments(proposed["action"]))
-    link = app.extensions["approval_links"].make(conversation, proposed["id"], digest, "the team's chat")
+    link = app.extensions["server"].links.make(conversation, proposed["id"], digest, "the team's chat")
 
     page = app.test_client().post(link.removeprefix("http://localhost"), data={"decision": "approve"})
 

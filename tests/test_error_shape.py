@@ -15,7 +15,7 @@ from schemas.forwarding import NAMED
 from settings.config import Config
 
 LIMITS = {"rate_limit_starts": "none", "secret_key": "a key for tests only"}
-UNREACHABLE = create_app(Config(redis_url="unix:///nowhere/redis.sock", **LIMITS))
+UNREACHABLE = create_app(Config.of(redis_url="unix:///nowhere/redis.sock", **LIMITS))
 RULES = [
     rule
     for rule in UNREACHABLE.url_map.iter_rules()
@@ -297,7 +297,7 @@ def test_an_unexpected_error_is_500_with_an_id_that_the_log_has_too(client, monk
     def fail(*_args, **_filters):
         raise RuntimeError("secret inner text")
 
-    monkeypatch.setattr(type(UNREACHABLE.extensions["store"].events), "count", fail)
+    monkeypatch.setattr(type(UNREACHABLE.extensions["server"].store.events), "count", fail)
 
     response = client.get(f"/api/conversations/{uuid4()}/events/count")
 

@@ -64,7 +64,7 @@ def test_a_write_during_a_stall_of_redis_is_stored_once(server, conversation):
 
 def test_a_redis_without_memory_refuses_writes_and_serves_reads(tmp_path, conversation):
     with store_server(tmp_path) as (url, _), Redis.from_url(url) as redis:
-        client = create_app(Config(redis_url=url)).test_client()
+        client = create_app(Config.of(redis_url=url)).test_client()
         client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("kept")])
         redis.config_set("maxmemory", "1mb")
 

@@ -6,15 +6,14 @@ import httpx
 import pytest
 from redis import Redis
 
-from core.bounds import Limits
 from settings.config import Config
 from store.approvals.inbox import Filter
-from tests.conftest import SECRET_KEY, action, store_of
+from tests.conftest import SECRET_KEY, action, limits_of, store_of
 from tests.killed_app import WorkerKilled, killed_here
 from tests.servers import agent_server, store_server, wait_until
 from tests.supervisor import supervisor
 
-LIMITS = Limits(most=1, pause_idlest=False, host_seconds=3600, start_seconds=3600)
+LIMITS = limits_of(most=1, pause_idlest=False, host_seconds=3600, start_seconds=3600)
 KILL = {"Kill-Before-Index": "1"}
 
 
@@ -27,7 +26,7 @@ def whole(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
     with store_server(folder) as (url, _), Redis.from_url(url) as redis:
         if request.param == "here":
-            with killed_here(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY)) as client:
+            with killed_here(Config.of(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY)) as client:
                 yield client, redis, url
             return
         with agent_server(folder / "log", "tests.killed_app:create_app()", REDIS_URL=url) as (client, _):

@@ -6,13 +6,12 @@ import httpx
 import pytest
 from redis import Redis
 
-from core.bounds import Limits
 from settings.config import Config
-from tests.conftest import SECRET_KEY, action, message, store_of
+from tests.conftest import SECRET_KEY, action, limits_of, message, store_of
 from tests.killed_app import WorkerKilled, killed_here
 from tests.servers import agent_server, store_server, wait_until
 
-LIMITS = Limits(most=1000, pause_idlest=False, host_seconds=3600, start_seconds=3600)
+LIMITS = limits_of(most=1000, pause_idlest=False, host_seconds=3600, start_seconds=3600)
 SETTINGS = {"secret_key": SECRET_KEY, "rate_limit_starts": "none", "redis_timeout": 10}
 TEXT = {"content": [{"type": "text", "text": "hello"}]}
 
@@ -28,7 +27,7 @@ def whole(request, tmp_path_factory):
         store = store_of(url, LIMITS)
         store.sandboxes.beat("h", "supervisor")
         if request.param == "here":
-            with killed_here(Config(redis_url=url, host_seconds=3600, max_sandboxes=1000, **SETTINGS)) as client:
+            with killed_here(Config.of(redis_url=url, host_seconds=3600, max_sandboxes=1000, **SETTINGS)) as client:
                 yield client, store, redis
             return
         settings = {"HOST_SECONDS": "3600", "MAX_SANDBOXES": "1000", "REDIS_URL": url, "DATA_DIR": str(folder)}

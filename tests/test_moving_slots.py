@@ -10,11 +10,10 @@ import httpx
 import pytest
 from redis.crc import key_slot
 
-from core.bounds import Limits
 from store.errors import UNAVAILABLE
 from store.keys import ConversationKeys
 from tests.backends import OPTIONS, SLOTS, Cluster, Node, cluster
-from tests.conftest import as_events, message, store_of
+from tests.conftest import as_events, limits_of, message, store_of
 from tests.servers import agent_server, free_port, valkey_program, wait_until
 from tests.test_live import SocketReader, StreamReader, log_of
 
@@ -84,7 +83,7 @@ class Client:
     """Appends an event at each step and reads the log: each call is right, or is refused by Redis for now."""
 
     def __init__(self, url: str, conversation: str) -> None:
-        self.store = store_of(url, Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=120))
+        self.store = store_of(url, limits_of(most=1, pause_idlest=False, host_seconds=60, start_seconds=120))
         self.conversation = conversation
         self.written: list[str] = []
         self.refusals = 0

@@ -15,7 +15,7 @@ from settings.config import Config
 
 @pytest.fixture(scope="module")
 def client():
-    return create_app(Config(redis_url="redis://127.0.0.1:1")).test_client()
+    return create_app(Config.of(redis_url="redis://127.0.0.1:1")).test_client()
 
 
 @pytest.fixture(scope="module")

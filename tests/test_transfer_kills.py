@@ -11,11 +11,10 @@ import httpx
 import psutil
 import pytest
 
-from core.bounds import Limits
 from schemas.exports import read_export
 from tests.agents import running_sandbox, scripted_agent
 from tests.chance import often
-from tests.conftest import SECRET_KEY, message, store_of
+from tests.conftest import SECRET_KEY, limits_of, message, store_of
 from tests.exports import sealed
 from tests.servers import TIMEOUT, agent_server, store_server, wait_until
 
@@ -98,7 +97,7 @@ def test_transfers_whose_workers_are_killed_at_any_moment_are_whole_and_go_on_wh
         agent_server(tmp_path / "log", REDIS_URL=url, SECRET_KEY=SECRET_KEY) as (client, master),
         scripted_agent() as agent,
     ):
-        limits = Limits(most=100, pause_idlest=False, host_seconds=3600, start_seconds=120)
+        limits = limits_of(most=100, pause_idlest=False, host_seconds=3600, start_seconds=120)
         store = store_of(url, limits)
         with running_sandbox(store, agent.url) as sandbox:
             source = client.post("/api/conversations", json={}).json()["id"]

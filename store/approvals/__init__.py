@@ -2,7 +2,7 @@
 
 from redis import Redis
 
-from core.bounds import Bounds, Limits
+from settings.limits import ConversationLimits, SandboxLimits
 from store.approvals.audit import Audit, TerminalAudit
 from store.approvals.decisions import Confirmations, LinkUses
 from store.approvals.deliveries import Deliveries
@@ -17,7 +17,13 @@ class ApprovalWing:
     """What waits for decisions, and what decides."""
 
     def __init__(
-        self, redis: "Redis", scripts: Scripts, index: Index, bounds: Bounds, limits: Limits, sealer: Sealer
+        self,
+        redis: "Redis",
+        scripts: Scripts,
+        index: Index,
+        bounds: ConversationLimits,
+        limits: SandboxLimits,
+        sealer: Sealer,
     ) -> None:
         self.index = index
         self.rules, self.audit = Rules(redis, scripts), Audit(redis, scripts)

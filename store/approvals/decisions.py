@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 from redis import Redis
 
 from core.approvals import action_digest, shown_arguments
-from core.bounds import Bounds
 from core.refused import Kind
 from core.wire import ConversationId, Event, Micros, parse_json
+from settings.limits import ConversationLimits
 from store.approvals.audit import SERVER, Actor, said
 from store.approvals.effects import effect, held_risks
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, StoreError
@@ -147,7 +147,7 @@ class Approvals(NamedTuple):
 class Confirmations:
     """The policy and the pending actions of conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, bounds: Bounds) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, bounds: ConversationLimits) -> None:
         self._redis = redis
         self._scripts = scripts
         self._listing = listing
@@ -159,7 +159,7 @@ class Confirmations:
         Raises ConversationNotFound, ReasonTooLong, NeedsApproval of an actor who may not decide.
         Source: docs/wire.md, 2.
         """
-        check_reason(reason, self._bounds.reason_bytes)
+        check_reason(reason, self._bounds.max_reason_bytes)
         reply = self._decide(conversation_id, "approve" if accept else "reject", actor, reason=reason)
         if reply.outcome == "forbidden":
             raise NeedsApproval
@@ -197,7 +197,7 @@ class Confirmations:
     def encode_decisions(self, conversation_id: ConversationId, decisions: Sequence[Decision]) -> str:
         """Decisions as `decide_pending.lua` takes them; for an edit one round trip. Raises ReasonTooLong."""
         for one in decisions:
-            check_reason(one.reason, self._bounds.reason_bytes)
+            check_reason(one.reason, self._bounds.max_reason_bytes)
         edited = [one.action_id for one in decisions if one.verb == "edit"]
         records: Any = self._redis.hmget(ConversationKeys(conversation_id).pending, edited) if edited else []
         tools = {

@@ -18,8 +18,8 @@ from uuid import uuid4
 from redis.exceptions import TimeoutError
 
 from core import wire
-from core.bounds import Bounds, Limits
 from core.wire import ConversationId, Micros
+from settings.limits import ConversationLimits, SandboxLimits
 from store.approvals.audit import Actor
 from store.approvals.decisions import StaleDecision, check_reason, decide_pending
 from store.errors import UNREADABLE, ConversationNotFound, NeedsApproval, ReasonTooLong
@@ -78,7 +78,9 @@ class Claim(NamedTuple):
 class Deliveries:
     """The deliveries of all conversations."""
 
-    def __init__(self, scripts: Scripts, listing: Listing, bounds: Bounds, limits: Limits, sealer: Sealer) -> None:
+    def __init__(
+        self, scripts: Scripts, listing: Listing, bounds: ConversationLimits, limits: SandboxLimits, sealer: Sealer
+    ) -> None:
         self._scripts = scripts
         self._approvals = listing.approvals
         self._sealer = sealer
@@ -137,7 +139,7 @@ class Deliveries:
         TimeoutError if the lease ended before; then nothing was decided, and the claim is closed.
         """
         try:
-            check_reason(reason, self._bounds.reason_bytes)
+            check_reason(reason, self._bounds.max_reason_bytes)
         except ReasonTooLong:
             self.close(claim)
             raise

@@ -24,10 +24,10 @@ from uuid import uuid4
 from redis import Redis
 
 from core.approvals import Action, Conversation, Rule, action_digest, matching
-from core.bounds import Bounds
 from core.cuts import beginning_in_bytes
 from core.refused import Kind
 from core.wire import ConversationId, Micros
+from settings.limits import ConversationLimits
 from store.approvals.audit import Actor, Audit
 from store.approvals.decisions import MOST_ENTRIES, Approvals, Confirmations, Decision, StaleDecision
 from store.approvals.deliveries import Deliveries
@@ -237,7 +237,7 @@ class RuleDecisions:
         deliveries: Deliveries,
         audit: Audit,
         index: Index,
-        bounds: Bounds,
+        bounds: ConversationLimits,
     ) -> None:
         """confirmations, deliveries: whose changes are indexed, and apply no rules."""
         self._rules = rules
@@ -245,7 +245,7 @@ class RuleDecisions:
         self._deliveries = deliveries
         self._audit = audit
         self._index = index
-        self._most_reason = bounds.reason_bytes
+        self._most_reason = bounds.max_reason_bytes
 
     def refresh(self, conversation_id: ConversationId) -> None:
         """Apply the rules to what waits in a conversation, then bring the index up to date with it.

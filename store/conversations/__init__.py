@@ -7,8 +7,8 @@ from typing import Any
 
 from redis import Redis
 
-from core.bounds import Bounds
 from core.wire import ConversationId
+from settings.limits import ConversationLimits
 from store.conversations.cold import Cold
 from store.conversations.conversations import AppConversations, Conversations
 from store.conversations.copies import Exports, Forks
@@ -37,7 +37,7 @@ class ConversationWing(Conversations):
         sandboxes: SandboxWing,
         start_tasks: StartTasks,
         cold: Cold,
-        bounds: Bounds,
+        bounds: ConversationLimits,
     ) -> None:
         super().__init__(redis, scripts, listing, sealer, sandboxes.places, bounds.audit_days)
         self.cold = cold

@@ -20,8 +20,8 @@ from uuid import uuid4
 
 from redis import Redis
 
-from core.bounds import Bounds
 from core.wire import ConversationId, Micros, micros
+from settings.limits import ConversationLimits
 from store.conversations.lists import name_in_log
 from store.errors import UNREADABLE, TemporaryRefusal
 from store.keys import ColdKeys, ConversationKeys
@@ -307,13 +307,13 @@ class Cold:
     """Freezes conversations, thaws them, and knows the objects that nobody needs."""
 
     def __init__(
-        self, redis: "Redis", scripts: Scripts, listing: Listing, bounds: Bounds, objects: Objects | None
+        self, redis: "Redis", scripts: Scripts, listing: Listing, bounds: ConversationLimits, objects: Objects | None
     ) -> None:
         """objects: where they lie; None: nothing is frozen, and what is cold stays so. scripts: that thaw nothing."""
         self._redis: Any = redis  # returns bytes; redis-py's annotations do not say so
         self._scripts = scripts
         self._listing = listing
-        self._most_bytes = bounds.cold_bytes
+        self._most_bytes = bounds.cold_max_bytes
         self._pieces = Pieces(redis, scripts)
         self.objects = objects
         self._start: Cursor | None = None

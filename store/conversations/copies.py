@@ -7,9 +7,9 @@ from typing import Any
 
 from redis.exceptions import TimeoutError
 
-from core.bounds import Bounds
 from core.refused import Kind
 from core.wire import ConversationId, Event, Micros, Seq, read_event, utc_time
+from settings.limits import ConversationLimits
 from store.approvals.effects import final_effect, held_risks
 from store.conversations.conversations import Conversations
 from store.errors import (
@@ -272,11 +272,13 @@ class RepeatedEvent(StoreError):
 class Exports:
     """Exports and imports of conversations."""
 
-    def __init__(self, scripts: Scripts, listing: Listing, conversations: Conversations, bounds: Bounds) -> None:
+    def __init__(
+        self, scripts: Scripts, listing: Listing, conversations: Conversations, bounds: ConversationLimits
+    ) -> None:
         self._scripts = scripts
         self._listing = listing
         self._conversations = conversations
-        self._most_pairs = bounds.event_kinds + _OWN_PAIRS
+        self._most_pairs = bounds.max_event_kinds + _OWN_PAIRS
         self._bounds = bounds
 
     def pages(self, state: Mapping[str, Any]) -> Iterator[list[bytes]]:
@@ -314,7 +316,7 @@ class Exports:
         for event in events:
             known_pairs.add((event.kind, event.source))
             if len(known_pairs) > self._most_pairs:
-                raise TooManyKinds(self._bounds.event_kinds)
+                raise TooManyKinds(self._bounds.max_event_kinds)
             page.append(event)
             size += len(event.raw)
             if len(page) == PAGE or size >= _PAGE_BYTES:
@@ -330,8 +332,8 @@ class Exports:
                 raise RepeatedEvent(Seq(seq), event.id)
             ids.add(event.id)
         copy.append(page)
-        if copy.bytes > self._bounds.log_bytes:
-            raise LogTooLong(self._bounds.log_bytes)
+        if copy.bytes > self._bounds.max_conversation_bytes:
+            raise LogTooLong(self._bounds.max_conversation_bytes)
         if copy.seq == before + len(page):
             return
         seqs = self._scripts.find_events(copy.keys.root, ids=[event.id for event in page])

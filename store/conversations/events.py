@@ -11,10 +11,10 @@ from urllib.parse import unquote
 
 from redis import Redis
 
-from core.bounds import Bounds
 from core.masking import NOTHING, Mask
 from core.pauses import take_turns
 from core.wire import ConversationId, Event, Micros, Seq, user_message
+from settings.limits import ConversationLimits
 from store.approvals.audit import SERVER, Actor
 from store.approvals.decisions import SUPERSEDED
 from store.approvals.effects import (
@@ -68,7 +68,7 @@ class EventLog:
         listing: Listing,
         conversations: Conversations,
         text: MessageText,
-        bounds: Bounds,
+        bounds: ConversationLimits,
         masks: Masks,
     ) -> None:
         self.histograms = Histograms(scripts, text)
@@ -114,12 +114,12 @@ class EventLog:
                 root,
                 stamp=stamp,
                 sandbox=sandbox_id or "",
-                most_open=self._bounds.pending_actions,
-                most_pairs=self._bounds.event_kinds,
+                most_open=self._bounds.max_pending_actions,
+                most_pairs=self._bounds.max_event_kinds,
                 made_here=made_here,
                 actor=poster,
                 expiry=self._bounds.confirmation_seconds,
-                most_bytes=self._bounds.log_bytes,
+                most_bytes=self._bounds.max_conversation_bytes,
                 secrets_version=version,
                 events=rows,
             )
@@ -144,11 +144,11 @@ class EventLog:
                 case AppendEvents.Foreign():
                     raise NotItsSandbox
                 case AppendEvents.TooManyPending():
-                    raise TooManyPending(self._bounds.pending_actions)
+                    raise TooManyPending(self._bounds.max_pending_actions)
                 case AppendEvents.TooManyPairs():
-                    raise TooManyKinds(self._bounds.event_kinds)
+                    raise TooManyKinds(self._bounds.max_event_kinds)
                 case AppendEvents.TooLong():
-                    raise LogTooLong(self._bounds.log_bytes)
+                    raise LogTooLong(self._bounds.max_conversation_bytes)
 
     def send(
         self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool, actor: Actor = SERVER
@@ -172,7 +172,7 @@ class EventLog:
                 reason=json.dumps(SUPERSEDED),
                 may_decide=actor.may_decide,
                 actor=actor.by("message").json,
-                most_bytes=self._bounds.log_bytes,
+                most_bytes=self._bounds.max_conversation_bytes,
             )
             if reply is None:
                 raise ConversationNotFound
@@ -185,7 +185,7 @@ class EventLog:
                 case SendMessage.Forbidden():
                     raise NeedsApproval
                 case SendMessage.TooLong():
-                    raise LogTooLong(self._bounds.log_bytes)
+                    raise LogTooLong(self._bounds.max_conversation_bytes)
 
     def count(
         self,

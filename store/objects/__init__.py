@@ -13,7 +13,7 @@ from pathlib import Path
 
 from settings import ConfigError
 from settings.data_dir import make_private
-from settings.keeping import ColdSettings
+from settings.keeping import KeepingSettings
 from store.conversations.cold import ObjectMissing, Objects, ObjectsAway
 from telemetry.meter import Meter
 
@@ -163,7 +163,7 @@ class Metered:
             self._meter.count_object(verb, outcome)
 
 
-def open_objects(settings: ColdSettings) -> Objects | None:
+def open_objects(settings: KeepingSettings) -> Objects | None:
     """The place that the settings name; None where they name none.
 
     A folder is made where it is missing; nothing is sent to S3. Raises ConfigError.

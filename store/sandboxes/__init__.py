@@ -6,8 +6,8 @@ from typing import Any
 
 from redis import Redis
 
-from core.bounds import Limits
 from core.wire import Micros
+from settings.limits import SandboxLimits
 from store.keys import SandboxKeys
 from store.link.attempts import minted_text
 from store.link.health import Health
@@ -23,7 +23,7 @@ class SandboxWing(Sandboxes):
     """All sandboxes, and by name what belongs to them."""
 
     def __init__(
-        self, redis: "Redis", probe: "Redis", scripts: Scripts, limits: Limits, sealer: Sealer, health: Health
+        self, redis: "Redis", probe: "Redis", scripts: Scripts, limits: SandboxLimits, sealer: Sealer, health: Health
     ) -> None:
         """probe: a client that waits briefly."""
         super().__init__(redis, scripts, limits, sealer)
@@ -34,7 +34,7 @@ class SandboxWing(Sandboxes):
         self.checks = Checks(scripts, limits)
         self.echoes = Echoes(redis, scripts)
         self.hosts = Hosts(probe)
-        self.places = Places(redis, scripts, limits.most_conversations)
+        self.places = Places(redis, scripts, limits.max_conversations_per_sandbox)
 
 
 class Workspaces:
@@ -42,11 +42,11 @@ class Workspaces:
 
     A client of the published SDK may run a command or upload a file before it begins its conversation. Such a call
     starts the one workspace sandbox of its key, and the key's next conversation of the same spec adopts it, with its
-    files. One that nobody has used for `Limits.workspace_seconds` is deleted with them. It is never warm, nor another
-    key's. Each method takes one round trip, `known` two.
+    files. One that nobody has used for `SandboxLimits.workspace_seconds` is deleted with them. It is never warm, nor
+    another key's. Each method takes one round trip, `known` two.
     """
 
-    def __init__(self, redis: "Redis", scripts: Scripts, limits: Limits) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, limits: SandboxLimits) -> None:
         self._redis = redis
         self._scripts = scripts
         self._limits = limits

@@ -15,8 +15,8 @@ from uuid import uuid4
 from redis import Redis
 
 from core import wire
-from core.bounds import Limits
 from core.wire import ConversationId, Micros
+from settings.limits import SandboxLimits
 from store.keys import ConversationKeys, SandboxKeys
 from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
@@ -41,7 +41,7 @@ class Check(NamedTuple):
 class Checks:
     """The comparisons that are due."""
 
-    def __init__(self, scripts: Scripts, limits: Limits) -> None:
+    def __init__(self, scripts: Scripts, limits: SandboxLimits) -> None:
         self._scripts = scripts
         self._spans = Spans(*limits.spans)
 

@@ -30,9 +30,9 @@ from typing import Any, NewType
 
 from redis import Redis
 
-from core.bounds import Limits
 from core.cuts import head_and_tail, last_lines
 from core.wire import ConversationId, Micros
+from settings.limits import SandboxLimits
 from store.errors import (
     UNREADABLE,
     KeyUnreadable,
@@ -220,7 +220,7 @@ MOST_LOG_BYTES = 256 * 1024
 class Sandboxes:
     """All sandboxes of all hosts. Every age is measured by Redis' clock, whatever the callers' clocks say."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, limits: Limits, sealer: Sealer) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, limits: SandboxLimits, sealer: Sealer) -> None:
         self._redis = redis
         self._scripts = scripts
         self._sealer = sealer
@@ -259,9 +259,9 @@ class Sandboxes:
                 SandboxKeys.root,
                 id=identity,
                 spec=spec_id,
-                most=self.limits.most,
+                most=self.limits.max_sandboxes,
                 host_span=self._spans.host,
-                most_stopped=self.limits.most_stopped,
+                most_stopped=self.limits.max_stopped,
                 files_key=files_key,
                 source=json.dumps(source),
                 host=host,
@@ -274,9 +274,9 @@ class Sandboxes:
                 case StartSandbox.Started(now, fields) | StartSandbox.Exists(now, fields):
                     return self._read(fields, now)
                 case StartSandbox.Full(running):
-                    raise TooManySandboxes(running, self.limits.most)
+                    raise TooManySandboxes(running, self.limits.max_sandboxes)
                 case StartSandbox.Kept(stopped):
-                    raise TooManyStopped(stopped, self.limits.most_stopped)
+                    raise TooManyStopped(stopped, self.limits.max_stopped)
                 case "gone":
                     raise SandboxNotFound
                 case "no host":
@@ -316,7 +316,7 @@ class Sandboxes:
             SandboxKeys.root,
             id=sandbox_id,
             verb=verb,
-            most=self.limits.most,
+            most=self.limits.max_sandboxes,
             host_span=self._spans.host,
             trace=traces.traceparent(),
             used_at=used_at,
@@ -329,7 +329,7 @@ class Sandboxes:
             case AskSandbox.Refused(status):
                 raise SandboxRefuses(verb, status)
             case AskSandbox.Full(running):
-                raise TooManySandboxes(running, self.limits.most)
+                raise TooManySandboxes(running, self.limits.max_sandboxes)
 
     def _wait_for_deletion(self, sandbox_id: SandboxId, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -378,9 +378,9 @@ class Sandboxes:
             case None:
                 return None
             case "too much":
-                raise SandboxPostedTooMuch(self.limits.posted_bytes)
+                raise SandboxPostedTooMuch(self.limits.max_sandbox_bytes)
             case OpenSandbox.TooFast(left):
-                raise SandboxPostsTooFast(self.limits.posting_rate, math.ceil(left / 1e6))
+                raise SandboxPostsTooFast(self.limits.rate_limit_hook_bytes, math.ceil(left / 1e6))
             case OpenSandbox.Opened(identity):
                 return SandboxId(identity)
 
@@ -448,7 +448,7 @@ class Sandboxes:
         with self._redis.pipeline(transaction=False) as pipe:
             for status in ("STARTING", "RUNNING"):
                 pipe.zcard(f"{SandboxKeys.created}:{status}")
-            return {"running": sum(pipe.execute()), "most": self.limits.most}
+            return {"running": sum(pipe.execute()), "most": self.limits.max_sandboxes}
 
     def log(self, sandbox_id: SandboxId, tail: int) -> str:
         """The last lines that a sandbox printed. Raises SandboxNotFound, HostSilent."""
@@ -475,7 +475,7 @@ class Sandboxes:
 
     def claim(self, host: str) -> SandboxId | None:
         """Assign the sandbox that has waited longest to a host."""
-        claimed = self._scripts.claim_sandbox(SandboxKeys.root, host=host, most=self.limits.most)
+        claimed = self._scripts.claim_sandbox(SandboxKeys.root, host=host, most=self.limits.max_sandboxes)
         return SandboxId(claimed) if claimed else None
 
     def of_host(self, host: str) -> list[Sandbox]:
@@ -570,7 +570,7 @@ class Sandboxes:
         return reply == "noted"
 
     def expire_failed(self) -> None:
-        """Delete sandboxes that have been ERROR for longer than `Limits.keep_failed_days`.
+        """Delete sandboxes that have been ERROR for longer than `SandboxLimits.keep_failed_days`.
 
         Each call looks at 100 of those in ERROR, and goes on where the last one of this process ended.
         """

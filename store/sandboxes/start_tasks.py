@@ -31,8 +31,8 @@ from uuid import uuid4
 from redis import Redis
 
 from core.access import Joiner
-from core.bounds import Limits
 from core.wire import ConversationId, Micros
+from settings.limits import SandboxLimits
 from store.errors import (
     UNREADABLE,
     ConversationNotFound,
@@ -154,7 +154,7 @@ class StartTasks:
         self._meter = meter
         self.bodies = StartBodies(redis, sealer)
         #: µs without a supervisor after which a read fails a start task
-        self._span = in_micros(sandboxes.limits.start_seconds)
+        self._span = in_micros(sandboxes.limits.sandbox_start_seconds)
 
     def create(
         self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = "", joiner: Joiner | None = None
@@ -234,7 +234,7 @@ class StartTasks:
             "parent_id": request.get("parent_conversation_id") or "",
             **traces.kept(),
         }
-        most = self._sandboxes.limits.most_starts
+        most = self._sandboxes.limits.max_starts
         reply = self._scripts.create_start_task(
             StartKeys.root,
             id=identity,
@@ -527,7 +527,7 @@ class WarmSandboxes:
     Each method takes one round trip; what a script decides is decided for all hosts.
     """
 
-    def __init__(self, redis: "Redis", scripts: Scripts, limits: Limits, sealer: Sealer) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, limits: SandboxLimits, sealer: Sealer) -> None:
         self._redis = redis
         self._scripts = scripts
         self._limits = limits
@@ -550,7 +550,7 @@ class WarmSandboxes:
             version=pool.version,
             id=identity,
             files_key=self._sealer.seal_key(identity, random_text(43)),
-            most_running=self._limits.most,
+            most_running=self._limits.max_sandboxes,
         )
 
     def claim(self, pool: Pool, start_id: str, *, gives_way: bool = False, owner: str = "") -> SandboxId | None:

@@ -48,7 +48,7 @@ def data(tmp_path):
 def running_sandbox(redis, host):
     """Its id."""
     path = redis.connection_pool.connection_kwargs["path"]
-    sandboxes = wings_of(f"unix://{path}", Config().limits).sandboxes
+    sandboxes = wings_of(f"unix://{path}", Config().sandboxes).sandboxes
     assert sandboxes.beat(host, "a supervisor")
     sandbox = sandboxes.start("spec")
     assert sandboxes.claim(host) == sandbox.id
@@ -60,7 +60,7 @@ def sandboxes_of(folder, host):
     with store_of(folder) as redis:
         assert redis.llen("kept") == 1000
         path = redis.connection_pool.connection_kwargs["path"]
-        store = wings_of(f"unix://{path}", Config().limits)
+        store = wings_of(f"unix://{path}", Config().sandboxes)
         assert store.sandboxes.beat(host, "another supervisor")
         return store.sandboxes.of_host(host)
 

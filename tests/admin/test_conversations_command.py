@@ -12,8 +12,7 @@ from uuid import uuid4
 import pytest
 
 from admin import conversations
-from core.bounds import Limits
-from tests.conftest import SECRET_KEY, as_events, event, message, store_of
+from tests.conftest import SECRET_KEY, as_events, event, limits_of, message, store_of
 from tests.exports import sealed
 from tests.servers import PROJECT, wait_until
 
@@ -72,7 +71,7 @@ class Command:
 def server(redis_url):
     """The command and a store."""
     return Command(redis_url), store_of(
-        redis_url, Limits(most=1, pause_idlest=False, host_seconds=10, start_seconds=10)
+        redis_url, limits_of(most=1, pause_idlest=False, host_seconds=10, start_seconds=10)
     )
 
 

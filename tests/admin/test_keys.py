@@ -45,7 +45,7 @@ def test_a_key_is_made_listed_and_revoked(here, app):
     name = uuid4().hex
     status, key = here("make", name, "--scope", "read", "--scope", "write")
     assert status == 0
-    assert app.extensions["store"].access.keys.find(key.strip()).scopes == {"read", "write"}
+    assert app.extensions["server"].store.access.keys.find(key.strip()).scopes == {"read", "write"}
 
     [line] = [line for line in here("list")[1].splitlines() if name in line]
     assert line.split("\t")[1:3] == [name, "read,write"]
@@ -62,8 +62,8 @@ def warned(capsys, *words: str) -> tuple[int, bool]:
 
 def test_the_first_key_of_an_open_server_is_made_with_a_warning(redis_url, monkeypatch, capsys, app):
     monkeypatch.setenv("REDIS_URL", redis_url)
-    for key in app.extensions["store"].access.keys.all():
-        app.extensions["store"].access.keys.revoke(key.id)
+    for key in app.extensions["server"].store.access.keys.all():
+        app.extensions["server"].store.access.keys.revoke(key.id)
 
     assert warned(capsys, "--scope", "read") == (0, True)
     with monkeypatch.context() as patch:
@@ -82,7 +82,7 @@ class Typed(io.StringIO):
 
 @pytest.mark.parametrize(("typed", "status"), [("y\n", 0), ("\n", 1), ("", 1)])
 def test_a_person_at_a_terminal_is_asked_before_the_first_key(redis_url, monkeypatch, app, typed, status):
-    keys = app.extensions["store"].access.keys
+    keys = app.extensions["server"].store.access.keys
     for key in keys.all():
         keys.revoke(key.id)
     monkeypatch.setenv("REDIS_URL", redis_url)

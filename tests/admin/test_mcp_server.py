@@ -15,12 +15,11 @@ from mcp_types import ElicitResult
 
 from admin import mcp_server
 from app import create_app
-from core.bounds import Limits
 from core.prices import Budget
 from core.wire import API_VERSION
 from settings.config import Config
 from store.approvals.audit import Actor
-from tests.conftest import LIMITS, SECRET_KEY, action, message, status, store_of
+from tests.conftest import LIMITS, SECRET_KEY, action, limits_of, message, status, store_of
 from tests.servers import PROJECT
 from tests.shared import ADMIN, HERE, client_of, shared_server
 
@@ -41,7 +40,9 @@ def server(request, redis_url):
     if request.param == "over pipes":
         yield shared_server(ADMIN).client
         return
-    app = create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=(ADMIN,), **LIMITS))
+    app = create_app(
+        Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=(ADMIN,), **LIMITS)
+    )
     with client_of(app, ADMIN) as client:
         client.app = app
         yield client
@@ -429,7 +430,7 @@ def test_a_client_that_cannot_ask_carries_the_persons_word(server, waiting):
 def asking(server, redis_url):
     """A destination that a sandbox asks for, as the server's list has it; what waits then ends with the test."""
     url = redis_url if str(server.base_url) == HERE else shared_server(ADMIN).url
-    store = store_of(url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store = store_of(url, limits_of(100, pause_idlest=False, host_seconds=60, start_seconds=120))
     store.sandboxes.beat("h", "supervisor")
     sandbox = store.sandboxes.start("spec").id
     store.destinations.verdict(sandbox, "mcp.example.org", 443, "curl")
@@ -455,7 +456,7 @@ def test_a_destination_is_listed_and_what_a_person_decided_is_carried_out(server
 
 def test_a_budget_is_listed_and_what_a_person_decided_is_carried_out(server, redis_url):
     url = redis_url if str(server.base_url) == HERE else shared_server(ADMIN).url
-    store = store_of(url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store = store_of(url, limits_of(100, pause_idlest=False, host_seconds=60, start_seconds=120))
     store.sandboxes.beat("h", "supervisor")
     sandbox = store.sandboxes.start("spec").id
     words = {"more": Budget(tokens=200), "day": store.spending.so_far(sandbox).today}

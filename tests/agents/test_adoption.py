@@ -182,7 +182,7 @@ def test_a_sandbox_that_is_being_deleted_or_unknown_refuses(client, store, sandb
 
 def test_a_key_adopts_in_the_sandboxes_that_it_started_and_an_admin_in_all(redis_url, store, agent, stray):
     guarded = create_app(
-        Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=(ADMIN,))
+        Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=(ADMIN,))
     ).test_client()
     admin = {"Authorization": f"Bearer {ADMIN}"}
     made = [

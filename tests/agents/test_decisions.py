@@ -201,7 +201,7 @@ def test_a_key_that_may_not_reject_sets_no_deadline(client, store, conversation)
 
 def test_a_write_key_changes_a_title_and_is_refused_a_deadline(redis_url, conversation):
     admin = {"X-Session-API-Key": "an-admin-key-of-the-settings"}
-    keys = create_app(Config(redis_url=redis_url, redis_timeout=10, api_keys=tuple(admin.values()))).test_client()
+    keys = create_app(Config.of(redis_url=redis_url, redis_timeout=10, api_keys=tuple(admin.values()))).test_client()
     made = keys.post("/api/v1/keys", json={"name": "writer", "scopes": ["write"]}, headers=admin).get_json()
     writer, path = {"X-Session-API-Key": made["key"]}, f"{API}/{conversation}"
     keys.post(API, json={"conversation_id": conversation, "confirmation_seconds": 30}, headers=writer)

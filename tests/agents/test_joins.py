@@ -22,14 +22,14 @@ AGENT = {"agent": {"kind": "Agent", "llm": {"model": "m"}}, "workspace": {"worki
 @pytest.fixture(scope="module")
 def keyed(redis_url):
     made = {"redis_timeout": 10, "secret_key": SECRET_KEY, "api_keys": (ADMIN,), **LIMITS}
-    return create_app(Config(redis_url=redis_url, **made))
+    return create_app(Config.of(redis_url=redis_url, **made))
 
 
 class World:
     """Keys, sandboxes with an agent server that accepts everything, and a driver of the starts."""
 
     def __init__(self, app, running):
-        self.app, self.store, self.http = app, app.extensions["store"], app.test_client()
+        self.app, self.store, self.http = app, app.extensions["server"].store, app.test_client()
         self.agent = running.enter_context(scripted_agent())
         self.running = running
 

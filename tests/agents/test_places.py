@@ -7,15 +7,14 @@ from uuid import uuid4
 import pytest
 
 from agents.places import after_making_room, after_those_that_wait
-from core.bounds import Limits
 from store.errors import SandboxRefuses, TooManySandboxes
 from tests.agents import propose, running_sandbox
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.round_trips import counted
 
 
 def full_store(url: str, most: int, *, pause_idlest: bool = True):
-    store = store_of(url, Limits(most, pause_idlest=pause_idlest, host_seconds=3600, start_seconds=60))
+    store = store_of(url, limits_of(most, pause_idlest=pause_idlest, host_seconds=3600, start_seconds=60))
     for pattern in ("{starts}*", "{sandboxes}*"):
         for key in store.start_tasks._redis.scan_iter(pattern):
             store.start_tasks._redis.delete(key)

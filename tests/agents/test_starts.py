@@ -16,15 +16,14 @@ from agents.starts import (
     template_of,
     title_of_message,
 )
-from core.bounds import Limits
 from settings.specs import Specs
 from store.errors import SecretsRefused, TooManyStarts
 from store.sandboxes.start_tasks import Failure
-from tests.conftest import SECRET_KEY, store_of
+from tests.conftest import SECRET_KEY, limits_of, store_of, unchecked
 from tests.servers import wait_until
 from tests.store.conftest import present_for
 
-LIMITS = Limits(most=10_000, pause_idlest=False, host_seconds=3600, start_seconds=60)
+LIMITS = limits_of(most=10_000, pause_idlest=False, host_seconds=3600, start_seconds=60)
 BODY = {"body": {"agent": {"llm": {"api_key": "planted"}}}, "headers": {}}
 
 
@@ -33,7 +32,7 @@ def make(redis_url):
     """A store of those limits without start tasks, with one living host."""
 
     def do(secret_key: str = SECRET_KEY, **limits):
-        store = store_of(redis_url, replace(LIMITS, **limits), secret_key)
+        store = store_of(redis_url, unchecked(LIMITS, **limits), secret_key)
         for key in store.start_tasks._redis.scan_iter("{starts}*"):
             store.start_tasks._redis.delete(key)
         store.sandboxes.beat("h", "supervisor")
@@ -62,7 +61,7 @@ def keys(store, pattern: str) -> list[bytes]:
 
 
 def test_a_start_that_takes_longer_goes_on_and_the_next_request_finds_it(make, conversation):
-    store = make(start_seconds=0.3)
+    store = make(sandbox_start_seconds=0.3)
     begin(store, conversation)
     claim(store)
 
@@ -140,7 +139,7 @@ def test_an_id_that_another_start_has_taken_meanwhile_is_that_conversation(make,
 
 
 def test_a_start_without_a_supervisor_that_could_go_on_is_503(make, conversation):
-    store = make(start_seconds=0.2)
+    store = make(sandbox_start_seconds=0.2)
     start, _ = begin(store, conversation)
     store.start_tasks._redis.zadd("{starts}:due", {start.id: 1})
     present_for(store.start_tasks._redis, "{starts}", 1)  # supervisors were there, and none took it
@@ -152,7 +151,7 @@ def test_a_start_without_a_supervisor_that_could_go_on_is_503(make, conversation
 
 def test_the_cap_of_starts_and_a_server_without_a_key_refuse_and_leave_nothing(make, conversation):
     with pytest.raises(TooManyStarts):
-        begin(make(most_starts=0), conversation)
+        begin(make(max_starts=0), conversation)
     store = make(secret_key="")
     with pytest.raises(SecretsRefused):
         begin(store, conversation)

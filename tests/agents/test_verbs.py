@@ -359,7 +359,7 @@ def test_an_id_in_use_is_409_and_no_agent_is_asked(client, store, agent, filled)
 
 def test_a_sandbox_without_room_refuses_a_copy_before_its_agent_makes_one(redis_url, store, agent, sandbox, filled):
     crowded = create_app(
-        Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, max_conversations_per_sandbox=1)
+        Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, max_conversations_per_sandbox=1)
     ).test_client()
 
     response = crowded.post(copy_url(filled))

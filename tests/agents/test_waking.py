@@ -8,10 +8,9 @@ from agents.client import AgentRefused
 from agents.commands import Commands
 from agents.deletions import delete
 from agents.waking import NotReachable
-from core.bounds import Limits
 from store.errors import TooManySandboxes
 from tests.agents import SPECS, agent_client, propose, running_sandbox
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of, unchecked
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.process("a supervisor on a thread wakes sandboxes")
@@ -86,7 +85,7 @@ def test_a_failed_sandbox_is_not_woken_and_the_refusal_names_the_resume(store, p
 
 
 def test_a_sandbox_is_not_woken_beyond_the_cap(redis_url, store, paused, agent):
-    full = store_of(redis_url, Limits(most=0, pause_idlest=False, host_seconds=3600, start_seconds=60))
+    full = store_of(redis_url, unchecked(limits_of(1), max_sandboxes=0))
     with pytest.raises(TooManySandboxes):
         Commands(full, agent_client(5), SPECS, wake_seconds=60).send(paused, content=TEXT, run=True)
     assert agent.requests == []

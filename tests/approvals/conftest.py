@@ -7,11 +7,10 @@ import httpx
 import pytest
 
 from app import create_app
-from core.bounds import Limits
 from core.wire import micros, now
 from settings.config import Config
 from tests.approvals import ADMIN, ALWAYS, Conversation, shown
-from tests.conftest import action, status, store_of
+from tests.conftest import action, limits_of, status, store_of
 from tests.servers import agent_server, store_server, wait_until
 
 
@@ -35,7 +34,7 @@ def apps(tmp_path_factory):
     """Two apps on one store, and a key of every kind. Nothing in them rejects by itself what has expired."""
     settings = {"api_keys": (ADMIN,), "rate_limit_failures": "none", "secret_key": "a key for tests only"}
     with store_server(tmp_path_factory.mktemp("approvals")) as (url, _):
-        one, two = (create_app(Config(redis_url=url, redis_timeout=10, **settings)) for _ in range(2))
+        one, two = (create_app(Config.of(redis_url=url, redis_timeout=10, **settings)) for _ in range(2))
         clients = [
             httpx.Client(transport=httpx.WSGITransport(app), base_url="http://localhost") for app in (one, two, one)
         ]
@@ -70,7 +69,7 @@ def furnished(url, one, two, anyone, *, lapse) -> SimpleNamespace:
     for server in (one, two):
         server.headers["X-Session-API-Key"] = ADMIN
     keys = {scope: made(one, scope) for scope in ("read", "write", "approve")}
-    store = store_of(url, Limits(most=9, pause_idlest=False, host_seconds=3600, start_seconds=3600))
+    store = store_of(url, limits_of(most=9, pause_idlest=False, host_seconds=3600, start_seconds=3600))
     store.sandboxes.beat("host", "supervisor")
     sandbox = store.sandboxes.start("spec", host="host")
     keys["hook"] = store.sandboxes.begin(sandbox.id, "host", "supervisor", "process")

@@ -24,7 +24,7 @@ FOREIGN = "https://evil.example"
 @functools.cache
 def away(**settings):
     """An app with these settings whose store is away, so that it counts no wrong keys; tests share it."""
-    return create_app(Config(redis_url=NOWHERE, rate_limit_failures="none", **settings))
+    return create_app(Config.of(redis_url=NOWHERE, rate_limit_failures="none", **settings))
 
 
 def log(client, url):

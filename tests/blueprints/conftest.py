@@ -28,26 +28,26 @@ def post_events(client, conversation):
 @pytest.fixture(scope="package")
 def keeper(redis_url):
     """A client of an app that has a SECRET_KEY."""
-    return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY)).test_client()
+    return create_app(Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY)).test_client()
 
 
 @pytest.fixture(scope="package")
 def keyless(redis_url):
     """A client of an app that has no SECRET_KEY."""
-    return create_app(Config(redis_url=redis_url, redis_timeout=10)).test_client()
+    return create_app(Config.of(redis_url=redis_url, redis_timeout=10)).test_client()
 
 
 @pytest.fixture(scope="module")
 def keyed(redis_url):
     """An app that wants keys."""
-    return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SHARED_KEY, api_keys=KEYS, **LIMITS))
+    return create_app(Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SHARED_KEY, api_keys=KEYS, **LIMITS))
 
 
 @pytest.fixture
 def caller(keyed):
     """A client of a server that wants keys, none of which keeps anything."""
     for owner in ("settings-1", "settings-2"):
-        keyed.extensions["store"].access.settings.forget(owner)
+        keyed.extensions["server"].store.access.settings.forget(owner)
     return keyed.test_client()
 
 

@@ -28,7 +28,7 @@ URL = "http://localhost"
 def app(redis_url):
     """A server with keys: the page needs none of them."""
     return create_app(
-        Config(
+        Config.of(
             redis_url=redis_url,
             redis_timeout=10,
             secret_key=SECRET_KEY,
@@ -41,7 +41,7 @@ def app(redis_url):
 
 @pytest.fixture(scope="module")
 def links(app) -> Links:
-    return app.extensions["approval_links"]
+    return app.extensions["server"].links
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def pending(client, conversation) -> list[str]:
 
 
 def audit(app, conversation) -> list[dict]:
-    return [json.loads(entry) for entry in app.extensions["store"].approvals.audit.of(conversation, limit=100)]
+    return [json.loads(entry) for entry in app.extensions["server"].store.approvals.audit.of(conversation, limit=100)]
 
 
 def text(response) -> str:
@@ -103,7 +103,7 @@ def test_a_link_that_another_server_signed_is_tampered(client, conversation, wai
 
 
 def test_wrong_tokens_of_one_address_are_limited_as_wrong_keys_are(redis_url):
-    config = Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, rate_limit_failures="3/hour")
+    config = Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, rate_limit_failures="3/hour")
     client = create_app(config).test_client()
     address = {"REMOTE_ADDR": f"2001:db8::{uuid4().hex[:4]}:{uuid4().hex[:4]}"}
 
@@ -165,7 +165,7 @@ def test_an_action_that_is_another_one_than_the_link_shows_is_not_decided(client
 
 def test_a_store_that_is_away_is_a_page_that_asks_to_try_again():
     app = away(secret_key=SECRET_KEY, public_url=URL)
-    link = link_to(app.extensions["approval_links"], str(uuid4()), action())
+    link = link_to(app.extensions["server"].links, str(uuid4()), action())
 
     for response in (app.test_client().get(link), press(app.test_client(), link, "approve")):
         assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
@@ -213,7 +213,7 @@ def test_a_decision_that_a_crash_cut_off_is_taken_by_its_repeat(client, conversa
     # Given a link that was used by a process which was killed before it decided
     link = waits(act := action())
     used = links.read(link.rpartition("/")[2])
-    assert app.extensions["store"].approvals.link_uses.take(used.identity, used.ends, "reject")[0] == "first"
+    assert app.extensions["server"].store.approvals.link_uses.take(used.identity, used.ends, "reject")[0] == "first"
     assert "This link was used to reject" in text(client.get(link))
 
     # Then it takes no other decision, and the same one once
@@ -379,10 +379,10 @@ def test_no_log_line_has_the_token(client, waits):
 
 def test_redis_has_no_token_and_forgets_the_use_of_a_link_after_its_end(client, waits, app):
     link = waits(action(), deadline=now() + 5_000_000)
-    used = app.extensions["approval_links"].read(link.rpartition("/")[2])
+    used = app.extensions["server"].links.read(link.rpartition("/")[2])
     assert press(client, link, "approve").status_code == 200
 
-    redis = app.extensions["store"].sandboxes._redis
+    redis = app.extensions["server"].store.sandboxes._redis
     key = "{approvals}:link:" + used.identity
     assert 0 < redis.pttl(key) <= 65_000
     assert {name: value for name, value in redis.hgetall(key).items() if name != b"at"} == {b"decision": b"approve"}
@@ -402,7 +402,7 @@ def test_a_used_link_is_too_late_after_its_end(client, waits):
 @pytest.fixture
 def asked(app, client, links, redis_url):
     """Has a sandbox ask for a name; returns the link to decide it, and what asks again."""
-    store = app.extensions["store"]
+    store = app.extensions["server"].store
     sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
 
     def ask(program="curl"):
@@ -445,7 +445,7 @@ def test_a_link_refuses_with_a_reason_for_the_audit(client, asked):
 
 def test_a_link_whose_destination_was_decided_elsewhere_decides_nothing(app, client, asked):
     link, again = asked()
-    store = app.extensions["store"]
+    store = app.extensions["server"].store
     store.destinations.decide(store.destinations.waiting()[0], "reject", "conversation", Actor("key", "ada"))
     for response in (client.get(link), press(client, link, "approve")):
         assert response.status_code == 409
@@ -457,7 +457,7 @@ def test_a_link_whose_destination_was_decided_elsewhere_decides_nothing(app, cli
     ("verb", "words", "tokens"), [("approve", "has the same amount once more", 200), ("reject", "stays closed", 0)]
 )
 def test_a_link_decides_a_budget_once(app, client, links, redis_url, verb, words, tokens):
-    store = app.extensions["store"]
+    store = app.extensions["server"].store
     sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
     more = {"more": Budget(tokens=200), "day": store.spending.so_far(sandbox).today}
     store.spending.refuse(sandbox, "", "MODEL_BUDGET_DAY", "127.0.0.1", 80, "Used up", **more)

@@ -145,7 +145,9 @@ def test_a_repeat_of_a_request_gets_the_rule_that_it_made(rules):
 
 
 def test_a_rule_names_the_key_that_made_it_and_a_write_key_makes_none(redis_url):
-    client = create_app(Config(redis_url=redis_url, secret_key="a key for tests only", api_keys=(ADMIN,))).test_client()
+    client = create_app(
+        Config.of(redis_url=redis_url, secret_key="a key for tests only", api_keys=(ADMIN,))
+    ).test_client()
     admin = {"Authorization": f"Bearer {ADMIN}"}
 
     def headers(scope: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ def client(tmp_path_factory):
     with store_server(tmp_path_factory.mktemp("redis")) as (url, _):
         bounds = {"max_pending_actions": 2, "max_event_kinds": 3, "max_reason_bytes": 64}
         bounds |= {"max_conversation_bytes": 1 << 20, "max_sandbox_bytes": 1 << 20, "rate_limit_hook_bytes": "none"}
-        yield create_app(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **bounds)).test_client()
+        yield create_app(Config.of(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **bounds)).test_client()
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_log_from_before_its_bytes_were_counted_is_estimated(client, url, webh
     noise = random.Random(2)
     parts = [event("Kind", text=noise.randbytes(50_000).hex()) for _ in range(16)]
     assert client.post(webhook, json=parts).status_code == 200
-    redis = client.application.extensions["store"].conversations._redis
+    redis = client.application.extensions["server"].store.conversations._redis
     redis.hdel(f"conv:{{{conversation}}}", "log_bytes")
 
     # Then its bytes count
@@ -106,7 +106,7 @@ def test_a_log_from_before_its_bytes_were_counted_is_estimated(client, url, webh
 @pytest.fixture
 def hook_key(client):
     """The header with the hook key of a sandbox."""
-    sandboxes = client.application.extensions["store"].sandboxes
+    sandboxes = client.application.extensions["server"].store.sandboxes
     sandboxes.beat("bounded", "supervisor")
     sandbox = sandboxes.start("spec", host="bounded")
     return {"Authorization": f"Bearer {sandboxes.begin(sandbox.id, 'bounded', 'supervisor', 'process')}"}
@@ -134,7 +134,7 @@ def test_a_sandbox_whose_body_has_no_length_gets_411(client, conversation, hook_
 @pytest.mark.process("waits for what threads do")
 def test_a_redis_that_is_nearly_full_serves_what_makes_room_and_nothing_more(tmp_path, conversation):
     with store_server(tmp_path) as (url, _), Redis.from_url(url) as redis:
-        client = create_app(Config(redis_url=url, secret_key=SECRET_KEY)).test_client()
+        client = create_app(Config.of(redis_url=url, secret_key=SECRET_KEY)).test_client()
         path, webhook = f"/api/conversations/{conversation}", f"/api/v1/webhooks/events/{conversation}"
         rule = {"tool_name": "browser", "decision": "reject"}
         client.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": ALWAYS})
@@ -142,7 +142,7 @@ def test_a_redis_that_is_nearly_full_serves_what_makes_room_and_nothing_more(tmp
         rules = client.post("/api/v1/approval-rules", json=rule)
         key = client.post("/api/v1/keys", json={"name": "a", "scopes": ["read"]})
         assert (rules.status_code, key.status_code) == (201, 201), (rules.get_data(), key.get_data())
-        client.application.extensions["store"].sandboxes.beat("h", "supervisor")
+        client.application.extensions["server"].store.sandboxes.beat("h", "supervisor")
         redis.setrange("ballast", 30 << 20, b"x")  # so that the last percent has room for what is served
         redis.config_set("maxmemory", redis.info("memory")["used_memory"] * 100 // 97)
 

@@ -19,7 +19,7 @@ LLM = {"model": "openai/gpt-x", "api_key": "sk-hush-hush", "base_url": "https://
 
 @pytest.fixture
 def redis(keyed):
-    return keyed.extensions["store"].access.settings._redis
+    return keyed.extensions["server"].store.access.settings._redis
 
 
 def patched(caller, headers=MINE, **diffs):
@@ -41,7 +41,7 @@ class KeptStart(Refused):
 def started(keyed, caller, body, headers=MINE):
     """The start task that a request makes and the body that an agent server would get, or the refusal."""
     conversation_id, seen = str(uuid4()), []
-    tasks = keyed.extensions["store"].start_tasks
+    tasks = keyed.extensions["server"].store.start_tasks
     create_once = tasks.create_once
 
     def keep(identity, task, given, **options):
@@ -199,7 +199,7 @@ def test_a_server_without_a_secret_key_shows_settings_and_keeps_none(keyless):
 
 
 def test_a_change_between_a_read_and_a_write_is_not_undone(keyed, caller):
-    settings = keyed.extensions["store"].access.settings
+    settings = keyed.extensions["server"].store.access.settings
     calls, kept = [], {"value": "x", "description": None}
 
     def change(entries):

@@ -119,7 +119,7 @@ def known(keeper):
 @pytest.fixture
 def freeze(keeper, known):
     """Make the conversation cold."""
-    cold = keeper.application.extensions["store"].conversations.cold
+    cold = keeper.application.extensions["server"].store.conversations.cold
 
     def do():
         cold.thaw(ConversationId(known["conversation"]))
@@ -167,7 +167,7 @@ def test_the_table_has_every_operation_that_reads_a_conversation(keeper):
 
 
 def test_every_operation_answers_for_a_cold_conversation_as_before(keeper, known, freeze):
-    cold, others = keeper.application.extensions["store"].conversations.cold, []
+    cold, others = keeper.application.extensions["server"].store.conversations.cold, []
     for path, query in ASKED:
         cold.thaw(ConversationId(known["conversation"]))
         before = answers(keeper, path, query, known)
@@ -266,7 +266,7 @@ def test_a_stream_of_a_cold_conversation_waits_for_its_place_and_has_every_event
 @pytest.mark.parametrize("path", [f"{C}/export", f"{APP}/download"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_download_whose_log_cannot_come_back_is_refused_before_it_begins(keeper, objects, path, method):
-    store, conversation = keeper.application.extensions["store"], ConversationId(str(uuid4()))
+    store, conversation = keeper.application.extensions["server"].store, ConversationId(str(uuid4()))
     store.conversations.create(conversation, sandbox_id="none", app={})
     store.events.append(conversation, as_events([message("hello")]), sandbox_id="none")
     assert store.conversations.cold.freeze(conversation)
@@ -319,7 +319,7 @@ def twins(keeper) -> list[str]:
     for identity in ids:
         keeper.post("/api/conversations", json={"conversation_id": identity, "title": "twin"})
         assert keeper.post(f"/api/v1/webhooks/events/{identity}", json=EVENTS).status_code == 200
-    assert keeper.application.extensions["store"].conversations.cold.freeze(ids[1])
+    assert keeper.application.extensions["server"].store.conversations.cold.freeze(ids[1])
     return ids
 
 

@@ -48,7 +48,7 @@ def content(text: str) -> list[dict]:
 def posted(client, conversation, *fields: dict) -> None:
     """Events as an agent posts them: without escapes."""
     body = json.dumps(list(fields), ensure_ascii=False, separators=(",", ":")).encode()
-    assert len(body) <= CONFIG.max_body_bytes
+    assert len(body) <= CONFIG.http.max_body_bytes
     path = f"/api/v1/webhooks/events/{conversation}"
     response = client.post(path, data=body, content_type="application/json")
     assert response.status_code == 200, response.get_data(as_text=True)[:500]
@@ -86,7 +86,7 @@ def test_the_largest_message_is_queued_forked_exported_imported_and_posted_back(
     queue = f"/api/v1/conversations/{receiver}/pending-messages"
     queued = client.post(queue, json={"role": "user", "content": said})
     assert queued.status_code == 201, queued.get_data(as_text=True)[:500]
-    assert len(json.dumps(message, ensure_ascii=False).encode()) <= CONFIG.socket_message_bytes
+    assert len(json.dumps(message, ensure_ascii=False).encode()) <= CONFIG.http.socket_message_bytes
     echo = wire.message("user", said)
     [answer] = Rule().respond([echo], State({}, unanswered=[echo["id"]]), lambda *_: None).events
     posted(client, conversation, echo, answer)
@@ -109,7 +109,7 @@ def test_the_largest_event_of_a_webhook_is_read_from_the_log_of_its_agent_too(cl
     read = _event(fields)
     assert read is not None
     assert read.fields["note"] == note
-    assert CONFIG.follower_bytes >= 4 * MOST_EVENT_BYTES
+    assert CONFIG.redis.follower_bytes >= 4 * MOST_EVENT_BYTES
     carried(client, url)
 
 
@@ -156,7 +156,7 @@ def test_what_an_agent_says_of_tags_and_stats_is_kept_where_an_import_takes_it(c
 
 @pytest.mark.parametrize("character", CHARACTERS)
 def test_the_longest_reason_is_taken_by_every_door_that_rejects(agent, client, conversation, character):
-    most = CONFIG.max_reason_bytes
+    most = CONFIG.conversations.max_reason_bytes
     reason = character * (most // len(character.encode()))
     proposed = action("ls")
     agent.posts(proposed)
@@ -192,7 +192,7 @@ def test_the_largest_secret_fits_into_the_environment_of_a_command(keeper, conve
 def test_the_most_secrets_of_a_conversation_come_in_several_requests_and_start_its_agent_again(
     keeper, conversation, character
 ):
-    store, url = keeper.application.extensions["store"], f"{API}/{conversation}"
+    store, url = keeper.application.extensions["server"].store, f"{API}/{conversation}"
     value = largest(character, MOST_SECRETS_BYTES // 16 - 200)
     secrets = {f"A{number}": value for number in range(16)}
     assert keeper.post(API, json={"conversation_id": conversation, "secrets": {"A0": value}}).status_code == 201
@@ -207,7 +207,7 @@ def test_the_most_secrets_of_a_conversation_come_in_several_requests_and_start_i
     assert f"at most {MOST_SECRETS} secrets, of {MOST_SECRETS_BYTES} bytes together" in fault["msg"]
     assert store.conversations.secrets_of(conversation) == secrets  # all or none of a request
     body = {"conversation_id": conversation, "secrets": secrets}
-    assert len(json.dumps(body)) <= CONFIG.max_body_bytes
+    assert len(json.dumps(body)) <= CONFIG.http.max_body_bytes
     assert keeper.post(f"{url}/fork", json={}).status_code == 201
 
 
@@ -236,10 +236,10 @@ def test_the_largest_event_that_is_nothing_but_secrets_is_carried_with_what_stan
 
 @pytest.mark.parametrize("character", CHARACTERS)
 def test_the_largest_body_that_starts_an_agent_is_kept_and_starts_it_again(keeper, conversation, character):
-    store = keeper.application.extensions["store"]
+    store = keeper.application.extensions["server"].store
     body = {"agent": {"kind": "Agent"}, "workspace": None, "title": None}
-    body["note"] = largest(character, CONFIG.max_body_bytes - 1024)
-    assert len(json.dumps(body)) < CONFIG.max_body_bytes
+    body["note"] = largest(character, CONFIG.http.max_body_bytes - 1024)
+    assert len(json.dumps(body)) < CONFIG.http.max_body_bytes
 
     sealed = store.start_tasks.bodies.sealed(conversation, body)
     store.conversations.create(conversation, sandbox_id=None, start_body=sealed)
@@ -271,7 +271,7 @@ def test_commands_that_no_event_and_no_queue_carries_are_refused_in_words(text):
 
 
 def test_all_commands_of_a_message_may_wait_at_once():
-    assert CONFIG.max_pending_actions >= MOST_COMMANDS
+    assert CONFIG.conversations.max_pending_actions >= MOST_COMMANDS
 
 
 @pytest.mark.parametrize("character", CHARACTERS)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from uuid import uuid4
 
 import duckdb
@@ -9,6 +10,7 @@ import pytest
 
 from schemas import exports
 from store.conversations.copies import PAGE, Copy
+from tests.apps import serve_with
 from tests.blueprints import API, at, log, said
 from tests.blueprints.test_forks import assert_same_log
 from tests.conftest import action, event, message, observation, recorded
@@ -296,7 +298,9 @@ def test_an_import_whose_id_is_deleted_while_it_is_made_comes_to_nothing(client,
 
 
 def test_an_import_beyond_the_bound_is_refused(app, client, store, lines, monkeypatch):
-    monkeypatch.setitem(app.config, "MAX_IMPORT_BYTES", 2000)
+    config = app.extensions["server"].config
+    small = replace(config, http=replace(config.http, max_import_bytes=2000))
+    serve_with(monkeypatch, app, config=small)
     copy, others = as_another(lines)
     many = [json.dumps(event()).encode() for _ in range(PAGE)]
 

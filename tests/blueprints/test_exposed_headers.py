@@ -117,8 +117,8 @@ def exposed(response) -> set[str]:
 
 @pytest.fixture(scope="module")
 def client(redis_url):
-    app = create_app(Config(redis_url=redis_url, redis_timeout=10, allowed_origins=(APP,)))
-    app.extensions["store"].data_version.ensure()
+    app = create_app(Config.of(redis_url=redis_url, redis_timeout=10, allowed_origins=(APP,)))
+    app.extensions["server"].store.data_version.ensure()
     return app.test_client()
 
 

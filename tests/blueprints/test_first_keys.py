@@ -19,7 +19,7 @@ def serving(redis_url):
     options = {"redis_url": redis_url, "redis_timeout": 10, "secret_key": SECRET_KEY}
 
     def client(**settings):
-        return create_app(Config(**options, **settings)).test_client()
+        return create_app(Config.of(**options, **settings)).test_client()
 
     yield client
     for key in client().get(KEYS).json:

@@ -150,7 +150,7 @@ def test_an_error_of_the_request_itself_is_its_response(client, once, conversati
 
 
 def test_a_failure_is_not_kept_and_a_repeat_has_one_effect(client, app, url, once, monkeypatch):
-    store = app.extensions["store"]
+    store = app.extensions["server"].store
     send = store.events.send
 
     def fails_after_the_effect(*args, **options):
@@ -173,7 +173,7 @@ def test_a_request_that_is_refused_for_now_may_be_repeated(client, app, url, onc
     def refuse(*_args, **_options):
         raise refusal
 
-    monkeypatch.setattr(type(app.extensions["store"].events), "send", refuse)
+    monkeypatch.setattr(type(app.extensions["server"].store.events), "send", refuse)
     assert client.post(f"{url}/events", json=TEXT, **once).status_code == refusal.code
     monkeypatch.undo()
 
@@ -197,7 +197,7 @@ def test_concurrent_repeats_have_one_effect(app, url, once):
 @pytest.mark.faults("a race of threads")
 def test_a_repeat_while_the_first_is_in_progress_is_409(client, app, url, once, monkeypatch):
     """The first request itself sends the repeat, before it has a response."""
-    store, repeats = app.extensions["store"], []
+    store, repeats = app.extensions["server"].store, []
     send = store.events.send
 
     def slow(_self, *args, **options):
@@ -226,7 +226,7 @@ def test_two_clients_may_choose_the_same_key(client, url, once, asked_by):
 
 
 def test_a_response_that_bears_a_key_is_made_again_and_nowhere_stored(client, app, once):
-    store = app.extensions["store"]
+    store = app.extensions["server"].store
     store.sandboxes.beat("h", "supervisor")
     first = client.post("/api/v1/sandboxes", **once)
     again = client.post("/api/v1/sandboxes", **once)
@@ -241,7 +241,7 @@ def test_a_response_that_bears_a_key_is_made_again_and_nowhere_stored(client, ap
 
 
 def test_the_repeat_of_a_start_whose_sandbox_was_deleted_starts_no_other(client, app, once):
-    store = app.extensions["store"]
+    store = app.extensions["server"].store
     store.sandboxes.beat("h", "supervisor")
     sandbox = client.post("/api/v1/sandboxes", **once).get_json()["id"]
     store.sandboxes.ask(sandbox, "delete")
@@ -272,7 +272,7 @@ def test_a_response_that_is_too_long_and_cannot_be_made_again_is_409_in_words(cl
 
 def test_a_repeated_start_that_streams_streams_the_same_start_task(client, app, once, monkeypatch):
     monkeypatch.setattr("blueprints.app_conversations._states", lambda _, start, __: iter([start.id]))
-    app.extensions["store"].sandboxes.beat("h", "supervisor")
+    app.extensions["server"].store.sandboxes.beat("h", "supervisor")
     first, again = (client.post("/api/v1/app-conversations/stream-start", json={}, **once) for _ in range(2))
 
     assert first.data == again.data
@@ -287,7 +287,7 @@ def test_an_archive_is_refused_with_the_header(client, once):
 
 
 def test_a_client_has_a_bounded_number_of_keys(redis_url, url):
-    client = create_app(Config(redis_url=redis_url, redis_timeout=10, max_idempotency_keys=2)).test_client()
+    client = create_app(Config.of(redis_url=redis_url, redis_timeout=10, max_idempotency_keys=2)).test_client()
     functions, identity = client.application.before_request_funcs[None], str(uuid4())
     functions.insert(2, lambda: setattr(g, "principal", Principal("a", identity)))
 
@@ -300,6 +300,6 @@ def test_a_client_has_a_bounded_number_of_keys(redis_url, url):
 
 
 def test_a_request_without_the_header_asks_redis_for_nothing_more(app, client, url, monkeypatch):
-    monkeypatch.setattr(type(app.extensions["store"].access.idempotency), "begin", None)
+    monkeypatch.setattr(type(app.extensions["server"].store.access.idempotency), "begin", None)
 
     assert client.post(f"{url}/events", json=TEXT).status_code == 200

@@ -52,8 +52,8 @@ def test_a_secret_that_an_agent_prints_is_in_no_response_and_not_in_the_store(ke
 
 def test_a_secret_that_another_worker_has_set_is_masked_from_then_on(keeper, redis_url, conversation, url, post):
     post(printed("first-hush"), printed(SECRET))
-    another = create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY))
-    another.extensions["store"].conversations.put_secrets(conversation, {"LATER": "second-hush"})
+    another = create_app(Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY))
+    another.extensions["server"].store.conversations.put_secrets(conversation, {"LATER": "second-hush"})
 
     post(printed("first-hush second-hush"))
 

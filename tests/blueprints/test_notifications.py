@@ -44,10 +44,10 @@ def hook(listening):
 def served(redis_url, listening):
     """The app with two targets: a webhook that is there, and one that is not; and with their ids."""
     settings = f"{listening.setting} http://127.0.0.1:{free_port()}/hush|{SECRET}"
-    config = Config(
+    config = Config.of(
         redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, notify_webhooks=settings, notify_private=1
     )
-    return create_app(config), [target.id for target in targets_of(config)]
+    return create_app(config), [target.id for target in targets_of(config.notify)]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def notified(served, store, hook):
     """A client of the app, whose targets have received nothing, its store, and the ids of its targets."""
     forget_notifications(store)
     app, ids = served
-    yield app.test_client(), app.extensions["store"], ids
+    yield app.test_client(), app.extensions["server"].store, ids
     forget_notifications(store)
 
 
@@ -183,4 +183,4 @@ def test_nothing_in_redis_or_in_the_repr_of_the_app_shows_a_url_or_a_secret(noti
     ]
 
     assert not [text for text in dumped if "hush" in text or "secret" in text or SECRET in text]
-    assert not [one for one in client.application.extensions["desk"]._targets if "hush" in repr(one)]
+    assert not [one for one in client.application.extensions["server"].desk._targets if "hush" in repr(one)]

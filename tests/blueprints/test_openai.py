@@ -113,13 +113,13 @@ def sandbox_of_answering(answering):
 def hasty(redis_url):
     """A client of an app whose calls wait 50 ms for an agent that works, and 1 s for one that starts."""
     brief = {"completion_seconds": 0.05, "sandbox_start_seconds": 1.0}
-    return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **brief)).test_client()
+    return create_app(Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **brief)).test_client()
 
 
 @pytest.fixture(scope="module")
 def keyed(redis_url):
     """A client of an app that asks for keys."""
-    config = Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=(ADMIN,))
+    config = Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=(ADMIN,))
     return create_app(config).test_client()
 
 

@@ -1,7 +1,6 @@
 """Health, readiness and information of the server, and paths that it does not serve."""
 
 import multiprocessing
-from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -23,7 +22,7 @@ def redis_url(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def app(redis_url):
-    return create_app(Config(redis_url=redis_url, redis_timeout=10, web_concurrency=3))
+    return create_app(Config.of(redis_url=redis_url, redis_timeout=10, web_concurrency=3))
 
 
 def test_alive_and_health_respond(client):
@@ -41,9 +40,9 @@ def test_ready_reports_the_store(client):
 
 
 def test_ready_and_server_info_say_that_the_supervisor_of_this_host_is_missing_until_it_is_there(app, redis_url):
-    store, host = app.extensions["store"], f"host-{uuid4()}"
-    config = Config(redis_url=redis_url, redis_timeout=10, host_id=host)
-    client, without = (create_app(one).test_client() for one in (config, replace(config, supervisor=0)))
+    store, host = app.extensions["server"].store, f"host-{uuid4()}"
+    here = {"redis_url": redis_url, "redis_timeout": 10, "host_id": host}
+    client, without = (create_app(Config.of(**here, supervisor=number)).test_client() for number in (1, 0))
 
     def notices() -> list[str | None]:
         ready = client.get("/ready")
@@ -100,7 +99,7 @@ def test_server_info_says_what_the_store_is_and_may_hold(client):
 
 
 def test_server_info_has_the_workers_of_the_settings_and_each_host_that_has_a_supervisor(app):
-    store, host = app.extensions["store"], f"host-{uuid4()}"
+    store, host = app.extensions["server"].store, f"host-{uuid4()}"
     assert store.sandboxes.beat(host, "supervisor")
 
     def shown() -> dict:

@@ -5,14 +5,13 @@ import json
 import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
 from app import create_app
 from settings.config import Config
-from tests.conftest import SECRET_KEY, event
+from tests.conftest import SECRET_KEY, event, unchecked
 from tests.servers import store_server
 
 SANDBOXES, POSTED, IN_WINDOW, LOG = 20, 24_000, 10_000, 6_000
@@ -30,13 +29,13 @@ NAMES = {
 def app(tmp_path):
     """An app with bounds that are smaller than settings may be."""
     with store_server(tmp_path) as (url, _):
-        app = create_app(Config(redis_url=url, secret_key=SECRET_KEY))
-        store = app.extensions["store"]
+        app = create_app(Config.of(redis_url=url, secret_key=SECRET_KEY))
+        store = app.extensions["server"].store
         store.data_version.ensure()  # a migration of what an empty store has would close the keys
         rate = f"{IN_WINDOW}/hour"
-        limits = replace(store.sandboxes.limits, most=SANDBOXES, posted_bytes=POSTED, posting_rate=rate)
-        store.sandboxes.limits = limits
-        store.events._bounds = replace(store.events._bounds, log_bytes=LOG)
+        bounds = {"max_sandboxes": SANDBOXES, "max_sandbox_bytes": POSTED, "rate_limit_hook_bytes": rate}
+        store.sandboxes.limits = unchecked(store.sandboxes.limits, **bounds)
+        store.events._bounds = unchecked(store.events._bounds, max_conversation_bytes=LOG)
         store.sandboxes.beat("bounded", "supervisor")
         yield app
 
@@ -45,7 +44,7 @@ class Sandbox:
     """A sandbox with two conversations, which posts until it may not post any more."""
 
     def __init__(self, app, number):
-        self.app, self.store, self.random = app, app.extensions["store"], random.Random(number)
+        self.app, self.store, self.random = app, app.extensions["server"].store, random.Random(number)
         self.id = self.store.sandboxes.start("spec", host="bounded").id
         self.key = self.store.sandboxes.begin(self.id, "bounded", "supervisor", "process")
         self.conversations = [str(uuid4()) for _ in range(2)]
@@ -89,7 +88,7 @@ def test_sandboxes_that_post_without_end_stay_within_their_bounds_and_lose_nothi
 
     # Then every bound was met, and each log has what was acknowledged and nothing else
     assert set().union(*(one.statuses for one in sandboxes)) == {200, *NAMES}
-    store = app.extensions["store"]
+    store = app.extensions["server"].store
     for sandbox in sandboxes:
         box = store.sandboxes._redis.hgetall(f"{{sandboxes}}:box:{sandbox.id}")
         assert int(box[b"posted_bytes"]) <= POSTED

@@ -50,8 +50,8 @@ class Proxy:
 
 @pytest.fixture(scope="module")
 def app(redis_url):
-    app = create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **PROXY))
-    app.extensions["store"].data_version.ensure()
+    app = create_app(Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **PROXY))
+    app.extensions["server"].store.data_version.ensure()
     return app
 
 

@@ -148,7 +148,7 @@ def test_a_revoked_key_ends_its_previews(client, store):
 
 
 def test_a_cookie_of_nobodys_key_opens_nothing_where_keys_are_needed(store, cookie):
-    guard = away(api_keys=(KEY,)).extensions["guard"]
+    guard = away(api_keys=(KEY,)).extensions["server"].guard
     principal, seconds = store.access.sessions.find(cookie.partition("=")[2], f"preview {LABEL}")
 
     assert 0 < seconds <= 8 * 3600
@@ -194,7 +194,7 @@ def test_a_method_beyond_the_usual_ones_is_refused(client, cookie, method):
 @pytest.fixture(scope="module")
 def keyed(redis_url):
     """A client of an app that needs a key, and that any host reaches; the client shows that key."""
-    config = Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=(KEY,))
+    config = Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=(KEY,))
     client = create_app(config).test_client(use_cookies=False)
     client.environ_base["HTTP_X_SESSION_API_KEY"] = KEY
     return client

@@ -88,7 +88,7 @@ def test_no_response_and_no_value_in_redis_has_the_key_of_a_connection(keyed, ca
         for path in (CONNECTIONS, "/api/profiles", "/api/profiles/mine", "/api/settings")
         for headers in (MINE, MINE | SEALED)
     ]
-    kept = keyed.extensions["store"].access.settings._redis.hgetall("client:{settings-1}")
+    kept = keyed.extensions["server"].store.access.settings._redis.hgetall("client:{settings-1}")
     assert "hush" not in f"{shown} {kept}"
 
     _, body = started(keyed, caller, with_agent(caller, "mine"))
@@ -220,9 +220,9 @@ def test_the_address_of_the_specs_model_never_gets_the_key_of_a_connection(redis
     """The template's base URL is that of its own model: a connection without one means its provider."""
     specs = tmp_path / "specs.toml"
     specs.write_text(SPEC)
-    config = Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, sandbox_specs=str(specs), **LIMITS)
+    config = Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, sandbox_specs=str(specs), **LIMITS)
     app = create_app(config)
-    app.extensions["store"].access.settings.forget("anyone")
+    app.extensions["server"].store.access.settings.forget("anyone")
     caller = app.test_client()
     connection = created(caller, base_url=None)
     llm = {"model": "openai/of-the-spec", "provider_connection_id": connection["id"]}
@@ -238,7 +238,7 @@ def test_a_link_that_was_kept_before_there_were_connections_is_shown_as_broken_a
         llm = {"model": LLM["model"], "provider_connection_id": "gone"}
         entries |= {"llm old": llm, "settings": {"agent_settings": {"llm": llm}, "active_profile": "old"}}
 
-    keyed.extensions["store"].access.settings.change("settings-1", link)
+    keyed.extensions["server"].store.access.settings.change("settings-1", link)
 
     [profile] = caller.get("/api/profiles", headers=MINE).get_json()["profiles"]
     assert (profile["provider_connection_broken"], profile["api_key_set"]) == (True, False)

@@ -29,7 +29,7 @@ def servers(redis_url):
     @functools.cache
     def make(_number: int, url: str, **settings):
         settings = {"rate_limit_writes": "none", "rate_limit_starts": "none", "rate_limit_failures": "none", **settings}
-        app = create_app(Config(redis_url=url or redis_url, redis_timeout=10, **settings))
+        app = create_app(Config.of(redis_url=url or redis_url, redis_timeout=10, **settings))
 
         def ask() -> None:
             if request.environ.get("key is wrong"):
@@ -185,7 +185,7 @@ def test_the_window_of_a_limit_ends(limited, store):
 def test_a_limit_of_another_form_is_refused_at_the_start():
     for value in ("many", "0/minute", "5", "5/fortnight", "-1/second", "5 per minute", ""):
         with pytest.raises(ConfigError, match="RATE_LIMIT_WRITES must be NUMBER/second"):
-            Config(rate_limit_writes=value)
+            Config.of(rate_limit_writes=value)
 
 
 class OneFrame:
@@ -207,14 +207,16 @@ class OneFrame:
 def closed(redis_url):
     """Show the key of a first frame from an address of its own, to an app with keys; how the socket is closed."""
     app = create_app(
-        Config(redis_url=redis_url, redis_timeout=10, api_keys=("the-key-of-an-admin",), rate_limit_failures="2/minute")
+        Config.of(
+            redis_url=redis_url, redis_timeout=10, api_keys=("the-key-of-an-admin",), rate_limit_failures="2/minute"
+        )
     )
     address = f"fd00::{uuid4().hex[:4]}:{uuid4().hex[:4]}"
 
     def shown(key: str) -> tuple[int, str]:
         socket = OneFrame(json.dumps({"type": "auth", "session_api_key": key}).encode())
         with app.test_request_context("/", environ_base={"REMOTE_ADDR": address}), suppress(SocketClosed):
-            first_frame(socket, app.extensions["guard"])
+            first_frame(socket, app.extensions["server"].guard)
         return socket.closed
 
     shown.client = app.test_client()

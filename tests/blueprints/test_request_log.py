@@ -143,7 +143,7 @@ def test_the_log_of_an_error_names_the_request_and_not_its_path(app, client, mon
     def fail(*_args, **_options):
         raise RuntimeError("inner")
 
-    monkeypatch.setattr(type(app.extensions["store"].sandboxes), "ask", fail)
+    monkeypatch.setattr(type(app.extensions["server"].store.sandboxes), "ask", fail)
     response = client.post(f"/api/v1/sandboxes/{PLANTED.replace('-', 'x')}/pause")
 
     assert response.status_code == 500

@@ -29,8 +29,8 @@ def alone(monkeypatch):
 @pytest.fixture(scope="module")
 def forgetful(redis_url):
     """A client of another server on the same Redis, which keeps nothing of what it has shown."""
-    app = create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY))
-    store = app.extensions["store"]
+    app = create_app(Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY))
+    store = app.extensions["server"].store
     store.conversations.pages._most = store.conversations.summaries._pages._most = 0
     return app.test_client()
 
@@ -39,7 +39,7 @@ class World:
     """A detached conversation, one in a sandbox, and what can change them."""
 
     def __init__(self, client, random):
-        self.client, self.store, self.random = client, client.application.extensions["store"], random
+        self.client, self.store, self.random = client, client.application.extensions["server"].store, random
         self.detached, self.boxed = str(uuid4()), str(uuid4())
         self.actions = {self.detached: [], self.boxed: []}
         self.create(), self.create_boxed()

@@ -2,14 +2,13 @@
 
 import pytest
 
-from core.bounds import Limits
 from tests.blueprints import API
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.sockets import socket
 
 AGENT = {"kind": "Agent", "agent_context": {"skills": [{"name": "s", "content": "long"}], "suffix": "x"}, "tools": []}
 
-LIMITS = Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
+LIMITS = limits_of(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
 
 
 @pytest.fixture

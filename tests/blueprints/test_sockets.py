@@ -437,7 +437,7 @@ def session(app, store, conversation):
     with app.test_request_context():
         g.principal, g.request_id = ANYONE, "a-request"
         options = {"after": None, "since": None, "with_seq": False}
-        session = Session(app.extensions["commands"].of(SERVER), ANYONE, conversation, Socket(), **options)
+        session = Session(app.extensions["server"].commands.of(SERVER), ANYONE, conversation, Socket(), **options)
         yield session
         session._follower.close()
 

@@ -1,8 +1,12 @@
 """`/api/v1/spending` and a sandbox's `spending`: what models cost, by sandbox, by key and by day."""
 
+from dataclasses import replace
+
 import pytest
 
-from core.prices import Budget, Budgets, Used
+from core.prices import Used
+from settings.models import ModelSettings
+from tests.apps import serve_with
 from tests.store.conftest import fresh_sandboxes
 
 DAY = "/api/v1/spending"
@@ -15,7 +19,8 @@ def sandbox(store, redis_url):
 
 
 def test_a_sandbox_shows_what_it_has_spent_and_its_budget(client, app, store, sandbox, monkeypatch):
-    monkeypatch.setitem(app.config, "MODEL_BUDGETS", Budgets(conversation=Budget(5_000_000_000)))
+    bounded = replace(app.extensions["server"].config, models=ModelSettings(model_budget_conversation="5"))
+    serve_with(monkeypatch, app, config=bounded)
     used = Used(input=60, output=10, cached=40, written=5)
     store.spending.book(sandbox, "me", "gpt-5.5", used, 1_250_000_000, model="gpt-5.5", calls=1, estimated=0)
     store.spending.book(sandbox, "me", "other", Used(1), None, model="mine", calls=1, estimated=1)

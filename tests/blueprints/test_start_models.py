@@ -4,6 +4,7 @@ import pytest
 
 from agents.starts import template_of
 from settings.specs import Specs
+from tests.apps import serve_with
 
 APPS = "/api/v1/app-conversations"
 
@@ -16,7 +17,7 @@ def host(store):
 
 def test_a_model_of_a_start_is_refused_where_the_agent_has_none(client, monkeypatch):
     monkeypatch.setenv("LLM_MODEL", "")
-    client.application.extensions["specs"] = Specs.load("")
+    serve_with(monkeypatch, client.application, specs=Specs.load(""))
 
     response = client.post(APPS, json={"llm_model": "gpt-9"})
 
@@ -30,7 +31,7 @@ def test_a_model_of_a_start_is_refused_where_the_agent_has_none(client, monkeypa
 
 def test_a_model_of_a_start_is_used_where_the_agent_has_one(client, store, monkeypatch):
     monkeypatch.setenv("LLM_MODEL", "gpt-8")
-    client.application.extensions["specs"] = specs = Specs.load("")
+    serve_with(monkeypatch, client.application, specs=(specs := Specs.load("")))
 
     assert client.post(APPS, json={"llm_model": "gpt-9"}).status_code == 200
 

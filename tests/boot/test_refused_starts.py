@@ -49,7 +49,7 @@ def test_a_redis_url_that_leads_to_a_web_server_is_refused_in_a_sentence(http_ur
 
 @pytest.mark.process("starts a web server")
 def test_a_server_whose_redis_url_leads_to_a_web_server_says_that_it_is_unavailable(http_url):
-    response = create_app(Config(redis_url=http_url)).test_client().get("/api/conversations/search")
+    response = create_app(Config.of(redis_url=http_url)).test_client().get("/api/conversations/search")
 
     assert response.status_code == 503
 

@@ -14,6 +14,7 @@ from gunicorn.workers.ggevent import GeventWorker
 from boot import http
 from boot.http import RequestBody
 from boot.worker import Connection, Worker
+from settings.http import HttpSettings
 from tests.servers import TIMEOUT
 
 HEAD = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
@@ -32,7 +33,9 @@ def worker(monkeypatch):
     """A worker that serves nothing by itself, and whose app reads no body."""
     worker = Worker.__new__(Worker)
     worker._served, worker._waiting, worker._open = SimpleNamespace(network=""), {}, 0
-    worker.wsgi = SimpleNamespace(config={"BODY_SECONDS": 600, "BODY_BYTES_PER_SECOND": 1, "IDLE_SECONDS": 60})
+    settings = HttpSettings(body_seconds=600, body_bytes_per_second=1, idle_seconds=60)
+    server = SimpleNamespace(config=SimpleNamespace(http=settings))
+    worker.wsgi = SimpleNamespace(extensions={"server": server})
     return worker
 
 

@@ -332,8 +332,8 @@ hooks = runpy.run_path("gunicorn.conf.py")
 hooks["post_fork"](None, None)
 loads = gc.isenabled()
 stops = Fake(stop=list)
-extensions = {"store": Fake(streams=Fake(events=stops)), "bash_sockets": stops, "api": Fake(write=list)}
-extensions["expiry"] = Fake(run=lambda stop: None)
+store, expiry = Fake(streams=Fake(events=stops)), Fake(run=lambda stop: None)
+extensions = {"server": Fake(store=store, bash_sockets=stops, expiry=expiry)}
 hooks["post_worker_init"](Fake(slot=None, alive=False, wsgi=Fake(extensions=extensions)))
 print(loads, gc.isenabled())
 """

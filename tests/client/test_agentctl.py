@@ -12,11 +12,10 @@ from agent_server_client.cli import agentctl
 from agent_server_client.cli.program import Session
 from click.testing import CliRunner
 
-from core.bounds import Limits
 from core.prices import Budget
 from store.approvals.audit import Actor
 from tests.client.responses import responding
-from tests.conftest import action, message, store_of
+from tests.conftest import action, limits_of, message, store_of
 from tests.servers import free_port
 from tests.shared import ADMIN, shared_server
 
@@ -149,7 +148,7 @@ def test_the_help_of_run_says_what_each_value_of_approve_does(ctl):
 @pytest.fixture
 def box():
     """A sandbox of the shared server that runs, and a way to start more of them by their ids."""
-    store = store_of(shared_server(ADMIN).url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store = store_of(shared_server(ADMIN).url, limits_of(100, pause_idlest=False, host_seconds=60, start_seconds=120))
     store.sandboxes.beat("h", "supervisor")
     started = []
 
@@ -370,7 +369,7 @@ def test_what_an_agent_server_does_not_serve_is_refused_in_its_words(ctl, waitin
 @pytest.fixture
 def asks():
     """Has a sandbox of the shared server ask for a name; what waits of it then ends with the test."""
-    store = store_of(shared_server(ADMIN).url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store = store_of(shared_server(ADMIN).url, limits_of(100, pause_idlest=False, host_seconds=60, start_seconds=120))
     store.sandboxes.beat("h", "supervisor")
     sandbox = store.sandboxes.start("spec").id
 
@@ -408,7 +407,7 @@ def test_a_scope_is_of_destinations_alone(ctl, waiting):
 
 
 def test_a_budget_that_is_used_up_is_listed_and_allowed_once_more(ctl):
-    store = store_of(shared_server(ADMIN).url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store = store_of(shared_server(ADMIN).url, limits_of(100, pause_idlest=False, host_seconds=60, start_seconds=120))
     store.sandboxes.beat("h", "supervisor")
     sandbox = store.sandboxes.start("spec").id
     words = {"more": Budget(5_000_000_000, 2_000_000), "day": store.spending.so_far(sandbox).today}

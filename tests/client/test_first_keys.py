@@ -6,9 +6,8 @@ import pytest
 from agent_server_client.cli import agentctl
 from click.testing import CliRunner
 
-from core.bounds import Limits
 from tests.client.terminal import terminal
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.shared import ADMIN, shared_server
 
 pytestmark = pytest.mark.process("runs the command against a real server")
@@ -74,7 +73,7 @@ def test_the_status_says_of_each_spec_what_isolates_its_sandboxes(url):
     server = shared_server()
     bare = {"kind": "none", "network": "host", "reaches": [], "lacks": []}
     named = {"kind": "bubblewrap", "network": "named", "reaches": [], "lacks": []}
-    sandboxes = store_of(server.url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120)).sandboxes
+    sandboxes = store_of(server.url, limits_of(100, pause_idlest=False, host_seconds=60, start_seconds=120)).sandboxes
     assert sandboxes.beat("a-host", "its supervisor")
     specs = [{"spec": "bare", **bare}, {"spec": "by-name", **named}]
     sandboxes.hosts.note("a-host", {**named, "specs": specs}, "1.2.3")

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser("shows the console in a browser")
 @pytest.fixture
 def store(folder):
     """The server's store and its cold storage."""
-    place = open_objects(Config(redis_url="redis://unused", cold_url=f"file://{folder}/cold"))
+    place = open_objects(Config.of(redis_url="redis://unused", cold_url=f"file://{folder}/cold").keeping)
     return cold_store(f"unix://{folder}/redis.sock", place)
 
 

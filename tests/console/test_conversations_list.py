@@ -186,7 +186,7 @@ def test_a_search_finds_what_was_said_and_leads_to_it(browser, server):
 def test_pages_are_read_by_cursor_up_to_a_thousand_rows(browsers, tmp_path):
     """1,000 conversations: first paint and the cost of a change are printed."""
     with store_server(tmp_path) as (url, _), supervised_server(tmp_path, REDIS_URL=url) as (server, _):
-        quick = create_app(Config(redis_url=url)).test_client()
+        quick = create_app(Config.of(redis_url=url)).test_client()
         for number in range(1_010):
             body = {"title": f"Number {number}", "confirmation_policy": {"kind": "AlwaysConfirm"}}
             assert quick.post("/api/conversations", json=body).status_code == 201

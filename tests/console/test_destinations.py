@@ -2,10 +2,9 @@
 
 import pytest
 
-from core.bounds import Limits
 from core.prices import Budget
 from store.approvals.audit import Actor
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.servers import agent_server, store_server, wait_until
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
@@ -19,7 +18,7 @@ def whole(tmp_path_factory):
     """A server without a supervisor, and its store: a sandbox of it asks, and nothing ends it."""
     folder = tmp_path_factory.mktemp("destinations")
     with store_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
-        store = store_of(url, Limits(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+        store = store_of(url, limits_of(100, pause_idlest=False, host_seconds=60, start_seconds=120))
         yield client, store
 
 

@@ -5,9 +5,8 @@ from uuid import uuid4
 
 import pytest
 
-from core.bounds import Limits
 from tests.approvals import ADMIN, ALWAYS, Conversation, shown
-from tests.conftest import action, status, store_of
+from tests.conftest import action, limits_of, status, store_of
 from tests.console.prompts import pending, press, steady
 from tests.servers import agent_server, store_server, wait_until
 
@@ -21,7 +20,7 @@ def house(tmp_path_factory):
     settings = {"SESSION_API_KEY": ADMIN, "DATA_DIR": str(folder)}
     with store_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url, **settings) as (server, _):
         server.headers["X-Session-API-Key"] = ADMIN
-        store = store_of(url, Limits(most=9, pause_idlest=False, host_seconds=3600, start_seconds=3600))
+        store = store_of(url, limits_of(most=9, pause_idlest=False, host_seconds=3600, start_seconds=3600))
         yield SimpleNamespace(server=server, store=store, url=str(server.base_url).rstrip("/"))
 
 

@@ -32,7 +32,7 @@ def test_the_status_names_health_store_hosts_releases_and_notifications(browser,
 
 def test_a_server_without_a_conversation_names_none_that_changed_and_shows_no_backtick(browsers, tmp_path):
     with store_server(tmp_path) as (url, _), supervised_server(tmp_path, REDIS_URL=url) as (client, _):
-        sandboxes = create_app(Config(redis_url=url)).extensions["store"].sandboxes
+        sandboxes = create_app(Config.of(redis_url=url)).extensions["server"].store.sandboxes
         sandboxes.beat("another host", "its supervisor")
         isolation = {"kind": "landlock", "network": "host", "reaches": [], "lacks": []}
         sandboxes.hosts.note("another host", isolation, "1.2.3")

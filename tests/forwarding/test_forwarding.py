@@ -9,6 +9,7 @@ import pytest
 from agents import forwarding
 from agents.forwarding import Forwarding
 from tests.agents import running_sandbox
+from tests.apps import serve_with
 from tests.forwarding import Upstream
 from tests.servers import TIMEOUT
 
@@ -141,7 +142,7 @@ def test_an_agent_server_that_is_not_there_is_502(client, store, sandbox, linked
 
 
 def test_an_agent_server_that_stays_silent_is_502(app, client, store, upstream, linked, monkeypatch):
-    monkeypatch.setitem(app.extensions, "forwarding", Forwarding(store, wake_seconds=0, silence=0.3))
+    serve_with(monkeypatch, app, forwarding=Forwarding(store, wake_seconds=0, silence=0.3))
 
     response = client.get(scoped(linked, "bash/waits"))
 
@@ -156,7 +157,7 @@ def test_one_call_more_than_a_process_forwards_at_once_is_503_with_retry_after(
 ):
     monkeypatch.setattr(forwarding, "_MOST", 1)
     monkeypatch.setattr(forwarding, "_ROOM", 0.1)
-    monkeypatch.setitem(app.extensions, "forwarding", Forwarding(store, wake_seconds=0))
+    serve_with(monkeypatch, app, forwarding=Forwarding(store, wake_seconds=0))
     with ThreadPoolExecutor() as pool:
         first = pool.submit(app.test_client().get, scoped(linked, "bash/waits"), buffered=True)
         assert upstream.arrived.wait(TIMEOUT)
@@ -171,7 +172,7 @@ def test_one_call_more_than_a_process_forwards_at_once_is_503_with_retry_after(
 def test_a_sandbox_that_does_not_wake_in_time_is_503_with_retry_after(app, client, store, sandbox, linked, monkeypatch):
     store.sandboxes.ask(sandbox.id, "pause")
     store.sandboxes.report(sandbox.id, "scripted", "supervisor", "PAUSED")
-    monkeypatch.setitem(app.extensions, "forwarding", Forwarding(store, wake_seconds=0.2))
+    serve_with(monkeypatch, app, forwarding=Forwarding(store, wake_seconds=0.2))
 
     response = client.get(scoped(linked, "bash/echo"))
 

@@ -2,7 +2,6 @@
 
 import json
 from contextlib import ExitStack
-from dataclasses import replace
 from hashlib import sha256
 from uuid import uuid4
 
@@ -12,7 +11,7 @@ from app import create_app
 from settings.config import Config
 from store.errors import SandboxNotFound
 from tests.agents import running_sandbox
-from tests.conftest import LIMITS, SECRET_KEY
+from tests.conftest import LIMITS, SECRET_KEY, unchecked
 
 KEYS = ("the-first-key-of-the-settings", "the-other-key-of-the-settings")
 MINE, THEIRS = ({"X-Session-API-Key": key} for key in KEYS)
@@ -20,7 +19,7 @@ MINE, THEIRS = ({"X-Session-API-Key": key} for key in KEYS)
 
 @pytest.fixture(scope="module")
 def keyed(redis_url):
-    return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=KEYS, **LIMITS))
+    return create_app(Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=KEYS, **LIMITS))
 
 
 @pytest.fixture
@@ -168,8 +167,9 @@ def test_a_workspace_that_cannot_be_started_is_the_one_that_the_next_call_starts
     caller, store, upstream, keyed, monkeypatch
 ):
     with running_sandbox(store, upstream.url):  # a host lives
-        sandboxes = keyed.extensions["store"].sandboxes
-        monkeypatch.setattr(sandboxes, "limits", replace(sandboxes.limits, most=1, pause_idlest=False))
+        sandboxes = keyed.extensions["server"].store.sandboxes
+        full = unchecked(sandboxes.limits, max_sandboxes=1, sandbox_overflow="refuse")
+        monkeypatch.setattr(sandboxes, "limits", full)
         refused = caller.post("/api/bash/start_bash_command", json={"command": "ls"}, headers=MINE)
 
         named = store.sandboxes.workspaces.named("settings-1")
@@ -187,7 +187,7 @@ def test_what_a_workspace_has_is_read_after_a_pause(caller, store, upstream, wor
     mine = workspace("settings-1")
     store.sandboxes.ask(mine, "pause")
     store.sandboxes.report(mine, "scripted", "supervisor", "PAUSED")
-    forwarding = caller.application.extensions["forwarding"]
+    forwarding = caller.application.extensions["server"].forwarding
 
     known = store.sandboxes.workspaces.known("settings-1")
     assert forwarding.own_sandbox("settings-1", lambda: [], lambda: known) == mine
@@ -261,7 +261,7 @@ def test_a_folder_of_a_paused_sandbox_means_that_one_also_while_another_runs(cal
     first, _ = own("settings-1", "/work/a"), own("settings-1", "/work/b")
     store.sandboxes.ask(first, "pause")
     store.sandboxes.report(first, "scripted", "supervisor", "PAUSED")
-    forwarding = caller.application.extensions["forwarding"]
+    forwarding = caller.application.extensions["server"].forwarding
 
     assert forwarding.own_sandbox("settings-1", lambda: ["/work/a/x"]) == first
     assert forwarding.own_sandbox("settings-1", lambda: ["/work/b"]) != first

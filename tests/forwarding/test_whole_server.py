@@ -13,10 +13,9 @@ import httpx
 import psutil
 import pytest
 
-from core.bounds import Limits
 from tests.agents import running_sandbox
 from tests.chance import often
-from tests.conftest import SECRET_KEY, store_of
+from tests.conftest import SECRET_KEY, limits_of, store_of
 from tests.forwarding import upstream_agent
 from tests.servers import TIMEOUT, agent_server, store_server
 
@@ -42,7 +41,7 @@ def whole(tmp_path_factory):
         url, _ = stack.enter_context(store_server(folder))
         settings = {"REDIS_URL": url, "SESSION_API_KEY": KEY, "WEB_CONCURRENCY": "1", "SECRET_KEY": SECRET_KEY}
         client, master = stack.enter_context(agent_server(folder / "log", **settings))
-        store = store_of(url, Limits(10, False, 3600, 3600))
+        store = store_of(url, limits_of(10, False, 3600, 3600))
         agent = stack.enter_context(upstream_agent())
         sandbox = stack.enter_context(running_sandbox(store, agent.url, owner="settings-1"))
         store.sandboxes.begin(sandbox.id, "scripted", "supervisor", "process")

@@ -5,13 +5,13 @@ import pytest
 from notifications.messages import QuietRules
 from notifications.sending import targets_of
 from settings import ConfigError
-from settings.approvals import EVENT_TYPES
 from settings.config import Config
+from settings.notify import EVENT_TYPES
 from tests.notifications import SECRET
 
 
 def passes(kind="action.pending", *, tool="terminal", risk="HIGH", **settings):
-    rules = QuietRules.of(Config(**settings))
+    rules = QuietRules.of(Config.of(**settings).notify)
     return rules.pass_entry({"type": kind, "tool": tool, "risk": risk})
 
 
@@ -73,7 +73,7 @@ WRONG = [
 def test_a_wrong_setting_is_refused_by_name_and_shows_no_url():
     for setting, value, words in WRONG:
         with pytest.raises(ConfigError, match=f"^{setting.upper()}.*{words}") as refusal:
-            Config(**{setting: value})
+            Config.of(**{setting: value})
 
         assert "hush" not in repr(refusal.value)
 
@@ -81,7 +81,7 @@ def test_a_wrong_setting_is_refused_by_name_and_shows_no_url():
 def test_the_targets_of_the_settings_have_stable_ids_and_names_without_secrets():
     urls = "slack://hushA/hushB/hushC mailto://me:hush@example.org json://user:hush@10.0.0.1:8080/hush?hush=hush"
     hooks = f"https://example.org:8443/hush?hush=1|{SECRET} http://[::1]/hush|{SECRET}"
-    targets = targets_of(Config(notify_urls=f"{urls} tgram://hush:hush/1", notify_webhooks=hooks))
+    targets = targets_of(Config.of(notify_urls=f"{urls} tgram://hush:hush/1", notify_webhooks=hooks).notify)
 
     assert [target.name for target in targets] == [
         "https://example.org:8443",
@@ -94,10 +94,10 @@ def test_the_targets_of_the_settings_have_stable_ids_and_names_without_secrets()
     assert [target.kind for target in targets] == ["webhook"] * 2 + ["apprise"] * 4
     assert "hush" not in repr(targets)
     assert "whsec" not in repr(targets)
-    again = targets_of(Config(notify_webhooks=hooks.replace(SECRET, "whsec_" + "A" * 32)))
+    again = targets_of(Config.of(notify_webhooks=hooks.replace(SECRET, "whsec_" + "A" * 32)).notify)
     assert [target.id for target in again] == [target.id for target in targets[:2]]  # another secret, the same queue
     assert len({target.id for target in targets}) == 6
 
 
 def test_a_url_that_is_named_twice_is_one_target():
-    assert len(targets_of(Config(notify_urls="json://host json://host"))) == 1
+    assert len(targets_of(Config.of(notify_urls="json://host json://host").notify)) == 1

@@ -58,10 +58,10 @@ def test_a_key_of_the_environment_comes_before_the_file(tmp_path, monkeypatch):
     make_secret_key(str(tmp_path))
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
     monkeypatch.delenv("SECRET_KEY", raising=False)
-    assert Config.from_env().secret_key == (tmp_path / SECRET_KEY_FILE).read_text().strip()
+    assert Config.from_env().redis.secret_key == (tmp_path / SECRET_KEY_FILE).read_text().strip()
 
     monkeypatch.setenv("SECRET_KEY", ONE)
-    assert Config.from_env().secret_keys == (ONE,)
+    assert Config.from_env().redis.secret_keys == (ONE,)
 
 
 @pytest.mark.parametrize("text", ["short", "\udcff" * 20])
@@ -74,12 +74,12 @@ def test_a_file_that_holds_no_key_is_a_sentence(tmp_path, monkeypatch, text):
 
 
 def test_several_keys_are_separated_by_commas_and_none_of_them_is_short():
-    assert Config(secret_key=ONE).secret_keys == (ONE,)
-    assert Config(secret_key=f"{ONE}, {OTHER}").secret_keys == (ONE, OTHER)
-    assert Config(secret_key="x" * 16).secret_keys == ("x" * 16,)
+    assert Config.of(secret_key=ONE).redis.secret_keys == (ONE,)
+    assert Config.of(secret_key=f"{ONE}, {OTHER}").redis.secret_keys == (ONE, OTHER)
+    assert Config.of(secret_key="x" * 16).redis.secret_keys == ("x" * 16,)
     for short in ("x" * 15, f"{ONE}, {'x' * 15}"):
         with pytest.raises(ConfigError, match="SECRET_KEY must have 16 characters or more"):
-            Config(secret_key=short)
+            Config.of(secret_key=short)
 
 
 def fault_of(url: str, key: str) -> str | None:
@@ -95,7 +95,7 @@ def test_a_host_with_another_key_is_told_and_changes_nothing(tmp_path):
 
         assert Redis.from_url(url).get("seal_check") == kept
         assert fault_of(url, ONE) is None
-        notice = create_app(Config(redis_url=url, secret_key=OTHER)).test_client().get("/server_info").get_json()
+        notice = create_app(Config.of(redis_url=url, secret_key=OTHER)).test_client().get("/server_info").get_json()
         assert DIFFERS in notice["notice"]
 
 

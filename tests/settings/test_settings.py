@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
@@ -11,8 +12,11 @@ from app import create_app
 from core.prices import NO_BUDGETS, Budget, Budgets
 from docs import make
 from settings import ConfigError, keeping
-from settings.config import REDIS_SCHEMES, Config
+from settings.config import Config, groups
+from settings.http import HttpSettings
 from settings.keeping import Place
+from settings.limits import SandboxLimits
+from settings.redis import REDIS_SCHEMES
 from store.link.connection import connect
 from tests.refusals import is_refused, taken
 from tests.servers import PROJECT
@@ -20,6 +24,22 @@ from tests.servers import PROJECT
 
 def test_the_page_of_settings_is_made_from_the_code():
     assert make.SETTINGS.read_text() == make.settings(), "run `make docs`"
+    assert make.LIMITS.read_text() == make.limits(), "run `make docs`"
+
+
+def test_every_setting_is_in_one_group_and_on_one_of_the_two_pages():
+    names = [one.metadata["names"] or f"`{one.name.upper()}`" for group in groups().values() for one in fields(group)]
+    pages = make.SETTINGS.read_text() + make.LIMITS.read_text()
+
+    assert [name for name in names if pages.count(f"\n| {name} |") != 1 or names.count(name) != 1] == []
+
+
+def test_settings_are_given_by_their_names_or_in_their_groups():
+    in_groups = Config(http=HttpSettings(port=9000), sandboxes=SandboxLimits(max_sandboxes=3))
+
+    assert Config.of(port=9000, max_sandboxes=3) == in_groups
+    with pytest.raises(TypeError, match=r"^There is no setting max_sandbox$"):
+        Config.of(port=9000, max_sandbox=3)
 
 
 def test_an_empty_environment_gives_the_defaults(monkeypatch, tmp_path):
@@ -37,7 +57,11 @@ def test_values_are_read_with_their_types(monkeypatch):
 
     config = Config.from_env()
 
-    assert (config.port, config.redis_timeout, config.redis_url) == (9000, 0.5, "redis://somewhere:1/2")
+    assert (config.http.port, config.redis.redis_timeout, config.redis.redis_url) == (
+        9000,
+        0.5,
+        "redis://somewhere:1/2",
+    )
 
 
 def test_keys_are_read_from_every_variable_and_from_the_file_each_once(monkeypatch, tmp_path):
@@ -52,7 +76,7 @@ def test_keys_are_read_from_every_variable_and_from_the_file_each_once(monkeypat
     }.items():
         monkeypatch.setenv(name, value)
 
-    assert Config.from_env().api_keys == (
+    assert Config.from_env().access.api_keys == (
         "one-key-with-a,comma",
         "key-of-the-list-1",
         "key-of-the-list-2",
@@ -85,8 +109,8 @@ def test_lists_of_hosts_origins_and_proxies_are_read_with_commas(monkeypatch):
 
     config = Config.from_env()
 
-    assert len(config.allowed_hosts) == 6
-    assert len(config.allowed_origins) == len(config.trusted_proxies) == 3
+    assert len(config.http.allowed_hosts) == 6
+    assert len(config.http.allowed_origins) == len(config.http.trusted_proxies) == 3
 
 
 OPEN = [
@@ -104,11 +128,11 @@ OPEN = [
 
 
 def test_an_app_that_no_master_has_settled_needs_keys_unless_it_is_on_loopback_without_any():
-    assert [(given, Config(**given).is_open) for given, _ in OPEN] == OPEN
+    assert [(given, Config.of(**given).is_open) for given, _ in OPEN] == OPEN
 
 
 def test_the_repr_of_settings_shows_no_secret():
-    config = Config(
+    config = Config.of(
         redis_url="redis://user:a-password@host", secret_key="a secret of sixteen", api_keys=("a-secret-key-of-twenty",)
     )
 
@@ -221,7 +245,7 @@ def test_no_other_module_reads_the_environment():
 
 
 def settings(**given) -> Config:
-    return Config(redis_url="redis://unused", **given)
+    return Config.of(redis_url="redis://unused", **given)
 
 
 PLACES = [
@@ -236,7 +260,7 @@ PLACES = [
 
 
 def test_a_url_names_a_folder_or_a_prefix_in_a_bucket():
-    assert [(url, settings(cold_url=url).cold_place) for url, _ in PLACES] == PLACES
+    assert [(url, settings(cold_url=url).keeping.cold_place) for url, _ in PLACES] == PLACES
 
 
 NO_PLACES = [
@@ -285,7 +309,7 @@ def test_a_bucket_without_boto3_refuses_the_start_and_says_what_to_install(monke
 
 @pytest.mark.process("starts a program")
 def test_the_settings_load_no_client_of_s3():
-    code = "import sys; from settings.config import Config; Config(cold_url='s3://bucket')"
+    code = "import sys; from settings.config import Config; Config.of(cold_url='s3://bucket')"
     code += "; print('boto3' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
 
@@ -295,7 +319,7 @@ def test_the_settings_load_no_client_of_s3():
 def test_prices_of_models_are_read_and_the_entry_that_is_none_is_named(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MODEL_PRICES", "qwen3:32b=0/0, mine=0.5/1.5/0.05")
-    assert Config.from_env().model_prices == "qwen3:32b=0/0, mine=0.5/1.5/0.05"
+    assert Config.from_env().models.model_prices == "qwen3:32b=0/0, mine=0.5/1.5/0.05"
 
     monkeypatch.setenv("MODEL_PRICES", "qwen3:32b=0/0, mine=cheap")
     with pytest.raises(ConfigError, match=r"^MODEL_PRICES must be entries MODEL=INPUT/OUTPUT .*, not 'mine=cheap'$"):
@@ -304,9 +328,9 @@ def test_prices_of_models_are_read_and_the_entry_that_is_none_is_named(monkeypat
 
 def test_budgets_of_models_are_read_and_the_setting_that_is_none_is_named(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert Config.from_env().budgets == NO_BUDGETS
+    assert Config.from_env().models.budgets == NO_BUDGETS
     monkeypatch.setenv("MODEL_BUDGET_KEY", "5, 2000000 tokens")
-    assert Config.from_env().budgets == Budgets(key=Budget(5_000_000_000, 2_000_000))
+    assert Config.from_env().models.budgets == Budgets(key=Budget(5_000_000_000, 2_000_000))
 
     monkeypatch.setenv("MODEL_BUDGET_DAY", "much")
     with pytest.raises(ConfigError, match=r"^MODEL_BUDGET_DAY must be DOLLARS, .*, not 'much'$"):
@@ -328,5 +352,5 @@ def test_budgets_of_models_are_read_and_the_setting_that_is_none_is_named(monkey
 )
 def test_the_host_of_previews_is_a_domain_and_not_that_of_the_server(host, more):
     with pytest.raises(ConfigError, match="PREVIEW_HOST"):
-        Config(preview_host=host, **more)
-    Config(preview_host="preview.example.org", allowed_hosts=("agents.example.org",))
+        Config.of(preview_host=host, **more)
+    Config.of(preview_host="preview.example.org", allowed_hosts=("agents.example.org",))

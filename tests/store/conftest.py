@@ -9,12 +9,11 @@ from uuid import uuid4
 import pytest
 from redis.exceptions import ResponseError
 
-from core.bounds import Limits
 from store.approvals.inbox import Filter
 from store.keys import ListingKeys
 from store.link.signals import MAYBE_MISSED
 from tests.backends import DEFAULT, SCRIPTED, each, runs_on_scripted
-from tests.conftest import as_events, store_of
+from tests.conftest import as_events, limits_of, store_of
 
 ALWAYS = {"kind": "AlwaysConfirm"}
 WAITING = "waiting_for_confirmation"
@@ -28,8 +27,8 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="session")
 def store(app):
     """The store that the tests of a process share. It has its version, lest a server takes its data for old ones."""
-    app.extensions["store"].data_version.ensure()
-    return app.extensions["store"]
+    app.extensions["server"].store.data_version.ensure()
+    return app.extensions["server"].store
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def fresh_sandboxes(
     start_seconds: float = 120,
     **bounds,
 ):
-    limits = Limits(most, pause_idlest, host_seconds, start_seconds, **bounds)
+    limits = limits_of(most, pause_idlest, host_seconds, start_seconds, **bounds)
     store = of_limits(url, limits)
     redis = store.sandboxes._redis
     forget(redis, "{sandboxes}*")

@@ -2,21 +2,19 @@
 
 import json
 import random
-from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 from redis import Redis
 
-from core.bounds import Limits
 from store.errors import ConversationNotFound, LogTooLong, ReasonTooLong, TooManyKinds, TooManyPending
 from store.keys import ConversationKeys
-from tests.conftest import BOUNDS, action, as_events, event, observation, status, store_of
+from tests.conftest import BOUNDS, action, as_events, event, limits_of, observation, status, store_of, unchecked
 from tests.servers import store_server
 
 ALWAYS, NEVER = {"kind": "AlwaysConfirm"}, {"kind": "NeverConfirm"}
-LIMITS = Limits(most=1, pause_idlest=False, host_seconds=3600, start_seconds=3600)
-MOST = BOUNDS.pending_actions
+LIMITS = limits_of(most=1, pause_idlest=False, host_seconds=3600, start_seconds=3600)
+MOST = BOUNDS.max_pending_actions
 
 
 @pytest.fixture
@@ -94,7 +92,7 @@ def test_a_filter_by_source_reads_at_most_one_sorted_set_per_allowed_pair(counte
         except TooManyKinds:
             break
 
-    assert count(lambda: store.events.count(conversation, source="user"))["zcount"] <= BOUNDS.event_kinds
+    assert count(lambda: store.events.count(conversation, source="user"))["zcount"] <= BOUNDS.max_event_kinds
 
 
 @pytest.mark.parametrize(
@@ -275,7 +273,7 @@ def test_pending_actions_of_many_megabytes_are_all_listed_in_log_order(store, co
 def test_a_rejection_of_the_most_pending_actions_writes_less_than_two_megabytes(store, conversation, append):
     append(*(action() for _ in range(MOST)))
 
-    assert store.approvals.confirmations.decide(conversation, accept=False, reason="r" * BOUNDS.reason_bytes)
+    assert store.approvals.confirmations.decide(conversation, accept=False, reason="r" * BOUNDS.max_reason_bytes)
 
     written = 0
     page_id = None
@@ -284,10 +282,10 @@ def test_a_rejection_of_the_most_pending_actions_writes_less_than_two_megabytes(
         written += sum(map(len, found))
         if page_id is None:
             break
-    assert MOST * BOUNDS.reason_bytes < written < 2 * 1024 * 1024
+    assert MOST * BOUNDS.max_reason_bytes < written < 2 * 1024 * 1024
 
 
-@pytest.mark.parametrize("reason", ["r" * (BOUNDS.reason_bytes + 1), "é" * (BOUNDS.reason_bytes // 2 + 1)])
+@pytest.mark.parametrize("reason", ["r" * (BOUNDS.max_reason_bytes + 1), "é" * (BOUNDS.max_reason_bytes // 2 + 1)])
 def test_a_reason_that_is_too_long_is_refused_and_decides_nothing(store, conversation, append, reason):
     held = action()
     append(held)
@@ -304,7 +302,7 @@ def test_a_reason_that_is_too_long_is_refused_and_decides_nothing(store, convers
 @pytest.fixture
 def small(redis_url, conversation):
     """A store whose conversations may have 4096 bytes, and one of them."""
-    small = store_of(redis_url, LIMITS, bounds=replace(BOUNDS, log_bytes=4096))
+    small = store_of(redis_url, LIMITS, bounds=unchecked(BOUNDS, max_conversation_bytes=4096))
     small.conversations.create(conversation)
     return small
 
@@ -352,10 +350,10 @@ def test_an_import_that_is_too_long_leaves_nothing(small, conversation):
 
 
 def test_a_batch_that_brings_too_many_pairs_is_refused_and_writes_nothing(store, conversation, append):
-    known = [event(f"Kind{number}", "user") for number in range(BOUNDS.event_kinds)]
+    known = [event(f"Kind{number}", "user") for number in range(BOUNDS.max_event_kinds)]
     append(*known)
 
-    with pytest.raises(TooManyKinds, match=rf"at most {BOUNDS.event_kinds} .*MAX_EVENT_KINDS"):
+    with pytest.raises(TooManyKinds, match=rf"at most {BOUNDS.max_event_kinds} .*MAX_EVENT_KINDS"):
         append(event("Kind0", "user"), event("Kind0", "agent"))
 
     assert store.events.count(conversation) == len(known)
@@ -363,8 +361,8 @@ def test_a_batch_that_brings_too_many_pairs_is_refused_and_writes_nothing(store,
 
 
 def test_events_of_the_server_take_no_room_among_the_pairs(store, conversation, append):
-    append(*(event(f"Kind{number}", "user") for number in range(BOUNDS.event_kinds - 1)), action())
-    assert store.events.count(conversation) == BOUNDS.event_kinds + 1  # the second action is pending
+    append(*(event(f"Kind{number}", "user") for number in range(BOUNDS.max_event_kinds - 1)), action())
+    assert store.events.count(conversation) == BOUNDS.max_event_kinds + 1  # the second action is pending
 
     store.events.send(conversation, content=[], run=True)
 
@@ -373,7 +371,7 @@ def test_events_of_the_server_take_no_room_among_the_pairs(store, conversation, 
 
 
 def test_a_copy_of_a_conversation_has_all_its_pairs(store, conversation, append):
-    append(*(event(f"Kind{number}", "user") for number in range(BOUNDS.event_kinds - 1)), action())
+    append(*(event(f"Kind{number}", "user") for number in range(BOUNDS.max_event_kinds - 1)), action())
 
     copy = store.conversations.forks.fork(conversation)
 

@@ -86,7 +86,7 @@ def test_newer_data_are_refused_and_stay(redis):
 @pytest.mark.parametrize("stored", ["0", "-1", "1.5", "v2", "", "\xff"])
 def test_a_version_that_no_release_writes_is_refused_in_words_and_nothing_is_written(redis, stored):
     redis.set(DATA_VERSION, stored)
-    client = create_app(Config(redis_url=url_of(redis))).test_client()
+    client = create_app(Config.of(redis_url=url_of(redis))).test_client()
 
     for refused in (client.post("/api/conversations", json={}), client.get("/ready")):
         assert (refused.status_code, "Set REDIS_URL to a Redis" in refused.get_json()["detail"]) == (503, True)
@@ -101,7 +101,7 @@ def test_a_version_of_another_type_is_refused_in_words(redis):
 
 
 def test_a_version_that_another_program_writes_meanwhile_ends_writes_in_words(redis):
-    app = create_app(Config(redis_url=url_of(redis)))
+    app = create_app(Config.of(redis_url=url_of(redis)))
     client = app.test_client()
     assert client.post("/api/conversations", json={}).status_code == 201
     redis.set(DATA_VERSION, "v2")
@@ -138,7 +138,7 @@ def test_a_newer_store_is_refused_with_a_sentence(redis, tmp_path):
 def test_a_newer_store_stays_unchanged(redis):
     redis.set("data_version", VERSION + 1)
 
-    response = create_app(Config(redis_url=url_of(redis))).test_client().get("/api/conversations/count")
+    response = create_app(Config.of(redis_url=url_of(redis))).test_client().get("/api/conversations/count")
 
     assert response.status_code == 503
     assert "run a newer release" in response.get_json()["detail"]
@@ -147,14 +147,14 @@ def test_a_newer_store_stays_unchanged(redis):
 
 @pytest.mark.faults("a race of threads")
 def test_a_server_that_runs_refuses_writes_once_a_newer_release_has_changed_the_data(redis):
-    app = create_app(Config(redis_url=url_of(redis)))
+    app = create_app(Config.of(redis_url=url_of(redis)))
     server, stop = app.test_client(), threading.Event()
     made = server.post("/api/conversations", json={}).get_json()["id"]
-    polls = threading.Thread(target=app.extensions["expiry"].run, args=(stop,))
+    polls = threading.Thread(target=app.extensions["server"].expiry.run, args=(stop,))
     polls.start()
     try:
         redis.set("data_version", VERSION + 1)
-        wait_until(lambda: not app.extensions["store"].data_version.is_current, "the poll that finds it")
+        wait_until(lambda: not app.extensions["server"].store.data_version.is_current, "the poll that finds it")
         refused = server.post(f"/api/conversations/{made}/events", json={"content": []})
         assert (refused.status_code, "run a newer release" in refused.get_json()["detail"]) == (503, True)
         assert server.get("/ready").status_code == 503

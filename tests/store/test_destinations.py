@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from admin.audit import verify
-from core.bounds import Limits
 from store.approvals.audit import Actor, AuditFilter
 from store.destinations import (
     MOST_ASKED,
@@ -23,6 +22,7 @@ from store.destinations import (
     Destinations,
 )
 from store.link.attempts import Attempt, enter
+from tests.conftest import limits_of
 from tests.store.conftest import fresh_sandboxes, of_limits, running_sandbox
 
 NAME = "example.org"
@@ -33,7 +33,7 @@ ME, YOU = Actor("key", "me", "127.0.0.1"), Actor("key", "you", "10.0.0.9")
 def here(redis_url):
     """The destinations of a store without sandboxes, and a maker of running sandboxes."""
     sandboxes = fresh_sandboxes(redis_url, most=100)
-    store = of_limits(redis_url, Limits(100, False, 60, 120))
+    store = of_limits(redis_url, limits_of(100, False, 60, 120))
     return store.destinations, lambda: running_sandbox(sandboxes).id, sandboxes
 
 

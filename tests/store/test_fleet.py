@@ -2,9 +2,8 @@
 
 from redis import Redis
 
-from core.bounds import Limits
 from store.sandboxes.sandboxes import SandboxId
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.servers import store_server
 
 HOSTS = 100
@@ -57,7 +56,7 @@ def costs(store, redis: Redis) -> dict[str, int]:
 
 def test_the_costs_of_a_host_do_not_grow_with_the_sandboxes_of_other_hosts(tmp_path):
     with store_server(tmp_path) as (url, _), Redis.from_url(url) as redis:
-        limits = Limits(most=100_000, pause_idlest=False, host_seconds=3600, start_seconds=3600, keep_failed_days=1)
+        limits = limits_of(most=100_000, pause_idlest=False, host_seconds=3600, start_seconds=3600, keep_failed_days=1)
         store = store_of(url, limits)
         for host in ("one", "another", *(f"h{number}" for number in range(HOSTS))):
             assert store.sandboxes.beat(host, "supervisor")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process("has stores of its own become full")
 @pytest.fixture(scope="module")
 def app_and_redis(tmp_path_factory):
     with store_server(tmp_path_factory.mktemp("store")) as (url, _), Redis.from_url(url) as redis:
-        yield create_app(Config(redis_url=url)), redis
+        yield create_app(Config.of(redis_url=url)), redis
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def full_behind(app_and_redis, monkeypatch):
     app, redis = app_and_redis
 
     def fill(name: str) -> None:
-        scripts = app.extensions["store"].events._scripts
+        scripts = app.extensions["server"].store.events._scripts
         effect = getattr(scripts, f"_{name}")
 
         def filling(keys, args):
@@ -34,9 +34,9 @@ def full_behind(app_and_redis, monkeypatch):
             return reply
 
         for part in (
-            app.extensions["store"].events,
-            app.extensions["store"].conversations,
-            app.extensions["store"].approvals.confirmations,
+            app.extensions["server"].store.events,
+            app.extensions["server"].store.conversations,
+            app.extensions["server"].store.approvals.confirmations,
         ):
             monkeypatch.setattr(part._scripts, f"_{name}", filling)
 

@@ -6,16 +6,15 @@ from uuid import UUID
 import pytest
 from redis import Redis
 
-from core.bounds import Limits
 from store.approvals.audit import Actor
 from store.approvals.inbox import MOST_CHUNKS, Filter, TooManyToCount
 from store.log.frames import PAGE_BYTES
-from tests.conftest import action, as_events, store_of
+from tests.conftest import action, as_events, limits_of, store_of
 from tests.round_trips import asks_by_request_alone, counted
 from tests.servers import store_server
 from tests.store.conftest import ALWAYS
 
-LIMITS = Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
+LIMITS = limits_of(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
 LARGE = 10_000
 
 

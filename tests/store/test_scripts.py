@@ -5,14 +5,14 @@ from uuid import uuid4
 
 import pytest
 
-from core.bounds import AS_REDIS, Limits
+from core.bounds import AS_REDIS
 from docs import script_calls
 from store.errors import NewerData, StoreFull
 from store.keys import DATA_VERSION, VERSION
 from store.scripts import Scripts, Source, read_head, sources
 from store.scripts.calls import Calls
 from store.scripts.heads import preamble
-from tests.conftest import as_events, event, store_of
+from tests.conftest import as_events, event, limits_of, store_of
 from tests.servers import PROJECT, store_server
 
 FOLDER = PROJECT / "store" / "scripts"
@@ -162,7 +162,7 @@ def test_scripts_that_write_behind_an_effect_go_on_in_a_full_redis_and_bring_not
 
 def test_no_script_writes_to_data_of_a_newer_release(tmp_path):
     with store_server(tmp_path) as (url, _):
-        store = store_of(url, Limits(1, pause_idlest=False, host_seconds=60, start_seconds=60))
+        store = store_of(url, limits_of(1, pause_idlest=False, host_seconds=60, start_seconds=60))
         conversation = str(uuid4())
         store.conversations.create(conversation)
         store.events.append(conversation, as_events([event()]))

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from admin.audit import verify
 from core import wire
-from core.bounds import Limits
 from core.prices import SPENT_DAYS, Budget, Budgets, Prices, Used
 from core.wire import utc_time
 from egress.spending import Accounts, OverBudget
@@ -17,6 +16,7 @@ from store.approvals.audit import Actor, AuditFilter
 from store.destinations import BudgetScopeRefused, DestinationChanged, DestinationExpired, DestinationNotFound
 from store.keys import SandboxKeys
 from store.spending import MOST_MODEL, Spending
+from tests.conftest import limits_of
 from tests.store.conftest import fresh_sandboxes, of_limits
 
 USED = Used(input=60, output=10, cached=40, written=5)
@@ -26,7 +26,7 @@ USED = Used(input=60, output=10, cached=40, written=5)
 def here(redis_url):
     """A store without sandboxes and without what was spent, and a maker of sandboxes of a key."""
     sandboxes = fresh_sandboxes(redis_url, most=100)
-    store = of_limits(redis_url, Limits(100, False, 60, 120))
+    store = of_limits(redis_url, limits_of(100, False, 60, 120))
 
     def start(owner: str) -> str:
         sandbox = sandboxes.start("spec", owner=owner)

@@ -1,7 +1,6 @@
 """Start tasks under claims, renewals, advances and ends that are late, repeated and in any order: an end is final."""
 
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings, stateful
@@ -14,6 +13,7 @@ from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import FINISHED, MOST_ATTEMPTS, StartTask
 from supervisor.start_tasks import StartDriver
 from tests.agents import SPECS, agent_client
+from tests.conftest import unchecked
 from tests.store.conftest import forget
 from tests.store.sandboxes.test_start_tasks import LEASE, LIMITS, fresh
 
@@ -297,5 +297,5 @@ def test_nothing_of_a_start_that_was_ended_comes_to_life_whatever_step_of_whiche
     redis_url, monkeypatch, examples
 ):
     monkeypatch.setattr(start_tasks, "LEASE", LEASE)
-    Lives.store = fresh(redis_url, limits=replace(LIMITS, most=10_000))
+    Lives.store = fresh(redis_url, limits=unchecked(LIMITS, max_sandboxes=10_000))
     run(Lives, examples, 40)

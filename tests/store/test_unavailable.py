@@ -27,7 +27,7 @@ def program(request):
 def server(tmp_path_factory, program):
     """A client of the app on a real server, and a connection to that server."""
     with store_server(tmp_path_factory.mktemp("store"), program) as (url, _), Redis.from_url(url) as redis:
-        yield create_app(Config(redis_url=url)).test_client(), redis
+        yield create_app(Config.of(redis_url=url)).test_client(), redis
 
 
 @contextlib.contextmanager
@@ -126,7 +126,7 @@ def test_a_redis_that_loads_its_file_is_503(tmp_path, program, conversation):
     with store_server(tmp_path, program) as (url, _), Redis.from_url(url) as redis:
         redis.mset({f"key {number}": "x" * 2048 for number in range(30_000)})
         redis.save()
-    client = create_app(Config(redis_url=url)).test_client()
+    client = create_app(Config.of(redis_url=url)).test_client()
     words = ["--port", "0", "--unixsocket", url.removeprefix("unix://"), "--dir", str(tmp_path)]
     words += ["--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024"]
     with running([program, *words], stdout=subprocess.DEVNULL), Redis.from_url(url, retry=None) as redis:

@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import pytest
 
-from core.bounds import Limits
 from runtimes import Handle, Launch, Observation, State, Usage
 from settings.specs import Spec, Specs
 from supervisor.archives import Archives
@@ -15,9 +14,9 @@ from supervisor.endings import Endings, Host, Recovery
 from supervisor.sandboxes import Reconciler
 from supervisor.upkeep import Upkeep
 from tests.agents import agent_client, running_sandbox, scripted_agent
-from tests.conftest import as_events, store_of
+from tests.conftest import as_events, limits_of, store_of
 
-LIMITS = Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
+LIMITS = limits_of(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
 
 SPEC = Spec(
     id="spec",

@@ -43,7 +43,7 @@ def redis(server):
 
 @pytest.fixture
 def settings(tmp_path):
-    return Config(redis_url="redis://unused", cold_url=f"file://{tmp_path}/cold", cold_days=1e-9)
+    return Config.of(redis_url="redis://unused", cold_url=f"file://{tmp_path}/cold", cold_days=1e-9).keeping
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_turn_freezes_what_rests_and_says_how_many(redis, store, place, sweep,
 def test_what_has_not_rested_for_so_many_days_stays(redis, store, place, made, clock):
     ids = made()
 
-    ColdSweep(store, Config(cold_url="file:///tmp/unused", cold_days=1), clock=clock).sweep()
+    ColdSweep(store, Config.of(cold_url="file:///tmp/unused", cold_days=1).keeping, clock=clock).sweep()
 
     assert cold(redis, *ids) == [False]
 
@@ -361,7 +361,7 @@ def test_objects_are_listed_once_a_day_and_a_part_at_a_time(redis, place, sweep,
 
 
 def test_server_info_says_that_cold_conversations_need_COLD_URL(redis, server, store, sweep, made):
-    config = Config(redis_url=server, redis_timeout=10, secret_key=SECRET_KEY, supervisor=0)
+    config = Config.of(redis_url=server, redis_timeout=10, secret_key=SECRET_KEY, supervisor=0)
     client = create_app(config).test_client()
     [identity] = made()
     assert client.get("/server_info").json["notice"] is None
@@ -376,7 +376,7 @@ def test_server_info_says_that_cold_conversations_need_COLD_URL(redis, server, s
 
 
 def test_without_cold_storage_nothing_is_asked(server, redis, clock):
-    sweeping = ColdSweep(cold_store(server, None), Config(), clock=clock)
+    sweeping = ColdSweep(cold_store(server, None), Config().keeping, clock=clock)
     before = redis.info("stats")["total_commands_processed"]
 
     sweeping.sweep()
@@ -390,18 +390,18 @@ def test_without_days_nothing_is_frozen_and_what_is_cold_stays_readable(redis, s
     [is_new] = made()
     redis.delete("{cold}:turn:turn")
 
-    ColdSweep(store, Config(cold_url="file:///tmp/unused"), clock=clock).sweep()
+    ColdSweep(store, Config.of(cold_url="file:///tmp/unused").keeping, clock=clock).sweep()
 
     assert cold(redis, was, is_new) == [True, False]
     assert len(store.events.search(was)[0]) == 2
 
 
 def test_no_process_sandbox_may_read_the_folder_of_cold_storage(tmp_path):
-    with_folder = Config(data_dir="/data", cold_url=f"file://{tmp_path}/cold")
-    with_bucket = Config(data_dir="/data", cold_url="s3://bucket/tmp")
+    with_folder = Config.of(data_dir="/data", cold_url=f"file://{tmp_path}/cold")
+    with_bucket = Config.of(data_dir="/data", cold_url="s3://bucket/tmp")
 
     assert _private(with_folder) == (Path("/data"), tmp_path / "cold")
     assert _private(with_bucket) == (Path("/data"),)
-    open_objects(with_folder)
+    open_objects(with_folder.keeping)
     with pytest.raises(RuntimeFailure, match="in which the server keeps its own data"):
         readable([str(tmp_path / "cold")], _private(with_folder))

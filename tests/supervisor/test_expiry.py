@@ -3,7 +3,6 @@
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -11,20 +10,19 @@ from redis import Redis
 
 from agents.commands import Commands
 from agents.decisions import ExpiryDriver
-from core.bounds import Limits
 from tests.agents import SPECS, agent_client, running_sandbox, scripted_agent
-from tests.conftest import BOUNDS, action, as_events, status, store_of
+from tests.conftest import BOUNDS, action, as_events, limits_of, status, store_of, unchecked
 from tests.servers import agent_server, store_server, wait_until
 from tests.supervisor import supervisor
 from tests.supervisor.test_stand_by import another_supervisor
 
-LIMITS = Limits(most=100, pause_idlest=False, host_seconds=3600, start_seconds=3600)
+LIMITS = limits_of(most=100, pause_idlest=False, host_seconds=3600, start_seconds=3600)
 ALWAYS = {"kind": "AlwaysConfirm"}
 
 
 def store_with(url: str, seconds: float):
     """A store in which an action expires so many seconds after it began to wait."""
-    return store_of(url, LIMITS, bounds=replace(BOUNDS, confirmation_seconds=seconds))
+    return store_of(url, LIMITS, bounds=unchecked(BOUNDS, confirmation_seconds=seconds))
 
 
 @pytest.fixture(scope="module")

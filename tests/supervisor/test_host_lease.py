@@ -5,15 +5,14 @@ from uuid import uuid4
 
 import pytest
 
-from core.bounds import Limits
 from supervisor.presence import HostLease, HostTaken
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.store.conftest import silent_for
 
 
 @pytest.fixture
 def sandboxes(redis_url):
-    limits = Limits(most=1, pause_idlest=False, host_seconds=3600, start_seconds=60)
+    limits = limits_of(most=1, pause_idlest=False, host_seconds=3600, start_seconds=60)
     return store_of(redis_url, limits).sandboxes
 
 

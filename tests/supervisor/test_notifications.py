@@ -38,18 +38,18 @@ def queues(store, monkeypatch):
 def notifier_of(store, *hooks: Receiver | str, seconds: float = 60, private: bool = True, urls: str = "") -> Notifier:
     """A supervisor's notifier with the given webhooks. seconds: of one try."""
     settings = " ".join(one if isinstance(one, str) else one.setting for one in hooks)
-    config = Config(notify_webhooks=settings, notify_urls=urls)
+    config = Config.of(notify_webhooks=settings, notify_urls=urls)
     targets, sender = (
-        targets_of(config),
+        targets_of(config.notify),
         Sender(Webhooks(private=private, seconds=seconds), Services(private=private, seconds=seconds)),
     )
     links = Links((), public_url="", seconds=60)
-    mover = OutboxMover(store, targets, QuietRules.of(config), links, public_url="")
+    mover = OutboxMover(store, targets, QuietRules.of(config.notify), links, public_url="")
     return Notifier(store, targets, mover, sender)
 
 
 def target_of(hook: Receiver):
-    [target] = targets_of(Config(notify_webhooks=hook.setting))
+    [target] = targets_of(Config.of(notify_webhooks=hook.setting).notify)
     return target
 
 
@@ -283,9 +283,9 @@ def test_a_failure_that_repeats_is_said_once_and_tried_less_and_less_often(caplo
 
 
 def test_the_link_of_an_action_is_about_no_later_wait_of_the_same_action(store, queues, conversation):
-    config = Config(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
+    config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
     links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
-    mover = OutboxMover(store, targets_of(config), QuietRules.of(config), links, public_url="")
+    mover = OutboxMover(store, targets_of(config.notify), QuietRules.of(config.notify), links, public_url="")
     act, found = action(), []
     for _ in range(2):
         store.notifications.outboxes.want()
@@ -312,10 +312,10 @@ def test_what_a_sandbox_asks_to_reach_is_notified_of_with_a_link_of_its_own(stor
     [item] = store.destinations.waiting(sandbox)
     store.destinations.decide(item, "reject", "conversation", Actor("key", "ada", "127.0.0.1"), "Not now")
 
-    config = Config(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
+    config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
     links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
     mover = OutboxMover(
-        store, targets_of(config), QuietRules.of(config), links, public_url="https://agents.example.org"
+        store, targets_of(config.notify), QuietRules.of(config.notify), links, public_url="https://agents.example.org"
     )
     raws = store.notifications.outboxes.read(50)["approvals"]
     pending, decided = (json.loads(mover._message(raw, {})[1][0]) for raw in raws)
@@ -341,10 +341,10 @@ def test_a_budget_that_is_used_up_is_notified_of_with_what_an_approval_adds(stor
     [item] = store.destinations.waiting(sandbox)
     store.destinations.decide(item, "approve", "once", Actor("key", "ada", "127.0.0.1"), "Go on")
 
-    config = Config(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
+    config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
     links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
     mover = OutboxMover(
-        store, targets_of(config), QuietRules.of(config), links, public_url="https://agents.example.org"
+        store, targets_of(config.notify), QuietRules.of(config.notify), links, public_url="https://agents.example.org"
     )
     raws = store.notifications.outboxes.read(50)["approvals"]
     pending, decided = (json.loads(mover._message(raw, {})[1][0]) for raw in raws)

@@ -29,16 +29,16 @@ def queues(store):
 
 
 def mover_of(store, **settings) -> OutboxMover:
-    config = Config(notify_webhooks=WEBHOOKS, **settings)
-    rules, targets = QuietRules.of(config), targets_of(config)
-    links = Links((SECRET_KEY,), public_url=config.public_url, seconds=60)
+    config = Config.of(notify_webhooks=WEBHOOKS, **settings)
+    rules, targets = QuietRules.of(config.notify), targets_of(config.notify)
+    links = Links((SECRET_KEY,), public_url=config.http.public_url, seconds=60)
     store.notifications.targets.open({target.id: target.name for target in targets}, again=True)
-    return OutboxMover(store, targets, rules, links, public_url=config.public_url)
+    return OutboxMover(store, targets, rules, links, public_url=config.http.public_url)
 
 
 def queued(store, number: int = 0) -> list[tuple[str, dict]]:
     """The messages in the queue of a target, taken out of it: ids and payloads."""
-    target, found = targets_of(Config(notify_webhooks=WEBHOOKS))[number], []
+    target, found = targets_of(Config.of(notify_webhooks=WEBHOOKS).notify)[number], []
     while one := store.notifications.targets.claim(target.id, "token", 60):
         found.append((one.id, json.loads(store.notifications.targets.body_of(one))))
         store.notifications.targets.close(one, "sent")

@@ -42,7 +42,7 @@ def sweep(store, monkeypatch):
             store.link.health, "clock", lambda: wire.Micros(present + round(days_later * 86_400_000_000))
         )
         commands = Commands(store, agent_client(2), SPECS)
-        retention = Retention(store, commands, Config(redis_url="redis://unused", **settings))
+        retention = Retention(store, commands, Config.of(redis_url="redis://unused", **settings).keeping)
         for _ in range(1 + store.conversations.count() // keeping.RETENTION_PART):
             retention.sweep()
             if retention._start is None:
@@ -125,7 +125,9 @@ def test_tags_say_otherwise_and_the_longest_counts(store, sweep, made):
     ],
 )
 def test_the_days_of_a_conversation_follow_from_the_settings(tags, days):
-    settings = Config(redis_url="redis://unused", retention_days=30, retention_tags=("trial:7", "p=a:365", "keep:0"))
+    settings = Config.of(
+        redis_url="redis://unused", retention_days=30, retention_tags=("trial:7", "p=a:365", "keep:0")
+    ).keeping
 
     assert settings.retention_of(tags) == days
     assert settings.shortest_retention == 7
@@ -135,7 +137,7 @@ def test_without_a_setting_nothing_is_asked_and_nothing_deleted(store, made, mon
     old = made()
     monkeypatch.setattr(store.conversations, "page", None)
 
-    Retention(store, Commands(store, agent_client(2), SPECS), Config(redis_url="redis://unused")).sweep()
+    Retention(store, Commands(store, agent_client(2), SPECS), Config.of(redis_url="redis://unused").keeping).sweep()
 
     assert left(store, old) == [True]
 
@@ -233,7 +235,7 @@ def test_a_sweep_looks_at_a_part_and_the_next_one_goes_on(store, made, monkeypat
     present = wire.now()
     monkeypatch.setattr(store.link.health, "clock", lambda: wire.Micros(present + 10 * 86_400_000_000))
     monkeypatch.setattr(keeping, "RETENTION_PART", 2)
-    settings = Config(redis_url="redis://unused", retention_tags=(f"{mine}:1",))
+    settings = Config.of(redis_url="redis://unused", retention_tags=(f"{mine}:1",)).keeping
     retention = Retention(store, Commands(store, agent_client(2), SPECS), settings)
 
     first = store.conversations.get(ids[0])
@@ -249,7 +251,7 @@ def test_a_sweep_looks_at_a_part_and_the_next_one_goes_on(store, made, monkeypat
 
 def test_a_wrong_term_is_refused_and_named():
     def configured(term: str) -> Config:
-        return Config(redis_url="redis://unused", retention_tags=(term,))
+        return Config.of(redis_url="redis://unused", retention_tags=(term,))
 
     terms = ("trial", "trial:", "Trial:7", "a b:7", "trial:x", "trial:-1", "trial:36501", ":7")
     assert taken(terms, configured, ConfigError, "RETENTION_TAGS must be NAME:DAYS") == []

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import pytest
 from redis import Redis
 
-from core.bounds import Limits
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.servers import store_server, wait_until
 from tests.supervisor import says, supervisor
 
@@ -29,7 +28,7 @@ def redis(tmp_path):
 @contextmanager
 def another_supervisor(redis: Redis):
     """This process sends heartbeats for the host `twin` within the block, once a second as a supervisor does."""
-    limits = Limits(most=1, pause_idlest=False, host_seconds=10, start_seconds=60)
+    limits = limits_of(most=1, pause_idlest=False, host_seconds=10, start_seconds=60)
     url = f"unix://{redis.get_connection_kwargs()['path']}"
     sandboxes, ended = store_of(url, limits).sandboxes, threading.Event()
     assert sandboxes.beat("twin", "the active one")

@@ -13,7 +13,6 @@ import pytest
 
 from agents.client import AgentUnreachable
 from agents.commands import Commands
-from core.bounds import Limits
 from core.wire import Micros
 from schemas.app_conversations import AppConversationStartTask
 from settings.specs import Specs
@@ -24,12 +23,12 @@ from store.sandboxes.start_tasks import ENDED, MOST_ATTEMPTS, Failure
 from supervisor.presence import LeaseLost, Presence
 from supervisor.start_tasks import MOST_OF_ONE, MOST_WAITS, CannotStart, StartDriver
 from tests.agents import agent_client
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of, unchecked
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.process("a host on a thread runs what is started")
 
-LIMITS = Limits(most=20, pause_idlest=False, host_seconds=3600, start_seconds=3600)
+LIMITS = limits_of(most=20, pause_idlest=False, host_seconds=3600, start_seconds=3600)
 
 #: seconds of a lease here: none ends by itself while a test runs on a busy machine
 LEASE = 3000.0
@@ -640,7 +639,7 @@ def test_a_start_that_is_ended_while_its_agent_server_begins_leaves_none_of_its_
 @pytest.fixture
 def tight(redis_url, store, tmp_path):
     """A store with a place for one sandbox, whose agent runs, and a driver of its start tasks."""
-    tight = store_of(redis_url, replace(LIMITS, most=1, pause_idlest=True), "a key for tests only")
+    tight = store_of(redis_url, unchecked(LIMITS, max_sandboxes=1, sandbox_overflow="pause"), "a key for tests only")
     path = tmp_path / "specs.toml"
     path.write_text(SPECS)
     specs = Specs.load(str(path))
@@ -751,7 +750,7 @@ def test_a_start_whose_driver_was_killed_after_it_found_a_place_keeps_it_and_hol
 
 
 def test_with_refuse_a_start_that_finds_no_place_fails_at_once(store, driver, monkeypatch):
-    monkeypatch.setattr(store.sandboxes, "limits", replace(LIMITS, most=0))
+    monkeypatch.setattr(store.sandboxes, "limits", unchecked(LIMITS, max_sandboxes=0))
     failed = started(store, driver)
     assert (failed.status, failed.failure.status, failed.failure.is_passing) == ("ERROR", 429, True)
     assert "MAX_SANDBOXES" in failed.detail

@@ -12,7 +12,7 @@ from store.sandboxes.start_tasks import Pool
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import MOST_REMOVALS, Upkeep, WarmPools, pool_of
 from tests.agents import agent_client
-from tests.conftest import store_of
+from tests.conftest import store_of, unchecked
 from tests.store.conftest import present_for, silent_for
 from tests.supervisor.conftest import LIMITS, SPEC, handle
 from tests.supervisor.test_endings import passes
@@ -113,7 +113,7 @@ def test_processes_that_cannot_be_ended_are_tried_again_ever_later(one_store, ru
 
 
 def test_a_failed_sandbox_is_deleted_after_the_days_that_it_is_kept(redis_url, sandboxes, running):
-    kept = store_of(redis_url, replace(LIMITS, keep_failed_days=1))
+    kept = store_of(redis_url, unchecked(LIMITS, keep_failed_days=1))
     sandboxes.report(running.id, "h", "supervisor", "ERROR", handle=None)
     kept.sandboxes.expire_failed()
     assert sandboxes.get(running.id).wanted == "running"
@@ -133,7 +133,7 @@ def test_a_failed_sandbox_is_deleted_after_the_days_that_it_is_kept(redis_url, s
 
 
 def test_sandboxes_that_failed_just_now_hide_none_that_failed_long_ago(redis_url, sandboxes, running):
-    kept = store_of(redis_url, replace(LIMITS, keep_failed_days=1))
+    kept = store_of(redis_url, unchecked(LIMITS, keep_failed_days=1))
     sandboxes.report(running.id, "h", "supervisor", "ERROR", handle=None)
     sandboxes._redis.hset(f"{{sandboxes}}:box:{running.id}", "changed_at", 0)
     older = {f"older-{number}": 1 for number in range(100)}
@@ -153,10 +153,10 @@ def test_sandboxes_that_failed_just_now_hide_none_that_failed_long_ago(redis_url
 
 
 def test_a_failed_sandbox_that_no_host_ever_took_is_removed_at_once(redis_url, sandboxes):
-    kept = store_of(redis_url, replace(LIMITS, keep_failed_days=1))
+    kept = store_of(redis_url, unchecked(LIMITS, keep_failed_days=1))
     waiting = sandboxes.start("spec")
     sandboxes._redis.zadd("{sandboxes}:unclaimed", {waiting.id: 0})
-    present_for(sandboxes._redis, "{sandboxes}", LIMITS.start_seconds)
+    present_for(sandboxes._redis, "{sandboxes}", LIMITS.sandbox_start_seconds)
     failed = sandboxes.get(waiting.id)
     assert failed.status == "ERROR"
     sandboxes._redis.hset(f"{{sandboxes}}:box:{waiting.id}", "changed_at", 0)
@@ -170,7 +170,7 @@ def test_a_failed_sandbox_that_no_host_ever_took_is_removed_at_once(redis_url, s
 def test_a_failed_sandbox_that_no_host_took_waits_for_a_host_again_after_a_resume(sandboxes):
     waiting = sandboxes.start("spec")
     sandboxes._redis.zadd("{sandboxes}:unclaimed", {waiting.id: 0})
-    present_for(sandboxes._redis, "{sandboxes}", LIMITS.start_seconds)
+    present_for(sandboxes._redis, "{sandboxes}", LIMITS.sandbox_start_seconds)
     assert sandboxes.get(waiting.id).status == "ERROR"
 
     sandboxes.ask(waiting.id, "resume")
@@ -202,7 +202,7 @@ def spec():
 
 @pytest.fixture
 def one_store(redis_url, sandboxes):
-    return store_of(redis_url, replace(LIMITS, most=3))
+    return store_of(redis_url, unchecked(LIMITS, max_sandboxes=3))
 
 
 @pytest.fixture
@@ -415,7 +415,7 @@ THERE = replace(HERE, secret_env={"LLM_API_KEY": "of another host"})
 
 
 def test_the_earlier_supervisor_says_once_that_it_fills_nothing_and_shows_no_value(redis_url, sandboxes, caplog):
-    store = store_of(redis_url, replace(LIMITS, most=3))
+    store = store_of(redis_url, unchecked(LIMITS, max_sandboxes=3))
     here, there = WarmPools(store, Specs([HERE])), WarmPools(store, Specs([THERE]))
     with caplog.at_level(logging.WARNING, "supervisor"):
         here.fill()

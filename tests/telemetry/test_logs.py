@@ -161,7 +161,7 @@ def test_no_line_has_a_key_that_the_start_makes_or_the_token_of_a_link(tmp_path)
 
 def test_another_format_is_refused():
     with pytest.raises(ConfigError, match="LOG_FORMAT must be auto, json or text, not 'xml'"):
-        Config(log_format="xml")
+        Config.of(log_format="xml")
 
 
 def test_a_record_is_one_line_whose_keys_are_masked_and_whose_fields_are_members():

@@ -7,8 +7,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from core.bounds import Limits
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.scrapes import scrape
 from tests.servers import PROJECT
 from tests.shared import shared_server
@@ -41,7 +40,7 @@ def shown():
     """A scrape of a server that has served requests of several kinds, and whose host has a heartbeat."""
     server = shared_server()
     client = server.client
-    store_of(server.url, Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)).sandboxes.beat(
+    store_of(server.url, limits_of(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)).sandboxes.beat(
         "h", "it"
     )
     conversation = client.post("/api/conversations", json={}).json()["id"]
@@ -102,7 +101,8 @@ def test_every_alert_has_a_severity_a_summary_and_says_what_to_do():
 
 
 def test_every_setting_and_path_that_an_alert_names_exists():
-    settings = set(re.findall(r"`([A-Z][A-Z_]+)`", (PROJECT / "docs" / "settings.md").read_text()))
+    pages = "".join((PROJECT / "docs" / name).read_text() for name in ("settings.md", "limits.md"))
+    settings = set(re.findall(r"`([A-Z][A-Z_]+)`", pages))
     access = (PROJECT / "docs" / "access.md").read_text()
     for rule in RULES:
         done = rule["annotations"]["do"]

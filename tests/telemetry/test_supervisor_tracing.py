@@ -10,19 +10,18 @@ from uuid import UUID, uuid4
 import pytest
 
 from core import wire
-from core.bounds import Limits
 from store.approvals.audit import SERVER
 from store.keys import OUTBOXES, outbox_wanted
 from telemetry import traces
 from tests.agents import propose, scripted_agent
-from tests.conftest import action, store_of
+from tests.conftest import action, limits_of, store_of
 from tests.notifications import receiver as webhook
 from tests.servers import store_server, supervised_server, wait_until
 from tests.spans import receiver
 
 pytestmark = pytest.mark.process("starts a traced server with a supervisor and sandboxes")
 
-LIMITS = Limits(most=10, pause_idlest=False, host_seconds=3600, start_seconds=60)
+LIMITS = limits_of(most=10, pause_idlest=False, host_seconds=3600, start_seconds=60)
 START = "POST /api/v1/app-conversations"
 
 

@@ -14,17 +14,16 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from app import create_app
 from blueprints.tracing import Tracing
-from core.bounds import Limits
 from settings.config import Config
 from telemetry import spans as conventions
 from tests.agents import running_sandbox, scripted_agent
 from tests.conftest import LIMITS as LIMITED
-from tests.conftest import SECRET_KEY, action, event, observation, status, store_of
+from tests.conftest import SECRET_KEY, action, event, limits_of, observation, status, store_of
 from tests.servers import PROJECT, TIMEOUT, agent_server, store_server
 from tests.shared import client_of
 from tests.spans import receiver
 
-LIMITS = Limits(most=10_000, pause_idlest=False, host_seconds=3600, start_seconds=60)
+LIMITS = limits_of(most=10_000, pause_idlest=False, host_seconds=3600, start_seconds=60)
 ALWAYS = {"kind": "AlwaysConfirm"}
 APPEND = "POST /api/v1/webhooks/events/{conversation_id}"
 DECIDE = "POST /api/conversations/{conversation_id}/events/respond_to_confirmation"
@@ -62,15 +61,15 @@ def two(request, redis_url, tmp_path_factory):
 @contextmanager
 def traced_app(url: str, variables: dict[str, str]):
     """A client of an app that is traced as a worker traces it."""
-    app = create_app(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **LIMITED))
+    app = create_app(Config.of(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **LIMITED))
     with pytest.MonkeyPatch.context() as patched:
         for name, value in variables.items():
             patched.setenv(name, value)
-        tracing = Tracing(app)
+        tracing = Tracing(app, app.extensions["server"].meter)
     with client_of(app) as client:
         yield client
     tracing.end(5)
-    app.extensions["commands"]._client.close()
+    app.extensions["server"].commands._client.close()
 
 
 @pytest.fixture

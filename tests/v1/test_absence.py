@@ -17,11 +17,10 @@ import psutil
 import pytest
 from redis import Redis
 
-from core.bounds import Limits
 from store.approvals.audit import SERVER, Actor
 from tests.agents import propose, running_sandbox, scripted_agent
 from tests.chance import often
-from tests.conftest import SECRET_KEY, message, store_of
+from tests.conftest import SECRET_KEY, limits_of, message, store_of
 from tests.servers import TIMEOUT, agent_server, free_port, store_server, wait_until
 from tests.store.conftest import stepped
 from tests.supervisor import supervisor
@@ -121,7 +120,7 @@ def whole(tmp_path):
         settings = {"SANDBOX_SPECS": str(specs), "SECRET_KEY": SECRET_KEY, "HOST_SECONDS": str(HOST_SECONDS)}
         settings["PORT"] = str(free_port())
         client, _ = stack.enter_context(agent_server(tmp_path / "server.log", REDIS_URL=url, **settings))
-        limits = Limits(most=100, pause_idlest=False, host_seconds=HOST_SECONDS, start_seconds=120)
+        limits = limits_of(most=100, pause_idlest=False, host_seconds=HOST_SECONDS, start_seconds=120)
         store = store_of(url, limits)
         store.data_version.ensure()
         boxes = stack.enter_context(ExitStack())

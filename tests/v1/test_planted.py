@@ -8,9 +8,8 @@ from uuid import UUID
 import psutil
 import pytest
 
-from core.bounds import Limits
 from store.sandboxes.sandboxes import SandboxId
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api, found_in
 from tests.v1.conftest import AGENT
@@ -45,7 +44,7 @@ def api(tmp_path):
 def keys_of(api, folder, sandbox_id) -> list[str]:
     """The keys of a running sandbox: its session key, its hook key, and the key of its files."""
     wait_until(lambda: hook_key(folder, sandbox_id), "the agent server")
-    limits = Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
+    limits = limits_of(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
     store = store_of((folder / "store.url").read_text().strip(), limits, SECRET_KEY)
     files_key = store.sandboxes.get(SandboxId(sandbox_id)).files_key  # its agent has wiped it from the environment
     return [api.wait_for(sandbox_id, "RUNNING")["session_api_key"], hook_key(folder, sandbox_id), files_key]

@@ -23,7 +23,7 @@ def keyed_url(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def keyed_store(keyed_url):
-    return open_store_of(Config(redis_url=keyed_url, redis_timeout=10, secret_key="a key for tests only"))
+    return open_store_of(Config.of(redis_url=keyed_url, redis_timeout=10, secret_key="a key for tests only"))
 
 
 @pytest.fixture(scope="module", params=["app", REAL])
@@ -36,7 +36,9 @@ def keyed(request, keyed_url, tmp_path_factory):
             yield client
     else:
         settings = {"api_keys": (ADMIN,), "max_followers_per_key": 1, "ping_seconds": 0.1}
-        app = create_app(Config(redis_url=keyed_url, redis_timeout=10, secret_key="a key for tests only", **settings))
+        app = create_app(
+            Config.of(redis_url=keyed_url, redis_timeout=10, secret_key="a key for tests only", **settings)
+        )
         transport = httpx.WSGITransport(app)
         with httpx.Client(transport=transport, base_url="http://localhost", headers=bearer(ADMIN)) as client:
             yield client

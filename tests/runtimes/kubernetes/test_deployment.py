@@ -110,7 +110,7 @@ def test_a_workload_sets_settings_that_there_are_and_mounts_what_they_name(name,
         monkeypatch.setenv(variable, value)
     config = Config.from_env()
     mounts = [one["mountPath"] for one in container["volumeMounts"]]
-    assert any(config.sandbox_specs.startswith(f"{path}/") for path in mounts)
+    assert any(config.host.sandbox_specs.startswith(f"{path}/") for path in mounts)
     [data] = [line for line in (PROJECT / "Dockerfile").read_text().split() if line.startswith("DATA_DIR=")]
     assert data.removeprefix("DATA_DIR=") in mounts
 
@@ -120,8 +120,8 @@ def test_a_server_that_ends_has_time_for_the_requests_that_it_has(monkeypatch):
     for one in container["env"]:
         monkeypatch.setenv(one["name"], one["value"])
     config = Config.from_env()
-    assert config.drain_seconds >= 5
-    needed = config.drain_seconds + config.graceful_timeout
+    assert config.http.drain_seconds >= 5
+    needed = config.http.drain_seconds + config.http.graceful_timeout
     assert pod_of("agent-server")["spec"]["terminationGracePeriodSeconds"] >= 2 * needed
     [spread] = pod_of("agent-server")["spec"]["topologySpreadConstraints"]
     assert spread["labelSelector"] == workload("agent-server")["selector"]
@@ -140,7 +140,7 @@ def test_the_service_leads_to_the_servers_at_the_address_that_webhooks_are_poste
 
 def test_the_probes_ask_what_the_server_answers_without_a_key_whatever_its_name(redis_url):
     keys = {"api_keys": ("0123456789abcdef",), "allowed_hosts": ("example.org",)}
-    server = create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **keys)).test_client()
+    server = create_app(Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **keys)).test_client()
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container_of("agent-server")[probe]["httpGet"]
         headers = {one["name"]: one["value"] for one in asked["httpHeaders"]}

@@ -6,12 +6,11 @@ from uuid import uuid4
 import pytest
 from redis import Redis
 
-from core.bounds import Limits
 from store.access import idempotency
 from store.access.idempotency import IdempotencyKeyBusy, KeptResponse
 from store.errors import UNAVAILABLE
 from store.link.attempts import Attempt
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.servers import store_server, wait_until
 from tests.store.conftest import keys
 
@@ -23,7 +22,7 @@ def server(tmp_path_factory):
     """The records on a real server, and a connection to it."""
     with store_server(tmp_path_factory.mktemp("redis")) as (url, _):
         yield (
-            store_of(url, Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)).access.idempotency,
+            store_of(url, limits_of(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)).access.idempotency,
             Redis.from_url(url),
         )
 

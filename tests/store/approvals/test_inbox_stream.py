@@ -72,7 +72,7 @@ def add_change(store, conversation):
 
 def small_store(redis_url, **settings):
     """A store of its own, as another process has it."""
-    return open_store_of(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **settings))
+    return open_store_of(Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **settings))
 
 
 def taken(follower, *names: str) -> list[tuple[str, dict, str]]:

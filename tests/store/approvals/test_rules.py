@@ -9,7 +9,6 @@ import pytest
 
 from core import wire
 from core.approvals import Rule
-from core.bounds import Limits
 from store.approvals import rules as rules_module
 from store.approvals.rules import (
     MOST_RULE_BYTES,
@@ -21,7 +20,7 @@ from store.approvals.rules import (
     Use,
 )
 from store.link import attempts
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.store.conftest import forget, round_trips
 
 
@@ -150,7 +149,7 @@ def test_rules_that_did_not_change_cost_one_round_trip(rules, monkeypatch):
 
 
 def test_a_change_by_another_worker_is_seen_at_the_next_read(rules, redis_url):
-    others = store_of(redis_url, Limits(3, False, 60, 120)).approvals.rules
+    others = store_of(redis_url, limits_of(3, False, 60, 120)).approvals.rules
     assert rules.current() == others.current() == ()
     made = others.make(wanted()).rule
     assert rules.current() == (made,)

@@ -344,7 +344,7 @@ def test_the_end_of_an_agent_server_pauses_no_cold_conversation_and_brings_none_
 def test_a_log_that_is_too_large_stays_for_a_month_and_is_named(redis_url, conversation, caplog, request):
     if "fakeredis" in request.node.callspec.id:
         pytest.skip("fakeredis knows no MEMORY USAGE")
-    store = cold_store(redis_url, Objects(), cold_bytes=1000)
+    store = cold_store(redis_url, Objects(), cold_max_bytes=1000)
     store.conversations.create(conversation)
     store.events.append(conversation, as_events([message("x" * 2000)]))
 

@@ -54,7 +54,7 @@ def follow(store):
 
 def small_store(redis_url, **settings):
     """A store of its own, as another process has it."""
-    return open_store_of(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **settings))
+    return open_store_of(Config.of(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **settings))
 
 
 def taken(follower, *wanted: tuple[str, str]) -> list[tuple[str, str, int]]:

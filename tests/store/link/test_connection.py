@@ -76,7 +76,7 @@ def watched_url(sentinel_port: int, user: str) -> str:
 @pytest.mark.cluster("starts a cluster twice")
 def test_a_server_starts_without_its_cluster_and_serves_when_the_cluster_is_up(tmp_path, conversation):
     port = free_port()
-    client = create_app(Config(redis_url=f"redis+cluster://127.0.0.1:{port}")).test_client()
+    client = create_app(Config.of(redis_url=f"redis+cluster://127.0.0.1:{port}")).test_client()
     append = f"/api/v1/webhooks/events/{conversation}"
 
     refused = client.post(append, json=[message("early")])
@@ -279,7 +279,7 @@ def test_under_gevent_the_check_does_not_wait_for_the_loop_as_that_of_redis_py_d
 def opened(url, **settings):
     """A store of its own, as another process has it, and its meter."""
     meter = Meter()
-    return open_store_of(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **settings), meter), meter
+    return open_store_of(Config.of(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **settings), meter), meter
 
 
 def process(meter):

@@ -25,7 +25,7 @@ CONFIRMED = 0.2
 
 
 def client_of(url: str, durability: str):
-    return create_app(Config(redis_url=url, durability=durability)).test_client()
+    return create_app(Config.of(redis_url=url, durability=durability)).test_client()
 
 
 def append(client, conversation: str, *events: dict):
@@ -354,7 +354,7 @@ def test_a_server_that_deletes_data_when_it_is_full_is_not_ready(synced, durabil
 def test_a_proof_takes_no_round_trip(pair, client, conversation):
     def trips(client) -> int:
         first, second = message("loads the scripts"), message("counted")
-        asks_by_request_alone(client.application.extensions["store"])
+        asks_by_request_alone(client.application.extensions["server"].store)
         acknowledged(lambda: append(client, conversation, first))
         with counted() as found:
             append(client, conversation, second)

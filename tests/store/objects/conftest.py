@@ -19,12 +19,12 @@ def s3(tmp_path_factory):
 def bucket(request, aws, s3):
     """A place in the bucket that no other test has."""
     settings = {"cold_url": f"s3://{BUCKET}/{abs(hash(request.node.name))}", "cold_s3_endpoint": s3.url}
-    return open_objects(Config(redis_url="redis://unused", **settings))
+    return open_objects(Config.of(redis_url="redis://unused", **settings).keeping)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return open_objects(Config(redis_url="redis://unused", cold_url=f"file://{tmp_path}/cold"))
+    return open_objects(Config.of(redis_url="redis://unused", cold_url=f"file://{tmp_path}/cold").keeping)
 
 
 @pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.process("starts an S3 server"))])

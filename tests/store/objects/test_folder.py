@@ -126,11 +126,11 @@ def test_a_folder_that_cannot_be_made_refuses_the_start(tmp_path):
     (tmp_path / "file").write_bytes(b"")
 
     with pytest.raises(ConfigError, match=f"^The folder {tmp_path}/file/cold of COLD_URL cannot be used: "):
-        open_objects(Config(redis_url="redis://unused", cold_url=f"file://{tmp_path}/file/cold"))
+        open_objects(Config.of(redis_url="redis://unused", cold_url=f"file://{tmp_path}/file/cold").keeping)
 
 
 def test_two_places_share_a_folder(folder, tmp_path):
-    other = open_objects(Config(redis_url="redis://unused", cold_url=f"file://{tmp_path}/cold/"))
+    other = open_objects(Config.of(redis_url="redis://unused", cold_url=f"file://{tmp_path}/cold/").keeping)
 
     folder.put("name", b"content")
 

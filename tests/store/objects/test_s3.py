@@ -26,8 +26,8 @@ from settings.config import Config
 from store.objects import open_objects
 
 port = int(sys.argv[1])
-place = open_objects(Config(redis_url="redis://unused", cold_url="s3://cold/p",
-                            cold_s3_endpoint=f"http://127.0.0.1:{port}"))
+place = open_objects(Config.of(redis_url="redis://unused", cold_url="s3://cold/p",
+                            cold_s3_endpoint=f"http://127.0.0.1:{port}").keeping)
 threading.Thread(target=lambda: print(place.get("name").decode(), flush=True), name="get").start()
 other = socket.create_connection(("127.0.0.1", port))
 other.sendall(b"other")
@@ -38,7 +38,7 @@ other.sendall(b"served")
 
 def bucket_at(url: str, *, name: str = BUCKET):
     settings = {"cold_url": f"s3://{name}/prefix", "cold_s3_endpoint": url}
-    return open_objects(Config(redis_url="redis://unused", **settings))
+    return open_objects(Config.of(redis_url="redis://unused", **settings).keeping)
 
 
 @pytest.mark.process("starts an S3 server twice, and has boto3 try again")
@@ -81,7 +81,9 @@ def test_objects_beside_the_prefix_and_below_it_are_not_its(aws, s3):
 
 def test_the_names_of_all_pages_are_listed(aws, s3, monkeypatch):
     monkeypatch.setattr(module, "PAGE", 2)
-    place = open_objects(Config(redis_url="redis://unused", cold_url=f"s3://{BUCKET}/many", cold_s3_endpoint=s3.url))
+    place = open_objects(
+        Config.of(redis_url="redis://unused", cold_url=f"s3://{BUCKET}/many", cold_s3_endpoint=s3.url).keeping
+    )
     for number in range(5):
         s3.client.put_object(Bucket=BUCKET, Key=f"many/name-{number}", Body=b"")
 

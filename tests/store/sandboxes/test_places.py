@@ -5,13 +5,12 @@ from uuid import uuid4
 
 import pytest
 
-from core.bounds import Limits
 from store.access import Quota, TooManyFollowersOfKey
 from store.errors import StoreFull, TooManyConversations, TooManyStarts
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.store.conftest import forget
 
-LIMITS = Limits(most=1000, pause_idlest=False, host_seconds=60, start_seconds=120, most_conversations=2, most_starts=3)
+LIMITS = limits_of(1000, max_conversations_per_sandbox=2, max_starts=3)
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def test_a_hook_key_opens_its_sandbox_and_notes_use_in_one_round_trip(sandboxes,
 
 
 def test_a_sandbox_posts_no_more_than_its_bytes_in_all(redis_url):
-    sandboxes = fresh_sandboxes(redis_url, posted_bytes=1000)
+    sandboxes = fresh_sandboxes(redis_url, max_sandbox_bytes=1000)
     key = hook_key_of(sandboxes, running_sandbox(sandboxes))
 
     assert sandboxes.of_hook_key(key, size=1000)
@@ -168,7 +168,7 @@ def test_a_sandbox_posts_no_more_than_its_bytes_in_all(redis_url):
 
 
 def test_a_sandbox_that_posts_too_fast_waits_for_the_end_of_the_window(redis_url):
-    sandboxes = fresh_sandboxes(redis_url, posting_rate="1000/minute")
+    sandboxes = fresh_sandboxes(redis_url, rate_limit_hook_bytes="1000/minute")
     sandbox = running_sandbox(sandboxes)
     key, box = hook_key_of(sandboxes, sandbox), f"{{sandboxes}}:box:{sandbox.id}"
 
@@ -183,7 +183,7 @@ def test_a_sandbox_that_posts_too_fast_waits_for_the_end_of_the_window(redis_url
 
 @pytest.mark.parametrize("seconds", [61, 3600, -3600])
 def test_a_step_of_redis_clock_keeps_no_window_of_a_sandbox_open(redis_url, seconds):
-    sandboxes = fresh_sandboxes(redis_url, posting_rate="1000/minute")
+    sandboxes = fresh_sandboxes(redis_url, rate_limit_hook_bytes="1000/minute")
     key = hook_key_of(sandboxes, running_sandbox(sandboxes))
     assert sandboxes.of_hook_key(key, size=1000)
 

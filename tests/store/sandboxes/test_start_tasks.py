@@ -7,17 +7,16 @@ from uuid import uuid4
 import pytest
 
 from core import wire
-from core.bounds import Limits
 from store.errors import ConversationNotFound, SecretsRefused, StartIsReady, StartTaskNotFound
 from store.link import attempts
 from store.link.attempts import Attempt
 from store.sandboxes import start_tasks
 from store.sandboxes.start_tasks import ENDED, MOST_ATTEMPTS, Failure
-from tests.conftest import store_of
+from tests.conftest import limits_of, store_of
 from tests.servers import wait_until
 from tests.store.conftest import forget, hashes_read, keys, present_for, round_trips, stepped
 
-LIMITS = Limits(most=20, pause_idlest=False, host_seconds=3600, start_seconds=120, start_task_days=7)
+LIMITS = limits_of(most=20, pause_idlest=False, host_seconds=3600, start_seconds=120, start_task_days=7)
 DAY = 86_400
 
 #: seconds of a lease here: none ends by itself while a test runs on a busy machine

@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from core.bounds import Limits
 from store.sandboxes.start_tasks import Pool
+from tests.conftest import limits_of
 from tests.store.conftest import fresh_sandboxes, silent_for, store_of
 
 POOL = Pool("spec", "v1", 2)
@@ -20,7 +20,7 @@ def sandboxes(redis_url):
 @pytest.fixture
 def warm(redis_url, sandboxes):
     """The pools, of which one keeps two sandboxes."""
-    limits = Limits(most=4, pause_idlest=False, host_seconds=60, start_seconds=120)
+    limits = limits_of(most=4, pause_idlest=False, host_seconds=60, start_seconds=120)
     warm = store_of(redis_url, limits).sandboxes.warm
     warm.declare([POOL])
     return warm
@@ -301,7 +301,7 @@ def test_a_clients_verb_binds_a_warm_sandbox(sandboxes, warm, verb):
 
 
 def test_a_conversation_that_is_given_a_warm_sandbox_binds_it(redis_url, sandboxes, warm):
-    store = store_of(redis_url, Limits(most=4, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store = store_of(redis_url, limits_of(most=4, pause_idlest=False, host_seconds=60, start_seconds=120))
     one = add(sandboxes, warm)
 
     assert store.sandboxes.places.take(one.id, "00000000-0000-4000-8000-000000000000", made=False)
@@ -310,7 +310,7 @@ def test_a_conversation_that_is_given_a_warm_sandbox_binds_it(redis_url, sandbox
 
 
 def test_a_start_task_that_has_ended_binds_no_warm_sandbox(redis_url, sandboxes, warm):
-    store = store_of(redis_url, Limits(most=4, pause_idlest=False, host_seconds=60, start_seconds=120))
+    store = store_of(redis_url, limits_of(most=4, pause_idlest=False, host_seconds=60, start_seconds=120))
     one, start = add(sandboxes, warm), store.start_tasks.create({}, echo={})
     store.start_tasks.end(start.id)
     store.start_tasks.bury(start)

@@ -1,13 +1,11 @@
-"""The settings about approvals: deadlines, the audit, notifications. A part of `Config`."""
+"""The settings of notifications."""
 
 import re
 from base64 import b64decode
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from core.wire import MOST_CONFIRMATION_SECONDS
-from settings import ConfigError
-from settings import setting as _setting
+from settings import ConfigError, check_bounds, limit, setting
 
 #: types of the events that can be notified of
 EVENT_TYPES = (
@@ -33,72 +31,52 @@ _TAG = re.compile(r"[a-z0-9]+(=.*)?")
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalSettings:
-    """What `Config` has of approvals. The name of a setting is its field's name in capitals."""
+class NotifySettings:
+    """Notifications: their targets, and what they tell."""
 
-    confirmation_seconds: int = _setting(
-        0,
-        "Seconds after which a pending action is rejected, where neither its conversation nor the spec of its sandbox "
-        "says otherwise; 0: it waits forever.",
-        least=0,
-        most=MOST_CONFIRMATION_SECONDS,
-    )
-    audit_days: int = _setting(
-        400,
-        "Days for which the audit of a deleted conversation is kept, and entries in the audit of all conversations.",
-        least=1,
-        most=36_500,
-    )
-    public_url: str = _setting(
-        "", "URL by which people reach this server. Set: notifications have links that show one action and ask."
-    )
-    notify_urls: str = _setting(
+    notify_urls: str = setting(
         "",
         "Apprise URLs, separated by spaces, which are notified of what waits, was decided, expired, finished or "
         "failed: `mailto://…`, `slack://…`. With NOTIFY_WEBHOOKS 32 at most.",
         secret=True,
     )
-    notify_webhooks: str = _setting(
+    notify_webhooks: str = setting(
         "",
         "Webhooks that are notified, separated by spaces: `URL|whsec_SECRET`, the secret in Base64. Each request is "
         "signed after Standard Webhooks.",
         secret=True,
     )
-    notify_events: str = _setting(
+    notify_events: str = setting(
         "",
         "Types of the events that are notified of, with commas: `action.pending`, `action.decided`, `action.expired`, "
         "`destination.pending`, `destination.decided`, `destination.expired`, "
         "`budget.pending`, `budget.decided`, `budget.expired`, "
         "`conversation.finished`, `conversation.error`, `sandbox.error`. Unset: all.",
     )
-    notify_risk: str = _setting(
+    notify_risk: str = setting(
         "LOW",
         "Actions of a lower risk are not notified of; an unknown risk counts as HIGH.",
         choices=("LOW", "MEDIUM", "HIGH"),
     )
-    notify_tools: str = _setting("", "Tools whose actions are notified of, with commas. Unset: all.")
-    notify_tags: str = _setting(
+    notify_tools: str = setting("", "Tools whose actions are notified of, with commas. Unset: all.")
+    notify_tags: str = setting(
         "",
         "Tags of conversations that are notified of, with commas: `NAME` or `NAME=VALUE`. Unset: all conversations. "
         "Sandboxes have no tags, and are always notified of.",
     )
-    notify_private: int = _setting(
+    notify_private: int = setting(
         0,
         "1: webhooks may be sent to private and loopback addresses. To link-local ones they are never sent.",
         least=0,
         most=1,
     )
-    link_seconds: int = _setting(
+    link_seconds: int = limit(
         86_400, "Seconds for which the link of a notification can be used.", least=60, most=2_592_000
     )
 
-    @property
-    def notifies(self) -> bool:
-        """Whether there is a target of notifications."""
-        return bool(self.notify_urls.split() or self.notify_webhooks.split())
-
-    def check_approvals(self) -> None:
-        """Raises ConfigError for a value that no bound refuses. No message shows a URL: it may hold a secret."""
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        # No message shows a URL: it may hold a secret.
         if not all(map(_is_webhook, self.notify_webhooks.split())):
             raise ConfigError(
                 "NOTIFY_WEBHOOKS must be URL|whsec_SECRET, separated by spaces, the URL with http:// or https:// and "
@@ -113,8 +91,11 @@ class ApprovalSettings:
         for one in names(self.notify_tags):
             if not _TAG.fullmatch(one):
                 raise ConfigError(f"NOTIFY_TAGS must be NAME or NAME=VALUE, a name of a-z and 0-9, not {one!r}")
-        if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
-            raise ConfigError("PUBLIC_URL must begin with http:// or https://")
+
+    @property
+    def notifies(self) -> bool:
+        """Whether there is a target of notifications."""
+        return bool(self.notify_urls.split() or self.notify_webhooks.split())
 
 
 def names(text: str) -> list[str]:

@@ -1,0 +1,90 @@
+"""The settings of this host: its supervisor, what its sandboxes run on, and what its processes log."""
+
+import socket
+from dataclasses import dataclass
+
+from settings import check_bounds, limit, read_ports, read_users, setting
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """This host: its supervisor, what its sandboxes run on, and its logs."""
+
+    host_id: str = setting("", "Name of this host among those that share a Redis; unset: the system's host name.")
+    sandbox_specs: str = setting("", "TOML file of the sandbox specs; unset: the bundled `specs.toml`.")
+    sandbox_dir: str = setting("", "Folder of the sandboxes of this host; unset: `sandboxes` in DATA_DIR.")
+    supervisor: int = setting(
+        1, "1: the server runs this host's supervisor; 0: a process of its own is the supervisor.", least=0, most=1
+    )
+    stop_sandboxes: int = setting(
+        0,
+        "1, as in `make run`: a supervisor that is told to end stops its sandboxes, which are PAUSED then, with their "
+        "files; 0: they go on, and the next one adopts them.",
+        least=0,
+        most=1,
+    )
+    resume_sandboxes: int = setting(
+        0,
+        "1: sandboxes that ran when their server ended start again with it; 0: they start when they are used.",
+        least=0,
+        most=1,
+    )
+    orphan_seconds: float = setting(
+        3600.0,
+        "Seconds without a living supervisor after which a process sandbox ends; one that starts before adopts it.",
+        least=1,
+        most=365 * 86400,
+    )
+    sandbox_starts: int = limit(4, "Sandboxes that a host starts at once.", least=1, most=1000)
+    sandbox_ports: str = setting(
+        "20000-29999",
+        "First and last port of process sandboxes; those that the kernel takes by itself (`ip_local_port_range`) are "
+        "left out.",
+    )
+    sandbox_users: str = setting(
+        "1879048192-2147418111",
+        "First and last user id of process sandboxes where the server is root: each has a user of its own; `none`: "
+        "they run as root. No account and no subordinate id may lie there (docs/isolation.md).",
+    )
+    sandbox_url_host: str = setting("127.0.0.1", "Host name in the URLs of this host's sandboxes.")
+    kubernetes_sandboxes: str = setting(
+        "auto",
+        'What a sandbox with `runtime = "kubernetes"` is: `pods`, or a Sandbox of `agent-sandbox`; `auto`: a Sandbox '
+        "where the cluster has them (docs/kubernetes.md).",
+        choices=("auto", "pods", "agent-sandbox"),
+    )
+    kubernetes_egress_image: str = setting(
+        "",
+        'Image of this server, of which a pod with `egress = "named"` gets a container that carries its way out.',
+    )
+    log_level: str = setting(
+        "info",
+        "`debug`, `info`, `warning`, `error` or `critical`.",
+        choices=("debug", "info", "warning", "error", "critical"),
+    )
+    log_format: str = setting(
+        "auto",
+        "`text`: lines for people, in colours at a terminal unless NO_COLOR is set; `json`: every line of the standard "
+        "error is one JSON object (docs/monitoring.md); `auto`: text at a terminal, else JSON.",
+        choices=("auto", "json", "text"),
+    )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        self.user_range  # noqa: B018 - the property refuses a wrong one
+        self.port_range  # noqa: B018 - the property refuses a wrong one
+
+    @property
+    def name(self) -> str:
+        """The name of this host among those that share a Redis."""
+        return self.host_id or socket.gethostname()
+
+    @property
+    def port_range(self) -> range:
+        """The ports of process sandboxes. Raises ConfigError."""
+        return read_ports("SANDBOX_PORTS", self.sandbox_ports)
+
+    @property
+    def user_range(self) -> range:
+        """The user ids of process sandboxes; empty: they run as root. Raises ConfigError."""
+        return read_users("SANDBOX_USERS", self.sandbox_users)

@@ -1,0 +1,114 @@
+"""The settings of the server itself: its addresses, its processes, and how long it waits for clients."""
+
+from dataclasses import dataclass
+from ipaddress import ip_network
+from urllib.parse import urlsplit
+
+from core.origins import host_pattern, is_domain, origin
+from settings import ConfigError, check_bounds, check_each, limit, setting, worker_processes
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """The server: its addresses, its processes, and what it takes from clients."""
+
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(8000, "Port to listen on.", least=1, most=65535)
+    public_url: str = setting(
+        "", "URL by which people reach this server. Set: notifications have links that show one action and ask."
+    )
+    webhook_base_url: str = setting(
+        "", "URL that sandboxes post to, of `/api/v1/webhooks`; unset: that of HOST and PORT."
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        "Host names by which clients reach the server, with commas, beside those of loopback: `agents.example.org`, "
+        "`*.example.org`, `*`. A request for another host gets 421. Unset: loopback alone where no key is needed, any "
+        "host where keys are.",
+    )
+    allowed_origins: tuple[str, ...] = setting(
+        (),
+        "Origins of web pages elsewhere that may use the server and its sandboxes, with commas: "
+        "`https://app.example.org`.",
+    )
+    preview_host: str = setting(
+        "",
+        "Domain of previews, whose names must lead to this server: with `preview.example.org` a preview is at "
+        "`PORT-SANDBOX.preview.example.org`, at the port of the server. Not the server's own domain, nor one above it. "
+        "Unset: `preview.localhost`, for clients that reach the server by a name or an address of loopback.",
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        "Addresses or networks of proxies, with commas, whose `X-Forwarded-For`, `-Proto`, `-Host` and "
+        "`-Prefix` are believed; unset: nobody's.",
+    )
+    web_concurrency: int = setting(0, "Worker processes; 0 is one per core.", least=0, most=1024)
+    drain_seconds: int = setting(
+        0,
+        "Seconds after SIGTERM in which the server serves as before while `/ready` is 503, so that a balancer takes "
+        "the host out before the listener closes (docs/scaling.md).",
+        least=0,
+        most=3600,
+    )
+    graceful_timeout: int = setting(30, "Seconds that running requests get when the server stops.", least=0, most=3600)
+    max_body_bytes: int = setting(8 * 1024 * 1024, "Largest request body, in bytes; a longer one gets 413.", least=1024)
+    max_archive_bytes: int = setting(
+        2 * 1024 * 1024 * 1024,
+        "Largest archive that a sandbox is started from, in bytes, as it is sent and uncompressed; 413 beyond.",
+        least=1024,
+    )
+    max_import_bytes: int = limit(
+        2 * 1024 * 1024 * 1024, "Largest import of a conversation, in bytes; a longer one gets 413.", least=1024
+    )
+    body_seconds: float = limit(
+        120.0, "Seconds in which the whole body of a request must come; a slower one gets 408.", least=0.1, most=3600
+    )
+    body_bytes_per_second: int = limit(
+        1024, "Least rate of a body after its first 10 seconds, in bytes per second; a slower one gets 408.", least=1
+    )
+    socket_message_bytes: int = limit(
+        1024 * 1024, "Largest message that a client may send over a socket, in bytes.", least=1024
+    )
+    ping_seconds: float = limit(
+        25.0, "Seconds of silence after which a socket is pinged and a stream gets a comment.", least=0.1, most=3600
+    )
+    idle_seconds: float = limit(
+        90.0, "Seconds after which a client that answers no ping, or takes no bytes, is dropped.", least=0.2, most=7200
+    )
+    completion_seconds: float = limit(
+        120.0,
+        "Seconds that a call of `/v1/chat/completions` or `/v1/responses` which is not streamed waits for the agent to "
+        "stop. The agent goes on after that. A stream has no such bound.",
+        least=0.05,
+        most=86_400,
+    )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
+            raise ConfigError("PUBLIC_URL must begin with http:// or https://")
+        check_each("ALLOWED_HOSTS", self.allowed_hosts, host_pattern, "host names without ports, `*.DOMAIN` or `*`")
+        check_each("ALLOWED_ORIGINS", self.allowed_origins, origin, "origins such as https://app.example.org")
+        self._check_preview_host()
+        check_each("TRUSTED_PROXIES", self.trusted_proxies, ip_network, "addresses or networks such as 10.0.0.0/8")
+
+    def _check_preview_host(self) -> None:
+        """Raises ConfigError of what is no domain, and of one whose names below would be the server's own."""
+        host = self.preview_host
+        if host and not is_domain(host):
+            raise ConfigError(f"PREVIEW_HOST must be a domain such as preview.example.org, not {host!r}")
+        for name in (*self.allowed_hosts, urlsplit(self.public_url).hostname or ""):
+            name = name.removeprefix("*.").lower()
+            if host and (name == host.lower() or name.endswith(f".{host.lower()}")):
+                raise ConfigError(f"PREVIEW_HOST must not be the domain of the server itself, {name}")
+
+    @property
+    def workers(self) -> int:
+        """The number of worker processes."""
+        return worker_processes(self.web_concurrency)
+
+    @property
+    def webhook_base(self) -> str:
+        """The URL that sandboxes of this host post to."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
+        return self.webhook_base_url or f"http://{host}:{self.port}/api/v1/webhooks"

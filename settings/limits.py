@@ -1,0 +1,154 @@
+"""The settings that bound conversations and sandboxes, for every process of one Redis."""
+
+from dataclasses import dataclass
+
+from core.wire import MOST_CONFIRMATION_SECONDS
+from settings import check_bounds, check_rate, limit, setting
+
+#: seconds of the units of a rate limit
+_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationLimits:
+    """Conversations: what one may hold, and for how long.
+
+    The bounds keep each script about a conversation short: Redis serves nobody else meanwhile.
+    """
+
+    confirmation_seconds: int = setting(
+        0,
+        "Seconds after which a pending action is rejected, where neither its conversation nor the spec of its sandbox "
+        "says otherwise; 0: it waits forever.",
+        least=0,
+        most=MOST_CONFIRMATION_SECONDS,
+    )
+    audit_days: int = setting(
+        400,
+        "Days for which the audit of a deleted conversation is kept, and entries in the audit of all conversations.",
+        least=1,
+        most=36_500,
+    )
+    max_pending_actions: int = setting(
+        256,
+        "Most actions of a conversation that wait for a decision, 409 beyond; where none waits, most kept open.",
+        least=1,
+        most=1000,
+    )
+    max_conversation_bytes: int = setting(
+        1 << 30,
+        "Most bytes that the log of a conversation has in Redis, where it is packed; 413 beyond.",
+        least=1 << 20,
+        most=1 << 40,
+    )
+    max_event_kinds: int = limit(
+        256, "Most pairs of kind and source among the events of a conversation; 422 beyond.", least=1, most=1000
+    )
+    max_reason_bytes: int = limit(
+        2048, "Longest reason of a rejection, in bytes of UTF-8; a longer one gets 422.", least=64, most=32_768
+    )
+    cold_max_bytes: int = limit(
+        256 * 1024 * 1024,
+        "A conversation that takes more bytes of Redis' memory than this stays there. One of 8 MiB or more goes in "
+        "pieces, so that Redis serves others meanwhile; a request that needs its events waits for all of them.",
+        least=1024,
+        most=16 * 1024 * 1024 * 1024,
+    )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """Sandboxes: how many there are on all hosts, and how long they start, rest and stay."""
+
+    max_sandboxes: int = setting(20, "Most sandboxes that run or start, on all hosts.", least=1, most=10_000)
+    sandbox_overflow: str = setting(
+        "pause",
+        "When one more is wanted: `pause` the one that has been idle for longest, or `refuse` it (429).",
+        choices=("pause", "refuse"),
+    )
+    place_seconds: float = setting(
+        300.0,
+        "Seconds that a start waits for a place while MAX_SANDBOXES run and none is idle, then it fails (429).",
+        least=0,
+        most=86_400,
+    )
+    keep_failed_days: float = setting(
+        30.0, "Days after which a failed sandbox is deleted with its files; 0 keeps it.", least=0, most=36_500
+    )
+    sandbox_sharing: str = setting(
+        "per_conversation",
+        "`per_conversation`: each app conversation starts a sandbox; `shared`: one serves several.",
+        choices=("per_conversation", "shared"),
+    )
+    sandbox_start_seconds: float = setting(
+        120.0, "Seconds in which the agent server of a new sandbox must respond.", least=1, most=3600
+    )
+    host_seconds: float = setting(
+        10.0,
+        "Seconds without a heartbeat after which a host's sandboxes are MISSING.",
+        least=2,
+        most=3600,
+    )
+    max_stopped: int = limit(
+        1000,
+        "Most sandboxes that are kept without running (paused, failed, missing); then a new one is refused (429).",
+        least=1,
+        most=100_000,
+    )
+    workspace_seconds: float = limit(
+        3600.0,
+        "Seconds without use after which a workspace sandbox, which a client had before its first conversation, is "
+        "deleted with its files.",
+        least=60,
+        most=31_536_000,
+    )
+    start_task_days: float = limit(
+        7.0, "Days after which a finished start task of an app conversation is forgotten.", least=0.001, most=36_500
+    )
+    max_conversations_per_sandbox: int = limit(
+        100, "Most conversations in one sandbox, those that start included; 429 beyond.", least=1, most=100_000
+    )
+    max_starts: int = limit(
+        1000, "Most starts of app conversations that are under way on all hosts; 429 beyond.", least=1, most=1_000_000
+    )
+    max_sandbox_bytes: int = limit(
+        16 << 30, "Most bytes that one sandbox posts in all; 507 beyond.", least=1 << 20, most=1 << 50
+    )
+    rate_limit_hook_bytes: str = limit(
+        "200000000/minute",
+        "Bytes of what one sandbox posts, as RATE_LIMIT_WRITES; 429 beyond, before the body is read.",
+    )
+    wake_seconds: float = limit(
+        25.0,
+        "Seconds that a message, a run or a setting waits for a sandbox that it wakes; 0: it wakes none and gets 503.",
+        least=0,
+        most=600,
+    )
+    agent_seconds: float = limit(
+        10.0, "Deadline of a call to a sandbox's agent server, in seconds.", least=0.1, most=600
+    )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        check_rate("RATE_LIMIT_HOOK_BYTES", self.rate_limit_hook_bytes)
+
+    @property
+    def pauses_idlest(self) -> bool:
+        """Whether the sandbox that has been idle for longest is paused when one more is wanted."""
+        return self.sandbox_overflow == "pause"
+
+    @property
+    def posting(self) -> list[int]:
+        """Bytes that a sandbox may post in all, those within a window, and the window's length in µs; 0: no bound."""
+        if self.rate_limit_hook_bytes == "none":
+            return [self.max_sandbox_bytes, 0, 0]
+        number, _, unit = self.rate_limit_hook_bytes.partition("/")
+        return [self.max_sandbox_bytes, int(number), _UNITS[unit] * 1_000_000]
+
+    @property
+    def spans(self) -> list[int]:
+        """µs after which a host is lost, and a sandbox that no host takes has failed."""
+        return [round(self.host_seconds * 1e6), round(self.sandbox_start_seconds * 1e6)]

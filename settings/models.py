@@ -1,0 +1,45 @@
+"""The settings of models: what they cost, and what sandboxes may spend on them."""
+
+from dataclasses import dataclass
+
+from core.prices import Budgets, read_budget, read_prices
+from settings import ConfigError, check_bounds, setting
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """Models: prices and budgets."""
+
+    model_prices: str = setting(
+        "",
+        "What models cost, with commas: `MODEL=INPUT/OUTPUT` or `MODEL=INPUT/OUTPUT/CACHED`, in US dollars per million "
+        "tokens, such as `qwen3:32b=0/0, mine=0.5/1.5/0.05`. Overrides and extends the table of the bundled agent.",
+    )
+    model_budget_conversation: str = setting(
+        "",
+        "Most that the sandbox of a conversation may spend on models through its way out: dollars, `NUMBER tokens`, or "
+        "both with a comma: `5, 2000000 tokens`. Beyond it its calls are refused (docs/egress.md). Unset: no bound.",
+    )
+    model_budget_key: str = setting(
+        "", "The same for all sandboxes that one key has started, in a day (UTC). Unset: no bound."
+    )
+    model_budget_day: str = setting("", "The same for all sandboxes together, in a day (UTC). Unset: no bound.")
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        try:
+            read_prices(self.model_prices)
+        except ValueError as error:
+            raise ConfigError(f"MODEL_PRICES {error}") from None
+        self.budgets  # noqa: B018 - the property refuses a wrong one
+
+    @property
+    def budgets(self) -> Budgets:
+        """The budgets of models. Raises ConfigError."""
+        found = []
+        for of in Budgets._fields:
+            try:
+                found.append(read_budget(getattr(self, f"model_budget_{of}")))
+            except ValueError as error:
+                raise ConfigError(f"MODEL_BUDGET_{of.upper()} {error}") from None
+        return Budgets(*found)

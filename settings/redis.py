@@ -1,0 +1,108 @@
+"""The settings of the store: which Redis it is, what a write waits for, and what each process keeps of it."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from core.bounds import Durability
+from settings import ConfigError, check_bounds, limit, read_secret_keys, setting
+from settings.data_dir import folder_of
+
+#: schemes of a REDIS_URL; `store/link/connection.py` explains each
+REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
+
+#: the default of that setting
+DATA_DIR = "data"
+
+_DURABILITY = re.compile(r"none|fsync|replicas:([1-9][0-9]?)")
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    """The store: a Redis, or the embedded one in DATA_DIR, and the key that seals its secrets."""
+
+    redis_url: str = setting(
+        "",
+        "The Redis to use: `redis://`, `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/NAME` or "
+        "`redis+cluster://HOST,HOST`, users and passwords percent-encoded; those of the sentinels themselves as "
+        "`?sentinel_username=…&sentinel_password=…`. Unset: an embedded one.",
+        secret=True,  # it may hold a password
+    )
+    data_dir: str = setting(
+        DATA_DIR, "Folder of the embedded store's append-only file and of the sandboxes; only its owner may read it."
+    )
+    durability: str = setting(
+        "",
+        "What must hold before a write is acknowledged: `fsync`: it is on the disk of Redis; `replicas:N`: N replicas "
+        "have it; `none`: Redis has it. A write of which this is not known gets 503. Unset: `fsync` with the embedded "
+        "store, `none` with a REDIS_URL.",
+    )
+    max_store_bytes: int = setting(
+        0,
+        "Most memory of the embedded store, in bytes; 507 before it is used up. 0: half of what the machine, or the "
+        "container, has. A Redis of yours has its own `maxmemory`.",
+        least=0,
+        most=1 << 44,
+    )
+    secret_key: str = setting(
+        "",
+        "Seals the secrets of conversations and the keys of sandboxes, 16 characters or more. Several, separated by "
+        "commas: the first seals, all open; hosts of one Redis need the same. Unset: the key in `DATA_DIR/secret_key`, "
+        "which is made at the first start.",
+        secret=True,
+    )
+    redis_timeout: float = limit(
+        1.0,
+        "Timeout of one try of a command, in seconds; a command is tried twice. What `/ready` asks waits half of it.",
+        least=0.05,
+        most=60,
+    )
+    redis_connections: int = limit(
+        64, "Most connections to Redis per worker, in a cluster to each of its nodes.", least=1, most=10_000
+    )
+    max_followers: int = setting(
+        2000, "Most sockets, streams and long polls per worker; one more is refused.", least=1, most=100_000
+    )
+    follower_bytes: int = limit(
+        4 * 1024 * 1024,
+        "Events that a worker keeps for the slowest follower of a conversation, in bytes; a slower one is dropped.",
+        least=64 * 1024,
+    )
+    text_cache_bytes: int = limit(
+        64 * 1024 * 1024, "Most message text that a worker keeps for the `body` filter, in bytes.", least=0
+    )
+    max_idempotency_keys: int = limit(
+        50_000,
+        "Most Idempotency-Keys of one client that are remembered, each for 24 hours; 429 beyond.",
+        least=1,
+        most=10_000_000,
+    )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        if self.redis_url and urlsplit(self.redis_url).scheme not in REDIS_SCHEMES:
+            schemes = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
+            raise ConfigError(f"REDIS_URL must begin with one of {schemes}")
+        if self.durability and not _DURABILITY.fullmatch(self.durability):
+            raise ConfigError(
+                f"DURABILITY must be fsync, none or replicas:N with N from 1 to 99, not {self.durability!r}"
+            )
+        if any(len(key) < 16 for key in self.secret_keys):
+            raise ConfigError("SECRET_KEY must have 16 characters or more, each of several too")
+
+    @property
+    def embedded_folder(self) -> Path | None:
+        """DATA_DIR if the store of REDIS_URL is the embedded one, which keeps its file there."""
+        return folder_of(self.redis_url, Path(self.data_dir))
+
+    @property
+    def secret_keys(self) -> tuple[str, ...]:
+        """The keys of SECRET_KEY; the first seals, and all open."""
+        return read_secret_keys(self.secret_key)
+
+    @property
+    def write_durability(self) -> Durability:
+        """What must hold before a write is acknowledged, as DURABILITY says."""
+        found = _DURABILITY.fullmatch(self.durability)
+        return Durability(fsync=self.durability == "fsync", replicas=int(found[1] or 0) if found else 0)
