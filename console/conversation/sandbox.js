@@ -45,7 +45,7 @@ function Spent({ of: { calls, refused, tokens, dollars: spent, unpriced_tokens: 
 function Verb({ sandbox, onDone }) {
   const [isBusy, setBusy] = useState(false);
   const name = { RUNNING: "pause", PAUSED: "resume", ERROR: "resume" }[sandbox.status];
-  if (!name || !may("admin")) return null;
+  if (!name || !may("write")) return null;
   const operation = name === "pause" ? "POST /api/v1/sandboxes/{sandbox_id}/pause" : "POST /api/v1/sandboxes/{sandbox_id}/resume";
   const act = async () => {
     setBusy(true);
@@ -75,6 +75,6 @@ export function Sandbox({ conversationId }) {
     </dl>
     ${value.status_detail && html`<pre><${Text} text=${value.status_detail} /></pre>`}
     <${Verb} sandbox=${value} onDone=${again} />
-    ${may("admin") && html`<${Log} sandboxId=${value.id} />`}
+    ${may("write") && may("approve") && html`<${Log} sandboxId=${value.id} />`}
   </section>`;
 }
