@@ -42,7 +42,7 @@ def make_secret_key(data_dir: str) -> None:
             return
         descriptor, unfinished = tempfile.mkstemp(prefix=f".{SECRET_KEY_FILE}.", dir=folder)  # of mode 0600
         with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(32) + "\n")
+            file.write(secrets.token_urlsafe(32) + "\n")
             file.flush()
             os.fsync(file.fileno())
         try:
