@@ -55,6 +55,11 @@ class AgentUnreachable(Refused):
 
     kind = Kind.BAD_AGENT
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether no process listens there, or the one that did has gone: a restart may bring it back."""
+        return isinstance(self.__cause__, httpx.NetworkError | httpx.RemoteProtocolError)
+
 
 class ResponseTooLong(AgentUnreachable):
     """The agent server's response has more than MOST_BYTES, or more than MOST_VALUES: half of a page may do."""

@@ -102,7 +102,8 @@ class Call(NamedTuple):
     path: str  #: at the agent server
     query: bytes  #: as it came
     header: Callable[[str], str | None]  #: the value of a header, None for one that was not sent
-    content: bytes | Iterator[bytes] | None = None
+    #: a function makes it once the sandbox runs: its folder is known then
+    content: bytes | Iterator[bytes] | Callable[[], bytes | None] | None = None
     length: int | None = None  #: of a content that is an iterator; None: unknown
     mapped: Callable[[str], str] = str  #: the path in the sandbox for a path of the client's
     require_client: Callable[[], None] = lambda: None  #: raises ClientGone
@@ -189,14 +190,13 @@ class Forwarding:
         headers = headers_of(call.header, session_api_key)
         if call.length is not None:
             headers["Content-Length"] = str(call.length)
+        content = call.content() if callable(call.content) else call.content
         query = query_of(call.query, call.mapped)
         url = agent_url + call.path + (f"?{query}" if query else "")
         beat = _Beat(self._store, sandbox_id, call.require_client)
         try:
             with pulse(beat), traces.call(call.method) as carried:
-                request = self._client.build_request(
-                    call.method, url, headers={**headers, **carried}, content=call.content
-                )
+                request = self._client.build_request(call.method, url, headers={**headers, **carried}, content=content)
                 response = self._client.send(request, stream=True)
         except httpx.PoolTimeout:
             raise TooManyForwarded from None

@@ -4,6 +4,8 @@ A key joins its own sandboxes. It needs the scope `approve` for a sandbox that a
 with a conversation whose policy holds more back than the joiner's: code in a sandbox reaches the sandbox's agent
 server, and can approve there. Each join has an entry in the audit, which names the key. docs/access.md lists every
 member of a request that the check covers.
+
+The sandbox itself is its key's too: `require_own` lets the key that started it pause it and read all of it.
 """
 
 from collections.abc import Mapping
@@ -22,6 +24,13 @@ _HOLDS_NOTHING: Mapping[str, Any] = {"kind": "NeverConfirm"}
 _FOREIGN = (
     "{member}: another key started the sandbox {sandbox}. To act there you need a key with the scope approve beside"
     " write. Without it, act in a sandbox of your own."
+)
+
+_NOT_OWN = "{member}: this key did not start the sandbox {sandbox}. Use the key that did, or one with the scope admin."
+
+_REVEALS = (
+    "{member}: this needs a key with the scopes write and approve, and this one lacks approve. Ask an admin for a key"
+    " with both: agentctl keys new NAME --scope write --scope approve."
 )
 
 
@@ -56,6 +65,28 @@ def require_join(
         raise JoinRefused(_FOREIGN.format(member=member, sandbox=sandbox.id))
     if policy is not None:
         _require_as_strict(store, sandbox.id, member, policy, conversation_id)
+
+
+def require_own(
+    store: Store, joiner: Joiner, sandbox_id: SandboxId, member: str, *, is_admin: bool, reveals: bool = False
+) -> None:
+    """Raise JoinRefused unless a key may use a sandbox as its own: one that it started, or any if it is an admin's.
+
+    member: the member of the request, or the operation, that names the sandbox. reveals: as `require_revealing`. One
+    round trip, none for an admin. Raises SandboxNotFound.
+    """
+    if is_admin:
+        return
+    if store.sandboxes.get(sandbox_id).owner != joiner.owner:
+        raise JoinRefused(_NOT_OWN.format(member=member, sandbox=sandbox_id))
+    if reveals:
+        require_revealing(joiner, member)
+
+
+def require_revealing(joiner: Joiner, member: str) -> None:
+    """Raise JoinRefused unless a key may see, or bring, the files of a sandbox: it may run any command there."""
+    if not joiner.joins_any:
+        raise JoinRefused(_REVEALS.format(member=member))
 
 
 def join(

@@ -169,8 +169,10 @@ class Turn(Reading):
             self._say(finished)
         elif fields.get("action") is not None:
             thought = " ".join(texts(fields.get("thought")))
-            did = f"{fields.get('tool_name')}: {fields.get('summary') or _command(fields['action'])}"
-            lines = [_one_line(line, _MOST_STEP) for line in (thought, did) if line.strip()]
+            command, summary = _command(fields["action"]), str(fields.get("summary") or "")
+            did = f"{fields.get('tool_name')}: {command or summary}"
+            said = summary if command and summary not in (command, thought) else ""  # the agent's own words: beside it
+            lines = [_one_line(line, _MOST_STEP) for line in (thought, said, did) if line.strip()]
             self._pieces.append(Piece("step", "\n".join(lines)))
             self._asks = self._asks or self.waits
 

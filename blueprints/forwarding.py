@@ -315,14 +315,15 @@ def _asked_paths() -> list[str]:
 
 
 def _forward(sandbox_id: SandboxId, service: str, path: str, read_folder: Callable[[], Folder]) -> Response:
-    folder = cache(read_folder)
     if "/git/" in path:
-        _require_within(folder, path.partition("/git/")[2])
+        _require_within(cache(read_folder), path.partition("/git/")[2])
+    folder = cache(read_folder)  # read once the sandbox runs: it may have another folder then, as after a restore
     is_json = core.is_json(request.mimetype)
-    content: bytes | Iterator[bytes] | None = None
+    content: Callable[[], bytes | None] | Iterator[bytes] | None = None
     if is_json:
         is_command = request.method == "POST" and path.endswith(("/execute_bash_command", "/start_bash_command"))
-        content = folder().mapped_json(request.get_data(), is_command=is_command) or None
+        raw = request.get_data()
+        content = lambda: folder().mapped_json(raw, is_command=is_command) or None  # noqa: E731
     elif request.content_length or "chunked" in request.headers.get("Transfer-Encoding", "").lower():
         content = _pieces()
     call = Call(

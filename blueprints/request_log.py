@@ -43,6 +43,7 @@ def register_request_log(app: Flask) -> None:
         _log.addHandler(handler := logging.StreamHandler(sys.stdout))
         if is_terminal(sys.stdout) and not is_json():
             handler.setFormatter(_ForPeople("request", sys.stdout))
+            handler.addFilter(is_for_people)
     _log.setLevel(logging.INFO)
     _log.propagate = False
     request_started.connect(_begin, app)
@@ -86,7 +87,14 @@ def note(status: int | str, *, began: float, method: str = "", replayed: bool = 
     }
     # ASCII alone: no character of a name ends a line or moves a terminal's cursor
     line |= {"replayed": True} if replayed else {}
-    _log.info("%s", json.dumps(line), extra={"line": line})
+    _log.info("%s", json.dumps(line), extra={"line": line, "is_of_sandbox": principal.sandbox_id is not None})
+
+
+def is_for_people(record: logging.LogRecord) -> bool:
+    """Whether a terminal shows a line: no webhook of a sandbox that succeeds, of which actions have many."""
+    status = record.line["status"]  # type: ignore[attr-defined]
+    is_refused = not isinstance(status, int) or status >= 400
+    return is_refused or not record.is_of_sandbox  # type: ignore[attr-defined]
 
 
 class _ForPeople(TextLines):

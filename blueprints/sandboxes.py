@@ -12,7 +12,7 @@ from flask import Response, g, jsonify, request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from agents.adoption import adopt
-from agents.joins import join
+from agents.joins import join, require_own, require_revealing
 from agents.places import after_making_room, after_those_that_wait
 from blueprints import current_commands, current_joiner, current_server, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, array_with_holes, needs, repeated, repeated_parameter
@@ -94,7 +94,7 @@ def batch_get_sandboxes() -> Response:
 
 
 @sandboxes.post("")
-@needs("admin")
+@needs("write")
 @sandboxes.starts
 @sandboxes.replay(remade=True, has_key=True)
 @sandboxes.fails(400, 404, 409, 413, 415, 429)
@@ -102,14 +102,18 @@ def batch_get_sandboxes() -> Response:
 @sandboxes.doc(requestBody=_ARCHIVE_BODY)
 @sandboxes.response(200, SandboxInfo)
 def start_sandbox(query: dict[str, str]) -> Sandbox:
-    """Start a sandbox, which is STARTING until its agent server answers; without files, or with those of another."""
+    """Start a sandbox, which is STARTING until its agent server answers; without files, or with those of another.
+
+    Files need the scopes `write` and `approve`; those of a sandbox also the key that started it, or the scope `admin`.
+    """
     source, spec_id, owner = query.get("source"), query.get("sandbox_spec_id"), g.principal.owner
     if source is None:
         spec = current_specs.get(spec_id)
         return after_those_that_wait(current_store, lambda: current_store.sandboxes.start(spec.id, owner=owner))
     if source == "archive":
+        require_revealing(current_joiner(), "from")
         return start_from_archive(current_specs.get(spec_id).id, owner)
-    copied = current_store.sandboxes.get(_checked(source))
+    copied = current_store.sandboxes.get(_own(source, "from", reveals=True))
     spec = current_specs.get(spec_id or copied.spec_id)
     if spec.runtime != current_specs.get(copied.spec_id).runtime:
         fault = Fault(f"A copy needs the runtime of its source, whose spec is {copied.spec_id}", "value_error")
@@ -124,23 +128,30 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
 
 
 @sandboxes.post("/<sandbox_id>/pause")
-@needs("admin")
+@needs("write")
 @sandboxes.fails(409)
 @sandboxes.response(200, Success)
 def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
-    """Freeze every process of a sandbox; a paused sandbox stays as it is."""
-    current_store.sandboxes.ask(_checked(sandbox_id), "pause", wait=DONE_TIMEOUT)
+    """Freeze every process of a sandbox; a paused sandbox stays as it is.
+
+    Needs the key that started the sandbox, or the scope `admin`.
+    """
+    current_store.sandboxes.ask(_own(sandbox_id, "pause"), "pause", wait=DONE_TIMEOUT)
     return _DONE
 
 
 @sandboxes.post("/<sandbox_id>/resume")
-@needs("admin")
+@needs("write")
 @sandboxes.starts
 @sandboxes.fails(409, 429)
 @sandboxes.response(200, Success)
 def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
-    """Resume a paused sandbox, which is STARTING until its agent server answers; a running one stays as it is."""
-    after_making_room(current_store, lambda: current_store.sandboxes.ask(_checked(sandbox_id), "resume"))
+    """Resume a paused sandbox, which is STARTING until its agent server answers; a running one stays as it is.
+
+    Needs the key that started the sandbox, or the scope `admin`.
+    """
+    own = _own(sandbox_id, "resume")
+    after_making_room(current_store, lambda: current_store.sandboxes.ask(own, "resume"))
     return _DONE
 
 
@@ -178,22 +189,28 @@ def adopt_conversation(sandbox_id: str, conversation_id: ConversationId) -> dict
 
 
 @sandboxes.get("/<sandbox_id>/logs")
-@needs("admin")
+@needs("write")
 @sandboxes.fails()
 @sandboxes.arguments(LogTail(), location="query")
 @sandboxes.response(200, SandboxLog)
 def get_sandbox_log(query: dict[str, int], sandbox_id: str) -> dict[str, str]:
-    """Read the last lines that a sandbox printed."""
-    return {"log": current_store.sandboxes.log(_checked(sandbox_id), **query)}
+    """Read the last lines that a sandbox printed.
+
+    Needs the key that started the sandbox, with the scopes `write` and `approve`, or the scope `admin`.
+    """
+    return {"log": current_store.sandboxes.log(_own(sandbox_id, "logs", reveals=True), **query)}
 
 
 @sandboxes.get("/<sandbox_id>/archive")
-@needs("admin")
+@needs("write")
 @sandboxes.fails(409)
 @sandboxes.response(200, {"type": "string", "format": "binary"}, content_type="application/zstd")
 def get_sandbox_archive(sandbox_id: str) -> Response:
-    """Download a sandbox's files as `.tar.zst`; a download that fails breaks off and has no proper end."""
-    sandbox = current_store.sandboxes.get(_checked(sandbox_id))
+    """Download a sandbox's files as `.tar.zst`; a download that fails breaks off and has no proper end.
+
+    Needs the key that started the sandbox, with the scopes `write` and `approve`, or the scope `admin`.
+    """
+    sandbox = current_store.sandboxes.get(_own(sandbox_id, "archive", reveals=True))
     if not sandbox.host:
         raise SandboxRefuses("archive", sandbox.status)
     body = ArchiveBody(current_store.sandboxes.archives.of_sandbox(sandbox.id), caller_required())
@@ -208,6 +225,13 @@ def _checked(sandbox_id: str) -> SandboxId:
     if not is_sandbox_id(sandbox_id):
         raise SandboxNotFound
     return SandboxId(sandbox_id)
+
+
+def _own(sandbox_id: str, member: str, *, reveals: bool = False) -> SandboxId:
+    """The sandbox, for a key that started it or an admin's, as `require_own`. Raises JoinRefused, SandboxNotFound."""
+    found = _checked(sandbox_id)
+    require_own(current_store, current_joiner(), found, member, is_admin=g.principal.may("admin"), reveals=reveals)
+    return found
 
 
 class ArchiveBody:

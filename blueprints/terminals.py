@@ -325,9 +325,9 @@ class Commands:
         try:
             paths = [command["cwd"]] if command["cwd"] else []
             sandbox_id = self._forwarding.own_sandbox(self._owner, lambda: paths)
-            folder = Folder.in_sandbox(self._store, sandbox_id, self._owner)
-            body = folder.mapped_json(json.dumps(command).encode(), is_command=True)
-            started = self._ask(sandbox_id, "POST", "start_bash_command", content=body)
+            started = self._ask(
+                sandbox_id, "POST", "start_bash_command", content=lambda: self._mapped(sandbox_id, command)
+            )
             command_id = _member(started, "id", str)
             self._send(started)
             self._follow(sandbox_id, command_id, command["timeout"])
@@ -337,6 +337,10 @@ class Commands:
             self._send_error(type(fault).__name__, str(fault))
         finally:
             self._room.release()
+
+    def _mapped(self, sandbox_id: SandboxId, command: dict[str, Any]) -> bytes:
+        folder = Folder.in_sandbox(self._store, sandbox_id, self._owner)
+        return folder.mapped_json(json.dumps(command).encode(), is_command=True)
 
     def _follow(self, sandbox_id: SandboxId, command_id: str, seconds: int) -> None:
         deadline, pause, order = time.monotonic() + seconds + _GRACE, _FIRST_POLL, -1
@@ -378,7 +382,12 @@ class Commands:
             self._send_error(type(fault).__name__, str(fault))
 
     def _ask(
-        self, sandbox_id: SandboxId, method: str, path: str, query: str = "", content: bytes | None = None
+        self,
+        sandbox_id: SandboxId,
+        method: str,
+        path: str,
+        query: str = "",
+        content: Callable[[], bytes] | None = None,
     ) -> dict[str, Any]:
         """The JSON of an agent server's response. Raises AgentUnreachable and what `Forwarding.open` raises."""
         headers = {} if content is None else {"Content-Type": "application/json"}

@@ -74,7 +74,14 @@ def settle(
     elif auth == "auto" and not exposed and is_keyed is None:
         log.warning("The store does not answer: whether it has keys, and so one is needed, is asked when it does.")
         outcome = "auto"
-    elif auth == "open" or (auth == "auto" and not exposed and not is_keyed):
+    elif auth == "open" and has_keys:
+        log.warning(
+            "AUTH=open: keys are set or stored, AND NONE IS CHECKED. The server listens on this machine alone. "
+            "Unset AUTH, or set AUTH=keys, to check them."
+        )
+    elif auth == "open":
+        log.info("AUTH=open: no key is needed. The server listens on this machine alone. Unset AUTH to use keys.")
+    elif auth == "auto" and not exposed and not is_keyed:
         log.info("No key is needed: the server listens on this machine alone. Set SESSION_API_KEY to need one.")
     else:
         outcome = "keys"
@@ -97,7 +104,7 @@ def make_key(path: Path) -> bool:
     draft = path.with_name(f".key-{secrets.token_hex(8)}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
+            file.write(secrets.token_hex(32) + "\n")  # no `-` before it: pasted, it would be an option
             file.flush()
             os.fsync(file.fileno())
         path.hardlink_to(draft)

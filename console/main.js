@@ -135,7 +135,7 @@ function Page() {
       <${Navigation} view=${place.view} who=${who} />
       <${Notices} />
       <${Connection} />
-      <p class="who"><span>${who?.name}</span> ${ownKey && html`<button type="button" class="quiet" data-testid="forget-key" onClick=${forget}>Forget the key</button>`}</p>
+      <p class="who"><span title=${who?.name}>${who?.name}</span> ${ownKey && html`<button type="button" class="quiet" data-testid="forget-key" onClick=${forget}>Forget the key</button>`}</p>
     </header>
     <main id="main" tabindex="-1">
       ${error ? html`<${Failure} error=${error} again=${ask} />` : who ? html`<${View} place=${place} />` : html`<p aria-busy="true">Loading</p>`}

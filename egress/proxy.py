@@ -18,6 +18,7 @@ connections of a sandbox have one share of the turns.
 """
 
 import contextlib
+import errno
 import json
 import logging
 import re
@@ -35,6 +36,7 @@ import h11
 import httpcore
 
 from core.egress import destination_name
+from core.origins import is_loopback
 from core.pauses import Share
 from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker, UnusableSecret
 from egress.hello import NotTls, received
@@ -54,8 +56,11 @@ from egress.services import (
 )
 from egress.spending import Call, OverBudget, refused
 from net.carry import PIECE, accept_all, drain, end, join
-from settings.egress import Service
+from settings.egress import MODEL_SERVICE, Service
 from store.errors import UNAVAILABLE, StoreFull
+
+#: how httpcore, which keeps no cause, says that nothing listens
+_REFUSED = f"[Errno {errno.ECONNREFUSED}]"
 
 log = logging.getLogger("egress")
 
@@ -341,9 +346,8 @@ class Proxy:
         ) as error:
             if begun:  # the sandbox sees that it is not whole
                 raise OSError(f"{to.name}:{to.port} broke off") from None
-            raise Refusal(
-                502, f"{to.name}:{to.port} is not reached: {_sentence(error) or type(error).__name__}"
-            ) from None
+            cause = _sentence(error) or type(error).__name__
+            raise Refusal(502, f"{to.name}:{to.port} is not reached: {cause}{_hint(error, to, service)}") from None
         finally:
             if call and begun and outcome != ALLOWED:  # it broke off, or the sandbox did not take it to its end
                 call.book(count.sent, is_whole=False)
@@ -561,6 +565,14 @@ def _pieces(response: httpcore.Response, share: Share) -> Iterator[bytes]:
 def _shown(text: str) -> str:
     """A text of a sandbox in a sentence."""
     return _in_ascii(text, 100)
+
+
+def _hint(error: Exception, to: Destination, service: Service | None) -> str:
+    """What to do where nothing listens at a service on loopback, which is the server's here and no sandbox's."""
+    if service is None or _REFUSED not in str(error) or not is_loopback(to.name):
+        return ""
+    named = "LLM_BASE_URL" if service.name == MODEL_SERVICE else f"the base URL of the service {service.name}"
+    return f". Nothing listens there on the server's machine: start it, or set {named}"
 
 
 def _sentence(error: Exception) -> str:

@@ -184,6 +184,9 @@ class Seal:
 #: tries of a request, and most seconds between two of them: an endpoint that asks for more is not tried again
 TRIES, MOST_PAUSE = 6, 60.0
 
+#: tries of a request to an endpoint that sends nothing, each of which takes SILENCE_SECONDS
+SILENT_TRIES = 2
+
 #: seconds until a connection stands, between two parts of a response, and for a whole response
 CONNECT_SECONDS, SILENCE_SECONDS, RESPONSE_SECONDS = 10.0, 120.0, 600.0
 
@@ -300,15 +303,15 @@ class Endpoint:
         """
         asked: dict[str, Any] = {"model": self._model, "messages": messages, "tools": tools}
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
-        timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
+        timeout, silent = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS), 0
         with httpx.Client(headers=self._headers, timeout=timeout, follow_redirects=True) as client:
             for tries_left in reversed(range(TRIES)):
                 tell("", "")
                 try:
                     return self._try(client, asked, tell)
                 except (Refusal, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, Garbage) as error:
-                    pause = _pause(error, TRIES - 1 - tries_left)
-                    if pause is None or not tries_left:
+                    pause, silent = _pause(error, TRIES - 1 - tries_left), silent + isinstance(error, httpx.ReadTimeout)
+                    if pause is None or not tries_left or silent == SILENT_TRIES:
                         raise self._failure(error) from error
                     time.sleep(pause)
         raise AssertionError("the last try returns or raises")
@@ -347,9 +350,12 @@ class Endpoint:
                 return ModelError(TOO_LONG, f"The conversation is too long for the model: {text}")
             case Refusal(status=status) if status < 500:
                 return ModelError("LLMBadRequestError", f"The model's endpoint refuses the request: {text}")
+            case httpx.ReadTimeout():
+                tries = f"in {SILENT_TRIES} tries of {SILENCE_SECONDS:g} s each: it hangs, or is overloaded"
+                return ModelError("LLMTimeoutError", f"The model's endpoint sends nothing {tries}")
             case httpx.TimeoutException():
-                return ModelError("LLMTimeoutError", f"The model's endpoint sends nothing for {SILENCE_SECONDS:g} s")
-        if _LOOPBACK.search(self._url):
+                return ModelError("LLMTimeoutError", f"The model's endpoint takes no connection: {text}")
+        if _LOOPBACK.search(self._url) and not isinstance(error, Refusal):  # which came from a way out that answers
             text += " (a sandbox has a loopback of its own, which is not the host's)"
         return ModelError("LLMServiceUnavailableError", f"The model's endpoint does not answer: {text}")
 

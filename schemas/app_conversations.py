@@ -10,7 +10,15 @@ from core.masking import redacted
 from core.wire import MOST_REPOSITORY, MOST_TITLE
 from schemas.approvals import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
-from schemas.events import PAGE_ID, ContentPart, EventFilter, SendMessageRequest, SentMessage, text_filter
+from schemas.events import (
+    PAGE_ID,
+    ContentPart,
+    EventFilter,
+    SendMessageRequest,
+    SentMessage,
+    require_content,
+    text_filter,
+)
 from schemas.fields import (
     BaseSchema,
     Choice,
@@ -212,7 +220,7 @@ class UpdateAppConversationRequest(BaseSchema):
 class SendAppMessageRequest(SentMessage):
     """A message for the agent; it starts the agent unless `run` is false."""
 
-    content = fields.List(ContentPart(), required=True, validate=validate.Length(min=1))
+    content = fields.List(ContentPart(), required=True, validate=[validate.Length(min=1), require_content])
     run = StrictBoolean(load_default=True)
 
 

@@ -222,6 +222,15 @@ class SendMessageRequest(BaseSchema):
             raise refusal(f"A message should have less than {MOST_EVENT_BYTES} bytes", "too_long")
 
 
+def require_content(content: list[dict[str, Any]]) -> None:
+    """Raises ValidationError of a message without a text and without an image, which would wake an agent for nothing.
+
+    A message to the events of an agent server may have none. Source: the agent-server wire, 1.2.
+    """
+    if content and not any(part.get("image_urls") or part.get("text", "").strip() for part in content):
+        raise refusal("A message should have a text that is not blank, or an image", "value_error")
+
+
 class SentMessage(SendMessageRequest):
     """A message that says whether it may reject what waits."""
 
@@ -479,7 +488,7 @@ _OF_START = "task-"
 class PendingMessage(SentMessage):
     """A message for an agent that may still start; the agent runs once it has it."""
 
-    content = fields.List(ContentPart(), required=True, validate=validate.Length(min=1))
+    content = fields.List(ContentPart(), required=True, validate=[validate.Length(min=1), require_content])
 
     class Meta(SentMessage.Meta):
         exclude = ("run",)

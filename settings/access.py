@@ -66,8 +66,9 @@ class AccessSettings:
     )
     api_keys: tuple[str, ...] = setting(
         (),
-        "Admin keys: one, several with commas, or one per variable; also the line of the file `key` in DATA_DIR. What "
-        "is set and gives no key stops the start. 16 characters or more, printable ASCII without blanks.",
+        "Admin keys: one, several with commas, or one per variable; also the line of the file `key` in DATA_DIR. An "
+        "empty variable counts as unset. Commas without a key, and an empty file, stop the start. 16 characters or "
+        "more, printable ASCII without blanks.",
         secret=True,
         names="`SESSION_API_KEY`, `SESSION_API_KEYS`, `OH_SESSION_API_KEYS_0` …",
     )

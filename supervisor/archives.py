@@ -103,6 +103,9 @@ MOST_AT_ONCE = 2
 #: its sandbox gets no other: what a sandbox's files cost is outside of its limits
 _MOST_RECORDED, _LONG, _REST = 2, 1.0, 9
 
+#: seconds for which the result of a long read answers clients at most: a busy host makes any read long
+_STALE = 15.0
+
 #: bytes of the names in a list of files, and of any reply, which lies in Redis until it is read: paths may be long
 MOST_LISTED, MOST_REPLY = 1 << 20, 16 << 20
 
@@ -399,9 +402,10 @@ class Files:
 
     @contextmanager
     def _walk(self, sandbox: Sandbox, folder: str, until: int | None) -> Iterator[bool]:
-        """Tell whether a request reads the folder. The result of a long read stands for _REST times as long.
+        """Tell whether a request reads the folder.
 
-        Raises NotRecorded where that result was one.
+        The result of a long read stands for _REST times as long, and at most for _STALE. Raises NotRecorded where that
+        result was one: it stands for _REST times as long, and the sentence says until when.
         """
         place = (sandbox.id, folder)
         with self._lock:
@@ -422,9 +426,10 @@ class Files:
         finally:
             now = self._clock()
             if now - began > _LONG:
+                rest = _REST * (now - began)
                 with self._lock:
                     walks = {one: walk for one, walk in self._walks.items() if now < walk.until}
-                    self._walks = walks | {place: _Walk(now + _REST * (now - began), refusal)}
+                    self._walks = walks | {place: _Walk(now + (rest if refusal else min(rest, _STALE)), refusal)}
 
     def _send(self, sandbox: Sandbox, reply: str, read: Callable[[Runtime, Launch], bytes | None]) -> None:
         files = self._store.sandboxes.files

@@ -301,8 +301,13 @@ class StartDriver:
             AgentUnreachable,
             AgentRefused,
         ) as error:
-            if _may_pass(error) or (isinstance(error, AgentUnreachable) and presence.was_away()):
+            has_ended = isinstance(error, AgentUnreachable) and error.has_ended
+            was_away = isinstance(error, AgentUnreachable) and presence.was_away()
+            if _may_pass(error) or was_away or (has_ended and not start.waits):
                 self._put_off(start, lease, self._clean_of(start)(str(error)))
+            elif has_ended:
+                again = f"The conversation {start.conversation_id} was not started, in two tries: start it again"
+                self._fail(start, lease, CannotStart(f"{error}. {again}, or read the log of its sandbox"))
             else:
                 self._fail(start, lease, error)
 

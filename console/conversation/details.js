@@ -78,7 +78,9 @@ function Tags({ record, onDone }) {
 
 function cost(stats) {
   const usage = usageOf(stats);
-  return usage ? `$${usage.dollars.toFixed(usage.dollars < 1 ? 4 : 2)}, ${usage.tokens.toLocaleString("en")} tokens` : "–";
+  if (!usage) return "–";
+  const isPriced = usage.dollars > 0 || !usage.tokens; // an agent tells 0 for a model whose price it does not know
+  return `${isPriced ? `$${usage.dollars.toFixed(usage.dollars < 1 ? 4 : 2)}, ` : ""}${usage.tokens.toLocaleString("en")} tokens`;
 }
 
 function Other({ id, event }) {

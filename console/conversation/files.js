@@ -138,7 +138,7 @@ export default function Files({ id, status }) {
       <input type="search" data-testid="find-file" aria-label="Find a file" placeholder="Find a file" value=${text} onInput=${(event) => setText(event.target.value)} />
       <button type="button" class="quiet" data-testid="read-files" onClick=${read}>Refresh</button>
       ${paths && html`<${Upload} id=${id} onDone=${read} />`}
-      ${may("admin") && html`<${DownloadAll} id=${id} />`}</header>
+      ${may("write") && may("approve") && html`<${DownloadAll} id=${id} />`}</header>
     ${!found && html`<p aria-busy="true">Loading</p>`}
     ${found?.length === 0 && html`<${Empty} title=${wanted ? "No such file" : "No files"}>${wanted ? "No path has these letters." : "The working folder is empty."}<//>`}
     <div class="columns">${tree && found.length > 0 && html`<div class="tree"><${Tree} tree=${tree} chosen=${chosen} choose=${choose} /></div>`}

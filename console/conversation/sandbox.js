@@ -37,7 +37,8 @@ const dollars = (number) => `$${number.toFixed(number < 1 ? 4 : 2)}`, count = (n
 function Spent({ of: { calls, refused, tokens, dollars: spent, unpriced_tokens: unpriced, budget, allowed_dollars, allowed_tokens } }) {
   const ofDollars = budget.dollars === null ? "" : ` of ${dollars(budget.dollars + allowed_dollars)}`;
   const ofTokens = budget.tokens === null ? "" : ` of ${count(budget.tokens + allowed_tokens)}`;
-  return html`${dollars(spent)}${ofDollars}, ${count(tokens)}${ofTokens} tokens in ${count(calls)} ${calls === 1 ? "call" : "calls"}
+  const isUnknown = unpriced > 0 && !spent;
+  return html`${isUnknown ? "" : `${dollars(spent)}${ofDollars}, `}${count(tokens)}${ofTokens} tokens in ${count(calls)} ${calls === 1 ? "call" : "calls"}
     ${unpriced > 0 && html`<br /><span class="muted">The price of ${count(unpriced)} tokens is not known.</span>`}
     ${refused > 0 && html`<br /><span class="high">Refused, as a budget is used up: ${count(refused)}</span>`}`;
 }
@@ -45,7 +46,7 @@ function Spent({ of: { calls, refused, tokens, dollars: spent, unpriced_tokens: 
 function Verb({ sandbox, onDone }) {
   const [isBusy, setBusy] = useState(false);
   const name = { RUNNING: "pause", PAUSED: "resume", ERROR: "resume" }[sandbox.status];
-  if (!name || !may("admin")) return null;
+  if (!name || !may("write")) return null;
   const operation = name === "pause" ? "POST /api/v1/sandboxes/{sandbox_id}/pause" : "POST /api/v1/sandboxes/{sandbox_id}/resume";
   const act = async () => {
     setBusy(true);
@@ -75,6 +76,6 @@ export function Sandbox({ conversationId }) {
     </dl>
     ${value.status_detail && html`<pre><${Text} text=${value.status_detail} /></pre>`}
     <${Verb} sandbox=${value} onDone=${again} />
-    ${may("admin") && html`<${Log} sandboxId=${value.id} />`}
+    ${may("write") && may("approve") && html`<${Log} sandboxId=${value.id} />`}
   </section>`;
 }

@@ -18,9 +18,10 @@ const WIDE = "(min-width: 72rem)";
 
 const RISK = { HIGH: "High", MEDIUM: "Medium", LOW: "Low", UNKNOWN: "Unknown" };
 
-/** What an action does, in a line, with "…" where there is more: its summary, or the first of its arguments that is text. */
+/** What an action does, in a line, with "…" where there is more: its command, the first of its arguments that is text, or its summary. */
 function lineOf({ summary, arguments: given }) {
-  const first = summary || Object.values(Object(given)).find((value) => typeof value === "string" && value.trim());
+  const isSaid = (value) => typeof value === "string" && value.trim(), { command, ...others } = Object(given);
+  const first = isSaid(command) ? command : (Object.values(others).find(isSaid) ?? summary);
   const [line, ...more] = String(first ?? "").trim().split("\n");
   return more.length ? `${line.slice(0, LINE)} …` : beginning(line, LINE);
 }

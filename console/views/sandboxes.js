@@ -87,12 +87,12 @@ function Actions({ sandbox: { id, status }, onOpen }) {
   };
   const busy = (name) => ({ disabled: Boolean(doing), "aria-busy": doing === name });
   return html`<span class="actions">
-    <button type="button" class="quiet" data-testid="logs" onClick=${() => onOpen("log")}>Log</button>
+    ${may("approve") && html`<button type="button" class="quiet" data-testid="logs" onClick=${() => onOpen("log")}>Log</button>`}
     ${status === "RUNNING" && html`<button type="button" class="secondary" data-testid="pause" ...${busy("pause")}
       onClick=${() => act("pause", "POST /api/v1/sandboxes/{sandbox_id}/pause")}>Pause</button>`}
     ${["PAUSED", "ERROR"].includes(status) && html`<button type="button" class="secondary" data-testid="resume" ...${busy("resume")}
       onClick=${() => act("resume", "POST /api/v1/sandboxes/{sandbox_id}/resume")}>Resume</button>`}
-    <button type="button" class="quiet danger-text" data-testid="delete" disabled=${Boolean(doing)} onClick=${() => onOpen("delete")}>Delete</button>
+    ${may("admin") && html`<button type="button" class="quiet danger-text" data-testid="delete" disabled=${Boolean(doing)} onClick=${() => onOpen("delete")}>Delete</button>`}
   </span>`;
 }
 
@@ -111,7 +111,7 @@ function Row({ sandbox, leaving, onDeleted }) {
       <code><${Text} text=${id} /></code>
       <a class="title link" href=${href("conversations", "", { sandbox_id: id })} aria-label=${`Conversations of the sandbox ${id}`}>Conversations</a>
     </span>
-    ${may("admin") && !isDeleted && html`<${Actions} sandbox=${sandbox} onOpen=${setOpen} />`}
+    ${may("write") && !isDeleted && html`<${Actions} sandbox=${sandbox} onOpen=${setOpen} />`}
     <${Facts} sandbox=${sandbox} />
     ${status_detail && html`<${Happened} text=${status_detail} />`}
     <${Strays} sandbox=${sandbox} />

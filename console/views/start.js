@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { go, href } from "../lib/router.js";
-import { may } from "../lib/session.js";
+import { may, me } from "../lib/session.js";
 import { begin, draft, end, faultsIn, faultsOf, files, finish, MOST_FILES, placed, secrets, start } from "../lib/starts.js";
 import { useStore } from "../lib/store.js";
 import { bytes, counted } from "../lib/words.js";
@@ -178,6 +178,7 @@ function Form({ specs, isBusy, refused, onStart }) {
           <select name="spec" value=${spec?.id ?? ""} onChange=${set("spec")}>
             ${specs?.map(({ id }) => html`<option key=${id} value=${id}>${id}</option>`) ?? html`<option value="">Loading</option>`}
           </select>
+          ${spec && spec === specs[0] && !hasModels && me.get()?.llm_model && html`<span class="hint">Model: ${me.get().llm_model}</span>`}
         </label>
       </div>
       ${may("approve") && html`<label>Approval

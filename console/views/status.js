@@ -4,7 +4,7 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { connection } from "../lib/live.js";
 import { usePolled } from "../lib/polled.js";
-import { may } from "../lib/session.js";
+import { may, me } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { bytes } from "../lib/words.js";
 import { Failure } from "../parts/notices.js";
@@ -36,7 +36,7 @@ function Card({ title, testid, children }) {
 }
 
 function Health({ readiness, info }) {
-  const page = useStore(connection);
+  const page = useStore(connection), who = useStore(me), places = info?.sandboxes;
   const startedAt = info && new Date(Date.now() - info.uptime * 1000).toISOString();
   // A server that knows of no conversation has been idle since it started.
   const wasUsedAt = info && info.idle_time < info.uptime && new Date(Date.now() - info.idle_time * 1000).toISOString();
@@ -47,6 +47,8 @@ function Health({ readiness, info }) {
       <${Fact} name="A worker started">${info && html`<${Time} at=${startedAt} />`}<//>
       <${Fact} name="Last conversation">${info && (wasUsedAt ? html`changed <${Time} at=${wasUsedAt} />` : "None changed since then")}<//>
       <${Fact} name="Workers of this host">${info?.workers}<//>
+      <${Fact} name="Running sandboxes" look=${places?.running >= places?.most ? "medium" : ""}>${places && `${places.running} of ${places.most}`}<//>
+      <${Fact} name="Model">${who && html`<${Text} text=${who.llm_model ?? "None of this server’s own"} />`}<//>
     </dl>
   <//>`;
 }
@@ -74,7 +76,7 @@ function Hosts({ info }) {
       <h3><${Text} text=${id} /></h3>
       <dl class="facts">
         <${Fact} name="Seen">${seen_at && html`<${Time} at=${seen_at} />`}<//>
-        <${Fact} name="Sandboxes">${sandboxes}<//>
+        <${Fact} name="Sandboxes, also paused">${sandboxes}<//>
         <${Fact} name="Release">${version}<//>
       </dl>
       ${ofSpecs(isolation.get(id)).map((one) => html`<div key=${one.spec}>

@@ -146,6 +146,19 @@ class Machine(stateful.RuleBasedStateMachine):
         else:
             assert response.status_code in (401, 403)
 
+    @stateful.rule(number=KEYS, place=st.integers(0, 99), operation=st.sampled_from(["resume", "logs"]))
+    def use_a_sandbox_as_ones_own(self, number, place, operation):
+        """Another key's stays closed, even to one that may join it."""
+        box, _ = self.boxes[place % len(self.boxes)]
+        made, headers, scopes = self.keys[number]
+        self.world.store.sandboxes.log = lambda _id, **_: ""  # no supervisor reads one here
+        method = {"resume": "POST", "logs": "GET"}[operation]
+        response = self.world.http.open(f"/api/v1/sandboxes/{box}/{operation}", method=method, headers=headers)
+        needed = {"write"} if operation == "resume" else {"write", "approve"}
+        may = "admin" in scopes or (self.owner[box] == made.id and needed <= scopes)
+        allowed = may and made.id not in self.revoked
+        assert response.status_code in ((200,) if allowed else (401, 403)), response.json
+
     @stateful.rule(number=KEYS)
     def call_a_workspace(self, number):
         """A call that names no conversation reaches a sandbox of the key alone."""

@@ -384,7 +384,7 @@ def test_a_stream_has_what_the_agent_says_and_does_and_ends(answering, stream):
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert deltas(frames) == "on it\n\ndone"
     told = [one["choices"][0]["delta"].get("reasoning_content") for one in chunks[:-1]]
-    assert "terminal: list\n" in told
+    assert "list\nterminal: ls\n" in told
     assert [one["choices"][0]["finish_reason"] for one in chunks[:-1]][-1] == "stop"
     assert (chunks[-1]["choices"], chunks[-1]["usage"]["total_tokens"]) == ([], 0)
 

@@ -7,7 +7,9 @@ from uuid import uuid4
 import pytest
 from flask import g
 
+from blueprints.request_log import is_for_people
 from core.access import Principal
+from tests.conftest import message
 from tests.servers import wait_until
 from tests.sockets import socket
 
@@ -99,6 +101,25 @@ def test_a_request_that_the_guard_refuses_is_a_line_of_nobody(app, client, lines
     [line] = map(json.loads, lines)
     assert (line["status"], line["key"], line["key_id"]) == (401, "nobody", "")
     assert response.headers["X-Request-Id"] == line["request_id"]
+
+
+def test_a_terminal_shows_no_webhook_of_a_sandbox_that_succeeds(app, client, conversation, lines, store, caplog):
+    store.sandboxes.beat("logged", "supervisor")
+    sandbox = store.sandboxes.start("spec", host="logged")
+    key = {"Authorization": f"Bearer {store.sandboxes.begin(sandbox.id, 'logged', 'supervisor', 'process')}"}
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
+    path = f"/api/v1/webhooks/{sandbox.id}/events/{conversation}"
+
+    refused = client.post(path, json={}, headers=key).status_code
+    taken = client.post(path, json=[message("done", "agent")], headers=key).status_code
+    client.post("/api/conversations", json={})
+
+    statuses = [record.line["status"] for record in caplog.records if hasattr(record, "line")]
+    shown = [record.line["status"] for record in caplog.records if hasattr(record, "line") and is_for_people(record)]
+    assert (refused, taken < 400) == (422, True)
+    assert statuses == [refused, taken, 201]
+    assert shown == [refused, 201]
+    assert len(lines) == 3  # as JSON
 
 
 def test_no_line_holds_what_a_client_planted(client, conversation, lines):

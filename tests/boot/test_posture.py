@@ -171,6 +171,12 @@ def test_servers_that_start_at_once_make_one_key(tmp_path):
     assert [one.name for one in path.parent.iterdir()] == ["key"]
 
 
+def test_a_key_that_is_made_begins_with_no_dash(tmp_path):
+    for number in range(20):
+        make_key(path := tmp_path / str(number) / "key")
+        assert path.read_text().strip().isalnum()
+
+
 OUTCOMES = [
     ("auto", ("127.0.0.1", 1), False, "open", False),
     ("auto", ("::1", 1), False, "open", False),
@@ -196,6 +202,23 @@ def test_every_line_of_the_table_holds(tmp_path):
         key_file = tmp_path / str(number)
         found = settle(auth, [("127.0.0.1", 1), address], key_file, has_keys=has_keys, log=log)
         assert (found, key_file.exists()) == (outcome, is_made), (auth, address, has_keys)
+
+
+@pytest.mark.parametrize(
+    ("has_keys", "words"),
+    [
+        (True, "AUTH=open: keys are set or stored, AND NONE IS CHECKED"),
+        (False, "AUTH=open: no key is needed"),
+        (None, "AUTH=open: no key is needed"),
+    ],
+)
+def test_a_server_that_is_open_by_its_setting_says_that_no_key_is_checked(tmp_path, caplog, has_keys, words):
+    with caplog.at_level(logging.INFO, "open"):
+        settle("open", [("127.0.0.1", 1)], tmp_path / "key", has_keys=has_keys, log=logging.getLogger("open"))
+
+    assert words in caplog.text
+    assert "Unset AUTH" in caplog.text
+    assert "SESSION_API_KEY" not in caplog.text
 
 
 def test_a_key_is_made_beside_stored_ones_that_are_no_admins(tmp_path, capsys):

@@ -39,8 +39,8 @@ def test_a_narrow_terminal_does_without_the_columns_that_say_least():
     assert table(100)[0].split() == list(HEADS)
 
 
-def shown_diff(original, modified):
-    change = {"path": "a.txt", "status": "UPDATED"}
+def shown_diff(original, modified, status="UPDATED"):
+    change = {"path": "a.txt", "status": status}
     return diff_text(change, {"original": original, "modified": modified}).plain.split("\n")
 
 
@@ -55,6 +55,12 @@ def test_an_end_of_a_file_that_only_one_of_two_has_is_a_difference_and_none_othe
     assert "+" in shown_diff("one", "one\n")
     assert shown_diff("one\n", "one\n") == [""]
     assert shown_diff("", "one\n")[3:] == ["+one", ""]
+
+
+def test_an_empty_file_that_is_new_or_gone_is_shown_by_its_name():
+    assert shown_diff(None, "", "ADDED") == ["--- /dev/null", "+++ b/a.txt", ""]
+    assert shown_diff("", None, "DELETED") == ["--- a/a.txt", "+++ /dev/null", ""]
+    assert shown_diff(None, "one\n", "ADDED")[0] == "--- /dev/null"
 
 
 def test_an_id_is_as_short_as_it_is_unique_and_has_eight_characters_at_least():

@@ -202,6 +202,10 @@ base_url = "http://127.0.0.1:{plain}/base"
 headers = {{ X-Key = "the-other-key" }}
 
 [[spec.service]]
+name = "silent"
+base_url = "http://127.0.0.1:1/v1"
+
+[[spec.service]]
 name = "user"
 base_url = "http://127.0.0.1:{plain}/user"
 headers = {{ Authorization = "token {{secrets.GIT}}", X-Also = "{{secrets.ALSO}}" }}

@@ -299,10 +299,20 @@ def test_an_unknown_service_is_refused_and_the_known_ones_are_named(sandbox):
     assert "model" in body(said)["detail"]
 
 
+def test_a_service_on_loopback_at_which_nothing_listens_says_where_and_what_to_set(sandbox):
+    said = sandbox.get("/silent/x")
+    assert status(said) == 502
+    assert body(said)["detail"] == (
+        "127.0.0.1:1 is not reached: [Errno 111] Connection refused. Nothing listens there on the server's machine: "
+        "start it, or set the base URL of the service silent"
+    )
+
+
 def test_a_service_whose_certificate_is_not_its_own_gets_nothing(sandbox):
     said = sandbox.get("/distrusted/x")
     assert status(said) == 502
     assert "certificate" in body(said)["detail"].lower()
+    assert "Nothing listens" not in body(said)["detail"]
 
 
 def test_requests_that_mean_two_things_are_refused(sandbox):

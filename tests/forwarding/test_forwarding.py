@@ -8,6 +8,7 @@ import pytest
 
 from agents import forwarding
 from agents.forwarding import Forwarding
+from agents.waking import wake
 from tests.agents import running_sandbox
 from tests.apps import serve_with
 from tests.forwarding import Upstream
@@ -279,6 +280,30 @@ def test_a_command_without_a_folder_runs_in_that_of_its_conversation(client, ups
     assert json.loads(sent[0]) == {"command": "ls", "cwd": "/work/project"}
     assert json.loads(sent[1])["cwd"] == "/tmp"
     assert sent[2] == "["
+
+
+def test_a_command_runs_in_the_folder_that_a_sandbox_has_once_it_woke(
+    client, store, upstream, sandbox, conversation, monkeypatch
+):
+    def report(status, working_dir):
+        store.sandboxes.report(
+            sandbox.id, "scripted", "supervisor", status, agent_url=upstream.url, handle={"working_dir": working_dir}
+        )
+
+    def woken(*args):
+        store.sandboxes.ask(sandbox.id, "resume")
+        report("RUNNING", "/new/work")  # restored below another DATA_DIR
+        return wake(*args)
+
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={}, workspace={"working_dir": "."})
+    report("RUNNING", "/old/work")
+    store.sandboxes.ask(sandbox.id, "pause")
+    report("PAUSED", "/old/work")
+    monkeypatch.setattr(forwarding, "wake", woken)
+
+    client.post(scoped(conversation, "bash/start_bash_command"), json={"command": "ls"})
+
+    assert json.loads(upstream.requests[0]["body"])["cwd"] == "/new/work"
 
 
 @pytest.mark.parametrize("place", ["conversation", "cid", "session key"])

@@ -196,10 +196,11 @@ def reads(one_store, spec, runtime, running, clock, monkeypatch):
     return make
 
 
-def test_the_result_of_a_long_read_stands_nine_times_as_long(reads, replies, clock):
-    folder, ask = reads(10.0)
+@pytest.mark.parametrize(("seconds", "rest"), [(1.5, 13.5), (10.0, 15.0)])
+def test_the_result_of_a_long_read_stands_nine_times_as_long_and_15_s_at_most(reads, replies, clock, seconds, rest):
+    folder, ask = reads(seconds)
     ask()
-    clock.now += 89
+    clock.now += rest - 1
     ask()
     clock.now += 2
     ask()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from agents.client import AgentUnreachable
@@ -354,6 +355,23 @@ def test_an_agent_that_does_not_answer_a_driver_that_was_stopped_is_asked_again(
         assert again(store, driver, once).status == "READY"
     else:
         assert once.status == "ERROR"
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_an_agent_server_that_was_killed_during_a_start_is_asked_once_more(store, driver, agent, monkeypatch, is_back):
+    def killed(*_):
+        raise AgentUnreachable("The agent server does not answer: refused") from httpx.ConnectError("refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Commands, "agent_in", killed)
+        once = started(store, driver)
+        assert (once.status, once.waits) == ("STARTING_CONVERSATION", 1)
+        if not is_back:
+            ended = again(store, driver, once)
+            assert (ended.status, ended.failure.status) == ("ERROR", 502)
+            assert f"The conversation {once.conversation_id} was not started, in two tries: start it" in ended.detail
+    if is_back:
+        assert again(store, driver, once).status == "READY"
 
 
 def test_another_driver_removes_the_leftovers_of_a_failed_start_task_whose_driver_died(store, driver):

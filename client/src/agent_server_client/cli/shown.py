@@ -357,6 +357,8 @@ def diff_text(change: GitChange, diff: GitDiff) -> Text:
         colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
         colour = "bold" if line.startswith(("+++", "---")) else colour
         text.append(visible(line, prose=True) + "\n", colour)
+    if not text and change["status"] in names:  # an empty file has no line that differs
+        text.append(f"--- {old}\n+++ {new}\n", "bold")
     return text
 
 
