@@ -359,7 +359,7 @@ def test_a_download_whose_connection_is_lost_is_the_one_error(kind, tmp_path):
 @pytest.mark.parametrize("fault", [httpx.ReadTimeout("timed out"), httpx.RemoteProtocolError("ended")])
 def test_a_request_that_may_have_arrived_is_not_said_to_be_refused(fault):
     client, _ = responding(fault, retry_seconds=0)
-    with pytest.raises(AgentServerError, match="^No answer from http://server: it is not known"):
+    with pytest.raises(AgentServerError, match="No answer from http://server: it is not known"):
         client.post("/api/conversations/x/pause")
 
 

@@ -252,6 +252,12 @@ def test_never_rejects_actions_and_destinations_and_leaves_budgets():
     assert Asked(asked_budget(), mode="never", responses=[TITLES]).outcome == "left"
 
 
+def test_where_nobody_is_asked_the_command_that_decides_it_needs_no_question():
+    asked = Asked(waiting_action(), mode="rules")
+    command = f"agentctl approve 9c0d1e2f-act --digest {'d' * 64}, or agentctl reject 9c0d1e2f-act"
+    assert command in " ".join(asked.shown.split())
+
+
 def shown_card(item, width=80):
     console = Console(record=True, width=width)
     console.print(card(item))

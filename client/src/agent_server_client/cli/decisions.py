@@ -84,7 +84,9 @@ class Approver:
         for shown in asked.cards():
             self._session.err.print(shown)
         if self._mode != "ask":
-            self._session.err.print(f"It waits for a decision: {asked.later}", style="yellow")
+            later = asked.later if sys.stdin.isatty() else asked.unattended
+            is_wrapped = self._session.err.is_terminal
+            self._session.err.print(f"It waits for a decision: {later}", style="yellow", soft_wrap=not is_wrapped)
             return "left"
         return self._ask(asked)
 
