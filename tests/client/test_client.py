@@ -184,7 +184,7 @@ def test_a_post_that_got_no_response_is_repeated_under_its_key():
 def test_what_must_happen_once_and_takes_no_key_is_sent_once():
     client, requests = responding(httpx.ReadError("reset"))
 
-    with pytest.raises(AgentServerError, match="does not answer: reset"):
+    with pytest.raises(AgentServerError, match="it is not known whether this took effect"):
         client.post("/api/x", again=False)
 
     assert "Idempotency-Key" not in requests[0].headers
@@ -354,3 +354,17 @@ def test_a_download_whose_connection_is_lost_is_the_one_error(kind, tmp_path):
 
     assert requests[-1].url.path == "/api/v1/sandboxes/s/archive"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("fault", [httpx.ReadTimeout("timed out"), httpx.RemoteProtocolError("ended")])
+def test_a_request_that_may_have_arrived_is_not_said_to_be_refused(fault):
+    client, _ = responding(fault, retry_seconds=0)
+    with pytest.raises(AgentServerError, match="No answer from http://server: it is not known"):
+        client.post("/api/conversations/x/pause")
+
+
+@pytest.mark.parametrize("fault", [httpx.ConnectError("refused"), httpx.ConnectTimeout("timed out")])
+def test_a_request_that_has_not_left_is_known_to_have_no_effect(fault):
+    client, _ = responding(fault, retry_seconds=0)
+    with pytest.raises(AgentServerError, match="does not answer"):
+        client.post("/api/conversations/x/pause")

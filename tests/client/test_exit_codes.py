@@ -49,6 +49,7 @@ WALK = [
     (2, ("--profile", "nowhere", "ls"), None, "no profile nowhere"),
     (3, ("status",), [httpx.ConnectError("refused")], "does not answer"),
     (3, ("ls",), [httpx.ConnectError("refused")], "does not answer"),
+    (3, ("pause", ID), [state("running"), httpx.ReadTimeout("timed out")], "not known whether this took effect"),
     (4, ("logs", "0000"), [EMPTY], "No conversation begins with 0000"),
     (4, ("logs", ID), [refusal(404)], "Refused for a reason"),
     (4, ("files", ID, "zzz"), [[]], "The sandbox has no file below zzz"),

@@ -48,7 +48,7 @@ DECIDED = httpx.Response(200, json={"success": True, "rules": []})
 class Asked:
     """What an approver did with something that waits, when a person typed some lines."""
 
-    def __init__(self, item, *typed, responses=(DECIDED,), mode="ask"):
+    def __init__(self, item, *typed, responses=(DECIDED,), mode="ask", **options):
         self.session = Session()
         self.session.err = Console(
             record=True, force_terminal=True, width=80, markup=False, emoji=False, highlight=False, quiet=False
@@ -66,7 +66,7 @@ class Asked:
 
         self.left_by = None
         try:
-            self.outcome = Approver(self.session, mode, read).decide(waiting)
+            self.outcome = Approver(self.session, mode, read, **options).decide(waiting)
         except click.exceptions.Exit as left:
             self.left_by = left.exit_code
         self.shown = self.session.err.export_text()
@@ -250,6 +250,18 @@ def test_never_rejects_actions_and_destinations_and_leaves_budgets():
     asked = Asked(asked_destination(), mode="never", responses=[decided])
     assert (asked.sent["decision"], asked.sent["reason"]) == ("reject", reason)
     assert Asked(asked_budget(), mode="never", responses=[TITLES]).outcome == "left"
+
+
+def test_where_nobody_is_asked_the_command_that_decides_it_needs_no_question():
+    asked = Asked(waiting_action(), mode="rules")
+    command = f"agentctl approve 9c0d1e2f-act --digest {'d' * 64}, or agentctl reject 9c0d1e2f-act"
+    assert command in " ".join(asked.shown.split())
+
+
+def test_a_follower_says_that_it_goes_on_after_what_is_left():
+    goes_on = "Still following; Ctrl-C ends that, the agent goes on"
+    assert goes_on in Asked(waiting_action(), "l", follows=True).shown
+    assert goes_on not in Asked(waiting_action(), "l").shown
 
 
 def shown_card(item, width=80):

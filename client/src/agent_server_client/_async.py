@@ -39,6 +39,7 @@ from agent_server_client.proxies import bad_proxy, is_loopback
 from agent_server_client.starts import no_place, waits_for_place
 from agent_server_client.turns import BEGINS, REJECTION, Progress
 from agent_server_client.wire import (
+    NOT_SENT,
     SILENCE,
     STOPPED,
     Entry,
@@ -143,13 +144,15 @@ class AsyncClient:
         headers = {"Idempotency-Key": uuid4().hex} if again and method == "POST" else {}
         headers |= options.pop("headers", {})
         tries = Tries(self._patience.seconds if again else 0.0, self._patience)
+        may_have_arrived = False
         while True:
             asked: float | None = 0.0
             cause: httpx.TransportError | None = None
             try:
                 response = await self._http.request(method, path, headers=headers, **options)
             except httpx.TransportError as error:
-                refusal, cause, asked = self._unreachable(error), error, tries.asked_by_silence
+                may_have_arrived |= method != "GET" and not isinstance(error, NOT_SENT)
+                refusal, cause, asked = self._unreachable(error, may_have_arrived), error, tries.asked_by_silence
             else:
                 self._patience.has_answered = True
                 self._look_at(response)
@@ -432,7 +435,9 @@ class AsyncClient:
         if self._on_unknown_key and response.headers.get("X-Key-Status") == "unknown":
             self._on_unknown_key()
 
-    def _unreachable(self, error: httpx.TransportError) -> AgentServerError:
+    def _unreachable(self, error: httpx.TransportError, may_have_arrived: bool = False) -> AgentServerError:
+        if may_have_arrived:
+            return AgentServerError(None, f"No answer from {self.url}: it is not known whether this took effect")
         return AgentServerError(None, f"{self.url} does not answer: {str(error) or type(error).__name__}")
 
 

@@ -25,6 +25,10 @@ _MOST = 64 << 20
 SILENCE = 90.0
 
 
+#: the faults of a connection after which no request has left
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
+
+
 class Entry(NamedTuple):
     """An entry of a conversation's log."""
 

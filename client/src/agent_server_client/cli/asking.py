@@ -43,6 +43,7 @@ class Asked(Protocol):
     ids: set[str]  #: of its waits
     is_of_run: bool  #: whether it is this conversation's alone
     later: str  #: the commands that decide it
+    unattended: str  #: those that decide it where nobody is asked
 
     def cards(self) -> list[Card]:
         """What is shown before the prompt."""
@@ -63,6 +64,7 @@ class AskedActions:
         self._actions = actions
         self.ids = {one.id for one in actions}
         self.later = _later(short(actions[0].id)) if actions else ""
+        self.unattended = _unattended([(one.id, one.item["digest"]) for one in actions])
 
     def cards(self) -> list[Card]:
         return [card(one.item) for one in self._actions]
@@ -153,6 +155,7 @@ class AskedDestination:
         self.ids = {f"{asked.item['sandbox_id']} {asked.id} {asked.item['since']}"}
         self.is_of_run = not asked.budget  # a refused budget may be that of other conversations too
         self.later = _later(in_line(asked.id))
+        self.unattended = _unattended([(in_line(asked.id), asked.item["digest"])])
 
     def cards(self) -> list[Card]:
         item = self._asked.item
@@ -205,6 +208,13 @@ class AskedDestination:
 
 def _later(identity: str) -> str:
     return f"agentctl approve {identity}, or agentctl reject {identity}"
+
+
+def _unattended(waiting: list[tuple[str, str]]) -> str:
+    """Commands without a question. One approval names a digest; several are one decision, which takes no digest."""
+    ids = " ".join(identity for identity, _ in waiting)
+    shown = f"--digest {waiting[0][1]}" if len(waiting) == 1 else "--yes"
+    return f"agentctl approve {ids} {shown}, or agentctl reject {ids}"
 
 
 def titles_of(client: Client, items: Iterable[AskedDestinationInfo]) -> dict[str, str]:

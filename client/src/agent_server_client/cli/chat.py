@@ -289,7 +289,8 @@ class _Talk:
         try:
             await work
         except AgentServerError as error:
-            self._say(f"Refused: {error.detail}", "yellow")
+            look = f". `agentctl logs {self._found.id}` shows it" if self._found else ""
+            self._say(f"Refused: {error.detail}" if error.status else f"{error.detail}{look}", "yellow")
 
     # what is sent
 

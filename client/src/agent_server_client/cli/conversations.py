@@ -115,7 +115,7 @@ def run(
     """
     if pull and pull.is_dir() and any(pull.iterdir()) and not force and not is_asked():
         raise Failed(2, f"Files of {in_line(str(pull))} may be replaced at the end. Give --force, or another folder")
-    approver, client, text = Approver(session, approve), session.client(patient=True), _read(text)
+    approver, client, text = Approver(session, approve, follows=True), session.client(patient=True), _read(text)
     with folder_of(repo) as folder, session.waiting("Starting") as show:
 
         def progress(task: AppConversationStartTask) -> None:
@@ -212,7 +212,7 @@ def logs(
 
     With -f it goes on through restarts of the server, shows each event once, and asks about what waits.
     """
-    approver = Approver(session, approve) if follow and not session.as_json else None
+    approver = Approver(session, approve, follows=True) if follow and not session.as_json else None
     found = session.conversation(session.client(patient=follow), conversation)
     entries = found.events(after) if follow else found.log(after)
     run = RunState(after)
@@ -239,7 +239,7 @@ def send(session: Session, conversation: str, text: str, follow: bool, yes: bool
     The message rejects what waits for a decision; at a terminal you are asked before. TEXT `-` is read from the
     standard input.
     """
-    approver, client, text = Approver(session, approve), session.client(patient=follow), _read(text)
+    approver, client, text = Approver(session, approve, follows=True), session.client(patient=follow), _read(text)
     found = session.conversation(client, conversation)
     after = found.count() if follow else 0
     rejects = yes or not is_asked()

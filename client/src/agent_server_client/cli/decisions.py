@@ -54,14 +54,14 @@ class Approver:
 
     mode: `ask` asks, `rules` leaves it to the rules and the inbox, `never` rejects it. By default it asks at a
     terminal, and else leaves it; so does `all`, where something waits although the policy holds no action back.
-    read: reads the answers.
+    read: reads the answers. follows: whether the command goes on to show the agent until Ctrl-C.
     """
 
-    def __init__(self, session: Session, mode: str | None, read: Read = input) -> None:
+    def __init__(self, session: Session, mode: str | None, read: Read = input, *, follows: bool = False) -> None:
         is_person = read is not input or (sys.stdin.isatty() and session.err.is_terminal)
         if mode == "ask" and not is_person:
             raise Failed(2, "--approve ask needs a terminal: `rules` leaves it to the inbox, `never` rejects it")
-        self._session, self._read = session, read
+        self._session, self._read, self._follows = session, read, follows
         self._mode = mode if mode in ("ask", "rules", "never") else "ask" if is_person else "rules"
         self._seen: set[str] = set()
 
@@ -84,7 +84,9 @@ class Approver:
         for shown in asked.cards():
             self._session.err.print(shown)
         if self._mode != "ask":
-            self._session.err.print(f"It waits for a decision: {asked.later}", style="yellow")
+            later = asked.later if sys.stdin.isatty() else asked.unattended
+            is_wrapped = self._session.err.is_terminal
+            self._session.err.print(f"It waits for a decision: {later}", style="yellow", soft_wrap=not is_wrapped)
             return "left"
         return self._ask(asked)
 
@@ -110,6 +112,8 @@ class Approver:
             outcome = "left"
         if outcome == "left":
             self._session.err.print(f"It goes on waiting: {asked.later}", style="dim")
+            if self._follows:
+                self._session.err.print("Still following; Ctrl-C ends that, the agent goes on", style="dim")
         return outcome
 
     def _take(self, decide: Callable[[], Outcome | None]) -> Outcome | None:
