@@ -15,6 +15,7 @@ from redis.exceptions import InvalidResponse
 from settings import ConfigError
 from settings.config import Config
 from store.errors import UNAVAILABLE, NewerData, SecretsRefused
+from store.keys import VERSION
 from telemetry.logs import log_to_stderr, say
 from wiring import store_here
 
@@ -44,6 +45,8 @@ def main(words: list[str] | None = None) -> int:
                 logging.warning(other_key)
             if given.count_keys:
                 print(len(store.access.keys.all()), store.access.keys.of_admins())
+            else:
+                say(f"The data have version {VERSION}, that of this release. Nothing is left to do.")
     except (ConfigError, NewerData, SecretsRefused, RuntimeError) as error:
         say(str(error))
         return 1

@@ -19,7 +19,9 @@ def migrate(folder, *options) -> subprocess.CompletedProcess:
 def test_the_embedded_store_is_migrated_while_no_server_runs(tmp_path):
     done = migrate(tmp_path)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.endswith("agent-server: The data have version 1, that of this release. Nothing is left to do.\n")
 
 
 @pytest.mark.process("starts programs and an embedded store")
