@@ -31,10 +31,13 @@ function Log({ sandboxId }) {
   </details>`;
 }
 
-const dollars = (number) => `$${number.toFixed(number < 1 ? 4 : 2)}`, count = (number) => number.toLocaleString("en");
+const dollars = (number) => `$${number.toFixed(number < 1 ? 4 : 2)}`,
+  count = (number) => number.toLocaleString("en");
 
 /** What the sandbox has spent on models by the count of its way out, which no agent can change, and what it may spend. */
-function Spent({ of: { calls, refused, tokens, dollars: spent, unpriced_tokens: unpriced, budget, allowed_dollars, allowed_tokens } }) {
+function Spent({
+  of: { calls, refused, tokens, dollars: spent, unpriced_tokens: unpriced, budget, allowed_dollars, allowed_tokens },
+}) {
   const ofDollars = budget.dollars === null ? "" : ` of ${dollars(budget.dollars + allowed_dollars)}`;
   const ofTokens = budget.tokens === null ? "" : ` of ${count(budget.tokens + allowed_tokens)}`;
   return html`${dollars(spent)}${ofDollars}, ${count(tokens)}${ofTokens} tokens in ${count(calls)} ${calls === 1 ? "call" : "calls"}
@@ -46,7 +49,8 @@ function Verb({ sandbox, onDone }) {
   const [isBusy, setBusy] = useState(false);
   const name = { RUNNING: "pause", PAUSED: "resume", ERROR: "resume" }[sandbox.status];
   if (!name || !may("admin")) return null;
-  const operation = name === "pause" ? "POST /api/v1/sandboxes/{sandbox_id}/pause" : "POST /api/v1/sandboxes/{sandbox_id}/resume";
+  const operation =
+    name === "pause" ? "POST /api/v1/sandboxes/{sandbox_id}/pause" : "POST /api/v1/sandboxes/{sandbox_id}/resume";
   const act = async () => {
     setBusy(true);
     await attempt(() => call(operation, { path: { sandbox_id: sandbox.id } }));

@@ -79,7 +79,8 @@ export function newKey() {
 }
 
 async function send(operation, { path, query, body, file, signal, asKey, isLong = false, once }) {
-  const shown = asKey ?? key.get(), headers = shown ? { "X-Session-API-Key": shown } : {};
+  const shown = asKey ?? key.get(),
+    headers = shown ? { "X-Session-API-Key": shown } : {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (once) headers["Idempotency-Key"] = once;
   const signals = [signal, isLong ? null : AbortSignal.timeout(TIMEOUT)].filter(Boolean);
@@ -99,7 +100,8 @@ async function send(operation, { path, query, body, file, signal, asKey, isLong 
   if (response.ok) return response;
   const fault = await failure(response);
   // A person may have entered another key since.
-  if (fault.status === 401 && shown === key.get()) wanted.set(shown ? "The server does not know this key, or knows it no longer." : "The server needs a key.");
+  if (fault.status === 401 && shown === key.get())
+    wanted.set(shown ? "The server does not know this key, or knows it no longer." : "The server needs a key.");
   throw fault;
 }
 
@@ -126,5 +128,7 @@ async function failure(response) {
 function words(detail) {
   if (typeof detail === "string") return detail;
   if (!Array.isArray(detail)) return "";
-  return detail.map(({ loc = [], msg }) => [loc.filter((part) => part !== "body").join("."), msg].filter(Boolean).join(": ")).join("; ");
+  return detail
+    .map(({ loc = [], msg }) => [loc.filter((part) => part !== "body").join("."), msg].filter(Boolean).join(": "))
+    .join("; ");
 }

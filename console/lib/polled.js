@@ -14,7 +14,8 @@ export function usePolled(read, seconds, key = "") {
   const start = useRef(() => {});
   useEffect(() => {
     const end = new AbortController();
-    let timer = 0, isReading = false;
+    let timer = 0,
+      isReading = false;
     const ask = async () => {
       clearTimeout(timer);
       if (isReading || document.hidden) return;

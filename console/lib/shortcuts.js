@@ -32,9 +32,13 @@ function isTyping(target) {
 const isComposed = (event) => event.isComposing || event.keyCode === 229;
 
 // Before every other listener of the page. The terminal's library has a way of its own with such keys.
-addEventListener("keydown", (event) => {
-  if (isComposed(event) && !event.target.closest?.(".xterm")) event.stopImmediatePropagation();
-}, true);
+addEventListener(
+  "keydown",
+  (event) => {
+    if (isComposed(event) && !event.target.closest?.(".xterm")) event.stopImmediatePropagation();
+  },
+  true,
+);
 
 addEventListener("keydown", (event) => {
   if (isComposed(event)) return;

@@ -6,7 +6,11 @@ export const now = new Store(Date.now());
 setInterval(() => document.hidden || now.set(Date.now()), 1000);
 addEventListener("visibilitychange", () => document.hidden || now.set(Date.now()));
 
-const UNITS = [["day", 86_400], ["hour", 3_600], ["minute", 60]];
+const UNITS = [
+  ["day", 86_400],
+  ["hour", 3_600],
+  ["minute", 60],
+];
 const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
 
