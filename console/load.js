@@ -9,9 +9,9 @@ const NAME = "agent-server-loads";
 addEventListener(
   "error",
   ({ target }) => {
-    if (target?.localName !== "script") return;
+    if (/** @type {Element | null} */ (target)?.localName !== "script") return;
     const number = Number(sessionStorage.getItem(NAME)) + 1;
-    sessionStorage.setItem(NAME, number);
+    sessionStorage.setItem(NAME, String(number));
     if (number <= MOST) setTimeout(() => location.reload(), number * LATER);
     else document.getElementById("console").textContent = "The page did not load whole. Load it again.";
   },

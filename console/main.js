@@ -110,7 +110,7 @@ function View({ place }) {
 
 /** To the field that searches the present view, else to the view of all conversations. */
 function search() {
-  const field = document.querySelector("[data-search]");
+  const field = /** @type {HTMLElement} */ (document.querySelector("[data-search]"));
   if (field) field.focus();
   else go("conversations");
 }

@@ -53,12 +53,14 @@ function rowsOf(before, after) {
   let old = 0,
     fresh = 0;
   const all = changes(before, after).map(([sign, text]) => {
-    old += sign !== "+";
-    fresh += sign !== "-";
+    old += Number(sign !== "+");
+    fresh += Number(sign !== "-");
     return { sign, text, old, fresh };
   });
   const isNear = new Uint8Array(all.length);
-  all.forEach(({ sign }, index) => sign !== " " && isNear.fill(1, Math.max(0, index - AROUND), index + AROUND + 1));
+  all.forEach(({ sign }, index) => {
+    if (sign !== " ") isNear.fill(1, Math.max(0, index - AROUND), index + AROUND + 1);
+  });
   const rows = [];
   all.forEach((row, index) => {
     if (isNear[index]) rows.push(row);
@@ -179,7 +181,7 @@ function Send({ id, comments, waiting, onSent }) {
 
 /** id: of the conversation. waiting: the number of its pending actions. status: of the conversation, which is read again when it changes. */
 export default function Changes({ id, waiting, status, onDone }) {
-  const [{ found, moments, error, number }, setState] = useState({ number: 0 }),
+  const [{ found, moments, error, number }, setState] = useState(/** @type {any} */ ({ number: 0 })),
     [moment, setMoment] = useState("start");
   const [unrecorded, setUnrecorded] = useState("");
   const [comments, setComments] = useState(() => kept.get(id));

@@ -39,7 +39,7 @@ function stacked({ from, bucket_seconds: step, series }) {
 
 function axes(colour) {
   const line = { stroke: colour("--muted"), font: "11px system-ui, sans-serif", ticks: { show: false } };
-  const times = (plot, splits, axis, space, step) => splits.map((second) => clock(second, step));
+  const times = (_plot, splits, _axis, _space, step) => splits.map((second) => clock(second, step));
   const whole = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6];
   return [
     { ...line, size: 20, gap: 2, space: 96, grid: { show: false }, values: times },
@@ -86,7 +86,7 @@ export async function chart(element, found, width, latest, signal) {
     cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false } },
     scales: {
       x: { time: true, range: () => [millis(found.from) / 1000, millis(found.to) / 1000] },
-      y: { range: (plot, low, high) => [0, Math.max(1, high)] },
+      y: { range: (_plot, _low, high) => [0, Math.max(1, high)] },
     },
     axes: axes(colour),
     series: [{}, ...layers.reverse()],

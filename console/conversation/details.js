@@ -11,7 +11,10 @@ import { Time } from "../parts/time.js";
 import { Sandbox } from "./sandbox.js";
 import { usageOf } from "./usage.js";
 
-/** The policies that are offered: [value, words, the policy]. */
+/**
+ * The policies that are offered: [value, words, the policy].
+ * @type {[string, string, Record<string, any>][]}
+ */
 const POLICIES = [
   ["NeverConfirm", "Never ask", { kind: "NeverConfirm" }],
   ["LOW", "Ask for every action, whatever its risk", { kind: "ConfirmRisky", threshold: "LOW", confirm_unknown: true }],
@@ -26,6 +29,7 @@ const POLICIES = [
 
 const PATCH = "PATCH /api/conversations/{conversation_id}";
 
+/** @param {Record<string, any>} policy */
 function words({ kind, threshold, confirm_unknown }) {
   const found = POLICIES.find(
     ([, , policy]) =>

@@ -49,8 +49,9 @@ export function Summary({ event }) {
 /** What stands in the place of an action that waits: it is shown, and decided, below. */
 export function Waits({ event }) {
   const show = () => {
+    /** @type {HTMLElement} */
     const prompt = document.querySelector(`[data-testid="pending-${CSS.escape(event.id)}"]`);
-    (prompt ?? document.querySelector(".waits-here [data-testid=show-more]"))?.focus();
+    (prompt ?? /** @type {HTMLElement} */ (document.querySelector(".waits-here [data-testid=show-more]")))?.focus();
   };
   return html`<span class="waits">Waits for a decision <button type="button" class="quiet" data-testid="to-decision" onClick=${show}>Show it</button></span>`;
 }

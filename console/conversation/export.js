@@ -22,7 +22,7 @@ async function read(id, tellLines, signal) {
     held.push(piece);
     size += piece.length;
     bytes += piece.length;
-    for (const byte of piece) lines += byte === LINE_END;
+    for (const byte of piece) lines += Number(byte === LINE_END);
     if (bytes > MOST_BYTES) return null;
     if (size < PART) continue;
     parts.push(new Blob(held));

@@ -50,7 +50,7 @@ function Tree({ tree, chosen, choose }) {
 
 /** A file as text, masked as the server sends it; the download has its bytes. */
 function Shown({ id, path, onClose }) {
-  const [{ text, error }, setState] = useState({});
+  const [{ text, error }, setState] = useState(/** @type {any} */ ({}));
   const read = () => {
     const ending = new AbortController();
     setState({});
@@ -142,7 +142,7 @@ function DownloadAll({ id }) {
 
 /** id: of the conversation. status: of the conversation; the list is read again when it changes. */
 export default function Files({ id, status }) {
-  const [{ paths, isCut, error }, setState] = useState({}),
+  const [{ paths, isCut, error }, setState] = useState(/** @type {any} */ ({})),
     [text, setText] = useState(""),
     [chosen, choose] = useState(null);
   const read = () => {

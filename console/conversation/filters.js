@@ -36,7 +36,9 @@ export function filtersOf({ kind = "", source = "", text = "", timestamp__gte = 
 function local(time) {
   if (!time) return "";
   const at = new Date(millis(time));
-  return Number.isNaN(at.getTime()) ? "" : new Date(at - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  return Number.isNaN(at.getTime())
+    ? ""
+    : new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
 
 function utc(value) {

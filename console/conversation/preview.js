@@ -42,9 +42,9 @@ function Ports({ found, onChoose }) {
 /** id: of the conversation. */
 export default function Preview({ id }) {
   const [port, setPort] = useState(kept.get(id)),
-    [found, setFound] = useState({}),
+    [found, setFound] = useState(/** @type {any} */ ({})),
     [number, setNumber] = useState(0);
-  const [state, setState] = useState({});
+  const [state, setState] = useState(/** @type {any} */ ({}));
   useEffect(() => {
     let isLate = false;
     setFound({});

@@ -54,7 +54,7 @@ const COLOURS = { background: "#16181d", foreground: "#e4e6eb", cursor: "#e4e6eb
 function leave(event) {
   if (event.key !== "F6" || event.type !== "keydown") return true;
   event.preventDefault();
-  document.querySelector(".composer textarea")?.focus();
+  /** @type {HTMLElement} */ (document.querySelector(".composer textarea"))?.focus();
   return false;
 }
 
@@ -111,7 +111,7 @@ function connect(id, { screen, fit }, onState) {
       body: { conversation_id: id, scopes: ["write", "approve"] },
     });
     if (isOver) return;
-    const query = new URLSearchParams({ ...size(screen), ticket });
+    const query = new URLSearchParams(/** @type {any} */ ({ ...size(screen), ticket }));
     const url = new URL(`${ROOT}sockets/terminals/${encodeURIComponent(id)}?${query}`, location.href);
     url.protocol = url.protocol.replace("http", "ws");
     socket = new WebSocket(url);

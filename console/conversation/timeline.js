@@ -38,6 +38,7 @@ function step(box, by) {
   (at < 0 ? anchorOf(box)?.row : rows[at + by])?.focus();
 }
 
+/** @returns {HTMLElement | null} */
 function focusedIn(box) {
   return box.contains(document.activeElement) ? document.activeElement.closest("li.event") : null;
 }

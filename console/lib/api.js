@@ -41,7 +41,11 @@ export async function call(operation, options = {}) {
   return read(response, isJson ? "json" : "text");
 }
 
-/** Save what a GET responds with as a file. Throws ApiError. */
+/**
+ * Save what a GET responds with as a file. Throws ApiError.
+ * @param {string} operation
+ * @param {{path?: object, query?: object, name: string}} options
+ */
 export async function download(operation, { path, query, name }) {
   const response = await send(operation, { path, query, isLong: true });
   save(await read(response, "blob"), name);
@@ -78,6 +82,10 @@ export function newKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/**
+ * @param {string} operation
+ * @param {Record<string, any>} options
+ */
 async function send(operation, { path, query, body, file, signal, asKey, isLong = false, once }) {
   const shown = asKey ?? key.get(),
     headers = shown ? { "X-Session-API-Key": shown } : {};

@@ -39,7 +39,6 @@ export class LiveList {
   #leaving = new Map();
   #newcomers = new Map();
   #next = null;
-  #pages = 0;
   #holds = new Set();
   #element = null;
   #meanwhile = [];

@@ -8,7 +8,7 @@ import { useCallback, useEffect, useRef, useState } from "preact/hooks";
  * key: with another one the value is forgotten.
  */
 export function usePolled(read, seconds, key = "") {
-  const [state, setState] = useState({ error: null });
+  const [state, setState] = useState(/** @type {{ error: any, key?: string, value?: any }} */ ({ error: null }));
   const latest = useRef(read);
   latest.current = read;
   const start = useRef(() => {});

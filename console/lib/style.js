@@ -12,7 +12,7 @@ export function style(name) {
 // The link of the page stands there disabled, and keeps the place among the others.
 function load(name) {
   const place = document.getElementById(`style-${name}`),
-    link = place.cloneNode();
+    link = /** @type {HTMLLinkElement} */ (place.cloneNode());
   link.disabled = false;
   return new Promise((resolve, reject) => {
     link.onload = resolve;

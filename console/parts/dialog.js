@@ -6,7 +6,7 @@ export function Dialog({ title, onClose, children, ...others }) {
   const dialog = useRef(null);
   useEffect(() => {
     const element = dialog.current,
-      before = document.activeElement;
+      before = /** @type {HTMLElement} */ (document.activeElement);
     element.showModal();
     return () => {
       element.close();

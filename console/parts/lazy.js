@@ -9,7 +9,7 @@ const FAULT = new Error(
 
 /** load(): a promise of a module, whose default export is shown with all other properties. */
 export function Lazy({ load, ...properties }) {
-  const [loaded, setLoaded] = useState({});
+  const [loaded, setLoaded] = useState(/** @type {any} */ ({}));
   const { Component, error } = loaded.load === load ? loaded : {};
   useEffect(() => {
     let isLate = false;

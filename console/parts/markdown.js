@@ -102,8 +102,8 @@ function Block({ code, language }) {
 
 function leaf(token) {
   if (token.type === "inline") return elements(token.children ?? []);
-  if (token.type === "softbreak" || token.type === "hardbreak") return [h("br")];
-  if (token.type === "hr") return [h("hr")];
+  if (token.type === "softbreak" || token.type === "hardbreak") return [h("br", null)];
+  if (token.type === "hr") return [h("hr", null)];
   if (token.type === "code_inline") return [html`<code><${Text} prose text=${token.content} /></code>`];
   if (token.type === "fence" || token.type === "code_block")
     return [html`<${Block} code=${token.content} language=${(token.info ?? "").trim().split(/\s/)[0]} />`];

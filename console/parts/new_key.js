@@ -36,7 +36,7 @@ export function NewKey({ isFirst, onMade, onClose }) {
 function Wanted({ isFirst, onMade, onClose }) {
   const [name, setName] = useState("");
   const [scopes, setScopes] = useState([isFirst ? "admin" : "read"]);
-  const [days, setDays] = useState(isFirst ? 0 : 90);
+  const [days, setDays] = useState(/** @type {number | ""} */ (isFirst ? 0 : 90));
   const [time, setTime] = useState("");
   const [error, setError] = useState(null);
   const [isAsking, setAsking] = useState(false);

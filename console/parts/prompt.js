@@ -122,7 +122,7 @@ function useKeptHeight(isEnded) {
   useLayoutEffect(() => {
     if (!isEnded) height.current = element.current.getBoundingClientRect().height;
   });
-  return [element, isEnded && height.current ? { minHeight: `${height.current}px` } : {}];
+  return /** @type {const} */ ([element, isEnded && height.current ? { minHeight: `${height.current}px` } : {}]);
 }
 
 /**
@@ -135,7 +135,7 @@ function useKeptHeight(isEnded) {
  */
 export function Prompt({
   item,
-  ended = false,
+  ended = /** @type {boolean | string} */ (false),
   isHere = false,
   isBrief = false,
   isCurrent = false,

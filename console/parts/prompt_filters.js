@@ -21,7 +21,10 @@ function tagsOf(item) {
   return Object.entries(item.tags ?? {}).map(([name, value]) => (value ? `${name}=${value}` : name));
 }
 
-/** The filters, by their names in the address: [label, what an item has of it, words of a value]. */
+/**
+ * The filters, by their names in the address: [label, what an item has of it, words of a value].
+ * @type {Record<string, [string, (item: any) => string[], (value: string, items?: any[]) => string]>}
+ */
 const FILTERS = {
   security_risk: ["Risk", (item) => [riskOf(item)], (value) => RISKS[value] ?? value],
   tool_name: ["Tool", (item) => [item.tool_name], (value) => value],
@@ -55,7 +58,8 @@ function says(item, text) {
 
 /** Whether an item passes the filters of the address. */
 export function fits(item, query) {
-  const isOf = ([name, [, valuesOf]]) => !query[name] || valuesOf(item).includes(query[name]);
+  const isOf = (/** @type {[string, any[]]} */ [name, [, valuesOf]]) =>
+    !query[name] || valuesOf(item).includes(query[name]);
   return Object.entries(FILTERS).every(isOf) && (!query.text || says(item, query.text.toLowerCase()));
 }
 

@@ -82,14 +82,14 @@ function useHover() {
   }, []);
   const move = () => setOver(true);
   const leave = (event) => event.pointerType !== "touch" && setOver(false);
-  return [element, isOver, { onPointerEnter: move, onPointerMove: move, onPointerLeave: leave }];
+  return /** @type {const} */ ([element, isOver, { onPointerEnter: move, onPointerMove: move, onPointerLeave: leave }]);
 }
 
 /** The prompt that the keyboard means: {key, since}; since: when a key chose it, 0 where it got the focus. */
 function useCurrent() {
   const [current, set] = useState({ key: null, since: 0 });
   const choose = (key, since = 0) => key !== current.key && set({ key, since });
-  return [current, choose];
+  return /** @type {const} */ ([current, choose]);
 }
 
 /** Focus a place and bring it into view. */

@@ -121,7 +121,7 @@ export function useSteady(cause = 0) {
     if (words) tell(words);
     else run();
   };
-  return [element, press];
+  return /** @type {const} */ ([element, press]);
 }
 
 /** For a key that is held down on a button: it presses the button once. */

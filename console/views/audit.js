@@ -32,7 +32,7 @@ async function read(filters, cursor, signal) {
 /** The entries that pass the filters, read by pages: {items, next, error, isReading, more}. */
 function useAudit(filters) {
   const name = JSON.stringify(filters);
-  const [state, setState] = useState({ items: null });
+  const [state, setState] = useState(/** @type {any} */ ({ items: null }));
   const ending = useRef(null);
   const load = (before, cursor) => {
     const { signal } = ending.current;

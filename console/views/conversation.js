@@ -101,7 +101,10 @@ export default function View({ place: { id, query } }) {
     [hadFilters, setHad] = useState(hasFilters);
   useEffect(() => void (hasFilters && setHad(true)), [hasFilters]);
   const [forked, setForked] = useState(null);
-  const fork = useMemo(() => (may("write") ? (event) => setForked({ event }) : undefined), [may("write")]);
+  const fork = useMemo(
+    () => (may("write") ? (/** @type {any} */ event = undefined) => setForked({ event }) : undefined),
+    [may("write")],
+  );
   const log = useLog(feed, id, query, total !== null);
   const items = useMemo(() => (all ?? []).filter((item) => same(item.conversation_id, id)), [all, id]);
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
@@ -110,7 +113,10 @@ export default function View({ place: { id, query } }) {
   const isLed = useRef(false),
     lead = (name) => (isLed.current = shown !== name) && show(name);
   useEffect(() => {
-    if (isLed.current) document.querySelector(shown ? ".place" : ".timeline")?.focus({ preventScroll: true });
+    if (isLed.current)
+      /** @type {HTMLElement} */ (document.querySelector(shown ? ".place" : ".timeline"))?.focus({
+        preventScroll: true,
+      });
     isLed.current = false;
   }, [shown]);
   useShortcuts({
@@ -118,7 +124,11 @@ export default function View({ place: { id, query } }) {
     d: { label: "Show or hide the details", run: () => setDetails(!hasDetails) },
     "/": {
       label: "Search the conversation",
-      run: () => (shown && show(""), setOpen(true), setTimeout(() => document.querySelector("[data-search]")?.focus())),
+      run: () => (
+        shown && show(""),
+        setOpen(true),
+        setTimeout(() => /** @type {HTMLElement} */ (document.querySelector("[data-search]"))?.focus())
+      ),
     },
   });
   if (gone) return html`<${Gone} />`;

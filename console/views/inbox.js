@@ -59,12 +59,8 @@ function SeveralButtons({ items, onReject, onClear }) {
 /** The risks of items, in words, the highest first: "2 high, 7 low risk". */
 function risksOf(items) {
   const numbers = Object.keys(RISKS).map((risk) => [risk, items.filter((item) => riskOf(item) === risk).length]);
-  return (
-    numbers
-      .filter(([, number]) => number)
-      .map(([risk, number]) => `${number} ${risk.toLowerCase()}`)
-      .join(", ") + " risk"
-  );
+  const words = numbers.filter(([, number]) => number).map(([risk, number]) => `${number} ${risk.toLowerCase()}`);
+  return `${words.join(", ")} risk`;
 }
 
 /** One decision for all that are chosen; those of one conversation go in one request. */
@@ -88,7 +84,7 @@ function useChosen() {
     for (const one of items.flatMap(alikeOf)) changed[isChosen ? "add" : "delete"](nameOf(one));
     setNames(changed);
   };
-  return [names, choose, () => setNames(new Set())];
+  return /** @type {const} */ ([names, choose, () => setNames(new Set())]);
 }
 
 export default function Inbox({ place: { query } }) {

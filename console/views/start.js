@@ -296,7 +296,7 @@ function End() {
 
 /** isMarked: the form shows what failed, at its fields. */
 function Progress({ present, isMarked, onAgain, onFinish }) {
-  const { task, step, error } = present;
+  const { task, error } = present;
   const isFailed = Boolean(error) || task?.status === "ERROR";
   const status = task?.status ?? "WORKING";
   return html`<section class="card progress" aria-label="The start">

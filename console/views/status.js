@@ -133,6 +133,7 @@ async function readReadiness(signal) {
 
 async function read(signal) {
   const notifications = may("admin") ? call("GET /api/v1/notifications", { signal }) : null;
+  /** @type {any[]} */
   const [readiness, info, outbox] = await Promise.allSettled([
     readReadiness(signal),
     call("GET /server_info", { signal }),
