@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-fleet test-interop lint docs demo agent bench openhands vendor pictures
+.PHONY: help run test test-all test-fleet test-interop lint javascript docs demo agent bench openhands vendor pictures
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -43,10 +43,13 @@ test-fleet: .venv/dev ## fail over 50 times, with 10,000 writes each: FAILOVERS=
 test-interop: .venv/dev ## run the published OpenHands SDK and agent server against this one; INTEROP_LONG=1 runs longer
 	@tests/interop/run.sh
 
-lint: .venv/dev ## check style and types
+lint: .venv/dev javascript ## check style and types, of the JavaScript too where node and npm are
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+javascript: ## check the JavaScript and run its tests, where node and npm are
+	@.ci/javascript
 
 docs: .venv/dev ## generate the OpenAPI document and the table of settings from the code
 	$(BIN)/python -m docs.make

@@ -34,7 +34,10 @@ const VIEWS = {
 };
 
 /** The view of one conversation has a file of its own. */
-const CONVERSATION = { label: "Conversation", load: () => styled(import("./views/conversation.js"), "conversation", "lists") };
+const CONVERSATION = {
+  label: "Conversation",
+  load: () => styled(import("./views/conversation.js"), "conversation", "lists"),
+};
 
 /** A module whose component is shown with style sheets of its own. */
 async function styled(module, ...names) {
@@ -52,14 +55,17 @@ function Badge() {
   useEffect(() => {
     document.title = number ? `(${number}) ${TITLE}` : TITLE;
   }, [number]);
-  return number ? html`<span class="badge" data-testid="badge" aria-label=${`${number} waiting`}>${number}</span>` : null;
+  return number
+    ? html`<span class="badge" data-testid="badge" aria-label=${`${number} waiting`}>${number}</span>`
+    : null;
 }
 
 /** The views that are offered. It has its room before they are known, so that nothing below it moves. */
 function Navigation({ view, who }) {
   const strip = useRef(null);
   useEffect(() => {
-    const show = () => strip.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // of a narrow window
+    const show = () =>
+      strip.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // of a narrow window
     show();
     addEventListener("resize", show);
     return () => removeEventListener("resize", show);
@@ -79,12 +85,14 @@ function Navigation({ view, who }) {
 
 /** The ways past the navigation for a keyboard: the first stops of Tab. A press moves the focus, and leaves the address. */
 function Skips({ place }) {
-  const to = (...selectors) => (event) => {
-    event.preventDefault();
-    const found = selectors.map((selector) => document.querySelector(selector)).find(Boolean);
-    found?.focus();
-    found?.scrollIntoView({ block: "nearest" });
-  };
+  const to =
+    (...selectors) =>
+    (event) => {
+      event.preventDefault();
+      const found = selectors.map((selector) => document.querySelector(selector)).find(Boolean);
+      found?.focus();
+      found?.scrollIntoView({ block: "nearest" });
+    };
   return html`<p class="skips">
     <a href="#main" data-testid="skip" onClick=${to("#main")}>Skip to content</a>
     ${viewOf(place) === CONVERSATION && html`<a href="#main" data-testid="skip-to-decision" onClick=${to(".waits-here article", ".composer textarea", ".timeline")}>Skip to the pending action or the message box</a>`}
@@ -93,14 +101,16 @@ function Skips({ place }) {
 
 function View({ place }) {
   const found = viewOf(place);
-  if (!found) return html`<${Empty} isPage title="There is nothing at this address"><a href=${href("inbox")}>Open the inbox</a><//>`;
-  if (found.scope && !may(found.scope)) return html`<${Empty} isPage title=${`${found.label}: not with this key`}>It needs a key with the scope “${found.scope}”.<//>`;
+  if (!found)
+    return html`<${Empty} isPage title="There is nothing at this address"><a href=${href("inbox")}>Open the inbox</a><//>`;
+  if (found.scope && !may(found.scope))
+    return html`<${Empty} isPage title=${`${found.label}: not with this key`}>It needs a key with the scope “${found.scope}”.<//>`;
   return html`<${Lazy} key=${`${me.get().id} ${place.view} ${place.id}`} load=${found.load} place=${place} />`;
 }
 
 /** To the field that searches the present view, else to the view of all conversations. */
 function search() {
-  const field = document.querySelector("[data-search]");
+  const field = /** @type {HTMLElement} */ (document.querySelector("[data-search]"));
   if (field) field.focus();
   else go("conversations");
 }
@@ -116,7 +126,11 @@ function Page() {
       if (found) me.set(found);
     };
     if (me.get()) setError(null);
-    else call("GET /api/v1/users/me").then((found) => answered(found, null), (fault) => answered(null, fault));
+    else
+      call("GET /api/v1/users/me").then(
+        (found) => answered(found, null),
+        (fault) => answered(null, fault),
+      );
   };
   useEffect(ask, [ownKey]);
   useEffect(() => {

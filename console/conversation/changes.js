@@ -10,12 +10,15 @@ import { Text } from "../parts/text.js";
 import { kept, key, messageOf, OF_AGENT } from "./comments.js";
 
 /** Equal lines that are shown around a change; rows that are shown at once, and more with each press; characters of a line. */
-const AROUND = 3, MOST_ROWS = 600, MOST_LINE = 2_000;
+const AROUND = 3,
+  MOST_ROWS = 600,
+  MOST_LINE = 2_000;
 
 /** Characters of a file in which a zero byte, or what is no UTF-8, says that it is no text. */
 const LOOKED = 8_000;
 
-const CHANGES = "GET /api/v1/app-conversations/{conversation_id}/git/changes", DIFF = "GET /api/v1/app-conversations/{conversation_id}/git/diff";
+const CHANGES = "GET /api/v1/app-conversations/{conversation_id}/git/changes",
+  DIFF = "GET /api/v1/app-conversations/{conversation_id}/git/diff";
 
 /** From when changes are shown. The agent server reads a repository; the others are of the folder, which needs none. */
 const MOMENTS = { start: "Since the start", turn: "This turn", last: "Last turn", repository: "Since the last commit" };
@@ -33,7 +36,11 @@ async function between(id, moment, signal) {
   if (moment === "repository") return {};
   if (moment === "start") return { since: "start" };
   const query = { kind: "MessageEvent", source: "user", sort_order: "TIMESTAMP_DESC", limit: 2 };
-  const { items } = await call("GET /api/conversations/{conversation_id}/events/search", { path: { conversation_id: id }, query, signal });
+  const { items } = await call("GET /api/conversations/{conversation_id}/events/search", {
+    path: { conversation_id: id },
+    query,
+    signal,
+  });
   const [newest, before] = items.map((event) => event.id);
   if (moment === "turn") return newest ? { since: newest } : null;
   return before ? { since: before, until: newest } : null;
@@ -43,14 +50,17 @@ const STATUSES = { ADDED: "Added", DELETED: "Deleted", UPDATED: "Changed", MOVED
 
 /** The rows of a diff: {sign, text, old, fresh}, with {gap} for equal lines that are far from a change. */
 function rowsOf(before, after) {
-  let old = 0, fresh = 0;
+  let old = 0,
+    fresh = 0;
   const all = changes(before, after).map(([sign, text]) => {
-    old += sign !== "+";
-    fresh += sign !== "-";
+    old += Number(sign !== "+");
+    fresh += Number(sign !== "-");
     return { sign, text, old, fresh };
   });
   const isNear = new Uint8Array(all.length);
-  all.forEach(({ sign }, index) => sign !== " " && isNear.fill(1, Math.max(0, index - AROUND), index + AROUND + 1));
+  all.forEach(({ sign }, index) => {
+    if (sign !== " ") isNear.fill(1, Math.max(0, index - AROUND), index + AROUND + 1);
+  });
   const rows = [];
   all.forEach((row, index) => {
     if (isNear[index]) rows.push(row);
@@ -73,8 +83,10 @@ function Comment({ text, set, drop }) {
 /** One changed file's lines. A diff is one stop of Tab: the arrow keys move among its lines. */
 function Lines({ path, before, after, comments, setComment }) {
   const rows = useMemo(() => rowsOf(before, after), [before, after]);
-  const [most, setMost] = useState(MOST_ROWS), [stop, setStop] = useState(null);
-  const first = rows.findIndex(({ sign }) => sign === "+" || sign === "-"), present = rows[stop]?.sign ? stop : first; // the rows may be others than those in which it was chosen
+  const [most, setMost] = useState(MOST_ROWS),
+    [stop, setStop] = useState(null);
+  const first = rows.findIndex(({ sign }) => sign === "+" || sign === "-"),
+    present = rows[stop]?.sign ? stop : first; // the rows may be others than those in which it was chosen
   const move = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step || event.target.localName !== "button") return;
@@ -86,19 +98,24 @@ function Lines({ path, before, after, comments, setComment }) {
   };
   const line = (row, index) => {
     if (row.gap) return html`<p key=${index} class="gap">${counted(row.gap, "unchanged line")}</p>`;
-    const name = key(path, row), number = row.sign === "-" ? row.old : row.fresh, comment = comments[name];
+    const name = key(path, row),
+      number = row.sign === "-" ? row.old : row.fresh,
+      comment = comments[name];
     const shown = row.text.length > MOST_LINE ? `${row.text.slice(0, MOST_LINE)} …` : row.text;
     const what = `${{ "-": "removed line", "+": "added line", " ": "line" }[row.sign]} ${number}`;
     return html`<div key=${index} class=${`line ${{ "-": "removed", "+": "added", " ": "same" }[row.sign]}`}>
-      ${may("write")
-        ? html`<button type="button" class="number" data-testid="comment-line" tabindex=${index === present ? 0 : -1} aria-label=${`Comment on ${what}`} title="Comment on this line"
+      ${
+        may("write")
+          ? html`<button type="button" class="number" data-testid="comment-line" tabindex=${index === present ? 0 : -1} aria-label=${`Comment on ${what}`} title="Comment on this line"
             onFocus=${() => setStop(index)} onClick=${() => comment === undefined && setComment(name, { path, ...row, comment: "" })}>${number}</button>`
-        : html`<span class="number">${number}</span>`}
+          : html`<span class="number">${number}</span>`
+      }
       <code><span class="sign">${row.sign}</span><${Text} text=${shown} /></code>
       ${comment && html`<${Comment} text=${comment.comment} set=${(text) => setComment(name, { ...comment, comment: text })} drop=${() => setComment(name)} />`}
     </div>`;
   };
-  if (first < 0) return html`<p class="muted">No line differs: what changed is in the ends of lines, or in the rights of the file.</p>`;
+  if (first < 0)
+    return html`<p class="muted">No line differs: what changed is in the ends of lines, or in the rights of the file.</p>`;
   return html`<div class="lines" onKeyDown=${move}>
     ${rows.slice(0, most).map(line)}
     ${rows.length > most && html`<p class="gap"><button type="button" class="quiet" onClick=${() => setMost(most + MOST_ROWS)}>Show more (${counted(rows.length - most, "line")})</button></p>`}
@@ -107,7 +124,9 @@ function Lines({ path, before, after, comments, setComment }) {
 
 /** A changed file, which is read when it is opened, and again with each reading of the list. */
 function File({ id, change, moments, number: reading, isFirst, comments, setComment }) {
-  const [isOpen, setOpen] = useState(isFirst), [found, setFound] = useState(null), [error, setError] = useState(null);
+  const [isOpen, setOpen] = useState(isFirst),
+    [found, setFound] = useState(null),
+    [error, setError] = useState(null);
   const read = () => {
     setError(null);
     const query = { path: change.path, ...moments };
@@ -119,7 +138,8 @@ function File({ id, change, moments, number: reading, isFirst, comments, setComm
   let shown = html`<p aria-busy="true">Loading</p>`;
   if (error) shown = html`<${Failure} error=${error} again=${read} />`;
   else if (isBinary) shown = html`<p class="muted">This file is not text.</p>`;
-  else if (found) shown = html`<${Lines} path=${change.path} before=${found.original ?? ""} after=${found.modified ?? ""} comments=${comments} setComment=${setComment} />`;
+  else if (found)
+    shown = html`<${Lines} path=${change.path} before=${found.original ?? ""} after=${found.modified ?? ""} comments=${comments} setComment=${setComment} />`;
   return html`<details class="changed" data-testid="changed" open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}>
     <summary><code><${Text} text=${change.path} /></code> <span class=${`status ${change.status.toLowerCase()}`}>${STATUSES[change.status] ?? "Changed"}</span>
       ${number > 0 && html` <span class="muted">${counted(number, "comment")}</span>`}</summary>
@@ -129,7 +149,8 @@ function File({ id, change, moments, number: reading, isFirst, comments, setComm
 
 /** Sends the comments. waiting: number of the pending actions, which a message would reject. */
 function Send({ id, comments, waiting, onSent }) {
-  const [isSending, setSending] = useState(false), request = useRef(null);
+  const [isSending, setSending] = useState(false),
+    request = useRef(null);
   const written = Object.values(comments).filter(({ comment }) => comment.trim());
   if (!written.length) return null;
   const send = async () => {
@@ -138,7 +159,11 @@ function Send({ id, comments, waiting, onSent }) {
     const body = { role: "user", content: [{ type: "text", text }], run: true, rejects: false };
     setSending(true);
     try {
-      await call("POST /api/conversations/{conversation_id}/events", { path: { conversation_id: id }, body, once: request.current.once });
+      await call("POST /api/conversations/{conversation_id}/events", {
+        path: { conversation_id: id },
+        body,
+        once: request.current.once,
+      });
       request.current = null;
       tell("The agent has your comments.");
       onSent();
@@ -156,7 +181,8 @@ function Send({ id, comments, waiting, onSent }) {
 
 /** id: of the conversation. waiting: the number of its pending actions. status: of the conversation, which is read again when it changes. */
 export default function Changes({ id, waiting, status, onDone }) {
-  const [{ found, moments, error, number }, setState] = useState({ number: 0 }), [moment, setMoment] = useState("start");
+  const [{ found, moments, error, number }, setState] = useState(/** @type {any} */ ({ number: 0 })),
+    [moment, setMoment] = useState("start");
   const [unrecorded, setUnrecorded] = useState("");
   const [comments, setComments] = useState(() => kept.get(id));
   const reading = useRef(null);
@@ -166,13 +192,16 @@ export default function Changes({ id, waiting, status, onDone }) {
     const { signal } = ending;
     const show = async () => {
       const moments = await between(id, moment, signal);
-      const all = moments ? await call(CHANGES, { path: { conversation_id: id }, query: { path: ".", ...moments }, signal }) : [];
+      const all = moments
+        ? await call(CHANGES, { path: { conversation_id: id }, query: { path: ".", ...moments }, signal })
+        : [];
       const found = all.filter(({ path }) => !path.startsWith(`${OF_AGENT}/`));
       if (!signal.aborted) setState((before) => ({ found, moments, number: before.number + 1 }));
     };
     show().catch((fault) => {
       if (signal.aborted) return;
-      if (fault.status !== 409 || moment !== "start" || unrecorded) return setState((before) => ({ ...before, error: fault }));
+      if (fault.status !== 409 || moment !== "start" || unrecorded)
+        return setState((before) => ({ ...before, error: fault }));
       setUnrecorded(fault.message); // a repository may tell more than the folder
       setMoment("repository");
     });
@@ -181,18 +210,23 @@ export default function Changes({ id, waiting, status, onDone }) {
   const again = () => (setState(({ number }) => ({ number })), read());
   useEffect(read, [id, status, moment]);
   useEffect(() => kept.set(id, comments), [comments]);
-  const setComment = (name, comment) => setComments(({ [name]: _, ...others }) => (comment ? { ...others, [name]: comment } : others));
+  const setComment = (name, comment) =>
+    setComments(({ [name]: _, ...others }) => (comment ? { ...others, [name]: comment } : others));
   const sent = () => (setComments({}), onDone());
   const choose = (event) => (setState(({ number }) => ({ number })), setMoment(event.target.value));
   const choice = html`<select aria-label="From when" data-testid="changes-since" value=${moment} onChange=${choose}>
     ${Object.entries(MOMENTS).map(([name, words]) => html`<option key=${name} value=${name}>${words}</option>`)}
   </select>`;
-  if (error) return html`<section class="beside" aria-label="Changes" data-testid="changes-panel">
+  if (error)
+    return html`<section class="beside" aria-label="Changes" data-testid="changes-panel">
     <header><strong>Changes</strong>${choice}</header>
     ${error.status === 409 ? html`<${Empty} title="No changes to show"><${Text} prose text=${error.message} />.<//>` : html`<${Failure} error=${error} again=${again} />`}
-    <p class="muted">${moment === "repository"
-      ? error.status !== 409 && "These changes are those of a Git repository in the working folder, as the agent server of its sandbox reads them."
-      : "The folder of a sandbox that is a process is recorded at the start, at the end of each turn and before an action that waits."}
+    <p class="muted">${
+      moment === "repository"
+        ? error.status !== 409 &&
+          "These changes are those of a Git repository in the working folder, as the agent server of its sandbox reads them."
+        : "The folder of a sandbox that is a process is recorded at the start, at the end of each turn and before an action that waits."
+    }
       ${unrecorded && moment === "repository" && ` ${unrecorded}`}</p>
   </section>`;
   return html`<section class="beside" aria-label="Changes" data-testid="changes-panel">

@@ -2,7 +2,8 @@
 import { millis } from "../lib/words.js";
 
 /** Pixels of height; of a drag from which on it is one and no click. */
-const HEIGHT = 92, DRAG = 4;
+const HEIGHT = 92,
+  DRAG = 4;
 
 /** A style sheet of uPlot, loaded once. */
 function dress() {
@@ -19,7 +20,12 @@ function clock(seconds, step) {
   if (step >= 86_400) return at.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
   if (step >= 60) return at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
   const digits = step >= 1 ? undefined : step >= 0.1 ? 1 : 3;
-  return at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: digits });
+  return at.toLocaleTimeString("en-GB", {
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    fractionalSecondDigits: digits,
+  });
 }
 
 /** Times of the buckets' middles, and of each series the sum of it and those below, the highest first. */
@@ -33,7 +39,7 @@ function stacked({ from, bucket_seconds: step, series }) {
 
 function axes(colour) {
   const line = { stroke: colour("--muted"), font: "11px system-ui, sans-serif", ticks: { show: false } };
-  const times = (plot, splits, axis, space, step) => splits.map((second) => clock(second, step));
+  const times = (_plot, splits, _axis, _space, step) => splits.map((second) => clock(second, step));
   const whole = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6];
   return [
     { ...line, size: 20, gap: 2, space: 96, grid: { show: false }, values: times },
@@ -47,7 +53,9 @@ function listen(plot, latest) {
   const time = (pixel) => new Date(Math.round(plot.posToVal(pixel, "x") * 1000)).toISOString();
   plot.over.addEventListener("mousedown", (event) => (start = event.offsetX));
   plot.over.addEventListener("mouseup", () => {
-    const { left, width } = plot.select, isDrag = width >= DRAG, at = start;
+    const { left, width } = plot.select,
+      isDrag = width >= DRAG,
+      at = start;
     start = null;
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     if (isDrag) latest.current.onSelect(time(left), time(left + width));
@@ -60,16 +68,26 @@ export async function chart(element, found, width, latest, signal) {
   dress();
   const { default: UPlot } = await import("../vendor/uplot/uPlot.esm.js");
   if (signal.aborted) return;
-  const style = getComputedStyle(element), colour = (name) => style.getPropertyValue(name).trim();
+  const style = getComputedStyle(element),
+    colour = (name) => style.getPropertyValue(name).trim();
   const bars = UPlot.paths.bars({ size: [0.85, 100], align: 0 });
-  const layers = found.series.map((_, place) => ({ fill: colour(`--plot-${place}`), stroke: "transparent", width: 0, paths: bars, points: { show: false } }));
+  const layers = found.series.map((_, place) => ({
+    fill: colour(`--plot-${place}`),
+    stroke: "transparent",
+    width: 0,
+    paths: bars,
+    points: { show: false },
+  }));
   const options = {
     width,
     height: HEIGHT,
     padding: [6, null, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false } },
-    scales: { x: { time: true, range: () => [millis(found.from) / 1000, millis(found.to) / 1000] }, y: { range: (plot, low, high) => [0, Math.max(1, high)] } },
+    scales: {
+      x: { time: true, range: () => [millis(found.from) / 1000, millis(found.to) / 1000] },
+      y: { range: (_plot, _low, high) => [0, Math.max(1, high)] },
+    },
     axes: axes(colour),
     series: [{}, ...layers.reverse()],
   };

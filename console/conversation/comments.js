@@ -16,7 +16,9 @@ export const kept = {
   },
   set(id, comments) {
     try {
-      Object.keys(comments).length ? sessionStorage.setItem(name(id), JSON.stringify(comments)) : sessionStorage.removeItem(name(id));
+      Object.keys(comments).length
+        ? sessionStorage.setItem(name(id), JSON.stringify(comments))
+        : sessionStorage.removeItem(name(id));
     } catch {
       // the browser's session is full: the comments stay on the page
     }
@@ -33,7 +35,9 @@ const QUOTED = 300;
 
 /** One message of all comments, by file and line. */
 export function messageOf(comments) {
-  const sorted = comments.toSorted((one, other) => one.path.localeCompare(other.path) || one.fresh - other.fresh || one.old - other.old);
+  const sorted = comments.toSorted(
+    (one, other) => one.path.localeCompare(other.path) || one.fresh - other.fresh || one.old - other.old,
+  );
   const parts = sorted.map(({ path, sign, text, old, fresh, comment }) => {
     const place = sign === "-" ? `removed line ${old}` : `line ${fresh}`;
     const quoted = text.length > QUOTED ? `${text.slice(0, QUOTED)} …` : text;

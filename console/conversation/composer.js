@@ -41,8 +41,10 @@ const TITLES = {
 /** Says what a message would do to what waits. isAsked: Enter was pressed, which sends nothing then. */
 function Warning({ number, isAsked }) {
   const what = number === 1 ? "the pending action" : `the ${number} pending actions`;
-  if (!may("approve")) return html`<p class="warning medium" role="note">A message would reject ${what}, and your key cannot decide that.</p>`;
-  if (isAsked) return html`<p class="warning high" role="alert" data-testid="rejects">Not sent: your message rejects ${what}. Press “Reject, send and run” if you mean that.</p>`;
+  if (!may("approve"))
+    return html`<p class="warning medium" role="note">A message would reject ${what}, and your key cannot decide that.</p>`;
+  if (isAsked)
+    return html`<p class="warning high" role="alert" data-testid="rejects">Not sent: your message rejects ${what}. Press “Reject, send and run” if you mean that.</p>`;
   return html`<p class="warning medium" role="note">Sending a message rejects ${what}.</p>`;
 }
 
@@ -64,7 +66,11 @@ function Verbs({ id, status, onDone }) {
     onDone();
   };
   return verbs(status).map(
-    ([label, testid, operation]) => html`<button key=${testid} type="button" class="secondary" data-testid=${testid} title=${TITLES[testid]}
+    ([
+      label,
+      testid,
+      operation,
+    ]) => html`<button key=${testid} type="button" class="secondary" data-testid=${testid} title=${TITLES[testid]}
       aria-busy=${busy === testid} disabled=${busy !== ""} onClick=${() => act(testid, operation)}>${label}</button>`,
   );
 }
@@ -92,9 +98,13 @@ async function post(id, text, run, rejects, request) {
  * button has said it for a moment. An action may have come while the person was typing. */
 export function Composer({ id, status, log, waiting, onDone }) {
   const [text, setText] = useState(() => kept.get(id));
-  const [isSending, setSending] = useState(false), [isAsked, setAsked] = useState(false);
-  const field = useRef(null), request = useRef(null), button = useRef(null);
-  const came = useMemo(() => waiting && performance.now(), [waiting]), [buttons, press] = useSteady(came);
+  const [isSending, setSending] = useState(false),
+    [isAsked, setAsked] = useState(false);
+  const field = useRef(null),
+    request = useRef(null),
+    button = useRef(null);
+  const came = useMemo(() => waiting && performance.now(), [waiting]),
+    [buttons, press] = useSteady(came);
   useEffect(() => setAsked(false), [waiting]);
   useEffect(() => kept.set(id, text), [text]);
   useShortcuts({ c: { label: "Write a message", run: () => field.current?.focus() } });
@@ -128,10 +138,13 @@ export function Composer({ id, status, log, waiting, onDone }) {
       value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${type}></textarea>
     <div class="buttons" ref=${buttons} onKeyDown=${onceHeld}>
       <span class="verbs"><${Verbs} id=${id} status=${status} onDone=${onDone} /></span>
-      ${isAllowed && html`<button type="button" class="secondary" data-testid="send-only" disabled=${!text.trim() || isSending} onClick=${submit(false)}
+      ${
+        isAllowed &&
+        html`<button type="button" class="secondary" data-testid="send-only" disabled=${!text.trim() || isSending} onClick=${submit(false)}
         title="The agent reads the message the next time it runs">${waiting ? "Reject and send" : "Send, don’t run"}</button>
       <button type="button" ref=${button} class=${waiting ? "secondary" : ""} data-testid="send" disabled=${!text.trim() || isSending} onClick=${submit(true)}
-        aria-busy=${isSending}>${waiting ? "Reject, send and run" : "Send and run"}</button>`}
+        aria-busy=${isSending}>${waiting ? "Reject, send and run" : "Send and run"}</button>`
+      }
     </div>
   </form>`;
 }

@@ -8,7 +8,8 @@ import { Markdown } from "../parts/markdown.js";
 import { Folded, Tail, Text } from "../parts/text.js";
 
 /** Characters of JSON, and of Markdown, that are shown before "show more". */
-const JSON_SHOWN = 2_000, MARKDOWN = 12_000;
+const JSON_SHOWN = 2_000,
+  MARKDOWN = 12_000;
 
 /** Images of one event that are shown; the others are told. */
 const MOST_IMAGES = 20;
@@ -16,7 +17,8 @@ const MOST_IMAGES = 20;
 /** The texts of content, and the addresses of its images. content: parts, one part, a text, or nothing. */
 export function partsOf(content) {
   const list = Array.isArray(content) ? content : content == null ? [] : [content];
-  const texts = [], images = [];
+  const texts = [],
+    images = [];
   for (const part of list) {
     if (typeof part === "string") texts.push(part);
     else if (typeof part?.text === "string") texts.push(part.text);
@@ -29,7 +31,8 @@ export function partsOf(content) {
 /** What was said. isTalk: as Markdown; else as the text that it is. */
 export function Prose({ text, isTalk = false }) {
   if (!text) return null;
-  if (isTalk) return html`<${Folded} text=${text} length=${MARKDOWN}>${(shown) => html`<${Markdown} text=${shown} />`}<//>`;
+  if (isTalk)
+    return html`<${Folded} text=${text} length=${MARKDOWN}>${(shown) => html`<${Markdown} text=${shown} />`}<//>`;
   return html`<div class="prose"><${Folded} text=${text}>${(shown) => html`<${Text} prose text=${shown} />`}<//></div>`;
 }
 
@@ -50,11 +53,13 @@ export function Images({ addresses }) {
   if (!addresses.length) return null;
   const isHeld = (address) => /^data:image\/(png|jpeg|gif|webp|svg\+xml)[;,]/i.test(address);
   return html`<div class="images">
-    ${addresses.slice(0, MOST_IMAGES).map((address) =>
-      isHeld(address)
-        ? html`<a href=${address} download="image"><img src=${address} alt="An image of this event" loading="lazy" /></a>`
-        : html`<p class="muted">An image elsewhere, which is not loaded: <code><${Text} text=${beginning(address, 500)} /></code></p>`,
-    )}
+    ${addresses
+      .slice(0, MOST_IMAGES)
+      .map((address) =>
+        isHeld(address)
+          ? html`<a href=${address} download="image"><img src=${address} alt="An image of this event" loading="lazy" /></a>`
+          : html`<p class="muted">An image elsewhere, which is not loaded: <code><${Text} text=${beginning(address, 500)} /></code></p>`,
+      )}
     ${addresses.length > MOST_IMAGES && html`<p class="muted">${counted(addresses.length - MOST_IMAGES, "more image")}</p>`}
   </div>`;
 }

@@ -11,31 +11,52 @@ import { Time } from "../parts/time.js";
 import { Sandbox } from "./sandbox.js";
 import { usageOf } from "./usage.js";
 
-/** The policies that are offered: [value, words, the policy]. */
+/**
+ * The policies that are offered: [value, words, the policy].
+ * @type {[string, string, Record<string, any>][]}
+ */
 const POLICIES = [
   ["NeverConfirm", "Never ask", { kind: "NeverConfirm" }],
   ["LOW", "Ask for every action, whatever its risk", { kind: "ConfirmRisky", threshold: "LOW", confirm_unknown: true }],
-  ["MEDIUM", "Ask for medium, high and unknown risk", { kind: "ConfirmRisky", threshold: "MEDIUM", confirm_unknown: true }],
+  [
+    "MEDIUM",
+    "Ask for medium, high and unknown risk",
+    { kind: "ConfirmRisky", threshold: "MEDIUM", confirm_unknown: true },
+  ],
   ["HIGH", "Ask for high and unknown risk", { kind: "ConfirmRisky", threshold: "HIGH", confirm_unknown: true }],
   ["AlwaysConfirm", "Ask for every action", { kind: "AlwaysConfirm" }],
 ];
 
 const PATCH = "PATCH /api/conversations/{conversation_id}";
 
+/** @param {Record<string, any>} policy */
 function words({ kind, threshold, confirm_unknown }) {
-  const found = POLICIES.find(([, , policy]) => policy.kind === kind && (kind !== "ConfirmRisky" || (policy.threshold === threshold && confirm_unknown)));
-  return found ?? ["", `${kind}${threshold ? `, from ${threshold.toLowerCase()} risk` : ""}${confirm_unknown === false ? ", unknown risks run" : ""}`];
+  const found = POLICIES.find(
+    ([, , policy]) =>
+      policy.kind === kind && (kind !== "ConfirmRisky" || (policy.threshold === threshold && confirm_unknown)),
+  );
+  return (
+    found ?? [
+      "",
+      `${kind}${threshold ? `, from ${threshold.toLowerCase()} risk` : ""}${confirm_unknown === false ? ", unknown risks run" : ""}`,
+    ]
+  );
 }
 
 function Policy({ record, onDone }) {
-  if (record.agent?.kind === "ACPAgent") return html`<dd data-testid="unasked">This agent never asks: it runs every action.</dd>`;
+  if (record.agent?.kind === "ACPAgent")
+    return html`<dd data-testid="unasked">This agent never asks: it runs every action.</dd>`;
   const [value, text] = words(record.confirmation_policy);
   if (!may("approve")) return html`<dd>${text}</dd>`;
   const set = async (event) => {
     const policy = POLICIES.find(([name]) => name === event.target.value)?.[2];
     if (!policy) return;
     await attempt(
-      () => call("POST /api/conversations/{conversation_id}/confirmation_policy", { path: { conversation_id: record.id }, body: { policy } }),
+      () =>
+        call("POST /api/conversations/{conversation_id}/confirmation_policy", {
+          path: { conversation_id: record.id },
+          body: { policy },
+        }),
       "The policy holds from the next action on.",
     );
     onDone();
@@ -47,7 +68,8 @@ function Policy({ record, onDone }) {
 }
 
 function Tags({ record, onDone }) {
-  const [text, setText] = useState(""), [isBusy, setBusy] = useState(false);
+  const [text, setText] = useState(""),
+    [isBusy, setBusy] = useState(false);
   const tags = Object.entries(record.tags ?? {});
   const change = async (next) => {
     setBusy(true); // the next change begins with what this one leaves
@@ -65,14 +87,22 @@ function Tags({ record, onDone }) {
   const remove = (name) => change(Object.fromEntries(tags.filter(([other]) => other !== name)));
   return html`<dd>
     <ul class="tags" aria-label="Tags">
-      ${tags.map(([name, value]) => html`<li key=${name} class="tag"><${Text} prose text=${value === "" ? name : `${name}=${value}`} />
-        ${may("write") && html`<button type="button" class="quiet" disabled=${isBusy} aria-label=${`Remove the tag ${name}`} onClick=${() => remove(name)}>×</button>`}</li>`)}
+      ${tags.map(
+        ([
+          name,
+          value,
+        ]) => html`<li key=${name} class="tag"><${Text} prose text=${value === "" ? name : `${name}=${value}`} />
+        ${may("write") && html`<button type="button" class="quiet" disabled=${isBusy} aria-label=${`Remove the tag ${name}`} onClick=${() => remove(name)}>×</button>`}</li>`,
+      )}
       ${!tags.length && html`<li class="muted">None</li>`}
     </ul>
-    ${may("write") && html`<form class="add" onSubmit=${add}>
+    ${
+      may("write") &&
+      html`<form class="add" onSubmit=${add}>
       <input data-testid="tag" aria-label="New tag, as name=value" placeholder="name=value" value=${text} onInput=${(event) => setText(event.target.value)} />
       <button type="submit" class="secondary" data-testid="add-tag" disabled=${!text.trim() || isBusy}>Add</button>
-    </form>`}
+    </form>`
+    }
   </dd>`;
 }
 

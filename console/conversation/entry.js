@@ -11,7 +11,9 @@ import { answerOf, kindOf } from "./rows.js";
 import { Since } from "./turn.js";
 
 function Fork({ onFork }) {
-  return onFork ? html`<button type="button" class="quiet fork" tabindex="-1" data-testid="fork-here" onClick=${onFork}>Fork from here</button>` : null;
+  return onFork
+    ? html`<button type="button" class="quiet fork" tabindex="-1" data-testid="fork-here" onClick=${onFork}>Fork from here</button>`
+    : null;
 }
 
 /** The text of what somebody said, as it was written. */
@@ -20,7 +22,9 @@ function saidIn(event) {
 }
 
 function Said({ event, onFork }) {
-  const text = saidIn(event), answer = answerOf(event), isThought = String(event.action?.kind).endsWith("ThinkAction");
+  const text = saidIn(event),
+    answer = answerOf(event),
+    isThought = String(event.action?.kind).endsWith("ThinkAction");
   return html`<div class="head">
       <span class="label">${answer === null ? html`<${Label} event=${event} />` : isThought ? "Thought" : "Agent"}</span>
       ${text && html`<span class="on-hover"><${Copy} text=${() => text} label="the message" /></span>`}
@@ -78,7 +82,9 @@ export class Entry extends Component {
   }
 
   render({ row, isFocus, waits, isRunning, output, onFork }) {
-    const { event, results } = row, kind = kindOf(event), fork = onFork && (() => onFork(row));
+    const { event, results } = row,
+      kind = kindOf(event),
+      fork = onFork && (() => onFork(row));
     const isSaid = kind === "MessageEvent" || answerOf(event) !== null;
     const look = kind === "ActionEvent" && isSaid ? "message" : lookOf(event);
     const parts = isSaid

@@ -27,9 +27,12 @@ function Message({ event, isTalk }) {
 
 /** What the agent means to do; an action that the agent's tools cannot read has a call alone. isTalk: without what says nothing. */
 export function Proposal({ event, isTalk }) {
-  const { kind, ...values } = typeof event.action === "object" && event.action ? event.action : { call: event.tool_call ?? null };
+  const { kind, ...values } =
+    typeof event.action === "object" && event.action ? event.action : { call: event.tool_call ?? null };
   const said = Object.keys(values).length === 1 ? (values.message ?? values.thought) : null;
-  return typeof said === "string" ? html`<${Prose} text=${said} />` : html`<${Arguments} arguments=${values} isBrief=${isTalk} />`;
+  return typeof said === "string"
+    ? html`<${Prose} text=${said} />`
+    : html`<${Arguments} arguments=${values} isBrief=${isTalk} />`;
 }
 
 /** The risk of an action, where the agent names one. isBrief: where it is no low one. */
@@ -46,8 +49,9 @@ export function Summary({ event }) {
 /** What stands in the place of an action that waits: it is shown, and decided, below. */
 export function Waits({ event }) {
   const show = () => {
+    /** @type {HTMLElement} */
     const prompt = document.querySelector(`[data-testid="pending-${CSS.escape(event.id)}"]`);
-    (prompt ?? document.querySelector(".waits-here [data-testid=show-more]"))?.focus();
+    (prompt ?? /** @type {HTMLElement} */ (document.querySelector(".waits-here [data-testid=show-more]")))?.focus();
   };
   return html`<span class="waits">Waits for a decision <button type="button" class="quiet" data-testid="to-decision" onClick=${show}>Show it</button></span>`;
 }
@@ -58,9 +62,13 @@ function Action({ event, results }) {
     ${event.reasoning_content && html`<${More} label="Reasoning"><${Prose} text=${event.reasoning_content} /><//>`}
     ${event.summary && html`<p class="summary"><${Summary} event=${event} /><${Risk} event=${event} /></p>`}
     <${Proposal} event=${event} />
-    ${results.map((result) => html`<div key=${result.id} class="result" data-testid=${`event-${result.id}`} data-kind=${kindOf(result)}>
+    ${results.map(
+      (
+        result,
+      ) => html`<div key=${result.id} class="result" data-testid=${`event-${result.id}`} data-kind=${kindOf(result)}>
       <${Head} event=${result} /><${Body} event=${result} />
-    </div>`)}`;
+    </div>`,
+    )}`;
 }
 
 /** Members of an observation that say nothing beside the action and how it ended. */
@@ -70,9 +78,12 @@ function Observation({ event }) {
   const { observation } = event;
   if (!observation || typeof observation !== "object") return html`<${Json} value=${observation ?? event} />`;
   const { text, images } = partsOf(observation.content);
-  const printed = text || [observation.output, observation.stdout, observation.stderr].filter((one) => typeof one === "string").join("\n");
+  const printed =
+    text ||
+    [observation.output, observation.stdout, observation.stderr].filter((one) => typeof one === "string").join("\n");
   const saysMore = Object.keys(observation).some((name) => !SAID_ELSEWHERE.includes(name));
-  if (!printed && !images.length) return saysMore ? html`<${Json} value=${observation} />` : html`<p class="muted">No output.</p>`;
+  if (!printed && !images.length)
+    return saysMore ? html`<${Json} value=${observation} />` : html`<p class="muted">No output.</p>`;
   return html`<${Output} text=${printed} /><${Images} addresses=${images} />`;
 }
 
@@ -98,7 +109,12 @@ function Change({ event: { key, value } }) {
   if (key === "execution_status") return CONVERSATION[value]?.[0] ?? String(value);
   if (key === "title") return html`Title: <${Text} prose text=${String(value)} />`;
   if (key === "confirmation_policy") return `From now on ${POLICIES[value?.kind] ?? value?.kind}`;
-  if (key === "tags") return html`Tags: <${Text} prose text=${Object.entries(value ?? {}).map(([name, one]) => (one === "" ? name : `${name}=${one}`)).join(", ") || "none"} />`;
+  if (key === "tags")
+    return html`Tags: <${Text} prose text=${
+      Object.entries(value ?? {})
+        .map(([name, one]) => (one === "" ? name : `${name}=${one}`))
+        .join(", ") || "none"
+    } />`;
   if (key === "stats") return html`<${More} label="Costs and tokens"><${Json} value=${value} /><//>`;
   return html`<${More} label=${String(key).replaceAll("_", " ")}><${Json} value=${value} /><//>`;
 }
@@ -110,7 +126,9 @@ function Condensed({ event, isTalk }) {
 }
 
 function Hook({ event }) {
-  const said = [event.stdout, event.stderr, event.reason, event.error].filter((one) => typeof one === "string" && one).join("\n");
+  const said = [event.stdout, event.stderr, event.reason, event.error]
+    .filter((one) => typeof one === "string" && one)
+    .join("\n");
   return html`${event.hook_command && html`<${Code} text=${String(event.hook_command)} label="Command of the hook" />`}<${Output} text=${said} />`;
 }
 
@@ -147,15 +165,18 @@ export function lookOf(event) {
 export function Label({ event }) {
   const kind = kindOf(event);
   if (kind === "MessageEvent") return event.sender || { user: "Person", agent: "Agent" }[event.source] || "Environment";
-  if (kind === "ActionEvent") return html`<code><${Text} text=${beginning(String(event.tool_name ?? ""), 200)} /></code>`;
-  if (kind === "ConversationErrorEvent" && event.code) return html`<span title=${visible(beginning(String(event.code), 200))}>Error</span>`;
+  if (kind === "ActionEvent")
+    return html`<code><${Text} text=${beginning(String(event.tool_name ?? ""), 200)} /></code>`;
+  if (kind === "ConversationErrorEvent" && event.code)
+    return html`<span title=${visible(beginning(String(event.code), 200))}>Error</span>`;
   if (kind === "UserRejectObservation" && event.rejection_source === "hook") return "Rejected by a hook";
   return known(kind).label ?? html`<${Text} text=${beginning(kind, 200)} />`;
 }
 
 /** How a result ended: its exit code, or that it failed. isBrief: nothing where it went well. */
 export function Outcome({ event, isBrief = false }) {
-  const code = event.observation?.exit_code, isFailed = event.observation?.is_error || (Number.isInteger(code) && code !== 0);
+  const code = event.observation?.exit_code,
+    isFailed = event.observation?.is_error || (Number.isInteger(code) && code !== 0);
   if (isBrief && !isFailed) return null;
   if (Number.isInteger(code)) return html`<span class=${isFailed ? "high" : "muted"}>exit code ${code}</span>`;
   return isFailed ? html`<span class="high">failed</span>` : null;

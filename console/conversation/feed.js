@@ -58,7 +58,9 @@ export class Feed {
 
   /** Ask for the record, after what changes it without an event. */
   async refresh() {
-    await this.#doing(async (signal) => this.record.set(await call("GET /api/conversations/{conversation_id}", { path: this.#path, signal })));
+    await this.#doing(async (signal) =>
+      this.record.set(await call("GET /api/conversations/{conversation_id}", { path: this.#path, signal })),
+    );
   }
 
   /** Try again after a fault. */

@@ -11,16 +11,19 @@ import { Text } from "../parts/text.js";
 import { OF_AGENT } from "./comments.js";
 
 /** Files that the server lists at most; characters of a file in which a zero byte says that it is no text. */
-const MOST_NAMES = 2_000, LOOKED = 8_000;
+const MOST_NAMES = 2_000,
+  LOOKED = 8_000;
 
-const FILE = "GET /api/conversations/{conversation_id}/file/{rest}", UPLOAD = "POST /api/conversations/{conversation_id}/file/{rest}";
+const FILE = "GET /api/conversations/{conversation_id}/file/{rest}",
+  UPLOAD = "POST /api/conversations/{conversation_id}/file/{rest}";
 const NAMES = "GET /api/v1/app-conversations/{conversation_id}/files";
 
 /** Paths as a tree: {folders: Map of name to tree, files: [[name, path]]}. */
 function treeOf(paths) {
   const root = { folders: new Map(), files: [] };
   for (const path of paths) {
-    const names = path.split("/"), last = names.pop();
+    const names = path.split("/"),
+      last = names.pop();
     let place = root;
     for (const one of names) {
       if (!place.folders.has(one)) place.folders.set(one, { folders: new Map(), files: [] });
@@ -47,18 +50,29 @@ function Tree({ tree, chosen, choose }) {
 
 /** A file as text, masked as the server sends it; the download has its bytes. */
 function Shown({ id, path, onClose }) {
-  const [{ text, error }, setState] = useState({});
+  const [{ text, error }, setState] = useState(/** @type {any} */ ({}));
   const read = () => {
     const ending = new AbortController();
     setState({});
-    call("GET /api/v1/app-conversations/{conversation_id}/file", { path: { conversation_id: id }, query: { file_path: path }, signal: ending.signal }).then(
+    call("GET /api/v1/app-conversations/{conversation_id}/file", {
+      path: { conversation_id: id },
+      query: { file_path: path },
+      signal: ending.signal,
+    }).then(
       (found) => setState({ text: found }),
       (fault) => ending.signal.aborted || setState({ error: fault }),
     );
     return () => ending.abort();
   };
   useEffect(read, [id, path]);
-  const save = () => attempt(() => download(FILE, { path: { conversation_id: id, rest: "download" }, query: { path }, name: path.split("/").at(-1) }));
+  const save = () =>
+    attempt(() =>
+      download(FILE, {
+        path: { conversation_id: id, rest: "download" },
+        query: { path },
+        name: path.split("/").at(-1),
+      }),
+    );
   const isBinary = text && (text.slice(0, LOOKED).includes("\0") || text.slice(0, LOOKED).includes("\ufffd"));
   let body = html`<p aria-busy="true">Loading</p>`;
   if (error) body = html`<${Failure} error=${error} again=${read} />`;
@@ -75,7 +89,9 @@ function Shown({ id, path, onClose }) {
 
 /** Writes files of this machine into the working folder; asks before one takes the place of another. */
 function Upload({ id, onDone }) {
-  const [asked, setAsked] = useState(null), [isSending, setSending] = useState(false), field = useRef(null);
+  const [asked, setAsked] = useState(null),
+    [isSending, setSending] = useState(false),
+    field = useRef(null);
   const send = async (files) => {
     setAsked(null);
     setSending(true);
@@ -93,15 +109,19 @@ function Upload({ id, onDone }) {
     const names = await attempt(() => call(NAMES, { path: { conversation_id: id }, query: { path: "." } })); // the agent may have written some since
     setSending(false);
     if (!names) return;
-    const isCut = names.length >= MOST_NAMES, present = isCut ? files : files.filter(({ name }) => names.includes(name));
+    const isCut = names.length >= MOST_NAMES,
+      present = isCut ? files : files.filter(({ name }) => names.includes(name));
     if (present.length) setAsked({ files, present, isCut });
     else send(files);
   };
   return html`<input ref=${field} type="file" multiple hidden data-testid="upload-files" onChange=${take} />
     <button type="button" class="quiet" data-testid="upload" aria-busy=${isSending} disabled=${isSending} onClick=${() => field.current.click()}>Upload</button>
-    ${asked && html`<${Question} title="Replace files?" yes="Replace" onYes=${() => send(asked.files)} onClose=${() => setAsked(null)}>
+    ${
+      asked &&
+      html`<${Question} title="Replace files?" yes="Replace" onYes=${() => send(asked.files)} onClose=${() => setAsked(null)}>
       ${asked.isCut ? "The working folder has more files than are listed, and may have" : "In the working folder there is already"}: <${Text} prose text=${asked.present.map(({ name }) => name).join(", ")} />.
-    <//>`}`;
+    <//>`
+    }`;
 }
 
 function DownloadAll({ id }) {
@@ -110,7 +130,10 @@ function DownloadAll({ id }) {
     setBusy(true);
     await attempt(async () => {
       const [{ sandbox_id }] = await call("GET /api/v1/app-conversations", { query: { ids: id } });
-      await download("GET /api/v1/sandboxes/{sandbox_id}/archive", { path: { sandbox_id }, name: `${sandbox_id}.tar.zst` });
+      await download("GET /api/v1/sandboxes/{sandbox_id}/archive", {
+        path: { sandbox_id },
+        name: `${sandbox_id}.tar.zst`,
+      });
     });
     setBusy(false);
   };
@@ -119,11 +142,14 @@ function DownloadAll({ id }) {
 
 /** id: of the conversation. status: of the conversation; the list is read again when it changes. */
 export default function Files({ id, status }) {
-  const [{ paths, isCut, error }, setState] = useState({}), [text, setText] = useState(""), [chosen, choose] = useState(null);
+  const [{ paths, isCut, error }, setState] = useState(/** @type {any} */ ({})),
+    [text, setText] = useState(""),
+    [chosen, choose] = useState(null);
   const read = () => {
     const ending = new AbortController();
     call(NAMES, { path: { conversation_id: id }, query: { path: "." }, signal: ending.signal }).then(
-      (all) => setState({ paths: all.filter((path) => !path.startsWith(`${OF_AGENT}/`)), isCut: all.length >= MOST_NAMES }),
+      (all) =>
+        setState({ paths: all.filter((path) => !path.startsWith(`${OF_AGENT}/`)), isCut: all.length >= MOST_NAMES }),
       (fault) => ending.signal.aborted || setState({ error: fault }),
     );
     return () => ending.abort();
@@ -131,8 +157,12 @@ export default function Files({ id, status }) {
   useEffect(read, [id, status]);
   const wanted = text.trim().toLowerCase();
   const found = useMemo(() => paths?.filter((path) => path.toLowerCase().includes(wanted)), [paths, wanted]);
-  const tree = useMemo(() => found && (wanted ? { folders: new Map(), files: found.map((path) => [path, path]) } : treeOf(found)), [found]);
-  if (error) return html`<section class="beside" aria-label="Files" data-testid="files-panel"><${Failure} error=${error} again=${() => (setState({}), read())} /></section>`;
+  const tree = useMemo(
+    () => found && (wanted ? { folders: new Map(), files: found.map((path) => [path, path]) } : treeOf(found)),
+    [found],
+  );
+  if (error)
+    return html`<section class="beside" aria-label="Files" data-testid="files-panel"><${Failure} error=${error} again=${() => (setState({}), read())} /></section>`;
   return html`<section class=${`beside files${chosen ? " chosen" : ""}`} aria-label="Files" data-testid="files-panel">
     <header><strong>${found ? counted(found.length, "file", isCut) : "Files"}</strong>
       <input type="search" data-testid="find-file" aria-label="Find a file" placeholder="Find a file" value=${text} onInput=${(event) => setText(event.target.value)} />

@@ -8,8 +8,18 @@ import { millis } from "../lib/words.js";
 
 /** Kinds of events that are offered; the plot offers the others that the conversation has. */
 const KINDS = [
-  "MessageEvent", "ActionEvent", "ObservationEvent", "UserRejectObservation", "AgentErrorEvent", "ConversationErrorEvent",
-  "ConversationStateUpdateEvent", "PauseEvent", "InterruptEvent", "SystemPromptEvent", "Condensation", "HookExecutionEvent",
+  "MessageEvent",
+  "ActionEvent",
+  "ObservationEvent",
+  "UserRejectObservation",
+  "AgentErrorEvent",
+  "ConversationErrorEvent",
+  "ConversationStateUpdateEvent",
+  "PauseEvent",
+  "InterruptEvent",
+  "SystemPromptEvent",
+  "Condensation",
+  "HookExecutionEvent",
 ];
 
 const SOURCES = ["user", "agent", "environment"];
@@ -26,7 +36,9 @@ export function filtersOf({ kind = "", source = "", text = "", timestamp__gte = 
 function local(time) {
   if (!time) return "";
   const at = new Date(millis(time));
-  return Number.isNaN(at.getTime()) ? "" : new Date(at - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  return Number.isNaN(at.getTime())
+    ? ""
+    : new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
 
 function utc(value) {
@@ -75,7 +87,10 @@ function Moment({ label, testid, value, onChange }) {
 function OverTime({ id, log, total, query, filters }) {
   const [Plot, setPlot] = useState(null);
   useEffect(() => {
-    import("./plot.js").then((module) => setPlot(() => module.default), () => {});
+    import("./plot.js").then(
+      (module) => setPlot(() => module.default),
+      () => {},
+    );
   }, []);
   const set = (name) => (value) => change(query, { [name]: value });
   const jump = (time) => time && log.around(time);
@@ -91,8 +106,10 @@ function OverTime({ id, log, total, query, filters }) {
 
 /** The number of events that pass the filters, in words: no route counts those with a text, so what is found is counted. */
 function Count({ log, total, filters }) {
-  const counted = useStore(log.count), { events, older, newer, loading } = useStore(log.state);
-  const isFiltered = Object.values(filters).some(Boolean), isMore = Boolean(filters.text) && (older || newer);
+  const counted = useStore(log.count),
+    { events, older, newer, loading } = useStore(log.state);
+  const isFiltered = Object.values(filters).some(Boolean),
+    isMore = Boolean(filters.text) && (older || newer);
   const found = filters.text ? (loading && !events.length ? null : events.length) : counted;
   const count = isFiltered ? found : total;
   return html`<span data-testid="match-count">${count === null ? "…" : count.toLocaleString("en")}</span>${isMore && " or more"} ${count === 1 && !isMore ? "event" : "events"}`;

@@ -18,7 +18,9 @@ export function Fork({ record, event, onClose }) {
     submission.preventDefault();
     setBusy(true);
     const body = { title: title.trim() || null, from_event_id: event?.id ?? null };
-    const copy = await attempt(() => call("POST /api/conversations/{conversation_id}/fork", { path: { conversation_id: record.id }, body }));
+    const copy = await attempt(() =>
+      call("POST /api/conversations/{conversation_id}/fork", { path: { conversation_id: record.id }, body }),
+    );
     setBusy(false);
     if (!copy) return;
     onClose();

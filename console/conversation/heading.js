@@ -17,13 +17,16 @@ const UNTITLED = "Without a title";
 
 /** A form in the place of the title. */
 function Rename({ record, onClose, onDone }) {
-  const [text, setText] = useState(record.title ?? ""), field = useRef(null);
+  const [text, setText] = useState(record.title ?? ""),
+    field = useRef(null);
   useEffect(() => field.current.select(), []); // what is typed takes the place of the title
   const save = async (event) => {
     event.preventDefault();
     if (!text.trim()) return;
     const body = { title: text.trim() };
-    const done = await attempt(() => call("PATCH /api/conversations/{conversation_id}", { path: { conversation_id: record.id }, body }));
+    const done = await attempt(() =>
+      call("PATCH /api/conversations/{conversation_id}", { path: { conversation_id: record.id }, body }),
+    );
     if (done === undefined) return;
     onClose();
     onDone();
@@ -58,10 +61,13 @@ function Toggle({ name, label, panel: [isOpen, set], controls, ...others }) {
 
 /** What is rarely needed, behind one button. It stays mounted while it is closed, so that an export goes on. */
 function More({ children }) {
-  const [isOpen, setOpen] = useState(false), menu = useRef(null), button = useRef(null);
+  const [isOpen, setOpen] = useState(false),
+    menu = useRef(null),
+    button = useRef(null);
   useEffect(() => {
     if (!isOpen) return undefined;
-    const leave = (event) => !menu.current.contains(event.target) && !button.current.contains(event.target) && setOpen(false);
+    const leave = (event) =>
+      !menu.current.contains(event.target) && !button.current.contains(event.target) && setOpen(false);
     addEventListener("pointerdown", leave);
     addEventListener("focusin", leave);
     return () => {
@@ -92,8 +98,20 @@ export const mayOpen = ({ scopes }) => scopes.every((scope) => may(scope));
 
 /** record: the conversation. number: of its pending actions. total: of its events. wire, filters, details: [isOpen, set].
  * shown, show: what is in the place of the timeline, "changes", "files", "terminal", "preview" or "". onFork(): asks about a fork of all. */
-export function Heading({ record, number, total, wire: [isWire, setWire], filters, details, shown, show, onFork, onDone }) {
-  const [isAsking, setAsking] = useState(false), [isNaming, setNaming] = useState(false);
+export function Heading({
+  record,
+  number,
+  total,
+  wire: [isWire, setWire],
+  filters,
+  details,
+  shown,
+  show,
+  onFork,
+  onDone,
+}) {
+  const [isAsking, setAsking] = useState(false),
+    [isNaming, setNaming] = useState(false);
   return html`<header class="heading">
     <div class="title">${isNaming ? html`<${Rename} record=${record} onClose=${() => setNaming(false)} onDone=${onDone} />` : html`<h1><${Text} prose text=${record.title || UNTITLED} /></h1>`}<${State} of=${CONVERSATION} status=${record.execution_status} number=${number} /></div>
     <div class="actions">

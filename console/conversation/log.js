@@ -5,10 +5,13 @@ import { Store } from "../lib/store.js";
 import { millis } from "../lib/words.js";
 
 /** Events in the window at most; characters of JSON of them; events of the first page, which is to show soon. */
-const MOST = 450, MOST_CHARACTERS = 32e6, FIRST = 50;
+const MOST = 450,
+  MOST_CHARACTERS = 32e6,
+  FIRST = 50;
 
 /** Milliseconds in which events of the stream are shown together: without filters, and with, which asks the server. */
-const TOGETHER = 40, ASKED = 200;
+const TOGETHER = 40,
+  ASKED = 200;
 
 /** Events of the stream that wait to be shown; beyond it they are fetched as a page. */
 const MOST_FRESH = 1_000;
@@ -22,7 +25,8 @@ function length(event) {
 
 /** How many events, counted from one end, the window may have. */
 function kept(events, fromEnd) {
-  let number = 0, characters = 0;
+  let number = 0,
+    characters = 0;
   while (number < Math.min(events.length, MOST) && characters < MOST_CHARACTERS) {
     characters += length(events[fromEnd ? events.length - 1 - number : number]);
     number += 1;
@@ -83,7 +87,8 @@ export class Log {
   /** Show the events about a time, with an event in focus: of an id, else the first one at or after the time. */
   around(time, id = null) {
     return this.#load("around", async (signal) => {
-      const from = this.#filters?.timestamp__gte, until = this.#filters?.timestamp__lt;
+      const from = this.#filters?.timestamp__gte,
+        until = this.#filters?.timestamp__lt;
       const later = from && millis(from) > millis(time) ? from : time;
       const earlier = until && millis(until) < millis(time) ? until : time;
       const [after, before] = await Promise.all([
@@ -104,7 +109,8 @@ export class Log {
   /** Fetch the page before the window. */
   older() {
     return this.#extend("older", { sort_order: "TIMESTAMP_DESC" }, (state, page) => {
-      const events = merged(page.items.reverse(), state.events), number = kept(events, false);
+      const events = merged(page.items.reverse(), state.events),
+        number = kept(events, false);
       const newer = state.newer || number < events.length;
       return { events: events.slice(0, number), older: page.next_page_id !== null, newer };
     });
@@ -113,7 +119,8 @@ export class Log {
   /** Fetch the page after the window. */
   newer() {
     return this.#extend("newer", {}, (state, page) => {
-      const events = merged(state.events, page.items), number = kept(events, true);
+      const events = merged(state.events, page.items),
+        number = kept(events, true);
       const newer = page.next_page_id !== null;
       return { events: events.slice(-number), older: state.older || number < events.length, newer };
     });
@@ -135,14 +142,17 @@ export class Log {
 
   async #flush() {
     this.#timer = 0;
-    if (this.state.get().loading) return;  // #load calls again
+    if (this.state.get().loading) return; // #load calls again
     const fresh = this.#fresh;
     this.#fresh = [];
     if (!fresh.length) return;
     if (!this.#filters) return this.#append(fresh, fresh.length >= MOST_FRESH);
     this.#recount();
     if (this.state.get().newer) return;
-    const first = fresh.reduce((least, { timestamp }) => (millis(timestamp) < millis(least) ? timestamp : least), fresh[0].timestamp);
+    const first = fresh.reduce(
+      (least, { timestamp }) => (millis(timestamp) < millis(least) ? timestamp : least),
+      fresh[0].timestamp,
+    );
     const from = this.#filters.timestamp__gte;
     await this.#load("", async (signal) => {
       const page = await this.#search({ timestamp__gte: from && millis(from) > millis(first) ? from : first }, signal);
@@ -159,19 +169,31 @@ export class Log {
     const { events, older, newer, unseen } = this.state.get();
     const seen = (number) => (this.isFollowed ? 0 : unseen + number);
     if (newer) return { unseen: seen(fresh.length) };
-    const inWindow = older && events.length ? fresh.filter((event) => millis(event.timestamp) >= millis(events[0].timestamp)) : fresh;
-    const all = merged(events, inWindow), number = kept(all, true);
+    const inWindow =
+      older && events.length ? fresh.filter((event) => millis(event.timestamp) >= millis(events[0].timestamp)) : fresh;
+    const all = merged(events, inWindow),
+      number = kept(all, true);
     const added = all.length - events.length;
     // a person who reads further up keeps the rows there: the end of the log is fetched when they come to it
     if (!this.isFollowed && number < all.length) return { newer: true, unseen: seen(added) };
-    return { events: all.slice(-number || all.length), older: older || number < all.length, newer: isPart, unseen: seen(added) };
+    return {
+      events: all.slice(-number || all.length),
+      older: older || number < all.length,
+      newer: isPart,
+      unseen: seen(added),
+    };
   }
 
   #extend(loading, query, change) {
     const { events, loading: present } = this.state.get();
     if (present || !events.length) return null;
     const edge = (loading === "older" ? events[0] : events.at(-1)).id;
-    return this.#load(loading, async (signal) => change(this.state.get(), await this.#search({ ...query, page_id: edge }, signal, new Set(events.map(({ id }) => id)))));
+    return this.#load(loading, async (signal) =>
+      change(
+        this.state.get(),
+        await this.#search({ ...query, page_id: edge }, signal, new Set(events.map(({ id }) => id))),
+      ),
+    );
   }
 
   async #load(loading, change) {
@@ -182,7 +204,8 @@ export class Log {
       const changed = await change(controller.signal);
       if (!controller.signal.aborted) this.state.set({ ...this.state.get(), ...changed, loading: "" });
     } catch (fault) {
-      if (!controller.signal.aborted) this.state.set({ ...this.state.get(), loading: "", error: Object.assign(fault, { of: loading }) });
+      if (!controller.signal.aborted)
+        this.state.set({ ...this.state.get(), loading: "", error: Object.assign(fault, { of: loading }) });
     }
     if (!controller.signal.aborted) this.#flush();
   }
@@ -190,7 +213,8 @@ export class Log {
   /** A page that has an event beyond the known ones, or is the last: by a text the server searches a part of the log at a time. */
   async #search(query, signal, known = new Set()) {
     const all = { limit: 100, ...this.#filters, ...query };
-    const next = () => call("GET /api/conversations/{conversation_id}/events/search", { path: this.#path, query: all, signal });
+    const next = () =>
+      call("GET /api/conversations/{conversation_id}/events/search", { path: this.#path, query: all, signal });
     let page = await next();
     while (page.next_page_id !== null && page.items.every(({ id }) => known.has(id))) {
       all.page_id = page.next_page_id;
@@ -202,6 +226,9 @@ export class Log {
   #recount() {
     if (this.#filters.text) return;
     const request = { path: this.#path, query: this.#filters, signal: this.#ended.signal };
-    call("GET /api/conversations/{conversation_id}/events/count", request).then((number) => this.count.set(number), () => {});
+    call("GET /api/conversations/{conversation_id}/events/count", request).then(
+      (number) => this.count.set(number),
+      () => {},
+    );
   }
 }

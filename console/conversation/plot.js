@@ -8,13 +8,17 @@ import { Failure } from "../parts/notices.js";
 import { chart } from "./chart.js";
 
 /** Series that have a colour; the others are one. Pixels of width of a bucket. Milliseconds between two readings. */
-const MOST_SERIES = 6, BUCKET = 7, REFRESH = 5_000;
+const MOST_SERIES = 6,
+  BUCKET = 7,
+  REFRESH = 5_000;
 
 /** The histogram with at most MOST_SERIES series and "other". */
 function condensed({ series, ...others }) {
   const names = Object.entries(series).filter(([name]) => name !== "other");
   const rest = [...names.slice(MOST_SERIES).map(([, counts]) => counts), ...(series.other ? [series.other] : [])];
-  const other = rest.length ? [["other", rest.reduce((sum, counts) => sum.map((count, place) => count + counts[place]))]] : [];
+  const other = rest.length
+    ? [["other", rest.reduce((sum, counts) => sum.map((count, place) => count + counts[place]))]]
+    : [];
   return { ...others, series: [...names.slice(0, MOST_SERIES), ...other] };
 }
 
@@ -23,12 +27,14 @@ const sum = (counts) => counts.reduce((total, count) => total + count, 0);
 /** The histogram, read again while events come, but not with each of them. */
 function useHistogram(id, query, total, width) {
   const [state, setState] = useState({ found: null, error: null });
-  const [attempt, setAttempt] = useState(0), reads = useRef(0);
+  const [attempt, setAttempt] = useState(0),
+    reads = useRef(0);
   const name = JSON.stringify(query);
   const at = useRef({ name: "", time: 0 });
   useEffect(() => {
     if (!width) return undefined;
-    const isNew = at.current.name !== name + attempt, wait = isNew ? 0 : at.current.time + REFRESH - performance.now();
+    const isNew = at.current.name !== name + attempt,
+      wait = isNew ? 0 : at.current.time + REFRESH - performance.now();
     const controller = new AbortController();
     const read = async () => {
       const number = (reads.current += 1);
@@ -80,11 +86,13 @@ function useChart(element, found, width, onSelect, onJump) {
 /** The same in words and numbers; a name is a button that filters. */
 function Legend({ found, by, chosen, onChoose }) {
   return html`<ul class="legend" aria-label=${`Events by ${by}`}>
-    ${found.series.map(([name, counts], place) => html`<li key=${name}>
+    ${found.series.map(
+      ([name, counts], place) => html`<li key=${name}>
       <button type="button" class="quiet" aria-pressed=${chosen === name} disabled=${name === "other"} onClick=${() => onChoose(chosen === name ? "" : name)}>
         <span class=${`swatch plot-${place}`} aria-hidden="true"></span>${name} ${sum(counts).toLocaleString("en")}
       </button>
-    </li>`)}
+    </li>`,
+    )}
   </ul>`;
 }
 
@@ -97,7 +105,11 @@ export default function Plot({ id, filters, total, onChange, onJump }) {
   const { found, error, again } = useHistogram(id, { by, body, timestamp__gte, timestamp__lt }, total, width);
   useChart(element, found, width, (from, to) => onChange({ timestamp__gte: from, timestamp__lt: to }), onJump);
   const reset = () => onChange({ timestamp__gte: "", timestamp__lt: "" });
-  const words = found?.total ? `${counted(found.total, body ? "message" : "event")}${body ? ` with “${body}”` : ""} from ${exact(found.from)} to ${exact(found.to)}` : body ? "No message in this time has the text" : "No events in this time";
+  const words = found?.total
+    ? `${counted(found.total, body ? "message" : "event")}${body ? ` with “${body}”` : ""} from ${exact(found.from)} to ${exact(found.to)}`
+    : body
+      ? "No message in this time has the text"
+      : "No events in this time";
   return html`<figure class="plot" data-testid="plot" aria-label="Events over time">
     <div class="canvas" ref=${element} role="img" aria-label=${words}></div>
     ${found && !found.total && html`<p class="muted none">${words}</p>`}

@@ -5,7 +5,8 @@ import { html } from "../lib/html.js";
 import { ours } from "../lib/root.js";
 
 /** Ports that can have a preview. */
-const LEAST = 1024, MOST = 65535;
+const LEAST = 1024,
+  MOST = 65535;
 
 /** The port that was shown last, as long as the tab lives. */
 const kept = {
@@ -17,41 +18,55 @@ const kept = {
 /** The id of a conversation's sandbox. Throws where it has none. */
 async function sandboxOf(id) {
   const [conversation] = await call("GET /api/v1/app-conversations", { query: { ids: id } });
-  if (!conversation?.sandbox_id) throw new Error("This conversation has no sandbox: an external program posts the events.");
+  if (!conversation?.sandbox_id)
+    throw new Error("This conversation has no sandbox: an external program posts the events.");
   return conversation.sandbox_id;
 }
 
 /** The ports at which programs of the sandbox listen; null where its agent server cannot tell. */
 async function listening(id) {
-  const { ports } = await call("GET /api/v1/sandboxes/{sandbox_id}/ports", { path: { sandbox_id: await sandboxOf(id) } });
+  const { ports } = await call("GET /api/v1/sandboxes/{sandbox_id}/ports", {
+    path: { sandbox_id: await sandboxOf(id) },
+  });
   return ports;
 }
 
 function Ports({ found, onChoose }) {
   if (found.error) return html`<p class="muted" data-testid="no-ports">${found.error}</p>`;
   if (!found.ports) return html`<p aria-busy="true">Looking for open ports</p>`;
-  if (!found.ports.length) return html`<p class="muted" data-testid="no-ports">No program in the sandbox listens at a port yet. Have the agent start one.</p>`;
+  if (!found.ports.length)
+    return html`<p class="muted" data-testid="no-ports">No program in the sandbox listens at a port yet. Have the agent start one.</p>`;
   return html`<p>Open ports: ${found.ports.map((port) => html`<button type="button" key=${port} class="quiet" data-testid=${`port-${port}`} onClick=${() => onChoose(port)}>${port}</button> `)}</p>`;
 }
 
 /** id: of the conversation. */
 export default function Preview({ id }) {
-  const [port, setPort] = useState(kept.get(id)), [found, setFound] = useState({}), [number, setNumber] = useState(0);
-  const [state, setState] = useState({});
+  const [port, setPort] = useState(kept.get(id)),
+    [found, setFound] = useState(/** @type {any} */ ({})),
+    [number, setNumber] = useState(0);
+  const [state, setState] = useState(/** @type {any} */ ({}));
   useEffect(() => {
     let isLate = false;
     setFound({});
-    listening(id).then((ports) => isLate || setFound({ ports }), (fault) => isLate || setFound({ error: fault.message }));
+    listening(id).then(
+      (ports) => isLate || setFound({ ports }),
+      (fault) => isLate || setFound({ error: fault.message }),
+    );
     return () => (isLate = true);
   }, [id, number]);
   const open = async (chosen) => {
     setPort(String(chosen));
     setState({ isBusy: true });
     try {
-      const made = await call("POST /api/v1/sandboxes/{sandbox_id}/previews", { path: { sandbox_id: await sandboxOf(id) }, body: { port: Number(chosen) } });
+      const made = await call("POST /api/v1/sandboxes/{sandbox_id}/previews", {
+        path: { sandbox_id: await sandboxOf(id) },
+        body: { port: Number(chosen) },
+      });
       kept.set(id, String(chosen));
       window.open(made.url, "_blank", "noopener,noreferrer");
-      setState({ said: `Port ${chosen} was opened in a new tab. If there is none, let this page open tabs, and press Open again.` });
+      setState({
+        said: `Port ${chosen} was opened in a new tab. If there is none, let this page open tabs, and press Open again.`,
+      });
     } catch (fault) {
       setState({ error: fault.message });
     }

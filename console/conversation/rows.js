@@ -14,9 +14,12 @@ export function lastOf({ event, results }) {
 
 /** The rows of events: {event, results}. before: the rows that were shown, of which those that are the same are kept. */
 export function rowsOf(events, before = []) {
-  const rows = [], byAction = new Map(), byCall = new Map();
+  const rows = [],
+    byAction = new Map(),
+    byCall = new Map();
   for (const event of events) {
-    const action = byAction.get(event.action_id) ?? (kindOf(event) === "AgentErrorEvent" ? byCall.get(event.tool_call_id) : null);
+    const action =
+      byAction.get(event.action_id) ?? (kindOf(event) === "AgentErrorEvent" ? byCall.get(event.tool_call_id) : null);
     if (action) {
       action.results.push(event);
       continue;
@@ -35,12 +38,19 @@ export function rowsOf(events, before = []) {
 }
 
 /** Events between the steps of a talk: they change what is known of the conversation, and are told together. */
-const BETWEEN = new Set(["ConversationStateUpdateEvent", "SystemPromptEvent", "CondensationRequest", "HookExecutionEvent"]);
+const BETWEEN = new Set([
+  "ConversationStateUpdateEvent",
+  "SystemPromptEvent",
+  "CondensationRequest",
+  "HookExecutionEvent",
+]);
 
 /** A hook that stopped something, or failed, is a step of its own. */
 function isBetween(event) {
   const kind = kindOf(event);
-  return BETWEEN.has(kind) && !(kind === "HookExecutionEvent" && (event.blocked || event.error || event.success === false));
+  return (
+    BETWEEN.has(kind) && !(kind === "HookExecutionEvent" && (event.blocked || event.error || event.success === false))
+  );
 }
 
 /** The last words of the agent, which it says by an action; null for another event. */
@@ -67,7 +77,8 @@ function following(one, at) {
 
 /** Counts an event into a turn. */
 function count(one, event) {
-  const at = millis(event.timestamp), usage = event.key === "stats" ? usageOf(event.value) : null;
+  const at = millis(event.timestamp),
+    usage = event.key === "stats" ? usageOf(event.value) : null;
   if (usage) one.tokens = usage.tokens;
   if (kindOf(event) === "ActionEvent" && answerOf(event) === null) one.actions += 1;
   if (event.key !== "execution_status") return;
@@ -82,17 +93,29 @@ function count(one, event) {
 function lineOf(one, before) {
   if (!one.between.length) return null;
   const tokens = one.known === null || one.tokens === null ? 0 : one.tokens - one.known;
-  const line = { id: one.between[0].id, events: one.between, actions: one.actions, milliseconds: one.milliseconds, since: one.since, tokens };
+  const line = {
+    id: one.between[0].id,
+    events: one.between,
+    actions: one.actions,
+    milliseconds: one.milliseconds,
+    since: one.since,
+    tokens,
+  };
   const same = before.find(({ id }) => id === line.id);
-  const isSame = same && ["actions", "milliseconds", "since", "tokens"].every((name) => same[name] === line[name]) && same.events.length === line.events.length;
+  const isSame =
+    same &&
+    ["actions", "milliseconds", "since", "tokens"].every((name) => same[name] === line[name]) &&
+    same.events.length === line.events.length;
   return isSame ? same : line;
 }
 
 /** The rows of a talk: {row} for each step, {line} for what is between those of a turn. hasOlder: the log has earlier events. */
 export function talkOf(rows, hasOlder, before = []) {
-  const turns = [turn(hasOlder ? null : 0)], lines = before.flatMap(({ line }) => line ?? []);
+  const turns = [turn(hasOlder ? null : 0)],
+    lines = before.flatMap(({ line }) => line ?? []);
   for (const row of rows) {
-    const { event } = row, isAsked = kindOf(event) === "MessageEvent" && event.source === "user";
+    const { event } = row,
+      isAsked = kindOf(event) === "MessageEvent" && event.source === "user";
     if (isAsked && turns.at(-1).hasMessage) turns.push(following(turns.at(-1), millis(event.timestamp)));
     const one = turns.at(-1);
     one.hasMessage ||= isAsked;

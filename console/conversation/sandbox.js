@@ -31,10 +31,13 @@ function Log({ sandboxId }) {
   </details>`;
 }
 
-const dollars = (number) => `$${number.toFixed(number < 1 ? 4 : 2)}`, count = (number) => number.toLocaleString("en");
+const dollars = (number) => `$${number.toFixed(number < 1 ? 4 : 2)}`,
+  count = (number) => number.toLocaleString("en");
 
 /** What the sandbox has spent on models by the count of its way out, which no agent can change, and what it may spend. */
-function Spent({ of: { calls, refused, tokens, dollars: spent, unpriced_tokens: unpriced, budget, allowed_dollars, allowed_tokens } }) {
+function Spent({
+  of: { calls, refused, tokens, dollars: spent, unpriced_tokens: unpriced, budget, allowed_dollars, allowed_tokens },
+}) {
   const ofDollars = budget.dollars === null ? "" : ` of ${dollars(budget.dollars + allowed_dollars)}`;
   const ofTokens = budget.tokens === null ? "" : ` of ${count(budget.tokens + allowed_tokens)}`;
   const isUnknown = unpriced > 0 && !spent;

@@ -7,7 +7,10 @@ import { html } from "../lib/html.js";
 import { ROOT } from "../lib/root.js";
 
 /** Characters of one message, columns and rows at most, as the server takes them; lines that can be scrolled back to. */
-const MOST_INPUT = 4096, MOST_COLS = 500, MOST_ROWS = 200, MOST_LINES = 5_000;
+const MOST_INPUT = 4096,
+  MOST_COLS = 500,
+  MOST_ROWS = 200,
+  MOST_LINES = 5_000;
 
 /** Milliseconds without a change of the panel's size after which the terminal gets it. */
 const SETTLED = 100;
@@ -24,7 +27,8 @@ const REASONS = { [GONE]: "The connection broke." };
  * properties of the script instead, which the policy allows.
  */
 function create(name, ...others) {
-  const isStyle = name === "style", made = Document.prototype.createElement.call(document, isStyle ? "span" : name, ...others);
+  const isStyle = name === "style",
+    made = Document.prototype.createElement.call(document, isStyle ? "span" : name, ...others);
   if (isStyle) {
     const sheet = new CSSStyleSheet();
     made.hidden = true;
@@ -35,7 +39,10 @@ function create(name, ...others) {
       Element.prototype.remove.call(made);
     };
   } else if (name === "span") {
-    made.setAttribute = (attribute, value) => (attribute === "style" ? (made.style.cssText = value) : Element.prototype.setAttribute.call(made, attribute, value));
+    made.setAttribute = (attribute, value) =>
+      attribute === "style"
+        ? (made.style.cssText = value)
+        : Element.prototype.setAttribute.call(made, attribute, value);
   }
   return made;
 }
@@ -47,13 +54,18 @@ const COLOURS = { background: "#16181d", foreground: "#e4e6eb", cursor: "#e4e6eb
 function leave(event) {
   if (event.key !== "F6" || event.type !== "keydown") return true;
   event.preventDefault();
-  document.querySelector(".composer textarea")?.focus();
+  /** @type {HTMLElement} */ (document.querySelector(".composer textarea"))?.focus();
   return false;
 }
 
 /** A screen in an element, and what ends it. */
 function screenIn(place) {
-  const screen = new Screen({ scrollback: MOST_LINES, fontSize: 13, fontFamily: "ui-monospace, monospace", theme: COLOURS });
+  const screen = new Screen({
+    scrollback: MOST_LINES,
+    fontSize: 13,
+    fontFamily: "ui-monospace, monospace",
+    theme: COLOURS,
+  });
   const fit = new FitAddon();
   screen.loadAddon(fit);
   document.createElement = create;
@@ -80,7 +92,8 @@ function* parts(text) {
 
 /** Opens a terminal and shows it until it ends; returns what ends it. onState: told "open", or why it ended. */
 function connect(id, { screen, fit }, onState) {
-  let socket, isOver = false;
+  let socket,
+    isOver = false;
   const send = (message) => socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify(message));
   const over = (why) => {
     if (!isOver) onState(why);
@@ -94,9 +107,11 @@ function connect(id, { screen, fit }, onState) {
   ];
   const begin = async () => {
     fit.fit();
-    const { ticket } = await call("POST /api/v1/tickets", { body: { conversation_id: id, scopes: ["write", "approve"] } });
+    const { ticket } = await call("POST /api/v1/tickets", {
+      body: { conversation_id: id, scopes: ["write", "approve"] },
+    });
     if (isOver) return;
-    const query = new URLSearchParams({ ...size(screen), ticket });
+    const query = new URLSearchParams(/** @type {any} */ ({ ...size(screen), ticket }));
     const url = new URL(`${ROOT}sockets/terminals/${encodeURIComponent(id)}?${query}`, location.href);
     url.protocol = url.protocol.replace("http", "ws");
     socket = new WebSocket(url);
@@ -118,10 +133,13 @@ function connect(id, { screen, fit }, onState) {
 
 /** id: of the conversation. */
 export default function Terminal({ id }) {
-  const place = useRef(null), [state, setState] = useState(""), [number, setNumber] = useState(0);
+  const place = useRef(null),
+    [state, setState] = useState(""),
+    [number, setNumber] = useState(0);
   useEffect(() => {
     setState("");
-    const shown = screenIn(place.current), end = connect(id, shown, setState);
+    const shown = screenIn(place.current),
+      end = connect(id, shown, setState);
     let timer;
     const seen = new ResizeObserver(() => {
       clearTimeout(timer);
@@ -140,7 +158,10 @@ export default function Terminal({ id }) {
     <header><strong>Terminal</strong>
       <span class="muted">Runs in the sandbox without asking. Opening it is in the audit; what you type is not. <kbd>F6</kbd> leaves it.</span></header>
     <div class="screen" ref=${place} data-testid="terminal"></div>
-    ${hasEnded && html`<p class="end" role="status"><span data-testid="terminal-end">${state}</span>
-      <button type="button" class="quiet" data-testid="terminal-again" onClick=${() => setNumber(number + 1)}>Open again</button></p>`}
+    ${
+      hasEnded &&
+      html`<p class="end" role="status"><span data-testid="terminal-end">${state}</span>
+      <button type="button" class="quiet" data-testid="terminal-again" onClick=${() => setNumber(number + 1)}>Open again</button></p>`
+    }
   </section>`;
 }

@@ -11,7 +11,8 @@ import { lastOf, rowsOf, talkOf } from "./rows.js";
 import { Turn } from "./turn.js";
 
 /** Pixels from the end at which the person is "at the end"; from an edge at which the next page is fetched. */
-const AT_END = 48, NEAR = 1_600;
+const AT_END = 48,
+  NEAR = 1_600;
 
 /** Events that are fetched before the person asks for them: a short log is shown whole. */
 const AT_ONCE = 150;
@@ -20,7 +21,8 @@ const AT_ONCE = 150;
 function anchorOf(box) {
   const top = box.getBoundingClientRect().top;
   const rows = box.querySelectorAll("li.event");
-  let low = 0, high = rows.length - 1;
+  let low = 0,
+    high = rows.length - 1;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (rows[middle].getBoundingClientRect().bottom > top) high = middle;
@@ -31,10 +33,12 @@ function anchorOf(box) {
 
 /** Move the focus to the row after or before the one that has it, at first to the one that is first in view. */
 function step(box, by) {
-  const rows = [...box.querySelectorAll("li.event")], at = rows.indexOf(focusedIn(box));
+  const rows = [...box.querySelectorAll("li.event")],
+    at = rows.indexOf(focusedIn(box));
   (at < 0 ? anchorOf(box)?.row : rows[at + by])?.focus();
 }
 
+/** @returns {HTMLElement | null} */
 function focusedIn(box) {
   return box.contains(document.activeElement) ? document.activeElement.closest("li.event") : null;
 }
@@ -50,11 +54,14 @@ function extend(box, log) {
 
 /** Keeps what is in view where it is while rows come and go; or keeps the end in view. */
 function useSteadyScroll(log, state) {
-  const box = useRef(null), anchor = useRef(null), focused = useRef(null);
+  const box = useRef(null),
+    anchor = useRef(null),
+    focused = useRef(null);
   const toEnd = () => box.current && (box.current.scrollTop = box.current.scrollHeight);
   anchor.current = box.current && anchorOf(box.current);
   useLayoutEffect(() => {
-    const element = box.current, { row, top } = anchor.current ?? {};
+    const element = box.current,
+      { row, top } = anchor.current ?? {};
     if (state.focus && focused.current !== state.focus) {
       focused.current = state.focus;
       element.querySelector("li.focus")?.scrollIntoView({ block: "center" });
@@ -70,8 +77,9 @@ function useSteadyScroll(log, state) {
     return () => observer.disconnect();
   }, [log]);
   const onScroll = () => {
-    if (!box.current) return;  // a last event of a timeline that is gone
-    const { scrollHeight, scrollTop, clientHeight } = box.current, { newer, unseen, loading } = log.state.get();
+    if (!box.current) return; // a last event of a timeline that is gone
+    const { scrollHeight, scrollTop, clientHeight } = box.current,
+      { newer, unseen, loading } = log.state.get();
     log.isFollowed = !newer && scrollHeight - scrollTop - clientHeight < AT_END;
     if (log.isFollowed && unseen) log.state.set({ ...log.state.get(), unseen: 0 });
     if (!loading) extend(box.current, log);
@@ -87,7 +95,8 @@ function Begin({ state, log }) {
 }
 
 function End({ state, log }) {
-  if (state.error && state.error.of !== "older") return html`<${Failure} error=${state.error} again=${() => log.again()} />`;
+  if (state.error && state.error.of !== "older")
+    return html`<${Failure} error=${state.error} again=${() => log.again()} />`;
   return state.newer ? html`<p class="edge muted">Later events are loading</p>` : null;
 }
 
@@ -112,13 +121,19 @@ function isIn({ event, results }, id) {
 function Rows({ rows, isWire, state, waiting, isRunning, output, onFork }) {
   const talk = useRef([]);
   const focus = ({ event, results }) => isIn({ event, results }, state.focus);
-  if (isWire) return rows.map((row) => html`<${Row} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${onFork} />`);
+  if (isWire)
+    return rows.map(
+      (row) =>
+        html`<${Row} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${onFork} />`,
+    );
   talk.current = talkOf(rows, state.older, talk.current);
   const last = isRunning && !state.newer ? talk.current.findLast(({ row }) => row)?.row : null;
-  return talk.current.map(({ row, line }) => line
-    ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} onFork=${onFork} />`
-    : html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
-        isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} onFork=${onFork} />`);
+  return talk.current.map(({ row, line }) =>
+    line
+      ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} onFork=${onFork} />`
+      : html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
+        isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} onFork=${onFork} />`,
+  );
 }
 
 /** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now; output: a store of what its
@@ -161,9 +176,12 @@ export function Timeline({ log, waiting, writing, output, isWire, isRunning, isF
       </div>
     </section>
     <div class="to-end" aria-live="polite">
-      ${(state.unseen > 0 || state.newer) && html`<button type="button" onClick=${toEnd}>
+      ${
+        (state.unseen > 0 || state.newer) &&
+        html`<button type="button" onClick=${toEnd}>
         ${state.unseen ? `${state.unseen.toLocaleString("en")} new ${state.unseen === 1 ? "event" : "events"}` : "To the newest event"}
-      </button>`}
+      </button>`
+      }
     </div>
   </div>`;
 }

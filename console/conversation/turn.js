@@ -8,7 +8,8 @@ import { Row } from "./event.js";
 
 /** A time that something took, in words: "12 s", "4 min 10 s", "2 h 5 min". */
 export function took(milliseconds) {
-  const seconds = Math.max(0, Math.round(milliseconds / 1000)), minutes = Math.floor(seconds / 60);
+  const seconds = Math.max(0, Math.round(milliseconds / 1000)),
+    minutes = Math.floor(seconds / 60);
   if (minutes >= 60) return `${Math.floor(minutes / 60).toLocaleString("en")} h ${minutes % 60} min`;
   return minutes ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
 }
@@ -20,7 +21,8 @@ export function Since({ at }) {
 
 function Words({ line: { actions, milliseconds, since, tokens, events } }) {
   const facts = [actions > 0 && counted(actions, "action"), tokens > 0 && counted(tokens, "token")].filter(Boolean);
-  if (since !== null) return html`Working for <${Since} at=${since - milliseconds} />${facts.map((fact) => `, ${fact}`)}`;
+  if (since !== null)
+    return html`Working for <${Since} at=${since - milliseconds} />${facts.map((fact) => `, ${fact}`)}`;
   if (milliseconds > 0) facts.unshift(`Worked ${took(milliseconds)}`);
   return facts.length ? facts.join(", ") : counted(events.length, "event");
 }

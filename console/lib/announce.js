@@ -25,7 +25,8 @@ export async function setWish(isOn) {
   wish.set(state());
 }
 
-let waiting = 0, shown = null;
+let waiting = 0,
+  shown = null;
 
 /** Tell of an action that began to wait: one notification stands for all that came while the page was not seen. */
 export function announce(item) {

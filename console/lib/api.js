@@ -41,7 +41,11 @@ export async function call(operation, options = {}) {
   return read(response, isJson ? "json" : "text");
 }
 
-/** Save what a GET responds with as a file. Throws ApiError. */
+/**
+ * Save what a GET responds with as a file. Throws ApiError.
+ * @param {string} operation
+ * @param {{path?: object, query?: object, name: string}} options
+ */
 export async function download(operation, { path, query, name }) {
   const response = await send(operation, { path, query, isLong: true });
   save(await read(response, "blob"), name);
@@ -78,8 +82,13 @@ export function newKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/**
+ * @param {string} operation
+ * @param {Record<string, any>} options
+ */
 async function send(operation, { path, query, body, file, signal, asKey, isLong = false, once }) {
-  const shown = asKey ?? key.get(), headers = shown ? { "X-Session-API-Key": shown } : {};
+  const shown = asKey ?? key.get(),
+    headers = shown ? { "X-Session-API-Key": shown } : {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (once) headers["Idempotency-Key"] = once;
   const signals = [signal, isLong ? null : AbortSignal.timeout(TIMEOUT)].filter(Boolean);
@@ -99,7 +108,8 @@ async function send(operation, { path, query, body, file, signal, asKey, isLong 
   if (response.ok) return response;
   const fault = await failure(response);
   // A person may have entered another key since.
-  if (fault.status === 401 && shown === key.get()) wanted.set(shown ? "The server does not know this key, or knows it no longer." : "The server needs a key.");
+  if (fault.status === 401 && shown === key.get())
+    wanted.set(shown ? "The server does not know this key, or knows it no longer." : "The server needs a key.");
   throw fault;
 }
 
@@ -126,5 +136,7 @@ async function failure(response) {
 function words(detail) {
   if (typeof detail === "string") return detail;
   if (!Array.isArray(detail)) return "";
-  return detail.map(({ loc = [], msg }) => [loc.filter((part) => part !== "body").join("."), msg].filter(Boolean).join(": ")).join("; ");
+  return detail
+    .map(({ loc = [], msg }) => [loc.filter((part) => part !== "body").join("."), msg].filter(Boolean).join(": "))
+    .join("; ");
 }

@@ -5,14 +5,18 @@ export const canVerify = Boolean(globalThis.crypto?.subtle);
 
 /** Verify an export, one entry a line. Returns {number, hash}: of the last entry. Throws Error, whose words say what differs. */
 export async function verify(lines, chain) {
-  let seq = 0, previous = "";
+  let seq = 0,
+    previous = "";
   for (const line of lines.split("\n").slice(0, -1)) {
-    const where = `Entry ${seq + 1}`, entry = parsed(line, where);
+    const where = `Entry ${seq + 1}`,
+      entry = parsed(line, where);
     if (canonical(entry) !== line) throw new Error(`${where}: its bytes are not those that were written.`);
     if ((entry.chain ?? entry.conversation_id) !== chain) throw new Error(`${where}: it is of another chain.`);
-    const { hash, ...content } = entry, found = await sha256(canonical(content));
+    const { hash, ...content } = entry,
+      found = await sha256(canonical(content));
     if (hash !== found) throw new Error(`${where}: its hash is ${hash}, and that of its content is ${found}.`);
-    if (entry.seq !== seq + 1) throw new Error(`${where}: seq ${entry.seq} stands here, so entries are missing, repeated or out of order.`);
+    if (entry.seq !== seq + 1)
+      throw new Error(`${where}: seq ${entry.seq} stands here, so entries are missing, repeated or out of order.`);
     if (entry.previous !== previous) throw new Error(`${where}: it does not follow the entry before.`);
     seq = entry.seq;
     previous = hash;
@@ -33,7 +37,9 @@ function parsed(line, where) {
 export function canonical(value) {
   if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
-  const members = Object.keys(value).sort().map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`);
+  const members = Object.keys(value)
+    .sort()
+    .map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`);
   return `{${members.join(",")}}`;
 }
 

@@ -4,7 +4,8 @@ import { nameOf } from "./pending.js";
 import { Store } from "./store.js";
 
 /** Most decisions that are remembered, and most of one request. */
-const MOST = 1_000, MOST_OF_ONE = 256;
+const MOST = 1_000,
+  MOST_OF_ONE = 256;
 
 /** The results of this page's decisions: name of the action → {state, verb, words, at}: sent, taken, lost, or failed. */
 export const fates = new Store(new Map());

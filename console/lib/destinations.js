@@ -7,13 +7,15 @@ import { Store } from "./store.js";
 export const asked = new Store(null);
 
 /** How many of them wait, and how many of those are budgets: one that has ended is still shown for a while. */
-export const askedNumber = new Store(0), budgetNumber = new Store(0);
+export const askedNumber = new Store(0),
+  budgetNumber = new Store(0);
 
 /** How destinations ended that this page showed: digest → {state, words}: sent, failed or ended. */
 export const outcomes = new Store(new Map());
 
 /** Most outcomes that are remembered, and milliseconds for which an ended one is still shown. */
-const MOST = 500, READ = 8_000;
+const MOST = 500,
+  READ = 8_000;
 
 let known = new Map();
 let isReady = false;
@@ -27,7 +29,9 @@ function show() {
 }
 
 function note(digest, outcome) {
-  outcomes.set(new Map([...[...outcomes.get()].filter(([name]) => name !== digest).slice(1 - MOST), [digest, outcome]]));
+  outcomes.set(
+    new Map([...[...outcomes.get()].filter(([name]) => name !== digest).slice(1 - MOST), [digest, outcome]]),
+  );
 }
 
 /** It waits no longer: its card says so for a while, and keeps its place. */
@@ -43,7 +47,8 @@ function end(digest, words) {
 
 const DONE = { approve: "Allowed", reject: "Refused" };
 /** What waits, in words: a name and a port, or whose budget. */
-export const nameOfAsked = ({ name, port, budget }) => (budget ? BUDGETS[budget.setting] ?? budget.setting : `${name}:${port}`);
+export const nameOfAsked = ({ name, port, budget }) =>
+  budget ? (BUDGETS[budget.setting] ?? budget.setting) : `${name}:${port}`;
 
 const BUDGETS = {
   MODEL_BUDGET_CONVERSATION: "Model budget of a conversation",
@@ -54,7 +59,8 @@ const BUDGETS = {
 const SCOPES = { once: "once", conversation: "for the conversation", always: "always" };
 
 /** How a decision reads: of a budget the scope says nothing more. */
-const wordsOf = (subject, decision, scope) => `${DONE[decision] ?? decision}${scope && subject !== "budget" ? ` ${SCOPES[scope] ?? scope}` : ""}`;
+const wordsOf = (subject, decision, scope) =>
+  `${DONE[decision] ?? decision}${scope && subject !== "budget" ? ` ${SCOPES[scope] ?? scope}` : ""}`;
 
 function endOf({ subject, decision, scope, actor }) {
   const who = actor.kind === "rule" ? "a rule" : actor.name || "somebody";

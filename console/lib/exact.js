@@ -5,9 +5,10 @@ const DIGITS = 15;
 
 /** A number with more digits stands for its own text, which JSON.stringify writes again. */
 function kept(_, value, context) {
-  if (typeof value !== "number" || !context || !JSON.rawJSON) return value;
+  const { rawJSON } = /** @type {any} */ (JSON); // newer than what tsc knows
+  if (typeof value !== "number" || !context || !rawJSON) return value;
   const digits = context.source.replace(/[eE].*/, "").replace(/\D/g, "").length;
-  return digits > DIGITS || !Number.isFinite(value) ? JSON.rawJSON(context.source) : value;
+  return digits > DIGITS || !Number.isFinite(value) ? rawJSON(context.source) : value;
 }
 
 /** Parse JSON. Throws SyntaxError. */

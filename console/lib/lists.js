@@ -5,13 +5,25 @@ import { follow } from "./live.js";
 import { Store, useStore } from "./store.js";
 
 /** Items of a page; most that are kept; reads for one page, as the server may end a page early. */
-const PAGE = 50, MOST = 1_000, MOST_READS = 5;
+const PAGE = 50,
+  MOST = 1_000,
+  MOST_READS = 5;
 
 /** Pixels that are still "at the top"; milliseconds after which a first page that failed is read again. */
-const TOP = 40, AGAIN = 3_000;
+const TOP = 40,
+  AGAIN = 3_000;
 
 /** leaving: "changed" (it does not fit the filters any more) or "deleted", by id: it goes as soon as nothing is held. */
-const EMPTY = { rows: null, leaving: new Map(), newcomers: 0, isStale: false, isReading: false, hasMore: false, isFull: false, error: null };
+const EMPTY = {
+  rows: null,
+  leaving: new Map(),
+  newcomers: 0,
+  isStale: false,
+  isReading: false,
+  hasMore: false,
+  isFull: false,
+  error: null,
+};
 
 /**
  * A list: `view` shows its rows (null before they are known), and what else there is to tell about it.
@@ -27,7 +39,6 @@ export class LiveList {
   #leaving = new Map();
   #newcomers = new Map();
   #next = null;
-  #pages = 0;
   #holds = new Set();
   #element = null;
   #meanwhile = [];
@@ -72,11 +83,14 @@ export class LiveList {
 
   /** Read the next page. */
   more() {
-    return this.#enqueue(() => this.#next, (items) => {
-      const known = new Set([...this.#rows.map((item) => item.id), ...this.#newcomers.keys()]);
-      this.#rows = [...this.#rows, ...items.filter((item) => !known.has(item.id))];
-      return false;
-    });
+    return this.#enqueue(
+      () => this.#next,
+      (items) => {
+        const known = new Set([...this.#rows.map((item) => item.id), ...this.#newcomers.keys()]);
+        this.#rows = [...this.#rows, ...items.filter((item) => !known.has(item.id))];
+        return false;
+      },
+    );
   }
 
   /** Hold what is shown in its place for a reason, such as "pointer", or no longer. element: that of the list. */
@@ -99,10 +113,12 @@ export class LiveList {
   #enqueue(from, take) {
     if (this.#waiting === 0) this.#meanwhile = [];
     this.#waiting += 1;
-    this.#reads = this.#reads.then(() => this.#page(from?.() ?? null, take)).finally(() => {
-      this.#waiting -= 1;
-      this.#show();
-    });
+    this.#reads = this.#reads
+      .then(() => this.#page(from?.() ?? null, take))
+      .finally(() => {
+        this.#waiting -= 1;
+        this.#show();
+      });
     this.#show();
     return this.#reads;
   }
@@ -172,7 +188,8 @@ export class LiveList {
   }
 
   #show() {
-    const rows = this.#rows, { by } = this.#options;
+    const rows = this.#rows,
+      { by } = this.#options;
     const isFull = rows?.length >= MOST;
     this.view.set({
       rows,

@@ -11,7 +11,8 @@ const streams = new Set();
 export const connection = new Store("live");
 
 /** Milliseconds before the next attempt: the first, the longest. */
-const FIRST_WAIT = 250, LONGEST_WAIT = 5_000;
+const FIRST_WAIT = 250,
+  LONGEST_WAIT = 5_000;
 
 /** Milliseconds without an event after which a stream opens again: a dead connection tells nobody that it is dead. */
 const MOST_SILENCE = 120_000;
@@ -31,7 +32,9 @@ const LOCK = ours("agent-server-inbox");
 /** Whether this page holds the lock. A browser has locks where it trusts the address: https, or this machine. */
 const isKeeper = new Store(false);
 
-let isAway = false, isLooking = false, looked = Date.now();
+let isAway = false,
+  isLooking = false,
+  looked = Date.now();
 
 function show() {
   const isLost = isAway || [...streams].some(({ state }) => state === "lost");
@@ -51,7 +54,10 @@ async function look() {
   if (document.hidden || !streams.size || isLooking) return;
   isLooking = true;
   const wasAway = isAway;
-  isAway = await call("GET /ready", { signal: AbortSignal.timeout(MOST_LOOKING) }).then(() => false, () => true);
+  isAway = await call("GET /ready", { signal: AbortSignal.timeout(MOST_LOOKING) }).then(
+    () => false,
+    () => true,
+  );
   isLooking = false;
   if (!isAway && (wasAway || slept)) for (const stream of streams) stream.renew();
   show();
@@ -96,7 +102,8 @@ class Stream {
     this.#operation = operation;
     this.#options = { onOpen: () => {}, parse: JSON.parse, ...options };
     this.#last = options.cursor.value;
-    const { signal } = this.#end, settle = () => this.#settle();
+    const { signal } = this.#end,
+      settle = () => this.#settle();
     addEventListener("online", () => this.#again(0), { signal });
     addEventListener("offline", () => this.#again(0), { signal });
     document.addEventListener("visibilitychange", settle, { signal });
@@ -120,7 +127,10 @@ class Stream {
 
   get #isWanted() {
     const { inBackground } = this.#options;
-    return !this.#end.signal.aborted && (!document.hidden || inBackground === "each" || (inBackground === "one" && isKeeper.get()));
+    return (
+      !this.#end.signal.aborted &&
+      (!document.hidden || inBackground === "each" || (inBackground === "one" && isKeeper.get()))
+    );
   }
 
   /** Open if the stream is wanted and not there, close it if it is there and not wanted. */
@@ -160,7 +170,8 @@ class Stream {
 
   /** Open at the cursor. The connection that is there goes on until the new one begins. */
   async #open() {
-    const attempt = ++this.#attempt, isLate = () => attempt !== this.#attempt;
+    const attempt = ++this.#attempt,
+      isLate = () => attempt !== this.#attempt;
     const { path, query, conversationId, cursor, names, onOpen } = this.#options;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => isLate() || this.#again(), MOST_OPENING);
@@ -173,7 +184,9 @@ class Stream {
     }
     if (isLate()) return;
     this.#source?.close();
-    const source = new EventSource(address(this.#operation, { path, query: { ...query, [cursor.name]: this.#last, ticket: value } }));
+    const source = new EventSource(
+      address(this.#operation, { path, query: { ...query, [cursor.name]: this.#last, ticket: value } }),
+    );
     this.#source = source;
     source.onopen = () => {
       if (source !== this.#source) return;
@@ -184,7 +197,8 @@ class Stream {
       onOpen();
     };
     source.onerror = () => source === this.#source && this.#again();
-    for (const name of names) source.addEventListener(name, (event) => source === this.#source && this.#take(name, event));
+    for (const name of names)
+      source.addEventListener(name, (event) => source === this.#source && this.#take(name, event));
   }
 
   #take(name, event) {

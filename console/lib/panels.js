@@ -26,5 +26,5 @@ export function usePanel(name) {
       // the browser keeps nothing: it is open until the page is left
     }
   };
-  return [isOpen, set];
+  return /** @type {const} */ ([isOpen, set]);
 }

@@ -32,7 +32,8 @@ const TOGETHER = 16;
 let timer = null;
 
 function show() {
-  timer ??= setTimeout(() => {
+  if (timer !== null) return;
+  timer = setTimeout(() => {
     timer = null;
     if (isReady) pending.set([...known.values()].sort(byAge));
   }, TOGETHER);

@@ -8,13 +8,14 @@ import { useCallback, useEffect, useRef, useState } from "preact/hooks";
  * key: with another one the value is forgotten.
  */
 export function usePolled(read, seconds, key = "") {
-  const [state, setState] = useState({ error: null });
+  const [state, setState] = useState(/** @type {{ error: any, key?: string, value?: any }} */ ({ error: null }));
   const latest = useRef(read);
   latest.current = read;
   const start = useRef(() => {});
   useEffect(() => {
     const end = new AbortController();
-    let timer = 0, isReading = false;
+    let timer = 0,
+      isReading = false;
     const ask = async () => {
       clearTimeout(timer);
       if (isReading || document.hidden) return;

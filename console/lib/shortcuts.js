@@ -32,18 +32,24 @@ function isTyping(target) {
 const isComposed = (event) => event.isComposing || event.keyCode === 229;
 
 // Before every other listener of the page. The terminal's library has a way of its own with such keys.
-addEventListener("keydown", (event) => {
-  if (isComposed(event) && !event.target.closest?.(".xterm")) event.stopImmediatePropagation();
-}, true);
+addEventListener(
+  "keydown",
+  (event) => {
+    if (isComposed(event) && !(/** @type {Element} */ (event.target).closest?.(".xterm")))
+      event.stopImmediatePropagation();
+  },
+  true,
+);
 
 addEventListener("keydown", (event) => {
+  const target = /** @type {HTMLInputElement} */ (event.target);
   if (isComposed(event)) return;
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (event.key === "Escape" && shown.get()) return shown.set(false);
   if (document.querySelector("dialog[open]")) return;
-  if (isTyping(event.target)) {
-    const isCleared = event.target.type === "search" && event.target.value !== ""; // the browser's own use of Escape
-    if (event.key === "Escape" && !isCleared) event.target.blur();
+  if (isTyping(target)) {
+    const isCleared = target.type === "search" && target.value !== ""; // the browser's own use of Escape
+    if (event.key === "Escape" && !isCleared) target.blur();
     return;
   }
   const found = shortcuts()[event.key];

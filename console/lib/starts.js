@@ -4,10 +4,13 @@ import { ours } from "./root.js";
 import { Store } from "./store.js";
 
 /** What the browser's session keeps: what was typed, and the start that goes on. */
-const DRAFT = ours("agent-server-start"), UNDER_WAY = ours("agent-server-start-under-way");
+const DRAFT = ours("agent-server-start"),
+  UNDER_WAY = ours("agent-server-start-under-way");
 
 /** Milliseconds between two polls of a start task; most looks for one whose request is not over yet, or is not repeated. */
-const POLL = 400, MOST_LOOKS = 150, MOST_LOOKS_ALONE = 25;
+const POLL = 400,
+  MOST_LOOKS = 150,
+  MOST_LOOKS_ALONE = 25;
 
 /** Most files of one start: each is a request of its own. */
 export const MOST_FILES = 500;
@@ -26,7 +29,8 @@ export const draft = new Store({ ...BLANK, ...kept(DRAFT) });
 draft.subscribe((value) => keep(DRAFT, value));
 
 /** Files for the working folder: [{file, path}]; secrets: [{name, value}]. The browser keeps neither when the page is loaded again. */
-export const files = new Store([]), secrets = new Store([]);
+export const files = new Store([]),
+  secrets = new Store([]);
 
 /**
  * The present start: {asked, task, step, sent, error}, or null. It goes on when the page is loaded again.
@@ -76,37 +80,54 @@ export function placed(chosen) {
 /** A text as one word of a shell. */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-const typedSecrets = () => secrets.get().map(({ name, value }) => ({ name: name.trim(), value })).filter(({ name, value }) => name || value);
+const typedSecrets = () =>
+  secrets
+    .get()
+    .map(({ name, value }) => ({ name: name.trim(), value }))
+    .filter(({ name, value }) => name || value);
 
 /** What is wrong with what was typed, in words by field; the server says the rest. */
 export function faultsOf({ repository, branch }) {
-  const faults = {}, typed = typedSecrets();
+  const faults = {},
+    typed = typedSecrets();
   if (branch.trim() && !repository.trim()) faults.repository = "Name the repository that has this branch.";
   if (files.get().length > MOST_FILES) faults.files = `At most ${MOST_FILES} files: put more of them into an archive.`;
   if (typed.some(({ name, value }) => !name || !value)) faults.secrets = "Give each secret a name and a value.";
-  else if (new Set(typed.map(({ name }) => name)).size < typed.length) faults.secrets = "Two secrets have the same name.";
+  else if (new Set(typed.map(({ name }) => name)).size < typed.length)
+    faults.secrets = "Two secrets have the same name.";
   return faults;
 }
 
 /** Members of a start request, and the fields that they come from. */
 const FIELDS = {
-  title: "title", tags: "tags", sandbox_spec_id: "spec", selected_repository: "repository", selected_branch: "repository",
-  secrets: "secrets", initial_message: "message",
+  title: "title",
+  tags: "tags",
+  sandbox_spec_id: "spec",
+  selected_repository: "repository",
+  selected_branch: "repository",
+  secrets: "secrets",
+  initial_message: "message",
 };
 
 /** What the server says of single fields of a start, in words by field. */
 export function faultsIn(error) {
-  const faults = {}, detail = Array.isArray(error?.body?.detail) ? error.body.detail : [];
+  const faults = {},
+    detail = Array.isArray(error?.body?.detail) ? error.body.detail : [];
   for (const { loc: [, member, ...rest] = [], msg } of detail) {
     const field = FIELDS[member];
-    if (field) faults[field] ??= [rest.filter((part) => typeof part === "string").join(" "), msg].filter(Boolean).join(": ");
+    if (field)
+      faults[field] ??= [rest.filter((part) => typeof part === "string").join(" "), msg].filter(Boolean).join(": ");
   }
   return faults;
 }
 
 /** The tags of "team=core, issue=12", by name; undefined: none. What is wrong with one, the server says. */
 function tagsOf(text) {
-  const pairs = text.split(",").map((one) => one.trim()).filter(Boolean).map((one) => one.split(/=(.*)/s, 2).map((part) => part.trim()));
+  const pairs = text
+    .split(",")
+    .map((one) => one.trim())
+    .filter(Boolean)
+    .map((one) => one.split(/=(.*)/s, 2).map((part) => part.trim()));
   return pairs.length ? Object.fromEntries(pairs.map(([name, value = ""]) => [name, value])) : undefined;
 }
 
@@ -116,7 +137,9 @@ const MOST_TITLE = 80;
 /** The title that a message stands for: its first line, of a command without the rule's word. */
 function titleOf(message) {
   const letters = [...message.trim().split("\n")[0].replace(/^run:/, "").trim()];
-  return (letters.length > MOST_TITLE ? `${letters.slice(0, MOST_TITLE - 1).join("")}…` : letters.join("")) || undefined;
+  return (
+    (letters.length > MOST_TITLE ? `${letters.slice(0, MOST_TITLE - 1).join("")}…` : letters.join("")) || undefined
+  );
 }
 
 /** Start a conversation with what was typed. Resolves to its id and what was not done, or to null after a failure, which
@@ -124,8 +147,12 @@ function titleOf(message) {
 export async function begin(signal) {
   const { spec, title, message, policy, tags, repository, branch, model } = draft.get();
   const body = {
-    conversation_id: newId(), sandbox_spec_id: spec || undefined, title: title.trim() || titleOf(message), tags: tagsOf(tags),
-    selected_repository: repository.trim() || undefined, selected_branch: branch.trim() || undefined,
+    conversation_id: newId(),
+    sandbox_spec_id: spec || undefined,
+    title: title.trim() || titleOf(message),
+    tags: tagsOf(tags),
+    selected_repository: repository.trim() || undefined,
+    selected_branch: branch.trim() || undefined,
   };
   const number = files.get().length;
   if (message.trim() && !policy && !model && !number) body.initial_message = { content: content(message) };
@@ -140,7 +167,10 @@ async function created({ body, once, hasSecrets }, signal) {
   if (hasSecrets && !Object.keys(typed).length) return alone(body.conversation_id, signal);
   for (let looks = 0; ; looks++) {
     try {
-      return await call("POST /api/v1/app-conversations", { body: hasSecrets ? { ...body, secrets: typed } : body, once });
+      return await call("POST /api/v1/app-conversations", {
+        body: hasSecrets ? { ...body, secrets: typed } : body,
+        once,
+      });
     } catch (error) {
       const found = await known(body.conversation_id);
       if (found) return found;
@@ -160,13 +190,18 @@ async function alone(id, signal) {
     await new Promise((resolve) => setTimeout(resolve, POLL));
     if (signal.aborted) throw signal.reason;
   }
-  throw new ApiError(0, "The page was loaded again before the server had this start, and it keeps no secrets: enter them again.");
+  throw new ApiError(
+    0,
+    "The page was loaded again before the server had this start, and it keeps no secrets: enter them again.",
+  );
 }
 
 /** The start task of a conversation, or undefined. */
 async function known(id) {
   const query = { conversation_id__eq: id, limit: 1 };
-  const { items } = await call("GET /api/v1/app-conversations/start-tasks/search", { query }).catch(() => ({ items: [] }));
+  const { items } = await call("GET /api/v1/app-conversations/start-tasks/search", { query }).catch(() => ({
+    items: [],
+  }));
   return items[0];
 }
 
@@ -201,13 +236,18 @@ export async function end() {
  */
 const STEPS = {
   policy: [({ policy }) => policy, setPolicy],
-  model: [({ model }) => model, ({ model }, path) => call("POST /api/conversations/{conversation_id}/switch_profile", { path, body: { profile_name: model } })],
+  model: [
+    ({ model }) => model,
+    ({ model }, path) =>
+      call("POST /api/conversations/{conversation_id}/switch_profile", { path, body: { profile_name: model } }),
+  ],
   files: [(asked) => asked.files, upload],
   message: [({ message, body }) => message.trim() && !body.initial_message, sendMessage],
 };
 
 async function afterwards(asked, task, from, signal) {
-  const path = { conversation_id: task.app_conversation_id }, names = Object.keys(STEPS);
+  const path = { conversation_id: task.app_conversation_id },
+    names = Object.keys(STEPS);
   for (const name of names.slice(Math.max(0, names.indexOf(from)))) {
     const [isWanted, take] = STEPS[name];
     if (!isWanted(asked)) continue;
@@ -218,7 +258,8 @@ async function afterwards(asked, task, from, signal) {
 }
 
 async function setPolicy({ policy }, path) {
-  const chosen = policy === "ConfirmRisky" ? { kind: policy, threshold: "MEDIUM", confirm_unknown: true } : { kind: policy };
+  const chosen =
+    policy === "ConfirmRisky" ? { kind: policy, threshold: "MEDIUM", confirm_unknown: true } : { kind: policy };
   await call("POST /api/conversations/{conversation_id}/confirmation_policy", { path, body: { policy: chosen } });
 }
 
@@ -230,21 +271,33 @@ async function sendMessage({ message, once }, path) {
 /** One file after the other; a second try goes on with the one that failed. */
 async function upload(_asked, path, signal) {
   const chosen = files.get();
-  if (!chosen.length) throw new ApiError(0, "The page was loaded again, and keeps no files: choose them again, then try again.");
+  if (!chosen.length)
+    throw new ApiError(0, "The page was loaded again, and keeps no files: choose them again, then try again.");
   for (let sent = start.get().sent ?? 0; sent < chosen.length; sent++) {
     start.set({ ...start.get(), sent });
     const { file, path: name } = chosen[sent];
-    await call("POST /api/conversations/{conversation_id}/file/upload", { path, query: { path: name }, file, isLong: true, signal });
+    await call("POST /api/conversations/{conversation_id}/file/upload", {
+      path,
+      query: { path: name },
+      file,
+      isLong: true,
+      signal,
+    });
     if (ARCHIVE.test(name) && !file.webkitRelativePath) await unpack(name, path, signal);
   }
 }
 
 async function unpack(name, path, signal) {
-  const archive = quoted(`./${name}`), zip = `if command -v unzip; then unzip -qo ${archive}; else python3 -m zipfile -e ${archive} .; fi`;
+  const archive = quoted(`./${name}`),
+    zip = `if command -v unzip; then unzip -qo ${archive}; else python3 -m zipfile -e ${archive} .; fi`;
   const command = `{ ${/\.zip$/i.test(name) ? zip : `tar -xf ${archive}`}; } >/dev/null && rm -- ${archive}`;
   const options = { path, body: { command }, isLong: true, signal };
-  const { exit_code: code, stderr } = await call("POST /api/conversations/{conversation_id}/bash/execute_bash_command", options);
-  const lines = (stderr ?? "").trim().split("\n"), said = lines.at(lines[0].startsWith("Traceback") ? -1 : 0);
+  const { exit_code: code, stderr } = await call(
+    "POST /api/conversations/{conversation_id}/bash/execute_bash_command",
+    options,
+  );
+  const lines = (stderr ?? "").trim().split("\n"),
+    said = lines.at(lines[0].startsWith("Traceback") ? -1 : 0);
   if (code !== 0) throw new ApiError(0, `${name} cannot be unpacked: ${said || `exit code ${code}`}`);
 }
 
@@ -260,7 +313,11 @@ async function watched(first, signal) {
       if (error.status !== 0 && error.status < 500) throw error;
       continue; // the server is away for a moment: the start goes on without this page
     }
-    if (!found) throw new ApiError(404, "The server has forgotten this start. Its conversation may be in the list of conversations.");
+    if (!found)
+      throw new ApiError(
+        404,
+        "The server has forgotten this start. Its conversation may be in the list of conversations.",
+      );
     task = found;
     start.set({ ...start.get(), task });
   }

@@ -11,7 +11,8 @@ export function style(name) {
 
 // The link of the page stands there disabled, and keeps the place among the others.
 function load(name) {
-  const place = document.getElementById(`style-${name}`), link = place.cloneNode();
+  const place = document.getElementById(`style-${name}`),
+    link = /** @type {HTMLLinkElement} */ (place.cloneNode());
   link.disabled = false;
   return new Promise((resolve, reject) => {
     link.onload = resolve;

@@ -24,7 +24,9 @@ export function beginning(text, most) {
 
 /** The text with an escape for every character that does not show as itself. */
 export function visible(text) {
-  return parts(text).map(([part]) => part).join("");
+  return parts(text)
+    .map(([part]) => part)
+    .join("");
 }
 
 function escaped(run) {

@@ -6,7 +6,12 @@ export const now = new Store(Date.now());
 setInterval(() => document.hidden || now.set(Date.now()), 1000);
 addEventListener("visibilitychange", () => document.hidden || now.set(Date.now()));
 
-const UNITS = [["day", 86_400], ["hour", 3_600], ["minute", 60]];
+/** @type {[Intl.RelativeTimeFormatUnit, number][]} */
+const UNITS = [
+  ["day", 86_400],
+  ["hour", 3_600],
+  ["minute", 60],
+];
 const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
 
@@ -52,7 +57,7 @@ export function bytes(number) {
 export function fieldOf(time) {
   if (!time || Number.isNaN(millis(time))) return "";
   const at = new Date(millis(time));
-  return new Date(at - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
 
 /** A time of the wire, from what the browser's field for times has: "" for none. */

@@ -31,7 +31,8 @@ export default function Always({ item, onClose }) {
   const [element, press] = useSteady();
   const [fields, setFields] = useState(() => initial(item));
   const set = (change) => setFields({ ...fields, ...change });
-  const { decision } = fields, isApproval = decision === "approve";
+  const { decision } = fields,
+    isApproval = decision === "approve";
   const rule = { ...members(fields, item), decision, tool_name: item.tool_name };
   const submit = (event) =>
     press(event, async () => {

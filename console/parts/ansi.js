@@ -4,10 +4,13 @@ import { html } from "../lib/html.js";
 import { Text } from "./text.js";
 
 /** The least contrast of a text with what is below it, and the colours of a terminal here: of text, of ground. */
-const CONTRAST = 4.5, TEXT = [220, 226, 236], GROUND = [18, 22, 30];
+const CONTRAST = 4.5,
+  TEXT = [220, 226, 236],
+  GROUND = [18, 22, 30];
 
 /** makes: a function (text) => runs, once ansi_up has been loaded. */
-let makes = null, loading = null;
+let makes = null,
+  loading = null;
 
 function load() {
   loading ??= import("../vendor/ansi_up/ansi_up.js").then(({ AnsiUp }) => {
@@ -27,7 +30,7 @@ function load() {
     makes = (text) => {
       const runs = new Runs();
       runs.ansi_to_html(text);
-      if (runs._buffer) runs.transform_to_html(runs.with_state({ text: runs._buffer }));  // a sequence without an end
+      if (runs._buffer) runs.transform_to_html(runs.with_state({ text: runs._buffer })); // a sequence without an end
       return runs.found;
     };
   });
@@ -74,9 +77,14 @@ function Run({ run }) {
 /** The text of a terminal. Until its colours are known it is shown without them. */
 export function Ansi({ text }) {
   const [, setLoaded] = useState(makes !== null);
-  const plain = text.replaceAll("\r\n", "\n"), isColoured = plain.includes("\u001b[");
+  const plain = text.replaceAll("\r\n", "\n"),
+    isColoured = plain.includes("\u001b[");
   useEffect(() => {
-    if (isColoured && !makes) load().then(() => setLoaded(true), () => {});
+    if (isColoured && !makes)
+      load().then(
+        () => setLoaded(true),
+        () => {},
+      );
   }, [isColoured]);
   if (!isColoured || !makes) return html`<${Text} prose text=${plain} />`;
   return makes(plain).map((run) => html`<${Run} run=${run} />`);

@@ -12,8 +12,10 @@ export function isObject(given) {
 const isText = (value) => typeof value === "string";
 
 /** What some tools call the members of a change of a file. */
-const PATH = ["path", "file_path"], WHOLE = ["file_text", "content"];
-const OLD = ["old_str", "old_string"], NEW = ["new_str", "new_string"];
+const PATH = ["path", "file_path"],
+  WHOLE = ["file_text", "content"];
+const OLD = ["old_str", "old_string"],
+  NEW = ["new_str", "new_string"];
 
 /** What a file tool does, in words; others are shown by their own word. */
 const VERBS = {
@@ -32,8 +34,10 @@ function named(values, names) {
 
 /** What is shown in a way of its own: {head, body, used: names of the arguments}; the others follow it. */
 function form(values) {
-  const path = named(values, PATH), whole = named(values, WHOLE);
-  const before = named(values, OLD), after = named(values, NEW);
+  const path = named(values, PATH),
+    whole = named(values, WHOLE);
+  const before = named(values, OLD),
+    after = named(values, NEW);
   const verb = isText(values.command) && Object.hasOwn(VERBS, values.command) ? values.command : "";
   if (path && (verb || (!isText(values.command) && (whole || after)))) {
     const used = [path, ...(verb ? ["command"] : [])];
@@ -56,14 +60,19 @@ function form(values) {
 }
 
 function Rest({ values, isBrief }) {
-  const all = Object.entries(values), quiet = all.filter(([, value]) => saysNothing(value));
+  const all = Object.entries(values),
+    quiet = all.filter(([, value]) => saysNothing(value));
   const loud = Object.fromEntries(all.filter(([, value]) => !saysNothing(value)));
-  return html`${quiet.length < all.length &&
-    html`<${Code} text=${JSON.stringify(loud, null, 2)} label="Arguments" name="json" />`}
-    ${quiet.length > 0 && !isBrief &&
-    html`<p class="quiet-arguments muted">
+  return html`${
+    quiet.length < all.length && html`<${Code} text=${JSON.stringify(loud, null, 2)} label="Arguments" name="json" />`
+  }
+    ${
+      quiet.length > 0 &&
+      !isBrief &&
+      html`<p class="quiet-arguments muted">
       <code><${Text} text=${quiet.map(([name, value]) => `${name}: ${JSON.stringify(value)}`).join(", ")} /></code>
-    </p>`}`;
+    </p>`
+    }`;
 }
 
 /** All arguments of an action. arguments: JSON of any form, as the agent gave it. isBrief: without those that say nothing. */

@@ -25,7 +25,8 @@ export function chainOf(entry) {
 /** onOnly({conversation_id} or {chain}): show the entries of this chain alone. */
 export function AuditEntry({ entry, onOnly }) {
   const { actor, decision, chain, conversation_id } = entry;
-  const rule = decision === "rule_made" && entry.destination ? RULES[entry.reason] : null, reason = rule ? "" : entry.reason;
+  const rule = decision === "rule_made" && entry.destination ? RULES[entry.reason] : null,
+    reason = rule ? "" : entry.reason;
   return html`<li class="row entry" data-testid=${`entry-${chainOf(entry)}-${entry.seq}`}>
     <span class="when"><${Time} at=${entry.time} /></span>
     <div class="what">
@@ -46,7 +47,8 @@ export function AuditEntry({ entry, onOnly }) {
 /** What an entry is about, in the words of its line. */
 function Subject({ entry: { action_ids, decision, destination, budget, conversation_id, scope } }) {
   const number = action_ids.length;
-  const of = conversation_id && html`<a href=${href("conversations", conversation_id)}>${conversation_id.slice(0, 8)}</a>`;
+  const of =
+    conversation_id && html`<a href=${href("conversations", conversation_id)}>${conversation_id.slice(0, 8)}</a>`;
   if (budget) {
     return html`<span>${decision === "asked" && "for "}more of <code>${budget.setting}</code> for</span>
       <a href=${href("sandboxes", budget.sandbox_id)}>sandbox ${budget.sandbox_id.slice(0, 8)}</a> ${of && html`<span>in</span> ${of}`}`;
@@ -58,7 +60,8 @@ function Subject({ entry: { action_ids, decision, destination, budget, conversat
 }
 
 function Facts({ entry }) {
-  const { action_ids, digests, edited = [], destination, budget, rule_id } = entry, asked = destination ?? budget;
+  const { action_ids, digests, edited = [], destination, budget, rule_id } = entry,
+    asked = destination ?? budget;
   return html`<dl class="hashes">
     ${entry.chain && html`<div><dt>Chain</dt><dd>${entry.chain}</dd></div>`}
     ${entry.conversation_id && html`<div><dt>Conversation</dt><dd>${entry.conversation_id}</dd></div>`}
@@ -81,7 +84,8 @@ function Facts({ entry }) {
 /** Verifies one chain of the audit, whole, whatever the other filters are: of a conversation, or of a day's destinations. */
 export function Verification({ id, isDay }) {
   const [outcome, setOutcome] = useState(null);
-  const path = isDay ? {} : { conversation_id: id }, query = isDay ? { chain: id } : {};
+  const path = isDay ? {} : { conversation_id: id },
+    query = isDay ? { chain: id } : {};
   const operation = isDay ? "GET /api/v1/audit" : "GET /api/v1/conversation/{conversation_id}/audit";
   if (!canVerify) {
     const url = `${location.origin}${address(operation, { path, query })}`;
@@ -102,8 +106,11 @@ export function Verification({ id, isDay }) {
   return html`<div class="card verification">
     <button type="button" data-testid="verify" aria-busy=${outcome?.isRunning} disabled=${outcome?.isRunning} onClick=${run}>${isDay ? "Verify this day's audit" : "Verify this conversation's audit"}</button>
     <div role="status" data-testid="verified">
-      ${outcome?.isTrue && html`<p class="low"><strong>${outcome.number === 1 ? "One entry verifies" : `${outcome.number.toLocaleString("en")} entries verify`}.</strong></p>
-        <p class="muted">Its last hash, kept elsewhere, shows later whether entries were removed from the end: <code>${outcome.hash || "none"}</code></p>`}
+      ${
+        outcome?.isTrue &&
+        html`<p class="low"><strong>${outcome.number === 1 ? "One entry verifies" : `${outcome.number.toLocaleString("en")} entries verify`}.</strong></p>
+        <p class="muted">Its last hash, kept elsewhere, shows later whether entries were removed from the end: <code>${outcome.hash || "none"}</code></p>`
+      }
       ${outcome?.error && html`<p class="high"><strong>It does not verify.</strong> ${outcome.error.message}</p>`}
     </div>
   </div>`;

@@ -51,7 +51,10 @@ function Choice({ label, name, query, words, onChange }) {
 }
 
 export function AuditFilters({ query }) {
-  const set = (name, of = (value) => value.trim()) => (event) => setQuery({ ...query, [name]: of(event.target.value) });
+  const set =
+    (name, of = (value) => value.trim()) =>
+    (event) =>
+      setQuery({ ...query, [name]: of(event.target.value) });
   return html`<form class="filters" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>
     <div class="bar">
       <${Choice} label="Decision" name="decision" query=${query} words=${DECISIONS} onChange=${set("decision")} />

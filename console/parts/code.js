@@ -4,7 +4,8 @@ import { html } from "../lib/html.js";
 import { Text } from "./text.js";
 
 /** Characters that are shown at once; and how many more with each press. */
-const SHOWN = 20_000, MORE = 200_000;
+const SHOWN = 20_000,
+  MORE = 200_000;
 
 const asText = (shown) => html`<${Text} text=${shown} />`;
 
@@ -24,21 +25,27 @@ export function Code({ text, label, name = "", children = asText }) {
   const element = useRef(null);
   const [most, setMost] = useState(SHOWN);
   const [isWhole, setWhole] = useState(false);
-  const isCut = useCut(element), hidden = Math.max(0, text.length - most);
+  const isCut = useCut(element),
+    hidden = Math.max(0, text.length - most);
   const shown = useMemo(() => children(hidden ? text.slice(0, most) : text), [text, most]);
-  const classes = `${name} ${isWhole ? "whole" : ""}`, all = text.length.toLocaleString("en");
+  const classes = `${name} ${isWhole ? "whole" : ""}`,
+    all = text.length.toLocaleString("en");
   const lines = isCut ? text.split("\n").length : 0;
   return html`<div class="code">
     <pre ref=${element} class=${classes} role="figure" aria-label=${label} tabindex="0">${shown}</pre>
-    ${hidden > 0 &&
-    html`<p class="not-all" data-testid="not-all">
+    ${
+      hidden > 0 &&
+      html`<p class="not-all" data-testid="not-all">
       <strong>Not all is shown:</strong> ${hidden.toLocaleString("en")} of ${all} characters are folded.
       <button type="button" class="quiet" onClick=${() => setMost(most + MORE)}>Show more</button>
-    </p>`}
-    ${isCut &&
-    html`<p class="not-all" data-testid="goes-on">
+    </p>`
+    }
+    ${
+      isCut &&
+      html`<p class="not-all" data-testid="goes-on">
       It goes on below: ${lines === 1 ? "one line" : `${lines.toLocaleString("en")} lines`}, ${all} characters.
       <button type="button" class="quiet" onClick=${() => setWhole(true)}>Show in full</button>
-    </p>`}
+    </p>`
+    }
   </div>`;
 }

@@ -16,7 +16,10 @@ export function isFiltered(query) {
 export function ConversationFilters({ query }) {
   const isOpen = useRef(false); // once open it stays so: a field that is emptied keeps the focus
   isOpen.current ||= MORE.some((name) => query[name]);
-  const set = (name, read = (value) => value) => (event) => setQuery({ ...query, [name]: read(event.target.value) });
+  const set =
+    (name, read = (value) => value) =>
+    (event) =>
+      setQuery({ ...query, [name]: read(event.target.value) });
   const isOfMessages = query.in === "messages";
   return html`<form class="filters" aria-label="Search and filters" onSubmit=${(event) => event.preventDefault()}>
     <div class="bar">
@@ -30,14 +33,19 @@ export function ConversationFilters({ query }) {
           <option value="messages">Messages</option>
         </select>
       </label>
-      ${!isOfMessages && html`<label>State
+      ${
+        !isOfMessages &&
+        html`<label>State
         <select data-testid="filter-status" value=${query.status ?? ""} onChange=${set("status")}>
           <option value="">All</option>
           ${Object.entries(CONVERSATION).map(([status, [words]]) => html`<option key=${status} value=${status}>${words}</option>`)}
         </select>
-      </label>`}
+      </label>`
+      }
     </div>
-    ${!isOfMessages && html`<details class="quiet" open=${isOpen.current}>
+    ${
+      !isOfMessages &&
+      html`<details class="quiet" open=${isOpen.current}>
       <summary>More filters</summary>
       <div class="bar">
         <label>Tag<input data-testid="filter-tag" placeholder="NAME or NAME=VALUE" value=${query.tag ?? ""} onInput=${set("tag")} /></label>
@@ -46,6 +54,7 @@ export function ConversationFilters({ query }) {
         <label>Changed before<input type="datetime-local" data-testid="filter-until" value=${fieldOf(query.until)} onChange=${set("until", timeOf)} /></label>
         ${isFiltered(query) && html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>`}
       </div>
-    </details>`}
+    </details>`
+    }
   </form>`;
 }

@@ -26,6 +26,10 @@ export function Copy({ text, label }) {
     const timer = isDone && setTimeout(() => setDone(false), SAID);
     return () => clearTimeout(timer);
   }, [isDone]);
-  const press = () => copy(text()).then(() => setDone(true), () => tell("The browser did not let the page copy. Select the text, and copy it.", "failed"));
+  const press = () =>
+    copy(text()).then(
+      () => setDone(true),
+      () => tell("The browser did not let the page copy. Select the text, and copy it.", "failed"),
+    );
   return html`<button type="button" class="quiet copy" data-testid="copy" aria-label=${isDone ? "Copied" : `Copy ${label}`} onClick=${press}>${isDone ? "Copied" : "Copy"}</button>`;
 }

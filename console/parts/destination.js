@@ -39,8 +39,10 @@ function moreOf({ dollars, tokens }) {
 }
 
 function Card({ item }) {
-  const outcome = useStore(outcomes).get(item.digest), isEnded = outcome?.state === "ended";
-  const { budget, program, tries, sandbox_id, conversation_id } = item, name = nameOfAsked(item);
+  const outcome = useStore(outcomes).get(item.digest),
+    isEnded = outcome?.state === "ended";
+  const { budget, program, tries, sandbox_id, conversation_id } = item,
+    name = nameOfAsked(item);
   return html`<article class=${isEnded ? "prompt card destination ended" : "prompt card destination"} data-testid=${`destination-${budget?.setting ?? name}`}>
     <header>
       <h2>${budget ? name : html`Reach <code class="tool"><${Text} text=${name} /></code>`}</h2>
@@ -56,9 +58,11 @@ function Card({ item }) {
     ${program && html`<p class="thought">Asked by a program that calls itself <${Text} text=${program} prose /></p>`}
     <div class="decision">
       ${outcome?.state === "failed" && html`<p class="failed" role="alert" data-testid="problem">${outcome.words}</p>`}
-      ${isEnded
-        ? html`<p class="outcome" role="status" data-testid="outcome"><strong><${Text} text=${outcome.words} prose /></strong></p>`
-        : may("approve") && html`<${Buttons} item=${item} />`}
+      ${
+        isEnded
+          ? html`<p class="outcome" role="status" data-testid="outcome"><strong><${Text} text=${outcome.words} prose /></strong></p>`
+          : may("approve") && html`<${Buttons} item=${item} />`
+      }
     </div>
   </article>`;
 }
@@ -87,7 +91,9 @@ function Rule({ rule, onRevoke }) {
 
 /** The rules for destinations; nothing where there are none. version: a change of it reads them again. */
 export function DestinationRules({ version }) {
-  const [rules, setRules] = useState([]), [error, setError] = useState(null), [revoked, setRevoked] = useState(null);
+  const [rules, setRules] = useState([]),
+    [error, setError] = useState(null),
+    [revoked, setRevoked] = useState(null);
   const load = () => {
     setError(null);
     call("GET /api/v1/destination-rules").then(setRules, setError);
@@ -95,7 +101,10 @@ export function DestinationRules({ version }) {
   useEffect(load, [version]);
   const revoke = async () => {
     const path = { rule_id: revoked.id };
-    const done = await attempt(() => call("DELETE /api/v1/destination-rules/{rule_id}", { path }), "The rule is revoked.");
+    const done = await attempt(
+      () => call("DELETE /api/v1/destination-rules/{rule_id}", { path }),
+      "The rule is revoked.",
+    );
     if (done === undefined) return;
     setRevoked(null);
     load();
@@ -105,7 +114,10 @@ export function DestinationRules({ version }) {
   return html`<h2>Destinations</h2>
     <p class="muted">A rule decides what sandboxes with a named way out may reach. A rule that refuses wins over rules that allow.</p>
     ${rules.map((rule) => html`<${Rule} key=${rule.id} rule=${rule} onRevoke=${() => setRevoked(rule)} />`)}
-    ${revoked && html`<${Question} title="Revoke this rule?" yes="Revoke" onYes=${revoke} onClose=${() => setRevoked(null)}>
+    ${
+      revoked &&
+      html`<${Question} title="Revoke this rule?" yes="Revoke" onYes=${revoke} onClose=${() => setRevoked(null)}>
       Its open connections end within a second. From now on such a destination waits for a person again.
-    <//>`}`;
+    <//>`
+    }`;
 }

@@ -5,7 +5,8 @@ import { html } from "../lib/html.js";
 export function Dialog({ title, onClose, children, ...others }) {
   const dialog = useRef(null);
   useEffect(() => {
-    const element = dialog.current, before = document.activeElement;
+    const element = dialog.current,
+      before = /** @type {HTMLElement} */ (document.activeElement);
     element.showModal();
     return () => {
       element.close();

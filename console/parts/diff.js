@@ -11,11 +11,14 @@ const MOST_PAIRS = 250_000;
 export function changes(before, after) {
   const isWhole = [before, after].every((text) => text === "" || text.endsWith("\n"));
   const linesOf = (text) => (text === "" ? [] : (isWhole ? text.slice(0, -1) : text).split("\n"));
-  const old = linesOf(before), fresh = linesOf(after);
-  let start = 0, end = 0;
+  const old = linesOf(before),
+    fresh = linesOf(after);
+  let start = 0,
+    end = 0;
   while (start < old.length && start < fresh.length && old[start] === fresh[start]) start++;
   while (end < old.length - start && end < fresh.length - start && old.at(-1 - end) === fresh.at(-1 - end)) end++;
-  const removed = old.slice(start, old.length - end), added = fresh.slice(start, fresh.length - end);
+  const removed = old.slice(start, old.length - end),
+    added = fresh.slice(start, fresh.length - end);
   const same = (lines) => lines.map((line) => [" ", line]);
   return [...same(old.slice(0, start)), ...middle(removed, added), ...same(end ? old.slice(-end) : [])];
 }
@@ -24,7 +27,8 @@ function middle(removed, added) {
   if (removed.length * added.length > MOST_PAIRS) {
     return [...removed.map((line) => ["-", line]), ...added.map((line) => ["+", line])];
   }
-  const width = added.length + 1, lengths = new Uint32Array((removed.length + 1) * width);
+  const width = added.length + 1,
+    lengths = new Uint32Array((removed.length + 1) * width);
   for (let row = removed.length - 1; row >= 0; row--) {
     for (let column = added.length - 1; column >= 0; column--) {
       const place = row * width + column;
@@ -35,7 +39,8 @@ function middle(removed, added) {
     }
   }
   const found = [];
-  let row = 0, column = 0;
+  let row = 0,
+    column = 0;
   while (row < removed.length || column < added.length) {
     const place = row * width + column;
     if (row < removed.length && removed[row] === added[column]) {

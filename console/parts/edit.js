@@ -29,7 +29,8 @@ export default function Edit({ item, onClose }) {
   const [text, setText] = useState(isCommand(given) ? given.command : JSON.stringify(given, null, 2));
   const field = useRef(null);
   useEffect(() => field.current.focus({ preventScroll: true }), []);
-  let changed = null, fault = "";
+  let changed = null,
+    fault = "";
   try {
     changed = argumentsOf(text, given);
   } catch (error) {
@@ -42,8 +43,11 @@ export default function Edit({ item, onClose }) {
       <textarea ref=${field} rows=${Math.min(16, text.split("\n").length + 1)} spellcheck=${false} data-testid="edited"
         aria-invalid=${fault ? "true" : null} value=${text} onInput=${change}></textarea>
     </label>
-    ${visible(text) !== text && html`<p class="muted">It has characters that do not show. As it will run:</p>
-      <${Code} text=${text} label="As it will run" />`}
+    ${
+      visible(text) !== text &&
+      html`<p class="muted">It has characters that do not show. As it will run:</p>
+      <${Code} text=${text} label="As it will run" />`
+    }
     ${fault && html`<p class="failed" role="alert">${fault}</p>`}
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>

@@ -7,7 +7,8 @@ import { useStore } from "../lib/store.js";
 import { Dialog } from "./dialog.js";
 
 export function KeyDialog() {
-  const why = useStore(wanted), other = useStore(offered);
+  const why = useStore(wanted),
+    other = useStore(offered);
   useEffect(() => void (why && other && takeOffered()), [why, other]); // the person's own opens nothing any more
   if (other) return html`<${Other} />`;
   return why ? html`<${Form} why=${why} />` : null;

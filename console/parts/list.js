@@ -15,7 +15,12 @@ export function ListHead({ list, view, name, total }) {
     list.renew();
   };
   const hasOthers = hasMore || isFull;
-  const number = rows && hasOthers && total >= rows.length ? counted(total, name) : rows ? counted(rows.length, name, hasOthers) : "";
+  const number =
+    rows && hasOthers && total >= rows.length
+      ? counted(total, name)
+      : rows
+        ? counted(rows.length, name, hasOthers)
+        : "";
   return html`<div class="list-head" role="status">
     <span class="muted">${number}</span>
     ${newcomers > 0 && html`<button type="button" class="new" data-testid="show-new" onClick=${renew}>${newcomers} new</button>`}
@@ -28,7 +33,8 @@ export function ListFoot({ list, view }) {
   const { rows, error, hasMore, isFull, isReading } = view;
   if (error) return html`<${Failure} error=${error} again=${() => (rows && hasMore ? list.more() : list.read())} />`;
   if (!rows) return html`<p aria-busy="true">Loading</p>`;
-  if (isFull) return html`<p class="muted">${rows.length.toLocaleString("en")} are shown, and no more at once: filters find the others.</p>`;
+  if (isFull)
+    return html`<p class="muted">${rows.length.toLocaleString("en")} are shown, and no more at once: filters find the others.</p>`;
   if (!hasMore) return null;
   return html`<p class="more"><button type="button" class="secondary" aria-busy=${isReading} disabled=${isReading} onClick=${() => list.more()}>Show more</button></p>`;
 }

@@ -9,7 +9,9 @@ import { Copy } from "./copy.js";
 import { Text } from "./text.js";
 
 /** Characters of a text, parts of it and parts within parts up to which it is shown as Markdown; beyond, as the text that it is. */
-const MOST = 30_000, MOST_PARTS = 8_000, MOST_DEEP = 60;
+const MOST = 30_000,
+  MOST_PARTS = 8_000,
+  MOST_DEEP = 60;
 
 /** Cells that a table of the text could have: markdown-it fills up the rows, before its parts can be counted. */
 const MOST_CELLS = 40_000;
@@ -24,15 +26,27 @@ reader.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
 
 /** The elements of the parts that hold others. What is not here, such as attributes, is not made. */
 const TAGS = {
-  paragraph_open: "p", blockquote_open: "blockquote", bullet_list_open: "ul", ordered_list_open: "ol", list_item_open: "li",
-  thead_open: "thead", tbody_open: "tbody", tr_open: "tr", th_open: "th", td_open: "td", em_open: "em", strong_open: "strong", s_open: "s",
+  paragraph_open: "p",
+  blockquote_open: "blockquote",
+  bullet_list_open: "ul",
+  ordered_list_open: "ol",
+  list_item_open: "li",
+  thead_open: "thead",
+  tbody_open: "tbody",
+  tr_open: "tr",
+  th_open: "th",
+  td_open: "td",
+  em_open: "em",
+  strong_open: "strong",
+  s_open: "s",
 };
 
 /** How cells may be aligned: what markdown-it says, and the class. */
 const ALIGNED = { "text-align:right": "right", "text-align:center": "center" };
 
 /** Names and addresses of loopback, as URL writes them: one host, whatever it is called. */
-const LOOPBACK = /^(?:(?:.+\.)?localhost|127(?:\.\d+){3}|0\.0\.0\.0|\[::1?\]|\[::ffff:7f[\da-f]{2}:[\da-f]{1,4}\]|\[::ffff:0:0\])$/;
+const LOOPBACK =
+  /^(?:(?:.+\.)?localhost|127(?:\.\d+){3}|0\.0\.0\.0|\[::1?\]|\[::ffff:7f[\da-f]{2}:[\da-f]{1,4}\]|\[::ffff:0:0\])$/;
 
 /** Characters of a name that DNS has, and its port: a longer one could not be shown whole. */
 const HOST = 260;
@@ -53,7 +67,8 @@ export function followable(address) {
     return null;
   }
   if (url.protocol === "mailto:") return url;
-  if (!["http:", "https:"].includes(url.protocol) || url.username || url.password || url.host.length > HOST) return null;
+  if (!["http:", "https:"].includes(url.protocol) || url.username || url.password || url.host.length > HOST)
+    return null;
   return placeOf(url) !== placeOf(location) ? url : null;
 }
 
@@ -65,14 +80,16 @@ const continues = (part) => part?.nesting > 0 || (part?.type === "text" && /^\S*
 
 /** A link says where it leads, unless its words do. One that may not be followed is a text. */
 function Link({ address, said, children }) {
-  const url = followable(address), shown = visible(beginning(url?.href ?? address, ADDRESS));
+  const url = followable(address),
+    shown = visible(beginning(url?.href ?? address, ADDRESS));
   if (!url) return html`${children} <span class="muted">(<${Text} text=${beginning(address, ADDRESS)} />)</span>`;
   return html`<a href=${url.href} target="_blank" rel="noopener noreferrer nofollow" title=${shown}>${children}</a>${!says(said, url) && html`<span class="muted leads" dir="ltr"> (${url.host || visible(beginning(url.pathname, ADDRESS))})</span>`}`;
 }
 
 /** An image that the text itself holds; another one is told, and nothing is loaded from it. */
 function Image({ address, alt }) {
-  if (/^data:image\/(png|jpeg|gif|webp);/i.test(address)) return html`<img src=${address} alt=${visible(alt) || "An image of this message"} loading="lazy" />`;
+  if (/^data:image\/(png|jpeg|gif|webp);/i.test(address))
+    return html`<img src=${address} alt=${visible(alt) || "An image of this message"} loading="lazy" />`;
   return html`<span class="muted">An image elsewhere, which is not loaded: ${alt && html`“<${Text} prose text=${alt} />” `}<code><${Text} text=${beginning(address, ADDRESS)} /></code></span>`;
 }
 
@@ -85,10 +102,11 @@ function Block({ code, language }) {
 
 function leaf(token) {
   if (token.type === "inline") return elements(token.children ?? []);
-  if (token.type === "softbreak" || token.type === "hardbreak") return [h("br")];
-  if (token.type === "hr") return [h("hr")];
+  if (token.type === "softbreak" || token.type === "hardbreak") return [h("br", null)];
+  if (token.type === "hr") return [h("hr", null)];
   if (token.type === "code_inline") return [html`<code><${Text} prose text=${token.content} /></code>`];
-  if (token.type === "fence" || token.type === "code_block") return [html`<${Block} code=${token.content} language=${(token.info ?? "").trim().split(/\s/)[0]} />`];
+  if (token.type === "fence" || token.type === "code_block")
+    return [html`<${Block} code=${token.content} language=${(token.info ?? "").trim().split(/\s/)[0]} />`];
   if (token.type === "image") return [html`<${Image} address=${token.attrGet("src") ?? ""} alt=${token.content} />`];
   return [html`<${Text} prose text=${token.content} />`];
 }
@@ -96,15 +114,18 @@ function leaf(token) {
 /** The element of a part that is closed. state: the level of the last heading, below which the next one is one deeper. */
 function whole({ token, children, said }, state) {
   if (token.hidden) return children;
-  if (token.type === "link_open") return [html`<${Link} address=${token.attrGet("href") ?? ""} said=${said}>${children}<//>`];
-  if (token.type === "table_open") return [html`<div class="table" tabindex="0" role="region" aria-label="Table"><table>${children}</table></div>`];
+  if (token.type === "link_open")
+    return [html`<${Link} address=${token.attrGet("href") ?? ""} said=${said}>${children}<//>`];
+  if (token.type === "table_open")
+    return [html`<div class="table" tabindex="0" role="region" aria-label="Table"><table>${children}</table></div>`];
   if (token.type === "heading_open") {
     const level = Number(token.tag.slice(1));
     state.level = Math.min(6, level + 1, state.level + 1);
     return [h(`h${state.level}`, { class: `heading-${level}` }, children)];
   }
   const tag = TAGS[token.type] ?? "span";
-  const properties = tag === "ol" ? { start: Number(token.attrGet("start") ?? 1) } : { class: ALIGNED[token.attrGet("style")] };
+  const properties =
+    tag === "ol" ? { start: Number(token.attrGet("start") ?? 1) } : { class: ALIGNED[token.attrGet("style")] };
   return [h(tag, properties, children)];
 }
 
@@ -127,7 +148,8 @@ function elements(tokens, state = { level: 1 }) {
 
 /** How deep parts lie in one another. */
 function depthOf(tokens) {
-  let depth = 0, deepest = 0;
+  let depth = 0,
+    deepest = 0;
   for (const { nesting, children } of tokens) {
     depth += nesting;
     deepest = Math.max(deepest, depth + (children ? depthOf(children) : 0));
@@ -138,7 +160,8 @@ function depthOf(tokens) {
 /** The parts of a text, or null where they are too many or too deep: what an agent writes must not hold up the page. */
 function partsOf(text) {
   if (text.length > MOST) return null;
-  const lines = text.split("\n"), widest = lines.reduce((most, line) => Math.max(most, line.split("|").length), 0);
+  const lines = text.split("\n"),
+    widest = lines.reduce((most, line) => Math.max(most, line.split("|").length), 0);
   if (widest > 2 && widest * lines.length > MOST_CELLS) return null;
   const tokens = reader.parse(text, {});
   const number = tokens.reduce((sum, { children }) => sum + 1 + (children?.length ?? 0), 0);

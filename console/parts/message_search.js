@@ -10,10 +10,13 @@ import { Text } from "./text.js";
 import { Time } from "./time.js";
 
 /** Messages of a page; most that are kept; requests for one page, as the server may end a page early. */
-const PAGE = 20, MOST = 500, MOST_READS = 10;
+const PAGE = 20,
+  MOST = 500,
+  MOST_READS = 10;
 
 /** Characters of a message before and after what was found. */
-const BEFORE = 80, AFTER = 240;
+const BEFORE = 80,
+  AFTER = 240;
 
 /** The text of a message. */
 function said({ llm_message, extended_content }) {
@@ -26,10 +29,15 @@ function Snippet({ event, text }) {
   const whole = said(event);
   const at = whole.toLowerCase().indexOf(text.toLowerCase());
   if (at < 0) return html`<${Text} prose text=${beginning(whole, BEFORE + AFTER)} />`;
-  const from = Math.max(0, at - BEFORE), end = at + text.length;
+  const from = Math.max(0, at - BEFORE),
+    end = at + text.length;
   const before = `${from > 0 ? "…" : ""}${whole.slice(from, at)}`;
   const after = `${whole.slice(end, end + AFTER)}${end + AFTER < whole.length ? "…" : ""}`;
-  return [html`<${Text} prose text=${before} />`, html`<mark><${Text} prose text=${whole.slice(at, end)} /></mark>`, html`<${Text} prose text=${after} />`];
+  return [
+    html`<${Text} prose text=${before} />`,
+    html`<mark><${Text} prose text=${whole.slice(at, end)} /></mark>`,
+    html`<${Text} prose text=${after} />`,
+  ];
 }
 
 function Found({ item: { conversation_id, title, event }, text }) {
@@ -49,7 +57,8 @@ function useMessages(text) {
   const more = async (start, known) => {
     const { signal } = end.current;
     setState({ items: known, next: start, error: null, isReading: true });
-    let items = known, next = start;
+    let items = known,
+      next = start;
     try {
       for (let reads = 0; reads < MOST_READS && items.length < known.length + PAGE && (reads === 0 || next); reads++) {
         const page = await call("GET /api/v1/messages/search", { query: { text, limit: PAGE, page_id: next }, signal });
@@ -72,7 +81,8 @@ function useMessages(text) {
 
 export function MessageSearch({ text }) {
   const { items, next, error, isReading, more } = useMessages(text);
-  if (!text) return html`<${Empty} title="Search all messages">Enter words to find every message that contains them, from people and agents, in every conversation. Commands and output are not searched.<//>`;
+  if (!text)
+    return html`<${Empty} title="Search all messages">Enter words to find every message that contains them, from people and agents, in every conversation. Commands and output are not searched.<//>`;
   const isFull = items.length >= MOST;
   return html`
     <div class="list-head" role="status"><span class="muted">${isReading ? "Searching" : counted(items.length, "message", next)}</span></div>

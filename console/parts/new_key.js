@@ -16,7 +16,13 @@ const SCOPES = {
 };
 
 /** Days after which a key expires; 0: never; "": at a time that the person names. */
-const EXPIRIES = [[1, "After a day"], [30, "After 30 days"], [90, "After 90 days"], [0, "Never"], ["", "At a time"]];
+const EXPIRIES = [
+  [1, "After a day"],
+  [30, "After 30 days"],
+  [90, "After 90 days"],
+  [0, "Never"],
+  ["", "At a time"],
+];
 
 const DAY = 86_400_000;
 
@@ -30,7 +36,7 @@ export function NewKey({ isFirst, onMade, onClose }) {
 function Wanted({ isFirst, onMade, onClose }) {
   const [name, setName] = useState("");
   const [scopes, setScopes] = useState([isFirst ? "admin" : "read"]);
-  const [days, setDays] = useState(isFirst ? 0 : 90);
+  const [days, setDays] = useState(/** @type {number | ""} */ (isFirst ? 0 : 90));
   const [time, setTime] = useState("");
   const [error, setError] = useState(null);
   const [isAsking, setAsking] = useState(false);
@@ -47,7 +53,8 @@ function Wanted({ isFirst, onMade, onClose }) {
       setAsking(false);
     }
   };
-  const toggle = (scope) => (event) => setScopes(event.target.checked ? [...scopes, scope] : scopes.filter((one) => one !== scope));
+  const toggle = (scope) => (event) =>
+    setScopes(event.target.checked ? [...scopes, scope] : scopes.filter((one) => one !== scope));
   return html`<${Dialog} title="Create a key" onClose=${onClose}>
     <form class="new-key" onSubmit=${submit}>
       ${isFirst && html`<p class="card notice-of-server" role="note" data-testid="first-key">This server is open now. With a first key, it asks for one from its next start. Make yourself an admin key first, and then the others.</p>`}
@@ -67,9 +74,12 @@ function Wanted({ isFirst, onMade, onClose }) {
           ${EXPIRIES.map(([value, words]) => html`<option key=${words} value=${value}>${words}</option>`)}
         </select>
       </label>
-      ${days === "" && html`<label>Time
+      ${
+        days === "" &&
+        html`<label>Time
         <input type="datetime-local" name="time" required min=${fieldOf(new Date().toISOString())} value=${time} onInput=${(event) => setTime(event.target.value)} />
-      </label>`}
+      </label>`
+      }
       ${error && html`<${Failure} error=${error} />`}
       <footer>
         <button type="button" class="secondary" onClick=${onClose}>Cancel</button>

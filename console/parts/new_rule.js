@@ -31,7 +31,7 @@ function ruleOf({ decision, tool, isAny, rows, risk, hours, uses, reason }) {
 function Rows({ rows, onChange }) {
   const change = (place, members) => onChange(rows.map((row, at) => (at === place ? { ...row, ...members } : row)));
   return html`${rows.map(
-      (row, place) => html`<div class="fields" key=${place}>
+    (row, place) => html`<div class="fields" key=${place}>
         <label>Argument<input type="text" spellcheck=${false} placeholder="command" data-testid="rule-argument"
           value=${row.name} onInput=${(event) => change(place, { name: event.target.value })} /></label>
         <label>Pattern (empty: anything)
@@ -39,15 +39,17 @@ function Rows({ rows, onChange }) {
             value=${row.pattern} onInput=${(event) => change(place, { pattern: event.target.value })} />
         </label>
       </div>`,
-    )}
+  )}
     <p class="muted">
       A * stands for letters, digits, spaces and _ . / : , @ + - =, never for a sign that begins another command.
       It may stand for any option and any path.
     </p>
-    ${rows.length < MOST_ROWS &&
-    html`<p>
+    ${
+      rows.length < MOST_ROWS &&
+      html`<p>
       <button type="button" class="quiet" onClick=${() => onChange([...rows, ROW])}>Add an argument</button>
-    </p>`}`;
+    </p>`
+    }`;
 }
 
 const selected = (value, options) =>
@@ -62,8 +64,10 @@ export function NewRule({ onMade, onClose }) {
     event.preventDefault();
     if (isSent) return;
     setSent(true);
-    const made = await attempt(() => call("POST /api/v1/approval-rules", { body: ruleOf(fields) }),
-      "The rule holds from now on.");
+    const made = await attempt(
+      () => call("POST /api/v1/approval-rules", { body: ruleOf(fields) }),
+      "The rule holds from now on.",
+    );
     setSent(false);
     if (made !== undefined) onMade();
   };
@@ -72,11 +76,19 @@ export function NewRule({ onMade, onClose }) {
     <h2>New rule</h2>
     <div class="fields">
       <label>What it does<select autofocus data-testid="rule-decision" onChange=${field("decision")}>
-        ${selected(fields.decision, [["approve", "approves"], ["reject", "rejects"]])}</select></label>
+        ${selected(fields.decision, [
+          ["approve", "approves"],
+          ["reject", "rejects"],
+        ])}</select></label>
       <label>Tool<input type="text" required spellcheck=${false} placeholder="terminal" data-testid="rule-tool"
         value=${fields.tool} onInput=${field("tool")} /></label>
       <label>Risk at most<select data-testid="rule-risk" onChange=${field("risk")}>
-        ${selected(fields.risk, [["", "any"], ["LOW", "low"], ["MEDIUM", "medium"], ["HIGH", "high"]])}</select></label>
+        ${selected(fields.risk, [
+          ["", "any"],
+          ["LOW", "low"],
+          ["MEDIUM", "medium"],
+          ["HIGH", "high"],
+        ])}</select></label>
       <${TermFields} value=${fields} onChange=${set} />
     </div>
     <label>

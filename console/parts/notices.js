@@ -3,7 +3,8 @@ import { html } from "../lib/html.js";
 import { Store, useStore } from "../lib/store.js";
 
 /** Most notices at once; milliseconds for which one stays that tells no failure. */
-const MOST = 4, SHOWN = 6_000;
+const MOST = 4,
+  SHOWN = 6_000;
 
 const notices = new Store([]);
 let numbers = 0;

@@ -35,9 +35,12 @@ function Target({ target, onTest, outcome, isBusy }) {
     </span>
     <${Numbers} target=${target} />
     ${target.last_failure && html`<p class="happened">Failed <${Time} at=${target.last_failure_at} />: <${Text} prose text=${target.last_failure} /></p>`}
-    ${outcome && html`<p class=${outcome.delivered ? "low" : "high"} role="status" data-testid="outcome">
+    ${
+      outcome &&
+      html`<p class=${outcome.delivered ? "low" : "high"} role="status" data-testid="outcome">
       ${outcome.delivered ? "The test arrived." : html`The test failed: <${Text} prose text=${outcome.detail} />`}
-    </p>`}
+    </p>`
+    }
   </li>`;
 }
 
@@ -56,14 +59,19 @@ export function NotificationTargets({ outbox, error, again }) {
   return html`<section class="card whole" data-testid="notifications">
     <h2>Notifications</h2>
     ${error && html`<${Failure} error=${error} again=${again} />`}
-    ${outbox?.items.length === 0 && html`<p class="muted">
+    ${
+      outbox?.items.length === 0 &&
+      html`<p class="muted">
       No target is set: <code>NOTIFY_URLS</code> names where the server tells of what waits. This browser can tell too: see the inbox.
-    </p>`}
+    </p>`
+    }
     <ul class="rows">
       ${outbox?.items.map((target) => html`<${Target} key=${target.id} target=${target} onTest=${test} outcome=${outcomes[target.id]} isBusy=${isBusy} />`)}
     </ul>
-    ${waiting.map(({ name, waiting: number, dropped }) => html`<p key=${name} class="high">
+    ${waiting.map(
+      ({ name, waiting: number, dropped }) => html`<p key=${name} class="high">
       Not queued yet: ${number} about ${name}${dropped ? `; ${dropped} were dropped` : ""}. A supervisor with targets queues them.
-    </p>`)}
+    </p>`,
+    )}
   </section>`;
 }

@@ -28,11 +28,14 @@ function actorOf({ actor }) {
 
 /** How it ended. fate: what this page knows of its own decision; end: what the stream told, or undefined. */
 export function Outcome({ fate, end }) {
-  const isLost = fate?.state === "lost", isMine = fate?.state === "taken";
+  const isLost = fate?.state === "lost",
+    isMine = fate?.state === "taken";
   if (!end?.decision) {
     return html`<strong>${isMine ? `${DONE[fate.verb]} by you` : isLost ? fate.words : "No longer pending."}</strong>`;
   }
-  const done = DONE[end.decision] ?? end.decision, actor = actorOf(end), own = actor === me.get()?.name;
+  const done = DONE[end.decision] ?? end.decision,
+    actor = actorOf(end),
+    own = actor === me.get()?.name;
   const words = end.reason && html`<${Text} text=${beginning(end.reason, 500)} prose />`;
   const reason = words && html` <span class="muted">Reason: ${words}</span>`;
   if (isLost) {

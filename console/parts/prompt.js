@@ -21,12 +21,16 @@ import { onceHeld, useSteady } from "./steady.js";
 const TITLE = 200;
 
 function Head({ item, isEnded, isHere, choose }) {
-  const title = titleOf(item), risk = riskOf(item);
+  const title = titleOf(item),
+    risk = riskOf(item);
   return html`<header>
     ${choose}
     <h2 id=${`of-${item.action_id}`}>
-      ${!isHere && html`<a href=${href("conversations", item.conversation_id)}><${Folded} text=${title} length=${TITLE}>
-        ${(text) => html`<${Text} text=${text} prose />`}<//></a>${" "}`}
+      ${
+        !isHere &&
+        html`<a href=${href("conversations", item.conversation_id)}><${Folded} text=${title} length=${TITLE}>
+        ${(text) => html`<${Text} text=${text} prose />`}<//></a>${" "}`
+      }
       <code class="tool"><${Text} text=${item.tool_name} /></code>
     </h2>
     <p class="facts">
@@ -40,8 +44,10 @@ function Head({ item, isEnded, isHere, choose }) {
 
 /** What the agent says of it, folded. name: "summary" or "thought". */
 function Said({ text, name }) {
-  return text ? html`<p class=${name}><${Folded} text=${String(text)} ...${SAID}>
-    ${(shown) => html`<${Text} text=${shown} prose />`}<//></p>` : null;
+  return text
+    ? html`<p class=${name}><${Folded} text=${String(text)} ...${SAID}>
+    ${(shown) => html`<${Text} text=${shown} prose />`}<//></p>`
+    : null;
 }
 
 /** The buttons of a person who may decide. open(panel): shows a form in their place. */
@@ -51,7 +57,8 @@ function Buttons({ item, isCurrent, since, open, onAside, isChosen, onChoose }) 
   const approve = (event) =>
     press(event, () => (isOfSeveral() ? open({ name: "together", verb: "approve" }) : decide([item], "approve")));
   const reject = () => open({ name: isOfSeveral() ? "together" : "reject", verb: "reject" });
-  const canEdit = item.can.includes("edit") && isObject(item.arguments), canAlways = isObject(item.arguments);
+  const canEdit = item.can.includes("edit") && isObject(item.arguments),
+    canAlways = isObject(item.arguments);
   const once = (run) => (event) => !event.repeat && run();
   useShortcuts(
     isCurrent && {
@@ -63,16 +70,29 @@ function Buttons({ item, isCurrent, since, open, onAside, isChosen, onChoose }) 
     },
   );
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
-    ${item.can.includes("approve")
-      && html`<button type="button" data-testid="approve" onClick=${approve}>Approve</button>`}
-    ${item.can.includes("reject")
-      && html`<button type="button" class="secondary" data-testid="reject" onClick=${reject}>Reject…</button>`}
-    ${canEdit && html`<button type="button" class="secondary" data-testid="edit"
-      onClick=${() => open({ name: "edit" })}>Edit…</button>`}
-    ${canAlways && html`<button type="button" class="secondary" data-testid="always"
-      onClick=${() => open({ name: "always" })}>Always…</button>`}
-    ${onAside && html`<button type="button" class="quiet" data-testid="not-now"
-      onClick=${(event) => press(event, onAside)}>Not now</button>`}
+    ${
+      item.can.includes("approve") &&
+      html`<button type="button" data-testid="approve" onClick=${approve}>Approve</button>`
+    }
+    ${
+      item.can.includes("reject") &&
+      html`<button type="button" class="secondary" data-testid="reject" onClick=${reject}>Reject…</button>`
+    }
+    ${
+      canEdit &&
+      html`<button type="button" class="secondary" data-testid="edit"
+      onClick=${() => open({ name: "edit" })}>Edit…</button>`
+    }
+    ${
+      canAlways &&
+      html`<button type="button" class="secondary" data-testid="always"
+      onClick=${() => open({ name: "always" })}>Always…</button>`
+    }
+    ${
+      onAside &&
+      html`<button type="button" class="quiet" data-testid="not-now"
+      onClick=${(event) => press(event, onAside)}>Not now</button>`
+    }
   </footer>`;
 }
 
@@ -90,17 +110,19 @@ function Decision({ item, fate, ...others }) {
   let shown = html`<${Buttons} item=${item} open=${open} ...${others} />`;
   if (panel?.name === "reject") shown = html`<${Reject} ...${form} />`;
   else if (panel) shown = html`<${Lazy} load=${LOADS[panel.name]} ...${form} />`;
-  return html`${fate?.state === "failed" &&
-    html`<p class="failed" role="alert" data-testid="problem">${fate.words}</p>`}${shown}`;
+  return html`${
+    fate?.state === "failed" && html`<p class="failed" role="alert" data-testid="problem">${fate.words}</p>`
+  }${shown}`;
 }
 
 /** The ended prompt keeps its height, so that nothing comes under the hand that pressed. */
 function useKeptHeight(isEnded) {
-  const element = useRef(null), height = useRef(0);
+  const element = useRef(null),
+    height = useRef(0);
   useLayoutEffect(() => {
     if (!isEnded) height.current = element.current.getBoundingClientRect().height;
   });
-  return [element, isEnded && height.current ? { minHeight: `${height.current}px` } : {}];
+  return /** @type {const} */ ([element, isEnded && height.current ? { minHeight: `${height.current}px` } : {}]);
 }
 
 /**
@@ -111,10 +133,21 @@ function useKeptHeight(isEnded) {
  * isCurrent: the keys of the keyboard are its; since: when the keyboard chose it, of performance.now().
  * onFocus(), onAside(), onChoose(isChosen), isChosen: of a list.
  */
-export function Prompt({ item, ended = false, isHere = false, isBrief = false, isCurrent = false, since = 0, isChosen = false, ...on }) {
+export function Prompt({
+  item,
+  ended = /** @type {boolean | string} */ (false),
+  isHere = false,
+  isBrief = false,
+  isCurrent = false,
+  since = 0,
+  isChosen = false,
+  ...on
+}) {
   const { onFocus, onAside, onChoose } = on;
-  const fate = useStore(fates).get(nameOf(item)), end = useStore(ends).get(nameOf(item));
-  const isSent = fate?.state === "sent", isEnded = Boolean(ended) || fate?.state === "taken";
+  const fate = useStore(fates).get(nameOf(item)),
+    end = useStore(ends).get(nameOf(item));
+  const isSent = fate?.state === "sent",
+    isEnded = Boolean(ended) || fate?.state === "taken";
   const [element, style] = useKeptHeight(isSent || isEnded);
   useEffect(() => {
     if (isCurrent && document.activeElement === document.body) element.current.focus({ preventScroll: true });
@@ -143,16 +176,21 @@ export function Prompt({ item, ended = false, isHere = false, isBrief = false, i
     onFocusIn=${onFocus}
   >
     <${Head} item=${item} isEnded=${isEnded} isHere=${isHere} choose=${choose} />
-    ${!isLine && html`<${Said} text=${item.summary} name="summary" />
+    ${
+      !isLine &&
+      html`<${Said} text=${item.summary} name="summary" />
       <${Arguments} tool=${item.tool_name} arguments=${item.arguments} />
-      <${Said} text=${item.thought} name="thought" />`}
+      <${Said} text=${item.thought} name="thought" />`
+    }
     <div class="decision" aria-live="polite">
       ${words}
-      ${isOpen &&
-      html`<div hidden=${isSent}>
+      ${
+        isOpen &&
+        html`<div hidden=${isSent}>
         <${Decision} key=${item.digest} item=${item} fate=${fate} isCurrent=${isCurrent && !isSent} since=${since}
           isChosen=${isChosen} onAside=${onAside} onChoose=${onChoose} />
-      </div>`}
+      </div>`
+      }
     </div>
   </article>`;
 }

@@ -21,11 +21,18 @@ function tagsOf(item) {
   return Object.entries(item.tags ?? {}).map(([name, value]) => (value ? `${name}=${value}` : name));
 }
 
-/** The filters, by their names in the address: [label, what an item has of it, words of a value]. */
+/**
+ * The filters, by their names in the address: [label, what an item has of it, words of a value].
+ * @type {Record<string, [string, (item: any) => string[], (value: string, items?: any[]) => string]>}
+ */
 const FILTERS = {
   security_risk: ["Risk", (item) => [riskOf(item)], (value) => RISKS[value] ?? value],
   tool_name: ["Tool", (item) => [item.tool_name], (value) => value],
-  conversation_id: ["Conversation", (item) => [item.conversation_id], (value, items) => titleOf(items.find((item) => item.conversation_id === value) ?? {})],
+  conversation_id: [
+    "Conversation",
+    (item) => [item.conversation_id],
+    (value, items) => titleOf(items.find((item) => item.conversation_id === value) ?? {}),
+  ],
   tag: ["Tag", tagsOf, (value) => value],
 };
 
@@ -42,19 +49,25 @@ export function isFiltered(query) {
 
 function says(item, text) {
   const said = [item.tool_name, item.summary, item.thought, item.conversation_title, JSON.stringify(item.arguments)];
-  return said.some((one) => String(one ?? "").toLowerCase().includes(text));
+  return said.some((one) =>
+    String(one ?? "")
+      .toLowerCase()
+      .includes(text),
+  );
 }
 
 /** Whether an item passes the filters of the address. */
 export function fits(item, query) {
-  const isOf = ([name, [, valuesOf]]) => !query[name] || valuesOf(item).includes(query[name]);
+  const isOf = (/** @type {[string, any[]]} */ [name, [, valuesOf]]) =>
+    !query[name] || valuesOf(item).includes(query[name]);
   return Object.entries(FILTERS).every(isOf) && (!query.text || says(item, query.text.toLowerCase()));
 }
 
 /** What an item's group is named by: [key, words]; the one group of an inbox without groups is ["", ""]. */
 export function groupOf(item, { group }) {
   if (!GROUPED.includes(group)) return ["", ""];
-  const [, valuesOf, wordsOf] = FILTERS[group], [value] = valuesOf(item);
+  const [, valuesOf, wordsOf] = FILTERS[group],
+    [value] = valuesOf(item);
   return [value, wordsOf(value, [item])];
 }
 
@@ -74,7 +87,9 @@ function valuesIn(items, valuesOf) {
 }
 
 function Filter({ name, query, items }) {
-  const [label, valuesOf, wordsOf] = FILTERS[name], values = valuesIn(items, valuesOf), chosen = query[name];
+  const [label, valuesOf, wordsOf] = FILTERS[name],
+    values = valuesIn(items, valuesOf),
+    chosen = query[name];
   if (chosen && !values.some(([value]) => value === chosen)) values.push([chosen, 0]);
   return html`<label>${label}
     <select data-testid=${`filter-${name}`} value=${chosen ?? ""} disabled=${!values.length} onChange=${(event) => setQuery({ ...query, [name]: event.target.value })}>
@@ -86,7 +101,8 @@ function Filter({ name, query, items }) {
 
 /** items: all that wait. query: of the address. */
 export function PromptFilters({ items, query }) {
-  const names = Object.keys(FILTERS), isOpen = useRef(false); // once open it stays so: a field that is emptied keeps the focus
+  const names = Object.keys(FILTERS),
+    isOpen = useRef(false); // once open it stays so: a field that is emptied keeps the focus
   isOpen.current ||= names.some((name) => query[name]);
   const set = (name) => (event) => setQuery({ ...query, [name]: event.target.value });
   return html`<form class="filters" aria-label="Search and filters" onSubmit=${(event) => event.preventDefault()}>

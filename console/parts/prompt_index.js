@@ -11,7 +11,8 @@ import { Text } from "./text.js";
 import { Time } from "./time.js";
 
 /** Lines that are drawn, and characters of one. */
-const DRAWN = 500, LINE = 160;
+const DRAWN = 500,
+  LINE = 160;
 
 /** Windows in which the list stands beside the prompts; in others it is above them, and closed. */
 const WIDE = "(min-width: 72rem)";
@@ -28,7 +29,8 @@ function lineOf({ summary, arguments: given }) {
 
 /** A box for all of some items, between empty and full where some are chosen. */
 function ChooseAll({ items, chosen, onChoose, label, name }) {
-  const box = useRef(null), number = items.filter((item) => chosen.has(nameOf(item))).length;
+  const box = useRef(null),
+    number = items.filter((item) => chosen.has(nameOf(item))).length;
   useLayoutEffect(() => void (box.current.indeterminate = number > 0 && number < items.length));
   return html`<input ref=${box} type="checkbox" aria-label=${label} data-testid=${name} checked=${items.length > 0 && number === items.length}
     onChange=${(event) => onChoose(items, event.target.checked)} />`;
@@ -39,15 +41,24 @@ function ChooseAll({ items, chosen, onChoose, label, name }) {
 class Line extends Component {
   shouldComponentUpdate(next) {
     const isSame = (name) => next[name] === this.props[name];
-    return next.place.item !== this.props.place.item || next.place.state !== this.props.place.state
-      || !["isCurrent", "isStop", "group", "isChosen", "mayChoose"].every(isSame);
+    return (
+      next.place.item !== this.props.place.item ||
+      next.place.state !== this.props.place.state ||
+      !["isCurrent", "isStop", "group", "isChosen", "mayChoose"].every(isSame)
+    );
   }
 
   render({ place, isCurrent, isStop, group, isChosen, mayChoose, acts }) {
-    const { item, state } = place, risk = riskOf(item), isOpen = state === "open", stop = isStop ? 0 : -1;
+    const { item, state } = place,
+      risk = riskOf(item),
+      isOpen = state === "open",
+      stop = isStop ? 0 : -1;
     return html`<li class=${`${isCurrent ? "current" : ""}${isOpen ? "" : " ended"}`} data-testid=${`line-${item.action_id}`}>
-      ${mayChoose && html`<input type="checkbox" tabindex=${stop} aria-label=${`Choose ${item.tool_name}: ${lineOf(item)}`} checked=${isChosen} disabled=${!isOpen}
-        onChange=${(event) => acts.current.choose([item], event.target.checked)} />`}
+      ${
+        mayChoose &&
+        html`<input type="checkbox" tabindex=${stop} aria-label=${`Choose ${item.tool_name}: ${lineOf(item)}`} checked=${isChosen} disabled=${!isOpen}
+        onChange=${(event) => acts.current.choose([item], event.target.checked)} />`
+      }
       <button type="button" class="quiet" tabindex=${stop} aria-current=${isCurrent} onClick=${() => acts.current.show(place)}>
         <span class="says"><${Text} text=${lineOf(item)} prose /></span>
         <span class="of"><code><${Text} text=${item.tool_name} /></code>${group !== "conversation_id" && html` <${Text} text=${titleOf(item)} prose />`}</span>
@@ -79,9 +90,11 @@ function Choices({ items, all, query, chosen, onChoose }) {
   return html`<div class="choices">
     ${onChoose && items.length > 0 && html`<${ChooseAll} items=${items} chosen=${chosen} onChoose=${onChoose} label="Choose all that are listed" name="choose-all" />`}
     <span class="muted" role="status">${isFiltered(query) ? `${items.length} of ${all.length}` : `${all.length} in all`}</span>
-    ${isFiltered(query)
-      ? html`<button type="button" class="quiet" data-testid="clear-filters" onClick=${() => setQuery({ group: query.group })}>Clear the filters</button>`
-      : null}
+    ${
+      isFiltered(query)
+        ? html`<button type="button" class="quiet" data-testid="clear-filters" onClick=${() => setQuery({ group: query.group })}>Clear the filters</button>`
+        : null
+    }
     ${onChoose && low.length > 0 && html`<button type="button" class="quiet" data-testid="choose-low" onClick=${() => onChoose(low, true)}>Choose all of low risk (${low.length})</button>`}
   </div>`;
 }
@@ -92,26 +105,38 @@ function Choices({ items, all, query, chosen, onChoose }) {
  * show(place): brings its prompt into view. chosen, onChoose(items, isChosen): as those of the list of prompts.
  */
 export function PromptIndex({ all, places, query, current, show, chosen, onChoose }) {
-  const isWide = useMedia(WIDE), list = useRef(null), acts = useRef({}), isOpen = useRef(false);
+  const isWide = useMedia(WIDE),
+    list = useRef(null),
+    acts = useRef({}),
+    isOpen = useRef(false);
   isOpen.current ||= isFiltered(query); // once open it stays so: the search in it that is emptied keeps the focus
   acts.current = { show, choose: onChoose };
-  const open = places.filter(({ state }) => state === "open"), items = open.map(({ item }) => item);
-  const drawn = places.filter(({ state }) => state !== "aside").slice(0, DRAWN), stop = drawn.find(({ key }) => key === current) ?? drawn[0];
+  const open = places.filter(({ state }) => state === "open"),
+    items = open.map(({ item }) => item);
+  const drawn = places.filter(({ state }) => state !== "aside").slice(0, DRAWN),
+    stop = drawn.find(({ key }) => key === current) ?? drawn[0];
   useEffect(() => {
     const line = list.current?.querySelector("li.current");
     if (isWide && line) line.scrollIntoView({ block: "nearest" });
   }, [current, isWide]);
   if (!all.length && !places.length) return null;
-  const line = (place) => html`<${Line} key=${place.key} place=${place} isCurrent=${place.key === current} isStop=${place === stop} group=${query.group}
+  const line = (
+    place,
+  ) => html`<${Line} key=${place.key} place=${place} isCurrent=${place.key === current} isStop=${place === stop} group=${query.group}
     isChosen=${chosen.has(nameOf(place.item))} mayChoose=${Boolean(onChoose)} acts=${acts} />`;
   const body = html`
     <${PromptFilters} items=${all} query=${query} />
     <${Choices} items=${items} all=${all} query=${query} chosen=${chosen} onChoose=${onChoose} />
-    ${grouped(drawn, query).map(([key, words, some]) => html`<section key=${key}>
-      ${words && html`<h2>${onChoose && html`<${ChooseAll} items=${some.filter(({ state }) => state === "open").map(({ item }) => item)} chosen=${chosen} onChoose=${onChoose} label=${`Choose all: ${words}`} name=${`choose-group-${key}`} />`}
-        <${Text} text=${words} prose /> <span class="muted">${some.length}</span></h2>`}
+    ${grouped(drawn, query).map(
+      ([key, words, some]) => html`<section key=${key}>
+      ${
+        words &&
+        html`<h2>${onChoose && html`<${ChooseAll} items=${some.filter(({ state }) => state === "open").map(({ item }) => item)} chosen=${chosen} onChoose=${onChoose} label=${`Choose all: ${words}`} name=${`choose-group-${key}`} />`}
+        <${Text} text=${words} prose /> <span class="muted">${some.length}</span></h2>`
+      }
       <ul>${some.map(line)}</ul>
-    </section>`)}
+    </section>`,
+    )}
     ${places.length > DRAWN && html`<p class="muted">${(places.length - DRAWN).toLocaleString("en")} more are not shown. Use a filter to narrow the list.</p>`}`;
   return isWide
     ? html`<aside class="index" ref=${list} aria-label="List" data-testid="index">${body}</aside>`

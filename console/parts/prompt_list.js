@@ -9,13 +9,15 @@ import { tell } from "./notices.js";
 import { Prompt } from "./prompt.js";
 
 /** Prompts that are drawn at first, and with each press of "show more"; most ended ones that keep their place. */
-const DRAWN = 30, MOST_ENDED = 60;
+const DRAWN = 30,
+  MOST_ENDED = 60;
 
 /** Milliseconds for which a person's own decision keeps its place in any case, so that its result can be read. */
 const READ = 10_000;
 
 /** The names of what was set aside, for the session of the browser. */
-const ASIDE = ours("agent-server-aside"), MOST_ASIDE = 500;
+const ASIDE = ours("agent-server-aside"),
+  MOST_ASIDE = 500;
 
 function aside() {
   return JSON.parse(sessionStorage.getItem(ASIDE) ?? "[]");
@@ -46,8 +48,12 @@ function merged(places, items, { isHeld, isHere, passes, order }) {
     if (place.state === "open" && item) waiting.delete(nameOf(item));
     return place.state === "open" ? { ...place, item: item ?? place.item, state: item ? "open" : "ended" } : place;
   });
-  const later = aside(), rank = (item) => later.indexOf(nameOf(item));
-  const fresh = [...waiting.values()].filter(passes).sort((a, b) => rank(a) - rank(b) || order(a, b)).map(entry);
+  const later = aside(),
+    rank = (item) => later.indexOf(nameOf(item));
+  const fresh = [...waiting.values()]
+    .filter(passes)
+    .sort((a, b) => rank(a) - rank(b) || order(a, b))
+    .map(entry);
   const isNext = isHere && fresh.length > 0 && !kept.some(({ state }) => state === "open");
   const held = isNext ? [] : kept.filter((place) => place.state === "open" || isHeld(place));
   const surplus = held.filter(({ state }) => state !== "open").slice(0, -MOST_ENDED);
@@ -76,14 +82,14 @@ function useHover() {
   }, []);
   const move = () => setOver(true);
   const leave = (event) => event.pointerType !== "touch" && setOver(false);
-  return [element, isOver, { onPointerEnter: move, onPointerMove: move, onPointerLeave: leave }];
+  return /** @type {const} */ ([element, isOver, { onPointerEnter: move, onPointerMove: move, onPointerLeave: leave }]);
 }
 
 /** The prompt that the keyboard means: {key, since}; since: when a key chose it, 0 where it got the focus. */
 function useCurrent() {
   const [current, set] = useState({ key: null, since: 0 });
   const choose = (key, since = 0) => key !== current.key && set({ key, since });
-  return [current, choose];
+  return /** @type {const} */ ([current, choose]);
 }
 
 /** Focus a place and bring it into view. */
@@ -103,18 +109,35 @@ const ALL = () => true;
  * passes(item), order(a, b): which of the items are shown, and how; scope: what names the two. Where it changes, the
  * places are made anew. index({places, current, show}): what stands beside the prompts, if anything.
  */
-export function PromptList({ items, isHere = false, chosen, onChoose, passes = ALL, order = byAge, scope = "", index }) {
+export function PromptList({
+  items,
+  isHere = false,
+  chosen,
+  onChoose,
+  passes = ALL,
+  order = byAge,
+  scope = "",
+  index,
+}) {
   const [list, isOver, hover] = useHover();
   const [current, choose] = useCurrent();
   const [most, setMost] = useState(DRAWN);
-  const places = useRef([]), drawnScope = useRef(scope), [, redraw] = useState(0);
+  const places = useRef([]),
+    drawnScope = useRef(scope),
+    [, redraw] = useState(0);
   const isHeld = (place) => isOver || isOwn(place) || (!isHere && place.key === current.key);
-  places.current = (scope === drawnScope.current ? merged : anew)(places.current, items, { isHeld, isHere, passes, order });
+  places.current = (scope === drawnScope.current ? merged : anew)(places.current, items, {
+    isHeld,
+    isHere,
+    passes,
+    order,
+  });
   drawnScope.current = scope;
   const isOpen = ({ state }) => state === "open";
   let left = most;
   const drawn = places.current.filter((place) => left > 0 && (!isOpen(place) || left-- > 0));
-  const open = drawn.filter(isOpen), hidden = places.current.filter(isOpen).length - open.length;
+  const open = drawn.filter(isOpen),
+    hidden = places.current.filter(isOpen).length - open.length;
   const hasEnded = !places.current.every(isOpen);
   useEffect(() => {
     const timer = hasEnded && setInterval(() => redraw((number) => number + 1), READ);
@@ -122,8 +145,10 @@ export function PromptList({ items, isHere = false, chosen, onChoose, passes = A
   }, [hasEnded]);
   const postpone = (place) => {
     setAside(place.item);
-    places.current = [...places.current.map((one) => (one === place ? { ...one, state: "aside" } : one)),
-      entry(place.item)];
+    places.current = [
+      ...places.current.map((one) => (one === place ? { ...one, state: "aside" } : one)),
+      entry(place.item),
+    ];
     redraw((number) => number + 1);
   };
   const show = (place) => {
@@ -133,7 +158,8 @@ export function PromptList({ items, isHere = false, chosen, onChoose, passes = A
     else choose(place.key, performance.now());
   };
   const step = (by) => {
-    const all = places.current, at = all.findIndex(({ key }) => key === current.key);
+    const all = places.current,
+      at = all.findIndex(({ key }) => key === current.key);
     const next = by > 0 ? all.slice(at + 1).find(isOpen) : all.slice(0, Math.max(0, at)).findLast(isOpen);
     if (next) show(next);
     else if (open.length === 1 && open[0].key === current.key) reveal(list.current, current.key);
@@ -144,8 +170,9 @@ export function PromptList({ items, isHere = false, chosen, onChoose, passes = A
   useShortcuts({
     j: { label: "The next prompt", run: () => step(1) },
     k: { label: "The prompt before", run: () => step(-1) },
-    ...(isChosenOpen ? {} : { a: { ...pointless, label: "Approve the prompt" },
-      r: { ...pointless, label: "Reject it, with a reason" } }),
+    ...(isChosenOpen
+      ? {}
+      : { a: { ...pointless, label: "Approve the prompt" }, r: { ...pointless, label: "Reject it, with a reason" } }),
   });
   return html`${index?.({ places: places.current, current: current.key, show })}<div class="prompts" ref=${list} ...${hover}>
     ${drawn.map(
@@ -164,7 +191,10 @@ export function PromptList({ items, isHere = false, chosen, onChoose, passes = A
         />
       </div>`,
     )}
-    ${hidden > 0 && html`<p class="more"><button type="button" class="secondary" data-testid="show-more"
-      onClick=${() => setMost(most + DRAWN)}>Show ${Math.min(DRAWN, hidden)} more (${hidden} wait below)</button></p>`}
+    ${
+      hidden > 0 &&
+      html`<p class="more"><button type="button" class="secondary" data-testid="show-more"
+      onClick=${() => setMost(most + DRAWN)}>Show ${Math.min(DRAWN, hidden)} more (${hidden} wait below)</button></p>`
+    }
   </div>`;
 }

@@ -10,7 +10,8 @@ import { attempt, tell } from "./notices.js";
 import { onceHeld, useSteady } from "./steady.js";
 
 /** Whether other actions of its conversation wait, or may: a run would approve them. all: what waits; null before it is known. */
-const hasOthers = (item, all) => !all || all.some((one) => one.conversation_id === item.conversation_id && one.action_id !== item.action_id);
+const hasOthers = (item, all) =>
+  !all || all.some((one) => one.conversation_id === item.conversation_id && one.action_id !== item.action_id);
 
 export function Reject({ item, onClose }) {
   const [element, press] = useSteady();
@@ -20,13 +21,15 @@ export function Reject({ item, onClose }) {
   useEffect(() => field.current.focus({ preventScroll: true }), []);
   const reject = () => decide([item], "reject", reason.trim() ? { reason: reason.trim() } : {});
   const submit = (event) => press(event, reject);
-  const rejectAndRun = (event) => press(event, async () => {
-    await reject();
-    if (fates.get().get(nameOf(item))?.state !== "taken") return;
-    if (hasOthers(item, pending.get())) return tell("Rejected. The agent goes on once the other actions are decided.");
-    const options = { path: { conversation_id: item.conversation_id }, query: { accepts: false } };
-    await attempt(() => call("POST /api/conversations/{conversation_id}/run", options));
-  });
+  const rejectAndRun = (event) =>
+    press(event, async () => {
+      await reject();
+      if (fates.get().get(nameOf(item))?.state !== "taken") return;
+      if (hasOthers(item, pending.get()))
+        return tell("Rejected. The agent goes on once the other actions are decided.");
+      const options = { path: { conversation_id: item.conversation_id }, query: { accepts: false } };
+      await attempt(() => call("POST /api/conversations/{conversation_id}/run", options));
+    });
   return html`<form class="panel" onSubmit=${submit} onKeyDown=${onEscape(onClose)}>
     <label>Reason (optional). The agent reads it when it continues.
       <textarea rows="2" ref=${field} maxlength="2000" data-testid="reason" placeholder="Enter to reject, Shift+Enter for a new line."
@@ -35,8 +38,12 @@ export function Reject({ item, onClose }) {
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>
       <button type="submit" class="danger" data-testid="reject-now">Reject</button>
-      ${may("write") && isLast && html`<button type="button" class="secondary" data-testid="reject-and-continue"
-        title="The agent reads the reason and goes on at once" onClick=${rejectAndRun}>Reject and continue</button>`}
+      ${
+        may("write") &&
+        isLast &&
+        html`<button type="button" class="secondary" data-testid="reject-and-continue"
+        title="The agent reads the reason and goes on at once" onClick=${rejectAndRun}>Reject and continue</button>`
+      }
     </footer>
   </form>`;
 }

@@ -2,8 +2,14 @@
 import { html } from "../lib/html.js";
 import { Text } from "./text.js";
 
-const HOURS = [["", "Until it is revoked"], ["1", "For an hour"], ["8", "For 8 hours"], ["24", "For a day"],
-  ["168", "For a week"], ["720", "For 30 days"]];
+const HOURS = [
+  ["", "Until it is revoked"],
+  ["1", "For an hour"],
+  ["8", "For 8 hours"],
+  ["24", "For a day"],
+  ["168", "For a week"],
+  ["720", "For 30 days"],
+];
 
 /** Most uses that the server takes. */
 const MOST_USES = 1_000_000_000;
@@ -22,16 +28,20 @@ export function TestFields({ name, given, test, onChange }) {
     <label><span><code><${Text} text=${name} /></code> is</span>
       <select data-testid=${`how-${name}`} onChange=${(event) => pick(event.target.value)}>
         <option value="equals" selected=${how === "equals"}>exactly as here</option>
-        ${typeof given === "string"
-          && html`<option value="pattern" selected=${how === "pattern"}>as a pattern says</option>`}
+        ${
+          typeof given === "string" &&
+          html`<option value="pattern" selected=${how === "pattern"}>as a pattern says</option>`
+        }
         <option value="any" selected=${how === "any"}>anything</option>
       </select>
     </label>
-    ${how === "pattern" &&
-    html`<label>Pattern: a * stands for letters, digits, spaces and _ . / : , @ + - =
+    ${
+      how === "pattern" &&
+      html`<label>Pattern: a * stands for letters, digits, spaces and _ . / : , @ + - =
       <input type="text" required maxlength="4096" spellcheck=${false} data-testid=${`pattern-${name}`}
         value=${test.pattern} onInput=${(event) => onChange({ pattern: event.target.value })} />
-    </label>`}
+    </label>`
+    }
   </div>`;
 }
 
@@ -39,8 +49,10 @@ export function TestFields({ name, given, test, onChange }) {
 export function TermFields({ value, onChange }) {
   return html`<label>How long
       <select data-testid="rule-hours" onChange=${(event) => onChange({ ...value, hours: event.target.value })}>
-        ${HOURS.map(([hours, words]) => html`<option value=${hours} selected=${hours === value.hours}>
-          ${words}</option>`)}
+        ${HOURS.map(
+          ([hours, words]) => html`<option value=${hours} selected=${hours === value.hours}>
+          ${words}</option>`,
+        )}
       </select>
     </label>
     <label>How often at most

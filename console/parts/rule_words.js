@@ -28,16 +28,22 @@ export function RuleHead({ rule }) {
 
 /** What must hold for a rule, as POST /api/v1/approval-rules takes it and GET has it. */
 export function RuleWords({ rule }) {
-  const tests = rule.arguments && Object.entries(rule.arguments), number = rule.conversation_ids?.length,
+  const tests = rule.arguments && Object.entries(rule.arguments),
+    number = rule.conversation_ids?.length,
     tags = Object.entries(rule.tags ?? {});
   const where = number ? (number === 1 ? "in one conversation" : `in ${number} conversations`) : "in all conversations";
   const often = rule.max_uses ? `at most ${counted(rule.max_uses, "time")}, ` : "";
   return html`<ul class="rule-words">
     ${tests?.map(([name, test]) => html`<li key=${name}><${Test} name=${name} test=${test} /></li>`)}
-    <li>${tests ? `${tests.length ? "every other argument" : "every argument"} is absent, empty, false or 0`
-      : "whatever the arguments are"}</li>
-    <li>${where}${tags.map(([name, value]) => html` with the tag <code>
-      ${name}${value !== null && html`=<${Text} text=${value} />`}</code>`)}</li>
+    <li>${
+      tests
+        ? `${tests.length ? "every other argument" : "every argument"} is absent, empty, false or 0`
+        : "whatever the arguments are"
+    }</li>
+    <li>${where}${tags.map(
+      ([name, value]) => html` with the tag <code>
+      ${name}${value !== null && html`=<${Text} text=${value} />`}</code>`,
+    )}</li>
     <li>${rule.max_risk ? HIGHEST[rule.max_risk] : "whatever the risk is"}</li>
     <li>${often}${rule.expires_at ? `until ${exact(rule.expires_at)}` : "until it is revoked"}</li>
   </ul>`;

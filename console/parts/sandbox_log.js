@@ -7,7 +7,10 @@ import { Ansi } from "./ansi.js";
 import { Failure } from "./notices.js";
 
 /** Lines and characters that are shown; seconds between two reads; pixels that are still "at the end". */
-const LINES = 500, MOST = 200_000, EVERY = 1, NEAR = 40;
+const LINES = 500,
+  MOST = 200_000,
+  EVERY = 1,
+  NEAR = 40;
 
 /** The end of a log, below a line that says what is missing. */
 function ending(log) {
@@ -17,7 +20,8 @@ function ending(log) {
 
 export function SandboxLog({ id }) {
   const { value, error, again } = usePolled(
-    (signal) => call("GET /api/v1/sandboxes/{sandbox_id}/logs", { path: { sandbox_id: id }, query: { tail: LINES }, signal }),
+    (signal) =>
+      call("GET /api/v1/sandboxes/{sandbox_id}/logs", { path: { sandbox_id: id }, query: { tail: LINES }, signal }),
     EVERY,
     id,
   );

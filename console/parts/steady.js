@@ -15,7 +15,11 @@ const LOOK = 100;
 function placeOf(element) {
   const { left, top } = element.getBoundingClientRect();
   const held = [left + scrollX, top + scrollY];
-  for (let around = element.parentElement; around && around !== document.documentElement; around = around.parentElement) {
+  for (
+    let around = element.parentElement;
+    around && around !== document.documentElement;
+    around = around.parentElement
+  ) {
     held[0] += around.scrollLeft;
     held[1] += around.scrollTop;
   }
@@ -39,7 +43,8 @@ function look() {
   }
 }
 
-let timer = 0, isAsked = false;
+let timer = 0,
+  isAsked = false;
 
 function lookSoon() {
   if (isAsked || !places.size) return;
@@ -74,7 +79,8 @@ function watch(element) {
 /** Whether any of it is in the window, and in what scrolls around it. */
 function isInSight(element) {
   const { top, bottom } = element.getBoundingClientRect();
-  let upper = 0, lower = innerHeight;
+  let upper = 0,
+    lower = innerHeight;
   for (let around = element.parentElement; around && around !== document.body; around = around.parentElement) {
     if (getComputedStyle(around).overflowY === "visible") continue;
     const edges = around.getBoundingClientRect();
@@ -91,7 +97,8 @@ function refusal(element) {
     return "Nothing was decided: the action was out of sight. Look at it, then press again.";
   }
   look();
-  return element.hasAttribute("data-steady") ? ""
+  return element.hasAttribute("data-steady")
+    ? ""
     : "Nothing was decided: the buttons had just moved. Look at the action, then press again.";
 }
 
@@ -114,7 +121,7 @@ export function useSteady(cause = 0) {
     if (words) tell(words);
     else run();
   };
-  return [element, press];
+  return /** @type {const} */ ([element, press]);
 }
 
 /** For a key that is held down on a button: it presses the button once. */

@@ -4,7 +4,8 @@ import { html } from "../lib/html.js";
 import { parts } from "../lib/visible.js";
 
 /** Characters of a text that are shown before "show all"; and those after which even that shows no more at once. */
-const FOLDED = 4_000, MOST = 200_000;
+const FOLDED = 4_000,
+  MOST = 200_000;
 
 /** What an agent says beside an action is as long as this before "show more": what will run stays in sight. */
 export const SAID = { length: 200, lines: 4 };
@@ -17,12 +18,18 @@ function begin(text, length, lines) {
 
 /** A text whose hidden characters stand as escapes. prose: what was said, where nothing of it will run. */
 export function Text({ text, prose = false }) {
-  return parts(text, { prose }).map(([part, isEscape]) => (isEscape ? html`<span class="unseen">${part}</span>` : part));
+  return parts(text, { prose }).map(([part, isEscape]) =>
+    isEscape ? html`<span class="unseen">${part}</span>` : part,
+  );
 }
 
 /** A sentence of the server, in which backticks mark names of programs and settings. */
 export function Marked({ text }) {
-  return text.split("`").map((part, index) => (index % 2 ? html`<code><${Text} text=${part} /></code>` : html`<${Text} prose text=${part} />`));
+  return text
+    .split("`")
+    .map((part, index) =>
+      index % 2 ? html`<code><${Text} text=${part} /></code>` : html`<${Text} prose text=${part} />`,
+    );
 }
 
 /** A long text, folded: its begin of some characters and lines, and buttons for more. children: (text) => what shows a text. */
@@ -36,7 +43,8 @@ export function Folded({ text, children, length = FOLDED, lines = 0 }) {
 }
 
 /** Lines, and characters, of the end of what was printed which are shown before "show earlier". */
-const LAST_LINES = 14, LAST = 2_000;
+const LAST_LINES = 14,
+  LAST = 2_000;
 
 /** Where the end of a text begins, of so many lines (0: of any number) and characters at most: at a line where one begins there. */
 function endOf(text, length, lines) {
@@ -45,7 +53,8 @@ function endOf(text, length, lines) {
   start = lines && start > 0 ? start + 1 : 0;
   const least = Math.max(0, text.length - length);
   if (start >= least) return start;
-  const line = text.indexOf("\n", least) + 1, isHalf = (text.codePointAt(least - 1) ?? 0) > 0xffff;
+  const line = text.indexOf("\n", least) + 1,
+    isHalf = (text.codePointAt(least - 1) ?? 0) > 0xffff;
   return line && line < text.length ? line : least + (isHalf ? 1 : 0);
 }
 

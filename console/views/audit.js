@@ -8,7 +8,9 @@ import { AuditFilters, isFiltered } from "../parts/audit_filters.js";
 import { attempt, Empty, Failure } from "../parts/notices.js";
 
 /** Entries of a page; most that are shown; reads for one page, as the server may end a page early. */
-const PAGE = 50, MOST = 1_000, MOST_READS = 5;
+const PAGE = 50,
+  MOST = 1_000,
+  MOST_READS = 5;
 
 /** Milliseconds without a key of the keyboard after which what was typed is searched. */
 const PAUSE = 250;
@@ -30,7 +32,7 @@ async function read(filters, cursor, signal) {
 /** The entries that pass the filters, read by pages: {items, next, error, isReading, more}. */
 function useAudit(filters) {
   const name = JSON.stringify(filters);
-  const [state, setState] = useState({ items: null });
+  const [state, setState] = useState(/** @type {any} */ ({ items: null }));
   const ending = useRef(null);
   const load = (before, cursor) => {
     const { signal } = ending.current;
@@ -58,9 +60,14 @@ function Entries({ audit, query }) {
   const { items, next, error, isReading, isStale, more } = audit;
   if (!items) return error ? html`<${Failure} error=${error} again=${more} />` : html`<p aria-busy="true">Loading</p>`;
   const isFull = items.length >= MOST;
-  return html`${!items.length && !next && !isStale && html`<${Empty} title=${isFiltered(query) ? "No decision passes these filters" : "Nothing was decided yet"}>
+  return html`${
+    !items.length &&
+    !next &&
+    !isStale &&
+    html`<${Empty} title=${isFiltered(query) ? "No decision passes these filters" : "Nothing was decided yet"}>
       ${isFiltered(query) ? html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>` : "Each decision about a pending action stands here, of people, rules and deadlines."}
-    <//>`}
+    <//>`
+  }
     <ol class="rows audit" data-testid="audit-list">
       ${items.map((entry) => html`<${AuditEntry} key=${`${chainOf(entry)} ${entry.seq}`} entry=${entry} onOnly=${(chain) => setQuery({ ...query, conversation_id: undefined, chain: undefined, ...chain })} />`)}
     </ol>

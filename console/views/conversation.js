@@ -35,17 +35,26 @@ const LOADS = {
 /** The keys that lead to the talk and to what may stand in its place: {key: {label, run}}. */
 const keysTo = (lead) => ({
   1: { label: "Show the talk", run: () => lead("") },
-  ...Object.fromEntries(PLACES.map((one, index) => [index + 2, mayOpen(one) && { label: `Show ${one.label}`, run: () => lead(one.name) }]).filter(([, key]) => key)),
+  ...Object.fromEntries(
+    PLACES.map((one, index) => [
+      index + 2,
+      mayOpen(one) && { label: `Show ${one.label}`, run: () => lead(one.name) },
+    ]).filter(([, key]) => key),
+  ),
 });
 
 /** The window of the log that passes the filters, once the stream has begun. */
 function useLog(feed, id, query, isBegun) {
-  const filters = filtersOf(query), name = JSON.stringify(filters);
+  const filters = filtersOf(query),
+    name = JSON.stringify(filters);
   const log = useMemo(() => (isBegun ? new Log(id, filters) : null), [id, name, isBegun]);
   useEffect(() => {
     if (!log) return undefined;
     open(log, id, query.event);
-    const ends = [feed.subscribe((event) => log.take(event)), connection.subscribe((state) => state === "live" && log.again())];
+    const ends = [
+      feed.subscribe((event) => log.take(event)),
+      connection.subscribe((state) => state === "live" && log.again()),
+    ];
     return () => {
       for (const end of ends) end();
       log.close();
@@ -78,42 +87,73 @@ function Gone() {
 export default function View({ place: { id, query } }) {
   const feed = useMemo(() => new Feed(id), [id]);
   useEffect(() => feed.open(), [feed]);
-  const record = useStore(feed.record), total = useStore(feed.total), fault = useStore(feed.fault), gone = useStore(feed.gone);
-  const writing = useStore(feed.writing), all = useStore(pending);
-  const details = usePanel("details"), wire = usePanel("wire"), [areOpen, setOpen] = usePanel("filters");
-  const hasFilters = isFiltered(query), [hasDetails, setDetails] = details, [hadFilters, setHad] = useState(hasFilters);
+  const record = useStore(feed.record),
+    total = useStore(feed.total),
+    fault = useStore(feed.fault),
+    gone = useStore(feed.gone);
+  const writing = useStore(feed.writing),
+    all = useStore(pending);
+  const details = usePanel("details"),
+    wire = usePanel("wire"),
+    [areOpen, setOpen] = usePanel("filters");
+  const hasFilters = isFiltered(query),
+    [hasDetails, setDetails] = details,
+    [hadFilters, setHad] = useState(hasFilters);
   useEffect(() => void (hasFilters && setHad(true)), [hasFilters]);
   const [forked, setForked] = useState(null);
-  const fork = useMemo(() => may("write") ? (event) => setForked({ event }) : undefined, [may("write")]);
+  const fork = useMemo(
+    () => (may("write") ? (/** @type {any} */ event = undefined) => setForked({ event }) : undefined),
+    [may("write")],
+  );
   const log = useLog(feed, id, query, total !== null);
   const items = useMemo(() => (all ?? []).filter((item) => same(item.conversation_id, id)), [all, id]);
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
   const shown = PLACES.find((one) => one.name === query.show && mayOpen(one))?.name ?? "";
   const show = (name) => setQuery({ ...query, show: name });
-  const isLed = useRef(false), lead = (name) => (isLed.current = shown !== name) && show(name);
+  const isLed = useRef(false),
+    lead = (name) => (isLed.current = shown !== name) && show(name);
   useEffect(() => {
-    if (isLed.current) document.querySelector(shown ? ".place" : ".timeline")?.focus({ preventScroll: true });
+    if (isLed.current)
+      /** @type {HTMLElement} */ (document.querySelector(shown ? ".place" : ".timeline"))?.focus({
+        preventScroll: true,
+      });
     isLed.current = false;
   }, [shown]);
-  useShortcuts({ ...keysTo(lead), d: { label: "Show or hide the details", run: () => setDetails(!hasDetails) }, "/": { label: "Search the conversation", run: () => (shown && show(""), setOpen(true), setTimeout(() => document.querySelector("[data-search]")?.focus())) } });
+  useShortcuts({
+    ...keysTo(lead),
+    d: { label: "Show or hide the details", run: () => setDetails(!hasDetails) },
+    "/": {
+      label: "Search the conversation",
+      run: () => (
+        shown && show(""),
+        setOpen(true),
+        setTimeout(() => /** @type {HTMLElement} */ (document.querySelector("[data-search]"))?.focus())
+      ),
+    },
+  });
   if (gone) return html`<${Gone} />`;
   if (fault) return html`<${Failure} error=${fault} again=${() => feed.again()} />`;
   if (!record || !log) return html`<p aria-busy="true">Loading</p>`;
   const refresh = () => feed.refresh();
   const reset = () => setQuery({});
   // a filter is about events, so what passes it is shown as events
-  const filters = [areOpen || hasFilters || hadFilters, (next) => (setOpen(next), setHad(false), !next && hasFilters && reset())];
+  const filters = [
+    areOpen || hasFilters || hadFilters,
+    (next) => (setOpen(next), setHad(false), !next && hasFilters && reset()),
+  ];
   const status = record.execution_status;
   const toTalk = (open) => (next) => (shown && show(""), open(next)); // they are about the timeline
   return html`<div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
     <${Heading} record=${record} number=${items.length} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
       details=${details} shown=${shown} show=${show} onFork=${() => fork()} onDone=${refresh} />
     <div class="main">
-      ${shown
-        ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} /></div>`
-        : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
+      ${
+        shown
+          ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} /></div>`
+          : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
           <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
-            isFiltered=${hasFilters} onReset=${reset} onFork=${fork} />`}
+            isFiltered=${hasFilters} onReset=${reset} onFork=${fork} />`
+      }
       <${Prompts} items=${items} />
       ${may("write") && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>

@@ -56,15 +56,20 @@ class Row extends Component {
       ${leaving === "deleted" ? html`<${Deleted} />` : html`<${State} of=${CONVERSATION} status=${item.execution_status} number=${item.pending} />`}
       <span class="what">
         <a class="title" href=${href("conversations", item.id)}><${Text} prose text=${item.title || "Without a title"} /></a>
-        ${tags.slice(0, MOST_TAGS).map(
-          ([name, value]) => html`<span class="tag" key=${name}><${Text} prose text=${value ? `${name}=${value}` : name} /></span>`,
-        )}
+        ${tags
+          .slice(0, MOST_TAGS)
+          .map(
+            ([name, value]) =>
+              html`<span class="tag" key=${name}><${Text} prose text=${value ? `${name}=${value}` : name} /></span>`,
+          )}
         ${tags.length > MOST_TAGS && html`<span class="tag">+${tags.length - MOST_TAGS}</span>`}
       </span>
       <span class="where">
-        ${item.sandbox_id
-          ? html`<a href=${href("sandboxes", item.sandbox_id)} title=${`Sandbox ${item.sandbox_id}`}>${item.sandbox_id}</a>`
-          : html`<span class="muted">detached</span>`}
+        ${
+          item.sandbox_id
+            ? html`<a href=${href("sandboxes", item.sandbox_id)} title=${`Sandbox ${item.sandbox_id}`}>${item.sandbox_id}</a>`
+            : html`<span class="muted">detached</span>`
+        }
       </span>
       <span class="when"><${Time} at=${item.updated_at} /></span>
     </li>`;
@@ -78,9 +83,11 @@ function Nothing({ query }) {
     <//>`;
   }
   return html`<${Empty} title="No conversations yet">
-    ${may("write")
-      ? html`<a role="button" href=${href("start")}>Start a conversation</a>`
-      : "This key is read-only. Starting a conversation takes one with the scope “write”."}
+    ${
+      may("write")
+        ? html`<a role="button" href=${href("start")}>Start a conversation</a>`
+        : "This key is read-only. Starting a conversation takes one with the scope “write”."
+    }
   <//>`;
 }
 
@@ -96,9 +103,13 @@ function List({ query }) {
     JSON.stringify(query),
   );
   const { rows, leaving, isReading, hasMore } = view;
-  const { status, ...others } = query, isCounted = hasMore && !isFiltered(others);
-  const { value: total } = usePolled((signal) => (isCounted ? call("GET /api/conversations/count", { query: { status }, signal }) : undefined),
-    COUNTED_EVERY, `${isCounted} ${status}`);
+  const { status, ...others } = query,
+    isCounted = hasMore && !isFiltered(others);
+  const { value: total } = usePolled(
+    (signal) => (isCounted ? call("GET /api/conversations/count", { query: { status }, signal }) : undefined),
+    COUNTED_EVERY,
+    `${isCounted} ${status}`,
+  );
   return html`
     <${ListHead} list=${list} view=${view} name="conversation" total=${total} />
     <ul class="rows" data-testid="conversation-list" aria-label="Conversations" aria-busy=${isReading} ...${holding(list)}>

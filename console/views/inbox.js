@@ -31,8 +31,8 @@ function RejectSeveral({ items, onCancel }) {
   const [reason, setReason] = useState("");
   const field = useRef(null);
   useEffect(() => field.current.focus({ preventScroll: true }), []);
-  const submit = (event) => press(event,
-    () => decideAll(items, "reject", reason.trim() ? { reason: reason.trim() } : {}));
+  const submit = (event) =>
+    press(event, () => decideAll(items, "reject", reason.trim() ? { reason: reason.trim() } : {}));
   return html`<form ref=${element} onSubmit=${submit} onKeyDown=${onEscape(onCancel)}>
     <textarea rows="1" ref=${field} maxlength="2000" aria-label="Why are they rejected?"
       placeholder="Reason (optional). The agents read it when they continue." data-testid="reason-for-all" value=${reason}
@@ -59,7 +59,8 @@ function SeveralButtons({ items, onReject, onClear }) {
 /** The risks of items, in words, the highest first: "2 high, 7 low risk". */
 function risksOf(items) {
   const numbers = Object.keys(RISKS).map((risk) => [risk, items.filter((item) => riskOf(item) === risk).length]);
-  return numbers.filter(([, number]) => number).map(([risk, number]) => `${number} ${risk.toLowerCase()}`).join(", ") + " risk";
+  const words = numbers.filter(([, number]) => number).map(([risk, number]) => `${number} ${risk.toLowerCase()}`);
+  return `${words.join(", ")} risk`;
 }
 
 /** One decision for all that are chosen; those of one conversation go in one request. */
@@ -67,9 +68,11 @@ function Several({ items, onClear }) {
   const [isRejecting, setRejecting] = useState(false);
   return html`<div class="several" data-testid="several">
     <p><strong>${items.length} chosen</strong> <span class="muted">${risksOf(items)}</span></p>
-    ${isRejecting
-      ? html`<${RejectSeveral} items=${items} onCancel=${() => setRejecting(false)} />`
-      : html`<${SeveralButtons} items=${items} onReject=${() => setRejecting(true)} onClear=${onClear} />`}
+    ${
+      isRejecting
+        ? html`<${RejectSeveral} items=${items} onCancel=${() => setRejecting(false)} />`
+        : html`<${SeveralButtons} items=${items} onReject=${() => setRejecting(true)} onClear=${onClear} />`
+    }
   </div>`;
 }
 
@@ -81,18 +84,28 @@ function useChosen() {
     for (const one of items.flatMap(alikeOf)) changed[isChosen ? "add" : "delete"](nameOf(one));
     setNames(changed);
   };
-  return [names, choose, () => setNames(new Set())];
+  return /** @type {const} */ ([names, choose, () => setNames(new Set())]);
 }
 
 export default function Inbox({ place: { query } }) {
-  const items = useStore(pending), shown = useStore(asked)?.length ?? 0;
-  const budgets = useStore(budgetNumber), destinations = useStore(askedNumber) - budgets;
-  const [names, choose, clear] = useChosen(), onChoose = may("approve") ? choose : undefined;
+  const items = useStore(pending),
+    shown = useStore(asked)?.length ?? 0;
+  const budgets = useStore(budgetNumber),
+    destinations = useStore(askedNumber) - budgets;
+  const [names, choose, clear] = useChosen(),
+    onChoose = may("approve") ? choose : undefined;
   const passes = (item) => fits(item, query);
   // what a filter hides is not decided, unless its agent decides it with something that is shown
   const chosen = (items ?? []).filter((item) => names.has(nameOf(item)) && alikeOf(item).some(passes));
-  const counts = [[items?.length ?? 0, "action"], [destinations, "destination"], [budgets, "budget"]].filter(([number]) => number);
-  const count = counts.map(([number, word]) => `${number} ${word}${number === 1 ? "" : "s"}`).join(", ").replace(/, (?=[^,]*$)/, " and ");
+  const counts = [
+    [items?.length ?? 0, "action"],
+    [destinations, "destination"],
+    [budgets, "budget"],
+  ].filter(([number]) => number);
+  const count = counts
+    .map(([number, word]) => `${number} ${word}${number === 1 ? "" : "s"}`)
+    .join(", ")
+    .replace(/, (?=[^,]*$)/, " and ");
   const isOne = counts.length === 1 && counts[0][0] === 1;
   return html`<section class="inbox" data-testid="inbox">
     <div class="bar">
@@ -100,23 +113,31 @@ export default function Inbox({ place: { query } }) {
       <p class="muted" role="status">${count ? `${count} ${isOne ? "waits" : "wait"} for your decision` : ""}</p>
       <${Wish} />
     </div>
-    ${items === null
-      ? html`<p aria-busy="true">Loading</p>`
-      : html`<${DestinationList} />
+    ${
+      items === null
+        ? html`<p aria-busy="true">Loading</p>`
+        : html`<${DestinationList} />
           <div class="split">
             <${PromptList} items=${items} chosen=${names} onChoose=${onChoose} passes=${passes} order=${byGroup(items, query)} scope=${JSON.stringify(query)}
               index=${(shownThere) => html`<${PromptIndex} all=${items} query=${query} chosen=${names} onChoose=${onChoose} ...${shownThere} />`} />
           </div>
-          ${items.length > 0 && !items.some(passes) &&
-          html`<${Empty} title="Nothing that waits matches">
+          ${
+            items.length > 0 &&
+            !items.some(passes) &&
+            html`<${Empty} title="Nothing that waits matches">
             <button type="button" class="secondary" onClick=${() => setQuery({ group: query.group })}>Clear the filters</button>
-          <//>`}
+          <//>`
+          }
           ${chosen.length > 0 && html`<${Several} items=${chosen} onClear=${clear} />`}
-          ${!items.length && !shown &&
-          html`<${Empty} title="Nothing waits for you">
+          ${
+            !items.length &&
+            !shown &&
+            html`<${Empty} title="Nothing waits for you">
             What needs a decision appears here by itself.
             ${may("write") ? html` <a href=${href("start")}>Start a conversation</a>, or look at the ` : " See the "}
             <a href=${href("conversations")}>conversations</a>.
-          <//>`}`}
+          <//>`
+          }`
+    }
   </section>`;
 }

@@ -61,12 +61,18 @@ export default function View() {
   const [revoked, setRevoked] = useState(null);
   const load = () => {
     setError(null);
-    Promise.all([call("GET /api/v1/keys"), call("GET /server_info")]).then(([all, info]) => (setAuth(info.auth), setKeys(all)), setError);
+    Promise.all([call("GET /api/v1/keys"), call("GET /server_info")]).then(
+      ([all, info]) => (setAuth(info.auth), setKeys(all)),
+      setError,
+    );
   };
   useEffect(load, []);
   const revoke = async () => {
     const { id } = revoked;
-    const done = await attempt(() => call("DELETE /api/v1/keys/{key_id}", { path: { key_id: id } }), "The key is revoked.");
+    const done = await attempt(
+      () => call("DELETE /api/v1/keys/{key_id}", { path: { key_id: id } }),
+      "The key is revoked.",
+    );
     if (done === undefined) return;
     setRevoked(null);
     load();

@@ -36,8 +36,11 @@ function Rule({ rule, onRevoke }) {
         Used ${often}${rule.last_used_at && html`, last <${Time} at=${rule.last_used_at} />`}.
         Created by <${Text} text=${rule.created_by || "somebody"} prose /> <${Time} at=${rule.created_at} />.
       </p>
-      ${may("approve") && html`<button type="button" class="secondary" data-testid="revoke"
-        onClick=${onRevoke}>Revoke…</button>`}
+      ${
+        may("approve") &&
+        html`<button type="button" class="secondary" data-testid="revoke"
+        onClick=${onRevoke}>Revoke…</button>`
+      }
     </footer>
   </article>`;
 }
@@ -49,7 +52,9 @@ function List({ rules, onRevoke }) {
       Every action that needs a decision waits for a person. “Always…” beside a decision makes a rule of it.
     <//>`;
   }
-  const shown = rules.slice(0, most), hidden = rules.length - shown.length, more = () => setMost(most + DRAWN);
+  const shown = rules.slice(0, most),
+    hidden = rules.length - shown.length,
+    more = () => setMost(most + DRAWN);
   return html`${shown.map((rule) => html`<${Rule} key=${rule.id} rule=${rule} onRevoke=${() => onRevoke(rule)} />`)}
     ${hidden > 0 && html`<button type="button" class="secondary" onClick=${more}>Show more (${hidden})</button>`}`;
 }
@@ -81,19 +86,29 @@ export default function Rules() {
     <div class="bar">
       <h1 class="wide">Rules</h1>
       <button type="button" class="quiet" onClick=${load}>Load again</button>
-      ${may("approve") && !isMaking
-        && html`<button type="button" data-testid="new-rule" onClick=${() => setMaking(true)}>New rule</button>`}
+      ${
+        may("approve") &&
+        !isMaking &&
+        html`<button type="button" data-testid="new-rule" onClick=${() => setMaking(true)}>New rule</button>`
+      }
     </div>
     <p class="muted">
       A rule decides an action that it matches, and nobody is asked. A rule that rejects wins over rules that approve.
     </p>
     ${isMaking && html`<${NewRule} onMade=${made} onClose=${() => setMaking(false)} />`}
-    ${error ? html`<${Failure} error=${error} again=${load} />` : rules
-      ? html`<${List} rules=${rules} onRevoke=${setRevoked} />` : html`<p aria-busy="true">Loading</p>`}
+    ${
+      error
+        ? html`<${Failure} error=${error} again=${load} />`
+        : rules
+          ? html`<${List} rules=${rules} onRevoke=${setRevoked} />`
+          : html`<p aria-busy="true">Loading</p>`
+    }
     <${DestinationRules} version=${version} />
-    ${revoked &&
-    html`<${Question} title="Revoke this rule?" yes="Revoke" onYes=${revoke} onClose=${() => setRevoked(null)}>
+    ${
+      revoked &&
+      html`<${Question} title="Revoke this rule?" yes="Revoke" onYes=${revoke} onClose=${() => setRevoked(null)}>
       What it decided stays decided. From now on such an action waits for a person again.
-    <//>`}
+    <//>`
+    }
   </section>`;
 }

@@ -50,10 +50,13 @@ function Facts({ sandbox }) {
 function Happened({ text }) {
   const [sentence, ...lines] = text.split("\n");
   return html`<p class="happened"><${Text} prose text=${sentence} /></p>
-    ${lines.length > 0 && html`<details class="quiet">
+    ${
+      lines.length > 0 &&
+      html`<details class="quiet">
       <summary>The last lines of its log</summary>
       <pre class="log" tabindex="0"><${Text} text=${lines.join("\n")} /></pre>
-    </details>`}`;
+    </details>`
+    }`;
 }
 
 /** Conversations that a client began at its agent server, each with a button that adopts it. */
@@ -64,16 +67,25 @@ function Strays({ sandbox: { id, status, stray_conversations } }) {
   const adopt = async (one) => {
     setDoing(one.id);
     const path = { sandbox_id: id, conversation_id: one.id };
-    await attempt(() => call("POST /api/v1/sandboxes/{sandbox_id}/conversations/{conversation_id}/adopt", { path }), "The conversation is adopted.");
+    await attempt(
+      () => call("POST /api/v1/sandboxes/{sandbox_id}/conversations/{conversation_id}/adopt", { path }),
+      "The conversation is adopted.",
+    );
     setDoing("");
   };
   return html`<details open class="strays">
     <summary>${count === 1 ? "1 conversation began at its agent server and is" : `${count} conversations began at its agent server and are`} not shown here</summary>
-    <ul>${newest.map((one) => html`<li key=${one.id}>
+    <ul>${newest.map(
+      (one) => html`<li key=${one.id}>
       <${Text} text=${one.title || one.id} />
-      ${may("write") && status === "RUNNING" && html`<button type="button" class="secondary" data-testid="adopt" disabled=${Boolean(doing)}
-        aria-busy=${doing === one.id} aria-label=${`Adopt the conversation ${one.title || one.id}`} onClick=${() => adopt(one)}>Adopt</button>`}
-    </li>`)}</ul>
+      ${
+        may("write") &&
+        status === "RUNNING" &&
+        html`<button type="button" class="secondary" data-testid="adopt" disabled=${Boolean(doing)}
+        aria-busy=${doing === one.id} aria-label=${`Adopt the conversation ${one.title || one.id}`} onClick=${() => adopt(one)}>Adopt</button>`
+      }
+    </li>`,
+    )}</ul>
   </details>`;
 }
 
@@ -99,7 +111,8 @@ function Actions({ sandbox: { id, status }, onOpen }) {
 function Row({ sandbox, leaving, onDeleted }) {
   const { id, status, status_detail } = sandbox;
   const [open, setOpen] = useState("");
-  const isDeleted = leaving === "deleted", close = () => setOpen("");
+  const isDeleted = leaving === "deleted",
+    close = () => setOpen("");
   const remove = async () => {
     close();
     const removing = () => call("DELETE /api/v1/sandboxes/{sandbox_id}", { path: { sandbox_id: id } });
@@ -115,13 +128,19 @@ function Row({ sandbox, leaving, onDeleted }) {
     <${Facts} sandbox=${sandbox} />
     ${status_detail && html`<${Happened} text=${status_detail} />`}
     <${Strays} sandbox=${sandbox} />
-    ${open === "log" && html`<${Dialog} title=${`Log of ${id}`} onClose=${close} class="large">
+    ${
+      open === "log" &&
+      html`<${Dialog} title=${`Log of ${id}`} onClose=${close} class="large">
       <${SandboxLog} id=${id} />
       <footer><button type="button" autofocus onClick=${close}>Close</button></footer>
-    <//>`}
-    ${open === "delete" && html`<${Question} title="Delete this sandbox?" yes="Delete it" onYes=${remove} onClose=${close}>
+    <//>`
+    }
+    ${
+      open === "delete" &&
+      html`<${Question} title="Delete this sandbox?" yes="Delete it" onYes=${remove} onClose=${close}>
       Its processes end and its files are removed for good. Its conversations stay readable.
-    <//>`}
+    <//>`
+    }
   </li>`;
 }
 
@@ -136,9 +155,12 @@ function One({ id }) {
     <div class="view-head"><h1>Sandbox</h1><a href=${href("sandboxes")}>All sandboxes</a></div>
     ${error && html`<${Failure} error=${error} again=${again} />`}
     ${value === undefined && !error && html`<p aria-busy="true">Loading</p>`}
-    ${value === null && html`<${Empty} title="This sandbox is gone">
+    ${
+      value === null &&
+      html`<${Empty} title="This sandbox is gone">
       It was deleted. <a href=${href("conversations", "", { sandbox_id: id })}>Its conversations</a> stay readable.
-    <//>`}
+    <//>`
+    }
     ${value && html`<ul class="rows" data-testid="sandbox-list" aria-label="Sandbox"><${Row} sandbox=${value} onDeleted=${() => go("sandboxes")} /></ul>`}
   `;
 }
@@ -173,10 +195,14 @@ function All({ query }) {
     <ul class="rows" data-testid="sandbox-list" aria-label="Sandboxes" aria-busy=${isReading} ...${holding(list)}>
       ${rows?.map((sandbox) => html`<${Row} key=${sandbox.id} sandbox=${sandbox} leaving=${leaving.get(sandbox.id)} />`)}
     </ul>
-    ${rows?.length === 0 && !hasMore && html`<${Empty} title=${query.status ? "No sandbox is in this state" : "No sandboxes"}>
+    ${
+      rows?.length === 0 &&
+      !hasMore &&
+      html`<${Empty} title=${query.status ? "No sandbox is in this state" : "No sandboxes"}>
       Each conversation that you start has a sandbox, where its agent runs.
       ${may("write") && html` <a href=${href("start")}>Start a conversation</a>`}
-    <//>`}
+    <//>`
+    }
     <${ListFoot} list=${list} view=${view} />
   `;
 }

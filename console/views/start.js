@@ -37,7 +37,11 @@ const MAIN = ["WORKING", "WAITING_FOR_SANDBOX", "STARTING_CONVERSATION", "READY"
 const POLICIES = [
   ["", "As the agent’s spec says", "The agent’s spec decides which actions wait for approval."],
   ["AlwaysConfirm", "Ask before every action", "Nothing runs until a person approves it."],
-  ["ConfirmRisky", "Ask before risky actions", "Actions of medium, high or unknown risk wait for approval. The agent rates the risk."],
+  [
+    "ConfirmRisky",
+    "Ask before risky actions",
+    "Actions of medium, high or unknown risk wait for approval. The agent rates the risk.",
+  ],
   ["NeverConfirm", "Never ask", "The agent runs every action without asking. Only its sandbox contains it."],
 ];
 
@@ -62,7 +66,14 @@ function isRuled(spec) {
 /** The models that the key keeps, by the names of their profiles; none where they cannot be read. */
 function useModels() {
   const [models, setModels] = useState([]);
-  useEffect(() => void call("GET /api/profiles").then(({ profiles }) => setModels(profiles), () => {}), []);
+  useEffect(
+    () =>
+      void call("GET /api/profiles").then(
+        ({ profiles }) => setModels(profiles),
+        () => {},
+      ),
+    [],
+  );
   return models;
 }
 
@@ -77,7 +88,8 @@ const wrong = (name, faults) => (faults[name] ? { "aria-invalid": "true", "aria-
 function More({ title, number = 0, isFilled = number > 0, isWrong, children }) {
   const isOpen = useRef(isFilled);
   isOpen.current ||= isWrong;
-  const show = ({ target }) => target.open && target.contains(document.activeElement) && target.scrollIntoView({ block: "nearest" });
+  const show = ({ target }) =>
+    target.open && target.contains(document.activeElement) && target.scrollIntoView({ block: "nearest" });
   return html`<details class="quiet" open=${isOpen.current} onToggle=${show}>
     <summary>${title}${number > 0 && ` (${number})`}</summary>
     <div>${children}</div>
@@ -100,7 +112,9 @@ function Repository({ value, set, faults }) {
 }
 
 function Files({ faults }) {
-  const chosen = useStore(files), several = useRef(null), folder = useRef(null);
+  const chosen = useStore(files),
+    several = useRef(null),
+    folder = useRef(null);
   const take = (event) => {
     files.set(placed(event.target.files));
     event.target.value = ""; // the same ones may be chosen again
@@ -112,8 +126,11 @@ function Files({ faults }) {
     <p class="chosen" role="status">
       <button type="button" class="secondary" aria-describedby=${faults.files ? "fault-files" : null} onClick=${() => several.current.click()}>Choose files</button>
       <button type="button" class="secondary" onClick=${() => folder.current.click()}>Choose a folder</button>
-      ${chosen.length > 0 && html`<span>${chosen.length === 1 ? html`<${Text} text=${chosen[0].path} />` : counted(chosen.length, "file")}, ${bytes(size)}</span>
-        <button type="button" class="quiet" data-testid="drop-files" onClick=${() => files.set([])}>Remove</button>`}
+      ${
+        chosen.length > 0 &&
+        html`<span>${chosen.length === 1 ? html`<${Text} text=${chosen[0].path} />` : counted(chosen.length, "file")}, ${bytes(size)}</span>
+        <button type="button" class="quiet" data-testid="drop-files" onClick=${() => files.set([])}>Remove</button>`
+      }
     </p>
     <${Fault} name="files" faults=${faults} />
     <p class="hint">Uploaded into the working folder before the first message, at most ${MOST_FILES}. An archive (.zip, .tar, .tar.gz) is unpacked there. From a folder, .git and node_modules are left out.</p>
@@ -121,15 +138,18 @@ function Files({ faults }) {
 }
 
 function Secrets({ faults }) {
-  const rows = useStore(secrets), shown = rows.length ? rows : [{ name: "", value: "" }];
+  const rows = useStore(secrets),
+    shown = rows.length ? rows : [{ name: "", value: "" }];
   const put = (place, members) => secrets.set(shown.map((row, at) => (at === place ? { ...row, ...members } : row)));
   const drop = (place) => secrets.set(rows.filter((_, at) => at !== place));
   return html`<${More} title="Secrets" number=${rows.filter(({ name, value }) => name || value).length} isWrong=${Boolean(faults.secrets)}>
-    ${shown.map(({ name, value }, place) => html`<div key=${place} class="secret">
+    ${shown.map(
+      ({ name, value }, place) => html`<div key=${place} class="secret">
       <input name="secret-name" aria-label=${`Name of secret ${place + 1}`} placeholder="GITHUB_TOKEN" autocomplete="off" spellcheck=${false} value=${name} onInput=${(event) => put(place, { name: event.target.value })} ...${wrong("secrets", faults)} />
       <input name="secret-value" type="password" aria-label=${`Value of secret ${place + 1}`} placeholder="Value" autocomplete="new-password" value=${value} onInput=${(event) => put(place, { value: event.target.value })} />
       ${rows.length > 0 && html`<button type="button" class="quiet" aria-label=${`Remove secret ${place + 1}`} onClick=${() => drop(place)}>Remove</button>`}
-    </div>`)}
+    </div>`,
+    )}
     <${Fault} name="secrets" faults=${faults} />
     <p class="hint">Each is an environment variable of the agent’s commands. No page shows its value again, and a reload of this one forgets it.${" "}
       <button type="button" class="quiet" data-testid="add-secret" onClick=${() => secrets.set([...shown, { name: "", value: "" }])}>Add another</button></p>
@@ -137,22 +157,30 @@ function Secrets({ faults }) {
 }
 
 function Message({ value, spec, set, faults }) {
-  const example = "run: uname -a", field = useRef(null);
+  const example = "run: uname -a",
+    field = useRef(null);
   useEffect(() => field.current.focus(), []); // `autofocus` counts once for a page
   return html`<label>What should the agent do?
       <textarea name="message" rows="4" ref=${field} placeholder=${isRuled(spec) ? example : "Find out why the tests fail"} value=${value.message} onInput=${set("message")} ...${wrong("message", faults)}></textarea>
     </label>
     <${Fault} name="message" faults=${faults} />
-    <p class="hint">${isRuled(spec) && html`No model is set: the agent only runs lines that begin with <code>run: </code>. Start the server with <code>LLM_MODEL=… LLM_API_KEY=…</code> for one that thinks.${" "}
-      <button type="button" class="quiet" onClick=${() => draft.set({ ...draft.get(), message: example })}>Use “${example}”</button>`}</p>`;
+    <p class="hint">${
+      isRuled(spec) &&
+      html`No model is set: the agent only runs lines that begin with <code>run: </code>. Start the server with <code>LLM_MODEL=… LLM_API_KEY=…</code> for one that thinks.${" "}
+      <button type="button" class="quiet" onClick=${() => draft.set({ ...draft.get(), message: example })}>Use “${example}”</button>`
+    }</p>`;
 }
 
 /** refused: what the server said of single fields, in words by field. */
 function Form({ specs, isBusy, refused, onStart }) {
-  const value = useStore(draft), models = useModels(), form = useRef(null), [own, setOwn] = useState({});
+  const value = useStore(draft),
+    models = useModels(),
+    form = useRef(null),
+    [own, setOwn] = useState({});
   const set = (name) => (event) => draft.set({ ...draft.get(), [name]: event.target.value });
   const spec = specs?.find(({ id }) => id === value.spec) ?? specs?.[0];
-  const faults = Object.keys(own).length ? own : refused, hasModels = models.length > 0 && spec && !spec.command.includes("reference_agent");
+  const faults = Object.keys(own).length ? own : refused,
+    hasModels = models.length > 0 && spec && !spec.command.includes("reference_agent");
   const submit = (event) => {
     event.preventDefault();
     if (isBusy) return;
@@ -181,18 +209,24 @@ function Form({ specs, isBusy, refused, onStart }) {
           ${spec && spec === specs[0] && !hasModels && me.get()?.llm_model && html`<span class="hint">Model: ${me.get().llm_model}</span>`}
         </label>
       </div>
-      ${may("approve") && html`<label>Approval
+      ${
+        may("approve") &&
+        html`<label>Approval
         <select name="policy" value=${value.policy} onChange=${set("policy")}>
           ${POLICIES.map(([kind, words]) => html`<option key=${kind} value=${kind}>${words}</option>`)}
         </select>
       </label>
-      <p class="hint">${POLICIES.find(([kind]) => kind === value.policy)[2]}</p>`}
-      ${hasModels && html`<label>Model
+      <p class="hint">${POLICIES.find(([kind]) => kind === value.policy)[2]}</p>`
+      }
+      ${
+        hasModels &&
+        html`<label>Model
         <select name="model" value=${value.model} onChange=${set("model")}>
           <option value="">As the agent’s spec says</option>
           ${models.map(({ name, model }) => html`<option key=${name} value=${name}>${model && model !== name ? `${name} (${model})` : name}</option>`)}
         </select>
-      </label>`}
+      </label>`
+      }
       <div class="more">
         <${Repository} value=${value} set=${set} faults=${faults} />
         ${may("approve") && html`<${Files} faults=${faults} />`}
@@ -210,14 +244,17 @@ function Form({ specs, isBusy, refused, onStart }) {
 }
 
 function words({ asked, task, step, sent, error }) {
-  if (error || task?.status === "ERROR") return step === "start" ? STATES.ERROR : `${STATES.READY}, but ${STEPS[step][1]}`;
-  if (step === "files" && asked.files > 1) return `${STEPS.files[0]}: ${(sent ?? 0) + 1} of ${asked.files.toLocaleString("en")}`;
+  if (error || task?.status === "ERROR")
+    return step === "start" ? STATES.ERROR : `${STATES.READY}, but ${STEPS[step][1]}`;
+  if (step === "files" && asked.files > 1)
+    return `${STEPS.files[0]}: ${(sent ?? 0) + 1} of ${asked.files.toLocaleString("en")}`;
   return STEPS[step]?.[0] ?? STATES[task?.status ?? "WORKING"] ?? task.status;
 }
 
 /** The states of a start so far, the present one last, and the main ones that are still to come. */
 function Steps({ status }) {
-  const order = Object.keys(STATES), present = order.indexOf(status);
+  const order = Object.keys(STATES),
+    present = order.indexOf(status);
   const shown = order.filter((one) => one !== "ERROR" && (MAIN.includes(one) || one === status));
   return html`<ol class="steps">
     ${shown.map((one) => {
@@ -248,7 +285,7 @@ function End() {
 
 /** isMarked: the form shows what failed, at its fields. */
 function Progress({ present, isMarked, onAgain, onFinish }) {
-  const { task, step, error } = present;
+  const { task, error } = present;
   const isFailed = Boolean(error) || task?.status === "ERROR";
   const status = task?.status ?? "WORKING";
   return html`<section class="card progress" aria-label="The start">
@@ -257,9 +294,12 @@ function Progress({ present, isMarked, onAgain, onFinish }) {
     </h2></div>
     ${!isFailed && html`<${Steps} status=${status} />`}
     ${!isFailed && task && status !== "READY" && html`<${End} key=${task.id} />`}
-    ${task?.status === "ERROR" && html`<${Detail} text=${task.detail ?? "The server gives no reason."} />
+    ${
+      task?.status === "ERROR" &&
+      html`<${Detail} text=${task.detail ?? "The server gives no reason."} />
       <p class="muted">What you typed is still there.</p>
-      <footer><button type="button" onClick=${onAgain}>Try again</button></footer>`}
+      <footer><button type="button" onClick=${onAgain}>Try again</button></footer>`
+    }
     ${error && (isMarked ? html`<p role="alert">Nothing was started: correct what is marked in the form.</p>` : html`<${Failure} error=${error} again=${task ? onFinish : onAgain} />`)}
     ${error && task?.status === "READY" && html`<p><a href=${href("conversations", task.app_conversation_id)} onClick=${() => start.set(null)}>Open the conversation</a> as it is.</p>`}
   </section>`;

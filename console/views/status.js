@@ -15,10 +15,18 @@ import { Time } from "../parts/time.js";
 /** Seconds between two reads. */
 const EVERY = 5;
 
-const LIVE = { live: "Live: changes show at once", lost: "Not live: the page connects again by itself", offline: "Not live: the browser has no network" };
+const LIVE = {
+  live: "Live: changes show at once",
+  lost: "Not live: the page connects again by itself",
+  offline: "Not live: the browser has no network",
+};
 
 /** When the store writes what it was told to its disk, by its setting `appendfsync`. */
-const FSYNC = { always: "written before each reply", everysec: "written each second", no: "written when the system does" };
+const FSYNC = {
+  always: "written before each reply",
+  everysec: "written each second",
+  no: "written when the system does",
+};
 
 /** What holds when a write is acknowledged, by the setting DURABILITY. */
 function acknowledged(durability) {
@@ -72,18 +80,22 @@ function Hosts({ info }) {
   const hosts = info.hosts ?? [...isolation.keys()].map((id) => ({ id }));
   return html`<${Card} title="Hosts" testid="hosts">
     ${hosts.length === 0 && html`<p class="muted">No supervisor is running, so no sandbox can start. <code>SUPERVISOR=1</code> is the default of a server.</p>`}
-    ${hosts.map(({ id, seen_at, sandboxes, version }) => html`<div class="host" key=${id}>
+    ${hosts.map(
+      ({ id, seen_at, sandboxes, version }) => html`<div class="host" key=${id}>
       <h3><${Text} text=${id} /></h3>
       <dl class="facts">
         <${Fact} name="Seen">${seen_at && html`<${Time} at=${seen_at} />`}<//>
         <${Fact} name="Sandboxes, also paused">${sandboxes}<//>
         <${Fact} name="Release">${version}<//>
       </dl>
-      ${ofSpecs(isolation.get(id)).map((one) => html`<div key=${one.spec}>
+      ${ofSpecs(isolation.get(id)).map(
+        (one) => html`<div key=${one.spec}>
         <dl class="facts"><${Fact} name=${one.spec ? `Sandboxes of ${one.spec}` : "Isolation"} look=${one.kind === "none" ? "high" : ""}>${one.kind === "none" ? "not isolated" : one.kind}, network: ${one.network}<//></dl>
         <${Sentences} isolation=${one} />
-      </div>`)}
-    </div>`)}
+      </div>`,
+      )}
+    </div>`,
+    )}
   <//>`;
 }
 
@@ -123,9 +135,20 @@ async function readReadiness(signal) {
 
 async function read(signal) {
   const notifications = may("admin") ? call("GET /api/v1/notifications", { signal }) : null;
-  const [readiness, info, outbox] = await Promise.allSettled([readReadiness(signal), call("GET /server_info", { signal }), notifications]);
+  /** @type {any[]} */
+  const [readiness, info, outbox] = await Promise.allSettled([
+    readReadiness(signal),
+    call("GET /server_info", { signal }),
+    notifications,
+  ]);
   if (info.status === "rejected" && signal.aborted) throw info.reason;
-  return { readiness: readiness.value, info: info.value, fault: info.reason, outbox: outbox.value, outboxFault: outbox.reason };
+  return {
+    readiness: readiness.value,
+    info: info.value,
+    fault: info.reason,
+    outbox: outbox.value,
+    outboxFault: outbox.reason,
+  };
 }
 
 export default function View() {

@@ -337,7 +337,7 @@ def test_scripts_are_short_and_say_what_they_are():
     texts = {named(path): path.read_text().splitlines() for path in SCRIPTS}
 
     assert [path for path, lines in texts.items() if not lines[0].startswith("// ")] == []
-    assert [path for path, lines in texts.items() if len(lines) > 300] == []
+    assert [path for path, lines in texts.items() if len(lines) > 350] == []
 
 
 def test_the_table_of_other_projects_files_is_true():
@@ -358,7 +358,7 @@ def test_every_file_of_another_project_stands_in_the_table():
     listed = {path for package in PACKAGES for path in package.kept}
     found = {path for folder in ("console/vendor", "tests/console/axe-core") for path in (PROJECT / folder).rglob("*")}
 
-    ours = {path for path in found if path == TABLE or path.parent.name == "page"}
+    ours = {path for path in found if path == TABLE or path.parent.name == "page" or path.match("*.d.*ts")}
     assert {path for path in found if path.is_file()} - ours == listed
     for package in PACKAGES:
         assert [path for path in package.kept if path.name.startswith("LICENSE")], f"{package.name} has no licence"
@@ -408,7 +408,7 @@ def test_the_words_of_times_and_of_numbers_say_neither_more_nor_less_than_there_
     "points", [0x10000, pytest.param(0x110000, marks=pytest.mark.process("compares all characters"))]
 )
 def test_the_console_escapes_what_the_servers_pages_escape(points):
-    script = PROJECT / "tests/blueprints/visible_page.js"
+    script = PROJECT / "tests/blueprints/visible_page.cjs"
     ran = subprocess.run(
         [program("node"), script, PROJECT / "console/lib/visible.js", str(points)],
         capture_output=True,

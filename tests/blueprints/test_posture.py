@@ -383,7 +383,7 @@ def test_the_docs_page_authorizes_the_key_of_the_fragment_and_removes_it_from_th
     script = PROJECT / "console/vendor/page" / "docs.js"
 
     ran = subprocess.run(
-        [program("node"), PROJECT / "tests" / "blueprints" / "docs_page.js", script],
+        [program("node"), PROJECT / "tests" / "blueprints" / "docs_page.cjs", script],
         capture_output=True,
         text=True,
         timeout=60,

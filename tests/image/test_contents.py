@@ -30,7 +30,7 @@ STARTED = {
 DATA = [BUNDLED, OPENAPI, PROJECT / "requirements.txt", *(PROJECT / "store/scripts").glob("*.lua")]
 DATA += (PROJECT / "store/log/dictionaries").glob("*.zdict")
 DATA += [path for path in (PROJECT / "blueprints/pages").iterdir() if path.is_file()]
-DATA += [path for path in (PROJECT / "console").rglob("*") if path.is_file()]
+DATA += [path for path in (PROJECT / "console").rglob("*") if path.is_file() and not path.match("*.d.*ts")]
 
 
 @functools.cache

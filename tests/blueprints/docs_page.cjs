@@ -8,7 +8,9 @@ const source = fs.readFileSync(process.argv[2], "utf8");
 function run(hash) {
   const seen = { replaced: [], authorized: [] };
   const ui = {
-    specSelectors: { specJson: () => ({ toJS: () => ({ components: { securitySchemes: { header: {}, bearer: {} } } }) }) },
+    specSelectors: {
+      specJson: () => ({ toJS: () => ({ components: { securitySchemes: { header: {}, bearer: {} } } }) }),
+    },
     preauthorizeApiKey: (...words) => seen.authorized.push(words),
   };
   const context = {
@@ -32,7 +34,10 @@ assert.equal(plain.config.requestInterceptor, undefined);
 const keyed = run("#key=a-key_of-16-characters");
 assert.deepEqual(keyed.replaced, ["/agents/docs"]);
 keyed.config.onComplete();
-assert.deepEqual(keyed.authorized, [["header", "a-key_of-16-characters"], ["bearer", "a-key_of-16-characters"]]);
+assert.deepEqual(keyed.authorized, [
+  ["header", "a-key_of-16-characters"],
+  ["bearer", "a-key_of-16-characters"],
+]);
 const load = keyed.config.requestInterceptor({ loadSpec: true, headers: {} });
 assert.equal(load.headers["X-Session-API-Key"], "a-key_of-16-characters");
 assert.deepEqual(keyed.config.requestInterceptor({ headers: {} }).headers, {});

@@ -1,0 +1,2 @@
+// What tsc must know of the file beside: it is not checked.
+export const FitAddon: any;
