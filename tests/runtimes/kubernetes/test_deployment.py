@@ -11,7 +11,7 @@ import yaml
 from app import create_app
 from runtimes.containers import CARRIER, SANDBOX
 from runtimes.kubernetes.manifests import EGRESS_PORT, EGRESS_SERVICE, HELD, POLICY
-from settings.config import groups
+from settings.config import Config, groups
 from settings.specs import Specs
 from tests.conftest import SECRET_KEY
 from tests.kubernetes_api.schemas import NEWEST, OLDEST, fault
