@@ -11,7 +11,7 @@ import yaml
 from app import create_app
 from runtimes.containers import CARRIER, SANDBOX
 from runtimes.kubernetes.manifests import EGRESS_PORT, EGRESS_SERVICE, HELD, POLICY
-from settings.config import Config
+from settings.config import Config, groups
 from settings.specs import Specs
 from tests.conftest import SECRET_KEY
 from tests.kubernetes_api.schemas import NEWEST, OLDEST, fault
@@ -105,7 +105,7 @@ def test_a_workload_selects_its_own_pods_and_is_hardened(name):
 def test_a_workload_sets_settings_that_there_are_and_mounts_what_they_name(name, monkeypatch):
     container = container_of(name)
     values = {one["name"]: one["value"] for one in container["env"]}
-    assert values.keys() <= {field.name.upper() for field in fields(Config)}
+    assert values.keys() <= {field.name.upper() for group in groups().values() for field in fields(group)}
     for variable, value in values.items():
         monkeypatch.setenv(variable, value)
     config = Config.from_env()
