@@ -50,7 +50,8 @@ function Verb({ sandbox, onDone }) {
   const [isBusy, setBusy] = useState(false);
   const name = { RUNNING: "pause", PAUSED: "resume", ERROR: "resume" }[sandbox.status];
   if (!name || !may("write")) return null;
-  const operation = name === "pause" ? "POST /api/v1/sandboxes/{sandbox_id}/pause" : "POST /api/v1/sandboxes/{sandbox_id}/resume";
+  const operation =
+    name === "pause" ? "POST /api/v1/sandboxes/{sandbox_id}/pause" : "POST /api/v1/sandboxes/{sandbox_id}/resume";
   const act = async () => {
     setBusy(true);
     await attempt(() => call(operation, { path: { sandbox_id: sandbox.id } }));

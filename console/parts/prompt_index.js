@@ -21,9 +21,12 @@ const RISK = { HIGH: "High", MEDIUM: "Medium", LOW: "Low", UNKNOWN: "Unknown" };
 
 /** What an action does, in a line, with "…" where there is more: its command, the first of its arguments that is text, or its summary. */
 function lineOf({ summary, arguments: given }) {
-  const isSaid = (value) => typeof value === "string" && value.trim(), { command, ...others } = Object(given);
+  const isSaid = (value) => typeof value === "string" && value.trim(),
+    { command, ...others } = Object(given);
   const first = isSaid(command) ? command : (Object.values(others).find(isSaid) ?? summary);
-  const [line, ...more] = String(first ?? "").trim().split("\n");
+  const [line, ...more] = String(first ?? "")
+    .trim()
+    .split("\n");
   return more.length ? `${line.slice(0, LINE)} …` : beginning(line, LINE);
 }
 

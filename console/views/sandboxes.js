@@ -100,10 +100,16 @@ function Actions({ sandbox: { id, status }, onOpen }) {
   const busy = (name) => ({ disabled: Boolean(doing), "aria-busy": doing === name });
   return html`<span class="actions">
     ${may("approve") && html`<button type="button" class="quiet" data-testid="logs" onClick=${() => onOpen("log")}>Log</button>`}
-    ${status === "RUNNING" && html`<button type="button" class="secondary" data-testid="pause" ...${busy("pause")}
-      onClick=${() => act("pause", "POST /api/v1/sandboxes/{sandbox_id}/pause")}>Pause</button>`}
-    ${["PAUSED", "ERROR"].includes(status) && html`<button type="button" class="secondary" data-testid="resume" ...${busy("resume")}
-      onClick=${() => act("resume", "POST /api/v1/sandboxes/{sandbox_id}/resume")}>Resume</button>`}
+    ${
+      status === "RUNNING" &&
+      html`<button type="button" class="secondary" data-testid="pause" ...${busy("pause")}
+      onClick=${() => act("pause", "POST /api/v1/sandboxes/{sandbox_id}/pause")}>Pause</button>`
+    }
+    ${
+      ["PAUSED", "ERROR"].includes(status) &&
+      html`<button type="button" class="secondary" data-testid="resume" ...${busy("resume")}
+      onClick=${() => act("resume", "POST /api/v1/sandboxes/{sandbox_id}/resume")}>Resume</button>`
+    }
     ${may("admin") && html`<button type="button" class="quiet danger-text" data-testid="delete" disabled=${Boolean(doing)} onClick=${() => onOpen("delete")}>Delete</button>`}
   </span>`;
 }

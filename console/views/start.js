@@ -4,7 +4,19 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { go, href } from "../lib/router.js";
 import { may, me } from "../lib/session.js";
-import { begin, draft, end, faultsIn, faultsOf, files, finish, MOST_FILES, placed, secrets, start } from "../lib/starts.js";
+import {
+  begin,
+  draft,
+  end,
+  faultsIn,
+  faultsOf,
+  files,
+  finish,
+  MOST_FILES,
+  placed,
+  secrets,
+  start,
+} from "../lib/starts.js";
 import { useStore } from "../lib/store.js";
 import { bytes, counted } from "../lib/words.js";
 import { Failure, tell } from "../parts/notices.js";

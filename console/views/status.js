@@ -44,7 +44,9 @@ function Card({ title, testid, children }) {
 }
 
 function Health({ readiness, info }) {
-  const page = useStore(connection), who = useStore(me), places = info?.sandboxes;
+  const page = useStore(connection),
+    who = useStore(me),
+    places = info?.sandboxes;
   const startedAt = info && new Date(Date.now() - info.uptime * 1000).toISOString();
   // A server that knows of no conversation has been idle since it started.
   const wasUsedAt = info && info.idle_time < info.uptime && new Date(Date.now() - info.idle_time * 1000).toISOString();
