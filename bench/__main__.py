@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from bench import events, inbox, measure, memory, sandboxes, soak, sockets, tails
+from bench import distance, events, inbox, measure, memory, sandboxes, soak, sockets, tails
 from bench.measure import QUICK, Effort
 
 _SUBJECTS = {
@@ -18,6 +18,7 @@ _SUBJECTS = {
     "keys": events.keys,
     "body": events.body,
     "append": events.append,
+    "distance": distance.distance,
     "memory": memory.memory,
     "cold": memory.cold,
     "sockets": sockets.sockets,

@@ -87,7 +87,7 @@ def open_store(
     health = Health(probe, durability, settings.embedded_folder)
     text = MessageText(redis, settings.text_cache_bytes)
     bare = Scripts(redis, durability, health.require_room)
-    index = Index(redis, bare, audit_days=bounds.audit_days)
+    index = Index(redis, bare)
     resting = Cold(redis, bare, Listing(redis, bare, index), bounds, cold)
     scripts = bare.thawing(resting.thaw_below)
     approvals = ApprovalWing(redis, scripts, index, bounds, limits, sealer)

@@ -403,7 +403,6 @@ class Destinations:
                 return
             self._scripts.note_destinations(
                 ApprovalKeys.root,
-                kept=self._kept * 1_000_000,
                 most=MOST_CHANGES,
                 entries=[_noted(place, fields) for place, fields in found],
             )

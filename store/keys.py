@@ -40,7 +40,8 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 |                                 |            | order of the title's code points             |                       |
 | conversations:{all}:title:GROUP | sorted set | the same of one group                        | one per conversation  |
 |                                 |            |                                              | each                  |
-| conversations:{all}:titles      | hash       | id → folded title                            | one per conversation  |
+| conversations:{all}:titles      | hash       | id → folded title, a conversation's          | one per conversation  |
+|                                 |            | `folded_title`                               |                       |
 | conversations:{all}:gone:ID     | string     | creation and last revision of one that left  | a minute              |
 | {sandboxes}:box:ID              | hash       | a sandbox; see `sandboxes.py`                | 32 fields             |
 | {sandboxes}:log:ID              | string     | last lines of a sandbox without processes    | 256 KiB               |

@@ -1,14 +1,16 @@
-"""The listing of all conversations, in a slot of its own: written after every change, before it is acknowledged.
+"""The listing of all conversations, in a slot of its own: written with every change, before it is acknowledged.
 
-A conversation's script replies with its revision. An entry never goes back to an older revision, and a removed entry
-stays removed, even if a write that ran beside the deletion is noted after it: otherwise a deleted conversation would
-count as present and keep its sandbox. A change that a killed worker did not list was not acknowledged: the client's
-retry lists it. A search corrects what it reads.
+Where one server has all keys, the script that changes a conversation lists it (`scripts/_follow.lua`). In a cluster its
+caller does so: then a change that a killed worker did not list was not acknowledged, and the client's retry lists it.
+
+An entry never goes back to an older revision, and a removed entry stays removed, even if a write that ran beside the
+deletion is noted after it: otherwise a deleted conversation would count as present and keep its sandbox. A search
+corrects what it reads.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -40,6 +42,7 @@ class Entry(NamedTuple):
     id: ConversationId
     at: Micros | str  #: the key of the order: a time, or the folded title
     revision: int
+    version: bytes = b""  #: the values of the fields that the page was asked for, joined by blanks
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,11 @@ def folded(title: str | None) -> str:
     return _UNFIT.sub("\N{REPLACEMENT CHARACTER}", (title or "").casefold())
 
 
+def title_fields(title: str | None) -> dict[str, str]:
+    """The fields of a conversation's hash that a title has: as JSON, and folded."""
+    return {"title": json.dumps(title), "folded_title": folded(title)}
+
+
 class Refresh(Protocol):
     """What follows a change of what waits in a conversation."""
 
@@ -128,10 +136,14 @@ class Listing:
         return reply
 
     def note_state(self, conversation_id: ConversationId, state: LogState) -> None:
-        """List the state that a script has replied with. One round trip; more where its approvals have changed, or an
-        action waits."""
-        times = state.created_at, state.updated_at
-        self.note(conversation_id, state.revision, state.status, *times, state.groups, json.loads(state.title))
+        """Do what the reply of a script leaves: list its state, and index what waits.
+
+        Nothing is left where one server has all keys, unless a rule may decide what waits. In a cluster one round trip,
+        and three more where approvals have changed or an action waits.
+        """
+        if not state.listed:
+            times = state.created_at, state.updated_at
+            self.note(conversation_id, state.revision, state.status, *times, state.groups, json.loads(state.title))
         if state.approvals:
             self.approvals.refresh(conversation_id)
 
@@ -182,16 +194,25 @@ class Listing:
             self.note(entry.id, int(state["revision"]), *words)
 
     def page(
-        self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
+        self,
+        filters: Filter,
+        *,
+        by: str,
+        descending: bool,
+        limit: int,
+        start: Cursor | None,
+        version: Sequence[str] = (),
     ) -> tuple[list[Entry], Cursor | None]:
         """Conversations in the order of `created`, `updated` or `title`; and the next page's cursor.
+
+        version: fields of each whose values are wanted too.
 
         One round trip. With filters at most MOST_SCANNED entries are scanned, in MOST_SCANNED / SCAN_CHUNK round trips
         at most: the page may be shorter than the limit and not the last.
         """
         found: list[Entry] = []
         for _ in range(MOST_SCANNED // SCAN_CHUNK):
-            entries, start = self._page(filters, by, descending, limit - len(found), start)
+            entries, start = self._page(filters, by, descending, limit - len(found), start, version)
             found += entries
             if start is None or len(found) == limit:
                 break
@@ -225,7 +246,13 @@ class Listing:
         return [[ConversationId(identity.decode()) for identity in members] for members in found]
 
     def _page(
-        self, filters: Filter, by: str, descending: bool, most: int, start: Cursor | None
+        self,
+        filters: Filter,
+        by: str,
+        descending: bool,
+        most: int,
+        start: Cursor | None,
+        version: Sequence[str] = (),
     ) -> tuple[list[Entry], Cursor | None]:
         """The entries that one script finds, and the cursor of the next one."""
         words = filters.words(by)
@@ -239,9 +266,12 @@ class Listing:
             scan=SCAN_CHUNK if any(words.values()) else most + 1,
             cursor=str(at),
             cursor_id=identity,
+            version=version,
             **words,
         )
-        entries = [Entry(ConversationId(one.id), _place(by, one.place), one.revision) for one in page.entries]
+        entries = [
+            Entry(ConversationId(one.id), _place(by, one.place), one.revision, one.version) for one in page.entries
+        ]
         if not page.following:
             return entries, None
         place, last = page.following

@@ -42,5 +42,5 @@ class ApprovalWing:
         self.deliveries = Deliveries(scripts, self.listing, bounds, limits, sealer)
         self.terminals = TerminalAudit(scripts, self.listing)
         self.inbox = Inbox(redis, scripts, self.rule_decisions)
-        self.checks = ApprovalChecks(redis, scripts, self.listing)
+        self.checks = ApprovalChecks(redis, scripts, self.listing, audit_days=bounds.audit_days)
         self.link_uses = LinkUses(scripts)

@@ -53,6 +53,7 @@ from core.wire import (
     event_time,
 )
 from store.keys import REPORTED_FIELD
+from store.listing import title_fields
 from store.log.frames import compressed
 from telemetry import traces
 
@@ -221,7 +222,7 @@ def _fields(name: str, value: Any) -> dict[str, str]:
         case "execution_status", str() if value in EXECUTION_STATUSES:
             return {name: value}
         case "title", str() | None:
-            return {name: json.dumps(value and beginning(as_unicode(value), MOST_TITLE))}
+            return title_fields(value and beginning(as_unicode(value), MOST_TITLE))
         case "tags", dict() if _are_texts(value.values()) and _is_kept(value):
             return {name: json.dumps(value)}
         case "stats", dict() if _is_kept(value):

@@ -1,9 +1,9 @@
 """The inbox: an index of the pending actions of all conversations, in a slot of its own, and a stream of its changes.
 
-The conversation's slot decides what waits. `refresh` brings the index up to date with one conversation, in one script
-that ignores an older revision: so the index, its stream, the index of the audit and the outbox change together, and
-each change once. A worker killed before its refresh leaves a wrong entry: the next reader refreshes it, and the
-supervisors' sweep finds it.
+The conversation's slot decides what waits. One script brings the index up to date with a conversation and ignores an
+older revision: so the index, its stream, the index of the audit and the outbox change together, and each change once.
+Where one server has all keys, the script that changes a conversation runs it too. Elsewhere `refresh` does: a worker
+that is killed before leaves a wrong entry, which the next reader refreshes and the supervisors' sweep finds.
 
 | entry of `…:items`           | value                                                                       |
 |------------------------------|-----------------------------------------------------------------------------|
@@ -31,10 +31,10 @@ from redis import Redis
 
 from core.approvals import shown_arguments
 from core.refused import Kind
-from core.wire import ConversationId, Micros, has_tag, micros, parse_json, utc_time
+from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.errors import UNAVAILABLE, StoreError
-from store.keys import MOST_CHANGES, ApprovalKeys, ConversationKeys, audit_key
+from store.keys import ApprovalKeys, ConversationKeys, audit_key
 from store.listing import Filter as ConversationFilter
 from store.listing import Listing, Refresh
 from store.log.frames import PAGE_BYTES, original
@@ -223,11 +223,9 @@ class Filter:
 class Index:
     """The index of what waits, with what follows a change of it."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, *, audit_days: int) -> None:
-        """audit_days: for which an audit entry is indexed."""
+    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
-        self._kept = audit_days * 86_400 * 1_000_000
 
     def refresh(self, conversation_id: ConversationId) -> None:
         """Bring the index up to date with a conversation. Three round trips.
@@ -261,23 +259,18 @@ class Index:
         """
         stored: Any = self._redis.hget(ApprovalKeys.noted, conversation_id)
         audited = int(stored.split()[1]) if stored else 0
-        found = self.read_approvals(conversation_id, audited)
-        if found.audited < audited:  # the audit of an earlier incarnation has expired, and another has begun
-            found = self.read_approvals(conversation_id, 0)
-        is_whole = len(found.audit) < MOST_ENTRIES
-        part = "part" if not is_whole else "gone" if found.gone and not found.audited else "due" if found.left else ""
+        root = ConversationKeys(conversation_id).root
+        found = self._scripts.read_unindexed(root, after=audited, most=MOST_ENTRIES)
         outcome = self._scripts.note_approvals(
             ApprovalKeys.root,
             conversation=conversation_id,
             revision=found.revision,
-            part=part,
+            part=found.part,
             number=found.audited,
-            kept=self._kept,
-            most=MOST_CHANGES,
-            pending=[_item(record) for record in found.pending],
-            entries=map(_entry, found.audit),
+            pending=found.pending,
+            entries=found.entries,
         )
-        return outcome == "noted" and not is_whole
+        return outcome == "noted" and found.part == "part"
 
 
 class Inbox:
@@ -392,34 +385,6 @@ def _member(stored: str) -> tuple[ConversationId, str]:
     return ConversationId(conversation_id), action_id
 
 
-def _item(record: dict[str, Any]) -> tuple[str, Micros, str, bytes]:
-    """A pending action as `note_approvals.lua` takes it."""
-    expires = str(record.get("expires") or "")
-    item = {name: record.get(name) for name in ("seq", "since", "tool", "risk", "digest")}
-    item |= {"expires": expires, "size": record.get("size", 0)}
-    return record["id"], micros(record["since"]), expires, _fit(item)
-
-
-def _entry(raw: bytes) -> tuple[int, Micros, str, str, bytes, bytes]:
-    """An audit entry as `note_approvals.lua` takes it."""
-    entry = json.loads(raw)
-    has_expired = entry["actor"]["kind"] == "expiry"
-    notice = {
-        "type": "action.expired" if has_expired else "action.decided",
-        "time": entry["time"],
-        "decision": entry["decision"],
-        "actor": {name: entry["actor"][name] for name in ("kind", "name")},
-        "detail": entry["reason"],
-    }
-    kind = "expired" if has_expired else "decided"
-    return entry["seq"], micros(entry["time"]), kind, json.dumps(entry["action_ids"]), _fit(notice), raw
-
-
-def _fit(value: Any) -> bytes:
-    """JSON that cjson reads: it refuses a lone surrogate, so each becomes a question mark."""
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-
-
 #: conversations that are due to expire and are taken at once, and those that one part of the sweep compares, twice
 MOST_DUE, PART = 100, 500
 
@@ -432,10 +397,12 @@ _log = logging.getLogger(__name__)
 class ApprovalChecks:
     """The checks of all supervisors. None has a lease: each step is decided by a script, and may be done twice."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, *, audit_days: int) -> None:
+        """audit_days: for which an audit entry is indexed."""
         self._redis = redis
         self._scripts = scripts
         self._listing = listing
+        self._kept = audit_days * 86_400 * 1_000_000
 
     def due(self) -> list[ConversationId]:
         """Some of the conversations with an action whose deadline has passed by Redis' clock, in random order: so that
@@ -452,7 +419,7 @@ class ApprovalChecks:
         All supervisors together take a part each second: so one of N conversations is found within N / PART seconds.
         Guarantee: what a killed worker did not index is indexed after that. Five round trips where nothing is wrong.
         """
-        part = self._scripts.claim_sweep(ApprovalKeys.root, span=_SWEEP_SPAN, most=PART)
+        part = self._scripts.claim_sweep(ApprovalKeys.root, span=_SWEEP_SPAN, most=PART, kept=self._kept)
         if part is None:
             return
         start = None if part.created is None else (part.created, ConversationId(part.id))

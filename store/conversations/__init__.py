@@ -41,8 +41,8 @@ class ConversationWing(Conversations):
     ) -> None:
         super().__init__(redis, scripts, listing, sealer, sandboxes.places, bounds.audit_days)
         self.cold = cold
-        self.pages = ConversationPages(redis, scripts, listing, self.get_each)
-        self.summaries = ConversationList(redis, scripts, listing)
+        self.pages = ConversationPages(redis, listing, self.get_each)
+        self.summaries = ConversationList(redis, listing)
         self.message_search = MessageSearch(redis, scripts, listing, text)
         self.exports = Exports(scripts, listing, self, bounds)
         self.forks = Forks(scripts, listing, self)

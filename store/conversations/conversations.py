@@ -1,4 +1,6 @@
-"""Conversations: create once, read, list, change, run and pause, delete. Round trips are those to Redis.
+"""Conversations: create once, read, list, change, run and pause, delete.
+
+Round trips are those to Redis. A change takes one more in a cluster, where it is listed after its script.
 
 App conversations are those in a sandbox, with the members that only they have. Source: the app-server wire.
 """
@@ -29,7 +31,7 @@ from store.errors import (
 from store.keys import APP_FIELD, REPORTED_FIELD, ConversationKeys, SandboxKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
 from store.link.secrets import Sealer
-from store.listing import Cursor, Filter, Listing
+from store.listing import Cursor, Filter, Listing, folded, title_fields
 from store.log.text import record
 from store.sandboxes.sandboxes import Places, Sandbox, Sandboxes, SandboxId
 from store.scripts import Scripts
@@ -46,8 +48,8 @@ from store.scripts.calls import (
 #: fields of the hash that the recovery after a restart of an agent server keeps
 _OF_RECOVERY = ("agent_log", "interrupted")
 
-#: fields of the hash that say where its log lies, and by which secrets it is masked
-_OF_THE_LOG = (b"cold", b"aside_until", b"secrets_version")
+#: fields of the hash that say where its log lies, by which secrets it is masked, and where its title is in the listing
+_UNSHOWN = (b"cold", b"aside_until", b"secrets_version", b"folded_title")
 
 #: fields of the hash that are JSON
 _JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)
@@ -55,7 +57,7 @@ _JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analy
 
 def read_state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
     """A conversation's state, its members by name, from its hash and the names of its secrets."""
-    texts = {name.decode(): value.decode() for name, value in stored.items() if name not in _OF_THE_LOG}
+    texts = {name.decode(): value.decode() for name, value in stored.items() if name not in _UNSHOWN}
     app = _popped(texts, APP_FIELD)
     told = _popped(texts, REPORTED_FIELD)
     if "agent" in texts:
@@ -139,7 +141,7 @@ class Conversations:
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
-        start_body: see `sandboxes/start_tasks.py`. Two round trips, in a sandbox three. Raises SecretsRefused,
+        start_body: see `sandboxes/start_tasks.py`. One round trip, in a sandbox two. Raises SecretsRefused,
         TooManyConversations, StoreFull, and ConversationNotFound where the start task that `app` names has ended.
         """
         incarnation = str(minted("incarnation"))
@@ -154,7 +156,7 @@ class Conversations:
             "execution_status": "idle",
             "confirmation_policy": json.dumps(policy),
             "held": held_risks(policy),
-            "title": json.dumps(title),
+            **title_fields(title),
             "tags": json.dumps(tags or {}),
             "stats": "{}",
             "security_analyzer": json.dumps(security_analyzer),
@@ -266,12 +268,14 @@ class Conversations:
     def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any] | None = None, **fields: Any) -> bool:
         """Set a title, tags, a security analyzer, confirmation_seconds, or `app` members; others stay as they are.
 
-        True if its agent must be told a title or tags. Two round trips. Raises ConversationNotFound.
+        True if its agent must be told a title or tags. One round trip. Raises ConversationNotFound.
         """
         rows = list[tuple[str, str, bool]]()
         for name, value in fields.items():
             text = "" if value is None and name == "confirmation_seconds" else json.dumps(value)
             rows.append((name, text, name in _ANNOUNCED))
+        if "title" in fields:
+            rows.append(("folded_title", folded(fields["title"]), False))
         rows += ((name, value, False) for name, value in app_fields(app or {}).items())
         root = ConversationKeys(conversation_id).root
         reply = self._scripts.set_fields(root, stamp=Stamp.now(), held="-", fields=rows)
@@ -292,7 +296,7 @@ class Conversations:
         """Keep an agent server's report; an unknown child of a conversation there is created. Members that the report
         lacks stay.
 
-        A title is kept where there is none; tags are merged. Two round trips.
+        A title is kept where there is none; tags are merged. One round trip.
         Raises NotItsSandbox, NotStartedHere, TooManyConversations.
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
@@ -303,6 +307,7 @@ class Conversations:
             stamp=Stamp.now(),
             sandbox=sandbox_id,
             title=json.dumps(beginning(title, MOST_TITLE)) if title else "",
+            folded_title=folded(title and beginning(title, MOST_TITLE)),
             tags=json.dumps(kept) if kept else "",
             fields={name: json.dumps(value) for name, value in fields.items()} | app_fields(app or {}),
         )
@@ -393,7 +398,7 @@ class Conversations:
         """Note that the agent server of a conversation ended: a run is paused, and remembered as interrupted.
 
         stamp: its id prefix is that of this end, so that a repeat appends nothing. error: members of a
-        ConversationErrorEvent; empty: no such event. Two round trips. Raises ConversationNotFound, NotItsSandbox.
+        ConversationErrorEvent; empty: no such event. One round trip. Raises ConversationNotFound, NotItsSandbox.
         """
         reply = self._scripts.interrupt_conversation(
             ConversationKeys(conversation_id).root,

@@ -25,7 +25,7 @@ from store.errors import (
 )
 from store.keys import APP_FIELD, ConversationKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
-from store.listing import Listing
+from store.listing import Listing, title_fields
 from store.log.feed import read_log
 from store.log.frames import compressed, originals
 from store.log.text import record
@@ -82,7 +82,7 @@ class Copy:
     def adopt(self, listing: Listing, fields: Mapping[str, str], claims: Sequence[str] = ()) -> bool:
         """Make it the conversation of its id, with fields of the hash; False where that conversation exists.
 
-        claims: what the agent may claim of it, see `effects.py`. Two round trips. Raises TimeoutError, CopyEnded.
+        claims: what the agent may claim of it, see `effects.py`. One round trip. Raises TimeoutError, CopyEnded.
         """
         reply = self._scripts.adopt_fork(
             self._root,
@@ -194,7 +194,7 @@ class Forks:
         fields = {
             "id": target,
             "revision": str(stamp.at),
-            "title": json.dumps(title or state["title"]),
+            **title_fields(title or state["title"]),
             "tags": json.dumps(state["tags"] if tags is None else tags),
             "stats": json.dumps({} if reset_metrics else state["stats"]),
             "info": json.dumps({name: value for name, value in info.items() if name != "capabilities"}),
@@ -368,7 +368,8 @@ def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: 
         "updated_at": utc_time(head["updated_at"]),
         "imported_at": utc_time(revision),
         "unapproved_resumes": str(head["unapproved_resumes"]),
-        **{name: json.dumps(head[name]) for name in ("title", "tags", "stats", "info")},
+        **title_fields(head["title"]),
+        **{name: json.dumps(head[name]) for name in ("tags", "stats", "info")},
         **policy_fields(head),
     }
     return fields

@@ -96,7 +96,6 @@ class Form(NamedTuple):
 class _Kept(NamedTuple):
     revision: int
     version: bytes  #: the fields of VERSION, joined by blanks
-    root: str  #: the key that has them
     raw: bytes
 
 
@@ -106,14 +105,12 @@ class ConversationPages:
     def __init__(
         self,
         redis: "Redis",
-        scripts: Scripts,
         listing: Listing,
         read: Callable[[Sequence[ConversationId]], Sequence[State | Damaged | None]],
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
         """read: states by id, None for an unknown one, Damaged for one that is left out."""
-        self._redis = redis
-        self._scripts = scripts
+        self._redis, self._is_cluster = redis, isinstance(redis, LazyCluster)
         self._listing = listing
         self._read = read
         self._kept: OrderedDict[tuple[str, ConversationId], _Kept] = OrderedDict()
@@ -124,10 +121,17 @@ class ConversationPages:
     ) -> tuple[list[bytes], Cursor | None]:
         """One page of the conversations that pass the filters, but for `tag`; and the next page's cursor.
 
-        Cost: `Listing.page`, one round trip for those that this process has shown before, and one read of those that it
-        has not or that have changed. Each wrong entry of the listing that the page meets is corrected, by one more.
+        Cost: `Listing.page`, and one read of those that this process has not shown before or that have changed; in a
+        cluster one round trip more. Each wrong entry of the listing that the page meets is corrected, by one more.
         """
-        entries, following = self._listing.page(filters, by=by, descending=descending, limit=limit, start=start)
+        entries, following = self._listing.page(
+            filters,
+            by=by,
+            descending=descending,
+            limit=limit,
+            start=start,
+            version=() if self._is_cluster else VERSION,
+        )
         shown = self._find(form, entries)
         others = [entry for entry in entries if entry.id not in shown]
         states = self._read([entry.id for entry in others]) if others else []
@@ -141,28 +145,24 @@ class ConversationPages:
 
     def _find(self, form: Form, entries: Sequence[Listed]) -> dict[ConversationId, bytes]:
         """What is kept of the entries that are right, by id; not of a conversation that has changed."""
-        found = [(entry.id, self._kept.get((form.name, entry.id))) for entry in entries]
-        kept = [
-            (identity, one)
-            for (identity, one), entry in zip(found, entries, strict=True)
-            if one is not None and one.revision == entry.revision
-        ]
-        versions = self._versions([one.root for _, one in kept]) if kept else []
+        found = [(entry, self._kept.get((form.name, entry.id))) for entry in entries]
+        kept = [(entry, one) for entry, one in found if one is not None and one.revision == entry.revision]
+        versions = self._versions([entry for entry, _ in kept]) if kept else []
         shown = {
-            identity: one.raw for (identity, one), version in zip(kept, versions, strict=True) if one.version == version
+            entry.id: one.raw for (entry, one), version in zip(kept, versions, strict=True) if one.version == version
         }
         for identity in shown:
             if (form.name, identity) in self._kept:  # while Redis was asked, another request may have dropped it
                 self._kept.move_to_end((form.name, identity))
         return shown
 
-    def _versions(self, roots: list[str]) -> list[bytes]:
-        """What conversations have now in the fields of VERSION, joined by blanks. One round trip."""
-        if not isinstance(self._redis, LazyCluster):
-            return self._scripts.read_versions(roots, fields=VERSION)
+    def _versions(self, entries: Sequence[Listed]) -> list[bytes]:
+        """What conversations have in the fields of VERSION, joined by blanks. None, or one round trip in a cluster."""
+        if not self._is_cluster:
+            return [entry.version for entry in entries]
         with self._redis.pipeline(transaction=False) as pipe:
-            for root in roots:
-                pipe.hmget(root, VERSION)
+            for entry in entries:
+                pipe.hmget(ConversationKeys(entry.id).root, VERSION)
             replies: list[Any] = pipe.execute()
         return [b" ".join(value or b"" for value in values) for values in replies]
 
@@ -170,7 +170,7 @@ class ConversationPages:
         raw, key = form.show(state), (form.name, state["id"])
         self._size -= self._cost(self._kept.pop(key, None))
         version = " ".join(state.get(name) or "" for name in VERSION).encode()
-        self._kept[key] = kept = _Kept(int(state["revision"]), version, ConversationKeys(state["id"]).root, raw)
+        self._kept[key] = kept = _Kept(int(state["revision"]), version, raw)
         self._size += self._cost(kept)
         while self._size > self._most:
             self._size -= self._cost(self._kept.popitem(last=False)[1])
@@ -195,10 +195,10 @@ _FIELDS = [*_TEXTS, *_JSON, *(APP_FIELD + name for name in _OF_APP)]
 class ConversationList:
     """What a list shows of every conversation, whatever its log, its agent or its settings weigh."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing) -> None:
+    def __init__(self, redis: "Redis", listing: Listing) -> None:
         self._redis = redis
         self._listing = listing
-        self._pages = ConversationPages(redis, scripts, listing, self.get_each)
+        self._pages = ConversationPages(redis, listing, self.get_each)
 
     def get_many(self, ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
         """As `get_each`, with None also for a conversation that cannot be read."""

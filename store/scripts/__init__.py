@@ -38,7 +38,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from core.bounds import AS_REDIS, Durability
 from store.errors import LogDamaged, NewerData
-from store.keys import DATA_VERSION, VERSION
+from store.keys import DATA_VERSION, VERSION, ApprovalKeys, ListingKeys, RuleKeys
 from store.link.connection import LazyCluster
 from store.scripts import heads
 from store.scripts.calls import Calls
@@ -79,6 +79,15 @@ _IN_A_CLUSTER = """do
   if type(found) == 'table' then return redis.error_reply('TRYAGAIN the slot moves to another node: ' .. found.err) end
 end
 """
+
+#: what follows a change of a conversation is done by the script that makes it, where one server has all keys
+_FOLLOWED = """local function act()
+{}
+end
+{}"""
+
+#: the scripts of what follows
+_FOLLOWING = ("note_conversation", "read_unindexed", "note_approvals")
 
 _GUARD = f"""do
 {files(__package__).joinpath("_damage.lua").read_text()}
@@ -139,13 +148,20 @@ class Source:
         """Whether Redis runs it beyond its `maxmemory`."""
         return "Full" in self.head
 
+    @property
+    def changes_conversation(self) -> bool:
+        """Whether it replies with the state that a conversation has after it."""
+        return any(one.type == "log_state" for reply in self.contract.replies for one in reply.fields)
+
     def is_proven(self, durability: Durability) -> bool:
         """Whether its writes are to be kept as a durability says before its reply is used."""
         return durability.is_proven and self.is_acknowledged
 
     def as_sent(self, durability: Durability, *, in_cluster: bool) -> str:
         """The text as Redis receives it."""
-        sent = _MARKED.format(self.text) if durability.replicas and self.is_proven(durability) else self.text
+        sent = _followed(self.text) if self.changes_conversation else self.text
+        if durability.replicas and self.is_proven(durability):
+            sent = _MARKED.format(sent)
         if self.needs_log:
             sent = _GUARD + sent
         if self.writes and not in_cluster:
@@ -200,6 +216,19 @@ def _whole(text: str, texts: dict[str, str], contract: heads.Contract) -> str:
     return _ROOT + _included(text[: ends[-1]], texts, set()) + heads.preamble(contract) + text[ends[-1] :]
 
 
+@cache
+def _following() -> str:
+    """What follows a change of a conversation: each of its scripts as a function, and what calls them."""
+    scripts = (f"local function {name}(KEYS, ARGV)\n{sources()[name].text}\nend\n" for name in _FOLLOWING)
+    folder = files(__package__)
+    texts = {"_time.lua": folder.joinpath("_time.lua").read_text()}
+    return "".join(scripts) + _included(folder.joinpath("_follow.lua").read_text(), texts, set())
+
+
+def _followed(text: str) -> str:
+    return _FOLLOWED.format(text, _following())
+
+
 def _prose(text: str) -> list[str]:
     return list(takewhile(lambda line: line.startswith("--") and not _LINE.fullmatch(line), text.splitlines()))
 
@@ -248,19 +277,23 @@ class _LoadedScript:
         text: str,
         options: dict[str, Any],
         require_room: Callable[[], None] | None,
+        follows: bool,
     ) -> None:
         """options: of each call, for its connection. require_room: raises StoreFull; None for a script that goes on in
-        a full Redis."""
+        a full Redis. follows: whether it is to do what follows a change of a conversation too."""
         self._redis = redis
         self._text = text.encode()
         self._hash = sha1(self._text, usedforsecurity=False).hexdigest()
         self._options = options
         self._require_room = require_room
+        self._follows = follows
         self._thaw: Callable[[str], None] | None = None
 
     def __call__(self, keys: list[str], args: list[Any]) -> Any:
         if self._require_room is not None:
             self._require_room()
+        if self._follows:
+            keys = [*keys, ListingKeys.root, ApprovalKeys.root, RuleKeys.root]
         command = ("EVALSHA", self._hash, len(keys), *keys, *args)
         try:
             for _ in range(_MOST_THAWS):
@@ -304,7 +337,8 @@ class Scripts(Calls):
             sent = source.as_sent(durability, in_cluster=in_cluster)
             options = {"proven": True} if source.is_proven(durability) else {}
             room = require_room if source.brings_bytes else None
-            setattr(self, f"_{name}", _LoadedScript(redis, sent, options, room))
+            follows = source.changes_conversation and not in_cluster
+            setattr(self, f"_{name}", _LoadedScript(redis, sent, options, room, follows))
 
     def thawing(self, thaw: Callable[[str], None]) -> "Scripts":
         """The same scripts, each of which brings back a log that it needs. thaw: given the root of the conversation."""

@@ -2,9 +2,9 @@
 -- Appended events are collected here and written by close_log: a script that refuses a batch has written nothing.
 -- A stamp is one request's instant: naive UTC text, µs, UTC text with Z; and the first 24 characters of the ids of the
 -- events that it may write. A state is what every script that writes events replies with; title: as JSON. approvals:
--- whether they changed, or may not be indexed yet.
+-- whether the index of approvals is still to be brought up to date with it. listed: whether the listing has this state.
 -- Shape  stamp(id_prefix:text iso:text score:micros utc:text)
--- Shape  log_state(revision:int status:text created_at:text updated_at:text groups:text title:json approvals:flag)
+-- Shape  log_state(revision:int status:text created_at:text updated_at:text groups:text title:json approvals:flag listed:flag)
 -- include: _ids.lua
 
 -- The bucket from whose entries a new one gets its own.
@@ -163,8 +163,7 @@ local function write_events()
 end
 
 -- Writes the changes, signals new events to the followers, and returns the reply of every script that writes:
--- {outcome, revision, execution_status, created_at, updated_at, groups, title as JSON, "1" where its approvals changed or
--- may not be indexed yet, more…}. now: UTC text with Z.
+-- {outcome, the fields of a state, more…}. now: UTC text with Z.
 local function close_log(outcome, now, ...)
   if log.changed then
     log.revision, log.updated_at = log.revision + 1, now
@@ -177,5 +176,5 @@ local function close_log(outcome, now, ...)
     if #log.events > 0 then redis.call('PUBLISH', root .. ':signal', string.format('%d', log.seq)) end
   end
   return {outcome, log.revision, log.status, log.created_at, log.updated_at, log.groups, redis.call('HGET', root, 'title')
-    or 'null', (log.approvals or log.status == 'waiting_for_confirmation') and '1' or '', ...}
+    or 'null', (log.approvals or log.status == 'waiting_for_confirmation') and '1' or '', '', ...}
 end

@@ -136,6 +136,9 @@ local WAITING = 'waiting_for_confirmation'
 local expected -- nil until an event of the batch claims something; claim → its members of conv:{id}:echoes
 local spent, unowned, resumed = {}, {}, {}
 
+-- What a client sets too: the agent does not have it yet while it is due there.
+local LABELS = {title = true, folded_title = true, tags = true}
+
 -- Whether a claim is expected: each expected echo bears out one.
 local function is_owned(claim)
   if claim == 'policy ' .. log.held then return true end
@@ -236,7 +239,7 @@ local function set(fields, snapshot_id, score, fetched)
       ends_run = ends_run or (snapshot_id and log.status == 'running' and value ~= 'running')
       log.status = value
     elseif by_agent and snapshot_id and (name == 'held' or name == 'confirmation_policy') then -- nothing bears them out
-    elseif by_agent and state[6] and (name == 'title' or name == 'tags') then -- it does not have the client's yet
+    elseif by_agent and state[6] and LABELS[name] then -- it does not have the client's yet
     elseif name == 'held' then log.held = value
     else log.fields[name] = value end
   end

@@ -53,6 +53,7 @@ class LogState(NamedTuple):
     groups: str
     title: str
     approvals: bool
+    listed: bool
 
 
 def _log_state(words: Iterator[Any]) -> LogState:
@@ -63,6 +64,7 @@ def _log_state(words: Iterator[Any]) -> LogState:
         next(words).decode(),
         next(words).decode(),
         next(words).decode(),
+        next(words) in (1, b"1"),
         next(words) in (1, b"1"),
     )
 
@@ -503,6 +505,7 @@ class PageConversations:
         id: str
         place: bytes
         revision: int
+        version: bytes
 
     class Reply(NamedTuple):
         following: list[bytes]
@@ -673,6 +676,31 @@ class ReadTargets:
         queued: int
         oldest: str | None
         state: list[bytes]
+
+
+class ReadUnindexed:
+    """Replies of `read_unindexed.lua`."""
+
+    class Pending(NamedTuple):
+        id: str
+        at: Micros
+        expires: str
+        item: bytes
+
+    class Entry(NamedTuple):
+        seq: int
+        at: Micros
+        kind: str
+        ids: str
+        notice: bytes
+        entry: bytes
+
+    class Reply(NamedTuple):
+        part: str
+        revision: Micros
+        audited: int
+        pending: list[ReadUnindexed.Pending]
+        entries: list[ReadUnindexed.Entry]
 
 
 class RefuseCall:
@@ -917,7 +945,7 @@ class Calls:
     _read_spending: Sends
     _read_start_tasks: Sends
     _read_targets: Sends
-    _read_versions: Sends
+    _read_unindexed: Sends
     _record_destination: Sends
     _refuse_call: Sends
     _release_host: Sends
@@ -960,9 +988,9 @@ class Calls:
         if reply is None:
             return None
         match _outcome(reply):
-            case b"adopted", 7, words:
+            case b"adopted", 8, words:
                 return AdoptFork.Adopted(_log_state(words))
-            case b"exists", 7, words:
+            case b"exists", 8, words:
                 return AdoptFork.Exists(_log_state(words))
         raise UnknownReply("adopt_fork", reply)
 
@@ -1039,21 +1067,21 @@ class Calls:
         if reply is None:
             return None
         match _outcome(reply):
-            case b"appended", 11, words:
+            case b"appended", 12, words:
                 return AppendEvents.Appended(
                     _log_state(words), int(next(words)), int(next(words)), next(words).decode(), next(words).decode()
                 )
-            case b"unowned", 8, words:
+            case b"unowned", 9, words:
                 return AppendEvents.Unowned(_log_state(words), next(words).decode())
-            case b"foreign", 7, words:
+            case b"foreign", 8, words:
                 return AppendEvents.Foreign(_log_state(words))
-            case b"unmasked", 7, words:
+            case b"unmasked", 8, words:
                 return AppendEvents.Unmasked(_log_state(words))
-            case b"too_many_pending", 7, words:
+            case b"too_many_pending", 8, words:
                 return AppendEvents.TooManyPending(_log_state(words))
-            case b"too_many_pairs", 7, words:
+            case b"too_many_pairs", 8, words:
                 return AppendEvents.TooManyPairs(_log_state(words))
-            case b"too_long", 7, words:
+            case b"too_long", 8, words:
                 return AppendEvents.TooLong(_log_state(words))
         raise UnknownReply("append_events", reply)
 
@@ -1149,7 +1177,7 @@ class Calls:
         if reply is None:
             return None
         match _outcome(reply):
-            case b"done", 7, words:
+            case b"done", 8, words:
                 return AuditTerminal.Done(_log_state(words))
         raise UnknownReply("audit_terminal", reply)
 
@@ -1264,11 +1292,11 @@ class Calls:
         if reply is None:
             return None
         match _outcome(reply):
-            case b"done", 7, words:
+            case b"done", 8, words:
                 return ChangeStatus.Done(_log_state(words))
-            case b"forbidden", 7, words:
+            case b"forbidden", 8, words:
                 return ChangeStatus.Forbidden(_log_state(words))
-            case b"refused", 7, words:
+            case b"refused", 8, words:
                 return ChangeStatus.Refused(_log_state(words))
         raise UnknownReply("change_status", reply)
 
@@ -1383,9 +1411,9 @@ class Calls:
         result: list[bytes] = reply
         return result
 
-    def claim_sweep(self, root: str, *, span: int, most: int) -> ClaimSweep.Reply | None:
+    def claim_sweep(self, root: str, *, span: int, most: int, kept: int) -> ClaimSweep.Reply | None:
         """Take the next part of the sweep, which compares the index of approvals with the conversations, unless one was taken a moment ago."""
-        reply = self._claim_sweep([root], [span, most])
+        reply = self._claim_sweep([root], [span, most, kept])
         if reply is None:
             return None
         words = iter(reply)
@@ -1558,9 +1586,9 @@ class Calls:
         if reply is None:
             return None
         match _outcome(reply):
-            case b"created", 7, words:
+            case b"created", 8, words:
                 return CreateConversation.Created(_log_state(words))
-            case b"exists", 7, words:
+            case b"exists", 8, words:
                 return CreateConversation.Exists(_log_state(words))
         raise UnknownReply("create_conversation", reply)
 
@@ -1884,9 +1912,9 @@ class Calls:
         if reply is None:
             return None
         match _outcome(reply):
-            case b"noted", 7, words:
+            case b"noted", 8, words:
                 return InterruptConversation.Noted(_log_state(words))
-            case b"foreign", 7, words:
+            case b"foreign", 8, words:
                 return InterruptConversation.Foreign(_log_state(words))
         raise UnknownReply("interrupt_conversation", reply)
 
@@ -2069,8 +2097,6 @@ class Calls:
         revision: int,
         part: str,
         number: int,
-        kept: int,
-        most: int,
         pending: Collection[tuple[str, int, str, bytes]],
         entries: Iterable[tuple[int, int, str, str, bytes, bytes]],
     ) -> Literal["noted", "late"]:
@@ -2082,8 +2108,6 @@ class Calls:
                 revision,
                 part,
                 number,
-                kept,
-                most,
                 len(pending),
                 *chain.from_iterable(pending),
                 *chain.from_iterable(entries),
@@ -2117,10 +2141,10 @@ class Calls:
         raise UnknownReply("note_conversation", reply)
 
     def note_destinations(
-        self, root: str, *, kept: int, most: int, entries: Iterable[tuple[str, str, int, str, str, str, str, str]]
+        self, root: str, *, most: int, entries: Iterable[tuple[str, str, int, str, str, str, str, str]]
     ) -> None:
         """Index entries of the audit of destinations, and tell the stream of the inbox and the outbox of them."""
-        self._note_destinations([root], [kept, most, *chain.from_iterable(entries)])
+        self._note_destinations([root], [most, *chain.from_iterable(entries)])
 
     def note_objects(self, root: str, *, span: int, only_new: bool, names: Iterable[str]) -> None:
         """Enter objects into the register, or change when they are looked at."""
@@ -2213,6 +2237,7 @@ class Calls:
         created_until: str,
         updated_since: str,
         updated_until: str,
+        version: Iterable[str],
     ) -> PageConversations.Reply:
         """One page of the listing, from a cursor on."""
         reply = self._page_conversations(
@@ -2232,14 +2257,15 @@ class Calls:
                 created_until,
                 updated_since,
                 updated_until,
+                *version,
             ],
         )
         words = iter(reply)
         return PageConversations.Reply(
             next(words),
             [
-                PageConversations.Entry(id.decode(), place, int(revision))
-                for id, place, revision in _rows(next(words), 3)
+                PageConversations.Entry(id.decode(), place, int(revision), version)
+                for id, place, revision, version in _rows(next(words), 4)
             ],
         )
 
@@ -2369,9 +2395,9 @@ class Calls:
         if reply is None:
             return None
         match _outcome(reply):
-            case b"put", 7, words:
+            case b"put", 8, words:
                 return PutSecrets.Put(_log_state(words))
-            case b"too_many", 7, words:
+            case b"too_many", 8, words:
                 return PutSecrets.TooMany(_log_state(words))
         raise UnknownReply("put_secrets", reply)
 
@@ -2506,11 +2532,23 @@ class Calls:
         ]
         return result
 
-    def read_versions(self, roots: list[str], *, fields: Iterable[str]) -> list[bytes]:
-        """The present versions of many conversations."""
-        reply = self._read_versions(roots, [*fields])
-        result: list[bytes] = [value for value in reply]
-        return result
+    def read_unindexed(self, root: str, *, after: int, most: int) -> ReadUnindexed.Reply:
+        """What the index of all approvals may lack of a conversation, as `note_approvals` takes it."""
+        reply = self._read_unindexed([root], [after, most])
+        words = iter(reply)
+        return ReadUnindexed.Reply(
+            next(words).decode(),
+            Micros(int(next(words))),
+            int(next(words)),
+            [
+                ReadUnindexed.Pending(id.decode(), Micros(int(at)), expires.decode(), item)
+                for id, at, expires, item in _rows(next(words), 4)
+            ],
+            [
+                ReadUnindexed.Entry(int(seq), Micros(int(at)), kind.decode(), ids.decode(), notice, entry)
+                for seq, at, kind, ids, notice, entry in _rows(next(words), 6)
+            ],
+        )
 
     def record_destination(
         self, root: str, *, sandbox: str, name: str, port: int, outcome: str, sent: int, received: int, most: int
@@ -2617,18 +2655,26 @@ class Calls:
         return result
 
     def report_conversation(
-        self, root: str, *, stamp: Stamp, sandbox: str, title: str, tags: str, fields: Mapping[str, Any]
+        self,
+        root: str,
+        *,
+        stamp: Stamp,
+        sandbox: str,
+        title: str,
+        folded_title: str,
+        tags: str,
+        fields: Mapping[str, Any],
     ) -> ReportConversation.Reported | ReportConversation.Foreign | None:
         """Keep the report of a sandbox's agent server about a conversation, member by member: a member that a client changes meanwhile stays."""
         reply = self._report_conversation(
-            [root], [*stamp.args, sandbox, title, tags, *chain.from_iterable(fields.items())]
+            [root], [*stamp.args, sandbox, title, folded_title, tags, *chain.from_iterable(fields.items())]
         )
         if reply is None:
             return None
         match _outcome(reply):
-            case b"reported", 7, words:
+            case b"reported", 8, words:
                 return ReportConversation.Reported(_log_state(words))
-            case b"foreign", 7, words:
+            case b"foreign", 8, words:
                 return ReportConversation.Foreign(_log_state(words))
         raise UnknownReply("report_conversation", reply)
 
@@ -2755,13 +2801,13 @@ class Calls:
         if reply is None:
             return None
         match _outcome(reply):
-            case b"sent", 7, words:
+            case b"sent", 8, words:
                 return SendMessage.Sent(_log_state(words))
-            case b"early", 8, words:
+            case b"early", 9, words:
                 return SendMessage.Early(_log_state(words), Micros(int(next(words))))
-            case b"forbidden", 7, words:
+            case b"forbidden", 8, words:
                 return SendMessage.Forbidden(_log_state(words))
-            case b"too_long", 7, words:
+            case b"too_long", 8, words:
                 return SendMessage.TooLong(_log_state(words))
         raise UnknownReply("send_message", reply)
 
@@ -2784,9 +2830,9 @@ class Calls:
         if reply is None:
             return None
         match _outcome(reply):
-            case b"set", 7, words:
+            case b"set", 8, words:
                 return SetFields.Set(_log_state(words))
-            case b"due", 7, words:
+            case b"due", 8, words:
                 return SetFields.Due(_log_state(words))
         raise UnknownReply("set_fields", reply)
 

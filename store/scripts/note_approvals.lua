@@ -3,7 +3,7 @@
 -- ARGV  conversation:text  revision:micros of its approvals
 --       part:text "": the note is whole; "part": more audit entries follow, so the pending actions are not compared yet;
 --       "gone": neither the conversation nor its audit exists; "due": whole, and what is decided is to take effect
---       number:int entries of its audit  kept:int µs that an audit entry stays in the index  most:int entries of the stream
+--       number:int entries of its audit
 --       pending:(id:text at:micros expires:text item:bytes)[] when each began to wait, µs when it expires ("" never)
 --       entries:(seq:digits at:micros kind:text ids:json notice:bytes entry:bytes)* of the audit that follow: kind is
 --       "decided" or "expired", ids are those of its actions
@@ -15,7 +15,8 @@
 -- include: _outbox.lua
 
 -- An item of the index is {seq, since, tool, risk, digest, expires, size, opened}: see `store/approvals/inbox.py`.
-local has_changed = false -- whether the stream has got an entry
+local MOST_CHANGES = 100000 -- entries of the stream
+local has_changed = false -- whether it has got one
 
 local function member_of(action) return conversation .. ' ' .. action end
 
@@ -28,7 +29,7 @@ end
 -- Adds a change to the stream; returns its id there.
 local function tell(kind, action, item, ...)
   has_changed = true
-  return redis.call('XADD', root .. ':stream', 'MAXLEN', '~', most, '*', 'kind', kind, 'conversation_id', conversation,
+  return redis.call('XADD', root .. ':stream', 'MAXLEN', '~', MOST_CHANGES, '*', 'kind', kind, 'conversation_id', conversation,
     'action_id', action, 'seq', string.format('%d', item.seq), 'since', item.since, 'risk', item.risk,
     'tool', type(item.tool) == 'string' and item.tool or '', 'size', string.format('%d', item.size), ...)
 end
@@ -70,8 +71,6 @@ for seq, at, kind, ids, notice, entry in entries() do
     end
   end
 end
-local old = redis.call('ZRANGEBYSCORE', root .. ':audit', '-inf', tonumber(now) - kept, 'LIMIT', 0, 100)
-if #old > 0 then redis.call('ZREM', root .. ':audit', unpack(old)) end
 
 if part == 'part' then
   -- one less: older notes are late from now on, and a sweep sees that the pending actions are not compared yet

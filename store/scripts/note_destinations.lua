@@ -1,7 +1,7 @@
 -- note_destinations: index entries of the audit of destinations, and tell the stream of the inbox and the outbox of them;
 -- what was noted before is ignored.
 -- KEYS  root of the approvals
--- ARGV  kept:int µs that an audit entry stays in the index  most:int entries of the stream
+-- ARGV  most:int entries of the stream
 --       entries:(place:text member:text at:micros kind:text conversation:text digest:text data:json notice:json)* in their
 --       order: the place, as text that grows; its member of the index; its time; kind of the change of the inbox ("" none);
 --       conversation id ("" none); data of the change; its notice ("" none)
@@ -9,7 +9,6 @@
 -- Cost  O(e log a): e entries given, a entries in the index
 -- Idempotent  by the places
 -- Full  goes on: the change that it indexes was taken
--- include: _clock.lua
 -- include: _outbox.lua
 local noted, has_changed = redis.call('GET', root .. ':destinations') or '', false
 for place, member, at, kind, conversation, digest, data, notice in entries() do
@@ -29,6 +28,4 @@ for place, member, at, kind, conversation, digest, data, notice in entries() do
   end
 end
 redis.call('SET', root .. ':destinations', noted)
-local old = redis.call('ZRANGEBYSCORE', root .. ':audit', '-inf', tonumber(now) - kept, 'LIMIT', 0, 100)
-if #old > 0 then redis.call('ZREM', root .. ':audit', unpack(old)) end
 if has_changed then redis.call('PUBLISH', root .. ':signal', '') end

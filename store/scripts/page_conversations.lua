@@ -7,8 +7,10 @@
 --       statuses:text execution_statuses, joined by commas, "" any  part:text of the folded title, "" any
 --       top:text "top" those without a parent, "" all  created_since:text µs, "" any  created_until:text exclusive
 --       updated_since:text  updated_until:text
--- Returns  (following:bytes[] entries:(id:text place:bytes revision:int)[]): the time or title and the id of the next
---          page's first, none where there is no next page; a place is the time in µs or the folded title
+--       version:text* the fields of a conversation that make its version, none in a cluster
+-- Returns  (following:bytes[] entries:(id:text place:bytes revision:int version:bytes)[]): the time or title and the id
+--          of the next page's first, none where there is no next page; a place is the time in µs or the folded title;
+--          a version is the present values of its fields, joined by blanks
 -- Cost  O(log² c + l): c conversations, l entries scanned
 -- Idempotent  reads only
 -- include: _rank.lua
@@ -83,11 +85,18 @@ for i, id in ipairs(ids) do
 end
 if #found == 0 then return {following, {}} end
 
-local page = {}
-for place, i in ipairs(found) do page[place] = ids[i] end
-local listed = redis.call('HMGET', root .. ':revisions', unpack(page))
+local function version_of(key)
+  if #version == 0 then return '' end
+  local values = redis.call('HMGET', key, unpack(version))
+  for i = 1, #version do values[i] = values[i] or '' end
+  return table.concat(values, ' ')
+end
+
+local listed, page = {}, {}
+for place, i in ipairs(found) do listed[place] = ids[i] end
+listed = redis.call('HMGET', root .. ':revisions', unpack(listed))
 for place, i in ipairs(found) do
-  page[3 * place - 2], page[3 * place - 1] = ids[i], places[i]
-  page[3 * place] = string.match(listed[place] or '0', '^%S+')
+  for _, word in ipairs({ids[i], places[i], string.match(listed[place] or '0', '^%S+'),
+    version_of('conv:{' .. ids[i] .. '}')}) do page[#page + 1] = word end
 end
 return {following, page}

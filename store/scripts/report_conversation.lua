@@ -3,7 +3,7 @@
 -- client's tags, or would then be more than are kept.
 -- KEYS  root of the conversation
 -- ARGV  stamp:stamp  sandbox:text that reports, which must be the conversation's  title:json "" none
---       tags:json an object of texts, "" none  fields:map* of the hash
+--       folded_title:text  tags:json an object of texts, "" none  fields:map* of the hash
 -- Returns  "reported"(state:log_state) | "foreign"(state:log_state): another sandbox reports
 --          | missing: no such conversation
 -- Cost  O(t): t tags
@@ -34,6 +34,7 @@ end
 
 if title ~= '' and redis.call('HGET', root, 'title') == 'null' then
   set('title', title)
+  set('folded_title', folded_title)
   tell_title(title, stamp.iso)
 end
 if tags ~= '' and redis.call('HEXISTS', root, 'labels_due') == 0 then merge('tags', tags) end

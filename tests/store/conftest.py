@@ -13,7 +13,7 @@ from store.approvals.inbox import Filter
 from store.keys import ListingKeys
 from store.link.signals import MAYBE_MISSED
 from tests.backends import DEFAULT, SCRIPTED, each, runs_on_scripted
-from tests.conftest import as_events, limits_of, store_of
+from tests.conftest import as_events, leave_to_callers, limits_of, store_of
 
 ALWAYS = {"kind": "AlwaysConfirm"}
 WAITING = "waiting_for_confirmation"
@@ -237,7 +237,13 @@ def told(index, conversation: str = "") -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def killed(store):
+def in_parts(store, monkeypatch):
+    """What follows a change of a conversation is left to its caller, as in a cluster."""
+    leave_to_callers(store, monkeypatch)
+
+
+@pytest.fixture
+def killed(store, in_parts):
     """Calls within the block end as if their worker were killed before it refreshed the index."""
 
     class Killed:

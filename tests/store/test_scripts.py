@@ -19,9 +19,6 @@ FOLDER = PROJECT / "store" / "scripts"
 SCRIPTS = sources()
 
 
-#: scripts that name all their keys, and that no cluster is asked to run
-OF_MANY_SLOTS = {"read_versions"}
-
 #: the keys below a conversation's root that a freezing moves
 KEYS_OF_A_LOG = re.compile(r"':(?:(?:log|seqs|ids|peaks)'|(?:at|text):)")
 
@@ -66,7 +63,7 @@ def faults(name: str) -> list[str]:
     guards = script.as_sent(AS_REDIS, in_cluster=False).count("'COLD '") - script.text.count("'COLD '")
     right = {
         "begins with its name": own.startswith(f"-- {name}: "),
-        "has one key": name in OF_MANY_SLOTS or re.findall(r"KEYS\[(\d+)\]", code) == ["1"],
+        "has one key": re.findall(r"KEYS\[(\d+)\]", code) == ["1"],
         "asks for no keys of others": not re.search(r"'(KEYS|SCAN|FLUSHALL|FLUSHDB|RANDOMKEY)'", code),
         "takes no name of what it includes for an argument": not hidden(script),
         "writes nothing where it says so": script.writes or own_commands <= READING,

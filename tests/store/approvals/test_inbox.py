@@ -9,6 +9,7 @@ from core.wire import now
 from store.approvals.audit import SERVER, Actor, audit_member
 from store.approvals.decisions import Decision
 from store.approvals.inbox import PART, Filter
+from store.keys import ConversationKeys
 from tests.conftest import action, as_events, message, observation, status
 from tests.store.conftest import ALWAYS, WAITING, shown, told
 
@@ -163,12 +164,12 @@ def test_an_action_that_was_decided_before_the_index_knew_of_it_is_never_shown(s
 def test_notes_that_come_out_of_order_leave_the_newest(store, index, begin, monkeypatch):
     one = action()
     conversation = begin(one)
-    read = store.approvals.index.read_approvals
-    stale = read(conversation, 0)
+    scripts = store.approvals.index._scripts
+    stale = scripts.read_unindexed(ConversationKeys(conversation).root, after=0, most=100)
     store.approvals.confirmations.decide(conversation, accept=True, reason="", actor=ALICE)
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(store.approvals.index), "read_approvals", lambda *_: stale)
+        patched.setattr(scripts, "read_unindexed", lambda *_, **__: stale)
         store.approvals.rule_decisions.refresh(conversation)
     assert index.zcard("{approvals}:waiting") == 0
     assert told(index) == [("opened", one["id"]), ("decided", one["id"])]

@@ -1,0 +1,132 @@
+"""What a client waits for while Redis is far away, in round trips to it.
+
+The server reaches its Redis through a relay that holds each piece back for half a round trip in either direction. The
+other side of each ratio is a PING through the same relay, so a ratio is the number of round trips that the client waits
+for, and what the server computes.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+
+import httpx
+from redis import Redis
+
+from bench import corpus, servers
+from bench.load import TIMEOUT
+from bench.measure import Effort, Row, interleaved, timed
+from core.wire import event_time, now
+
+#: seconds of a round trip
+_AWAY = 0.025
+
+#: calls of one measurement
+_CALLS = 4
+
+#: round trips at most that a client waits for
+_TARGETS = {
+    "append an event": 1.5,
+    "append an action that waits": 1.5,
+    "decide it": 2.5,
+    "list the conversations": 1.5,
+}
+
+
+class _Held(asyncio.Protocol):
+    """One direction of a connection: what comes in goes out at the other end half a round trip later."""
+
+    def __init__(self, other: "_Held | None" = None) -> None:
+        self.other = other
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        asyncio.get_running_loop().call_later(_AWAY / 2, self._pass, data)
+
+    def _pass(self, data: bytes) -> None:
+        if self.other and self.other.transport:
+            self.other.transport.write(data)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        if self.other and self.other.transport:
+            self.other.transport.close()
+
+
+@contextmanager
+def _far(url: str) -> Iterator[str]:
+    """The URL at which a Redis at a socket seems to be far away."""
+    loop, tasks = asyncio.new_event_loop(), set[asyncio.Task[object]]()
+
+    def accepted() -> _Held:
+        near, far = _Held(), _Held()
+        near.other, far.other = far, near
+        tasks.add(task := loop.create_task(loop.create_unix_connection(lambda: far, url.removeprefix("unix://"))))
+        task.add_done_callback(tasks.discard)
+        return near
+
+    server = loop.run_until_complete(loop.create_server(accepted, "127.0.0.1", 0))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def distance(effort: Effort) -> list[Row]:
+    """The time of an append, a decision and a list, against that of one round trip."""
+    with (
+        servers.redis_server() as near,
+        _far(near) as url,
+        servers.gunicorn("app:create_app()", url) as port,
+        Redis.from_url(url) as redis,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT) as client,
+    ):
+        ping = timed(redis.ping, _CALLS)
+        rounds = {name: interleaved(effort.rounds, call, ping) for name, call in _measured(client).items()}
+    what = f"Redis {_AWAY * 1000:.0f} ms away, round trips to"
+    return [found.row(f"{what} {name}", "s", most=_TARGETS[name]) for name, found in rounds.items()]
+
+
+def _measured(client: httpx.Client) -> dict[str, Callable[[], float]]:
+    """What measures the seconds of each call."""
+    random = Random(1)
+    plain, held = (corpus.conversation(random) for _ in range(2))
+    for identity in (plain, held):
+        _ask(client, "POST", "/conversations", {"conversation_id": identity})
+    policy = {"policy": {"kind": "AlwaysConfirm"}}
+    _ask(client, "POST", f"/conversations/{held}/confirmation_policy", policy)
+
+    def append(identity: str, **fields: object) -> None:
+        event = {"id": corpus.conversation(random), "timestamp": event_time(now()), "source": "agent", **fields}
+        _ask(client, "POST", f"/v1/webhooks/events/{identity}", [event])
+
+    def act() -> None:
+        action = {"kind": "TerminalAction", "command": "git status"}
+        append(held, kind="ActionEvent", tool_name="terminal", action=action, tool_call_id="c")
+
+    def decide() -> None:
+        answer = {"accept": False, "reason": "no"}
+        _ask(client, "POST", f"/conversations/{held}/events/respond_to_confirmation", answer)
+
+    def decision() -> float:
+        act()
+        return timed(decide, 1)()
+
+    return {
+        "append an event": timed(lambda: append(plain, kind="PauseEvent"), _CALLS),
+        "append an action that waits": timed(act, _CALLS),
+        "decide it": decision,
+        "list the conversations": timed(lambda: _ask(client, "GET", "/conversations/search"), _CALLS),
+    }
+
+
+def _ask(client: httpx.Client, method: str, path: str, body: object = None) -> None:
+    client.request(method, f"/api{path}", json=body).raise_for_status()
