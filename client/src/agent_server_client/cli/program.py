@@ -17,7 +17,7 @@ from rich.text import Text
 
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import Unsafe
-from agent_server_client.cli.profiles import BadProfile, file_of, listed, target
+from agent_server_client.cli.profiles import BadProfile, file_of, listed, target, unchosen
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import SandboxInfo
 from agent_server_client.visible import visible
@@ -63,7 +63,11 @@ _LOOKED_UP = 2_000
 
 
 class _Console(Console):
-    """A console whose closed pipe ends the command with CLOSED, as that of every other output."""
+    """A console that wraps lines on a terminal alone, and whose closed pipe ends the command with CLOSED."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**_PLAIN, **options)
+        self.soft_wrap = not self.is_terminal
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -83,8 +87,8 @@ class Failed(click.ClickException):
             click.echo(json.dumps(told), err=True)
         else:
             label = _LABELS.get(self.exit_code, ("Error: ", "bold red"))
-            console = _Console(stderr=True, **_PLAIN)
-            console.print(Text.assemble(label, visible(self.message, prose=True)), soft_wrap=not console.is_terminal)
+            console = _Console(stderr=True)
+            console.print(Text.assemble(label, visible(self.message, prose=True)))
 
 
 class Session:
@@ -95,7 +99,7 @@ class Session:
         self._told_retry = inf  #: seconds into an outage at which it was told
         self._told_key = False  #: whether it was told that the server does not know the key
         self.on_lost: Callable[[AgentServerError], None] | None = None  #: shows a wait, instead of a line on stderr
-        self.out, self.err = _Console(**_PLAIN), _Console(**_PLAIN, stderr=True)
+        self.out, self.err = _Console(), _Console(stderr=True)
 
     def tell(self, value: Any, words: str | Text, **style: Any) -> None:
         """Print a value, where JSON is asked for, else say words beside the output. style: of Console.print."""
@@ -141,7 +145,6 @@ class Session:
             "This server is open and does not know your key. Make one that it knows: agentctl keys new NAME; "
             f"or remove the wrong one: {key_places(self.profile)}",
             style="yellow",
-            soft_wrap=not self.err.is_terminal,
         )
 
     def _tell_retry(self, refusal: AgentServerError, spent: float, left: float) -> None:
@@ -220,8 +223,8 @@ def _failed(error: Exception, profile: str) -> Failed:
     """How an error of what a command uses is told."""
     if isinstance(error, AgentServerError):
         code = NOT_DECIDED if error.problems else _CODES.get(error.status, REFUSED)
-        words = f"{error.detail}. {_way_in(profile)}" if error.status == 401 else error.detail
-        return Failed(code, words, status=error.status)
+        more = {401: _way_in(profile), None: unchosen(profile)}.get(error.status, "")
+        return Failed(code, f"{error.detail}. {more}" if more else error.detail, status=error.status)
     if isinstance(error, subprocess.CalledProcessError):
         return Failed(REFUSED, f"{' '.join(error.cmd[:2])} failed with exit code {error.returncode}")
     return Failed(REFUSED, str(error))

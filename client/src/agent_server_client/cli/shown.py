@@ -84,6 +84,11 @@ def short(identity: str) -> str:
     return identity[:_LEAST_ID] if _UUID.fullmatch(identity) else identity
 
 
+def shown_id(console: Console, identity: str) -> str:
+    """An id as a person reads it on a terminal, and whole in a pipe or a file."""
+    return short(identity) if console.is_terminal else identity
+
+
 def shortest(ids: Iterable[str]) -> dict[str, str]:
     """The shortest beginning of each id that no other of them has, of 8 characters at least."""
     ordered = sorted(set(ids))
