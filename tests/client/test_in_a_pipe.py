@@ -1,5 +1,6 @@
 """What commands print into a pipe or a file: whole lines, whole ids, times of the wire."""
 
+import json
 from datetime import datetime
 from functools import partial
 from uuid import uuid4
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 from tests.client.responses import responding
 from tests.client.test_questions import waiting_action
+from tests.conftest import action, message
 
 
 @pytest.fixture
@@ -96,3 +98,59 @@ def test_without_a_chosen_server_the_status_names_the_profiles(ctl, tmp_path):
     assert "and `key`. Your profiles: work, play." in ctl("--profile", "wrk", "ls", url=None, code=2).stderr
     path.write_text(PROFILES.replace("play", "default"))
     assert "profiles" not in ctl("status", url=None).stderr
+
+
+LISTINGS = {"approve": "inbox", "reject": "inbox", "keys revoke": "keys"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("logs", "send", "pause", "resume", "rm", "open", "files", "upload", "download", "diff", "sh", "chat"),
+        *LISTINGS,
+    ],
+)
+@pytest.mark.parametrize("empty", ["", " \t"])
+def test_an_empty_id_is_refused_in_the_same_words_everywhere(ctl, words, empty):
+    more = {"send": ("hello",), "upload": (__file__,)}.get(words, ())
+    said = ctl(*words.split(), empty, *more, code=2).stderr
+    assert f"The id is empty. `agentctl {LISTINGS.get(words, 'ls')}` shows the ids." in said
+
+
+def test_an_empty_id_approves_nothing(ctl, client, started):
+    one = started()
+    client.post(f"/api/v1/webhooks/events/{one}", json=[message("hello"), action("ls")])
+    ctl("approve", "", "--yes", code=2)
+    assert [item["conversation_id"] for item in json.loads(ctl("inbox", "--json").stdout)] == [one]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_list_that_is_cut_says_so_and_how_to_get_the_rest(ctl, started, form):
+    before = len(json.loads(ctl("ls", "--all", "--json").stdout))
+    made = [started(title="Cut") for _ in range(3)]
+
+    cut = ctl("ls", "--limit", "2", *form)
+    assert f"2 of {before + 3} shown; --all shows the rest" in cut.stderr
+    assert sum(one in cut.stdout for one in made) == 2
+    assert (
+        "2 shown, and there are more; --all shows the rest" in ctl("ls", "--limit", "2", "--text", "Cut", *form).stderr
+    )
+    whole = ctl("ls", "--limit", "2", "--all", *form)
+    assert not whole.stderr
+    assert all(one in whole.stdout for one in made)
+    assert not ctl("ls", "--limit", str(before + 3), *form).stderr
+
+
+def test_an_id_beyond_those_that_are_looked_up_is_not_said_to_be_missing(ctl, started, monkeypatch):
+    monkeypatch.setattr(program, "_LOOKED_UP", 1)
+    one, _ = started(), started()
+    said = ctl("logs", one[:10], code=4).stderr
+    assert "among the 1 conversations that changed last. Write the whole id" in said
+    ctl("logs", one)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_list_of_files_that_may_be_cut_says_so(ctl, started, monkeypatch, form):
+    monkeypatch.setattr("agent_server_client.cli.folders._MOST_NAMES", 1)
+    monkeypatch.setattr("agent_server_client._sync_files.Files.list", lambda *_: ["a.txt"])
+    assert "1 files shown, and there may be more: give a folder" in ctl("files", started(), *form).stderr

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.folders import fetch, force_option
 from agent_server_client.cli.live import followed
 from agent_server_client.cli.program import (
+    CONVERSATION_ID,
     REFUSED,
     STOPPED_SHORT,
     Failed,
@@ -171,10 +173,17 @@ def title_of(text: str) -> str:
 @click.option("--status", help="Those of one status, such as running or waiting_for_confirmation.")
 @click.option("--text", help="Those with a part of the title.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=30, show_default=True)
-def ls(session: Session, status: str | None, text: str | None, limit: int) -> None:
-    """List conversations, the last changed first."""
+@click.option("-a", "--all", "is_all", is_flag=True, help="All of them, whatever --limit says.")
+def ls(session: Session, status: str | None, text: str | None, limit: int, is_all: bool) -> None:
+    """List conversations, the last changed first. Where there are more, stderr says so."""
     client = session.client()
-    found = [item for item, _ in zip(client.search(status=status, text=text), range(limit), strict=False)]
+    found = list(islice(client.search(status=status, text=text), None if is_all else limit + 1))
+    if not is_all and len(found) > limit:
+        found = found[:limit]
+        # The server counts by status alone.
+        number = "" if text else f" of {client.get('/api/conversations/count', status=status):,}"
+        there_are = ", and there are more" if text else ""
+        session.err.print(f"{limit:,}{number} shown{there_are}; --all shows the rest", style="dim")
     if session.as_json:
         print_json(found)
         return
@@ -308,7 +317,9 @@ def _ask_sandbox(session: Session, client: Client, sandbox_id: str, verb: str, d
 
 
 @command()
-@click.argument("conversations", metavar="ID...", nargs=-1, required=True, shell_complete=ids_completed)
+@click.argument(
+    "conversations", metavar="ID...", nargs=-1, required=True, type=CONVERSATION_ID, shell_complete=ids_completed
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
     """Delete conversations and their sandboxes. A conversation that starts is named by its whole id: its start ends."""

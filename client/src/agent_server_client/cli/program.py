@@ -167,7 +167,7 @@ class Session:
         found = matching(client, words)
         if len(found) != 1:
             several = f"Several conversations begin with {words}: {', '.join(found[:5])}"
-            raise Failed(NOT_FOUND if not found else 2, several if found else f"No conversation begins with {words}")
+            raise Failed(NOT_FOUND if not found else 2, several if found else _none(client, "conversation", words))
         return client.conversation(found[0])
 
     def conversation_or_sandbox(self, client: Client, words: str) -> Conversation | SandboxInfo:
@@ -180,7 +180,7 @@ class Session:
         conversations = matching(client, words)
         found = [f"conversation {one}" for one in conversations] + [f"sandbox {one['id']}" for one in boxes]
         if not found:
-            raise Failed(NOT_FOUND, f"No conversation and no sandbox begins with {words}")
+            raise Failed(NOT_FOUND, _none(client, "conversation and no sandbox", words))
         if len(found) > 1:
             raise Failed(2, f"Several ids begin with {words}: {', '.join(found[:5])}. Write more of the one you mean")
         return boxes[0] if boxes else client.conversation(conversations[0])
@@ -194,6 +194,14 @@ def known_ids(client: Client) -> list[str]:
 def matching(client: Client, start: str) -> list[str]:
     """The ids of conversations that begin so, of those that changed last."""
     return [one for one in known_ids(client) if one.startswith(start.lower())]
+
+
+def _none(client: Client, things: str, start: str) -> str:
+    """What is said where no id begins so."""
+    words = f"No {things} begins with {start}"
+    if int(client.get("/api/conversations/count")) <= _LOOKED_UP:
+        return words
+    return f"{words} among the {_LOOKED_UP:,} conversations that changed last. Write the whole id"
 
 
 class _Program(click.Group):
@@ -299,7 +307,23 @@ def ids_completed(context: click.Context, _: click.Parameter, incomplete: str) -
     return [CompletionItem(item["id"], help=visible(item["title"] or "", prose=True)) for item in items]
 
 
-conversation_argument = click.argument("conversation", metavar="ID", shell_complete=ids_completed)
+class Identity(click.ParamType):
+    """An id, or the beginning of one: an empty text would be the beginning of all. listing: what shows the ids."""
+
+    name = "id"
+
+    def __init__(self, listing: str) -> None:
+        self._listing = listing
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.strip():
+            self.fail(f"The id is empty. `{self._listing}` shows the ids.", param, ctx)
+        return value.strip()
+
+
+CONVERSATION_ID = Identity("agentctl ls")
+
+conversation_argument = click.argument("conversation", metavar="ID", type=CONVERSATION_ID, shell_complete=ids_completed)
 
 
 def print_json(value: Any) -> None:
