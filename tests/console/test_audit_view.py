@@ -91,7 +91,8 @@ def test_an_entry_shows_the_command_that_was_decided_and_not_what_the_agent_call
     body = {"conversation_id": conversation, "confirmation_policy": {"kind": "AlwaysConfirm"}}
     client.post("/api/conversations", json=body).raise_for_status()
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("hello"), asked]).raise_for_status()
-    client.post(f"/api/conversations/{conversation}/events/respond_to_confirmation", json={"accept": False}).raise_for_status()
+    decision = f"/api/conversations/{conversation}/events/respond_to_confirmation"
+    client.post(decision, json={"accept": False}).raise_for_status()
 
     opened.open(f"audit?conversation_id={conversation}")
 

@@ -18,13 +18,13 @@ from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.folders import fetch, force_option
 from agent_server_client.cli.live import followed
 from agent_server_client.cli.program import (
-    CONVERSATION_ID,
     REFUSED,
     STOPPED_SHORT,
     Failed,
     Session,
     command,
     conversation_argument,
+    conversation_id,
     ids_completed,
     known_ids,
     print_json,
@@ -318,7 +318,7 @@ def _ask_sandbox(session: Session, client: Client, sandbox_id: str, verb: str, d
 
 @command()
 @click.argument(
-    "conversations", metavar="ID...", nargs=-1, required=True, type=CONVERSATION_ID, shell_complete=ids_completed
+    "conversations", metavar="ID...", nargs=-1, required=True, callback=conversation_id, shell_complete=ids_completed
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:

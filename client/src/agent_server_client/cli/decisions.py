@@ -24,9 +24,9 @@ from agent_server_client.cli.program import (
     NOT_DECIDED,
     REFUSED,
     Failed,
-    Identity,
     Session,
     command,
+    id_from,
     known_ids,
     print_json,
 )
@@ -166,7 +166,7 @@ def _shown_ids(client: Client, actions: list[PendingAction], destinations: list[
 
 
 @command()
-@click.argument("ids", metavar="ID...", nargs=-1, required=True, type=Identity("agentctl inbox"))
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl inbox"))
 @click.option("--digest", help="Approve only what has this digest, or one that begins so (12 characters or more).")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_SCOPE
@@ -210,7 +210,7 @@ def _says_yes(session: Session, number: int) -> bool:
 
 
 @command()
-@click.argument("ids", metavar="ID...", nargs=-1, required=True, type=Identity("agentctl inbox"))
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl inbox"))
 @click.option("--reason", "-r", default="", help="What the agent reads; of a destination, what the audit has.")
 @_SCOPE
 def reject(session: Session, ids: tuple[str, ...], reason: str, scope: str | None) -> None:

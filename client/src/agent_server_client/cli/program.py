@@ -164,10 +164,11 @@ class Session:
             return client.conversation(words)
         except ValueError:
             pass
-        found = matching(client, words)
+        known = known_ids(client)
+        found = matching(known, words)
         if len(found) != 1:
             several = f"Several conversations begin with {words}: {', '.join(found[:5])}"
-            raise Failed(NOT_FOUND if not found else 2, several if found else _none(client, "conversation", words))
+            raise Failed(NOT_FOUND if not found else 2, several if found else _none(known, "conversation", words))
         return client.conversation(found[0])
 
     def conversation_or_sandbox(self, client: Client, words: str) -> Conversation | SandboxInfo:
@@ -177,10 +178,11 @@ class Session:
         boxes = [one for one in client.sandboxes() if one["id"].startswith(words)]
         if exact := [one for one in boxes if one["id"] == words]:
             return exact[0]
-        conversations = matching(client, words)
+        known = known_ids(client)
+        conversations = matching(known, words)
         found = [f"conversation {one}" for one in conversations] + [f"sandbox {one['id']}" for one in boxes]
         if not found:
-            raise Failed(NOT_FOUND, _none(client, "conversation and no sandbox", words))
+            raise Failed(NOT_FOUND, _none(known, "conversation and no sandbox", words))
         if len(found) > 1:
             raise Failed(2, f"Several ids begin with {words}: {', '.join(found[:5])}. Write more of the one you mean")
         return boxes[0] if boxes else client.conversation(conversations[0])
@@ -191,15 +193,15 @@ def known_ids(client: Client) -> list[str]:
     return [item["id"] for item, _ in zip(client.search(), range(_LOOKED_UP), strict=False)]
 
 
-def matching(client: Client, start: str) -> list[str]:
-    """The ids of conversations that begin so, of those that changed last."""
-    return [one for one in known_ids(client) if one.startswith(start.lower())]
+def matching(ids: list[str], start: str) -> list[str]:
+    """The ids of conversations that begin so."""
+    return [one for one in ids if one.startswith(start.lower())]
 
 
-def _none(client: Client, things: str, start: str) -> str:
+def _none(known: list[str], things: str, start: str) -> str:
     """What is said where no id begins so."""
     words = f"No {things} begins with {start}"
-    if int(client.get("/api/conversations/count")) <= _LOOKED_UP:
+    if len(known) < _LOOKED_UP:
         return words
     return f"{words} among the {_LOOKED_UP:,} conversations that changed last. Write the whole id"
 
@@ -307,23 +309,23 @@ def ids_completed(context: click.Context, _: click.Parameter, incomplete: str) -
     return [CompletionItem(item["id"], help=visible(item["title"] or "", prose=True)) for item in items]
 
 
-class Identity(click.ParamType):
-    """An id, or the beginning of one: an empty text would be the beginning of all. listing: what shows the ids."""
+def id_from(listing: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Check of an argument that has ids: an empty one would be the beginning of all. listing: what shows the ids."""
 
-    name = "id"
+    def check(_: click.Context, __: click.Parameter, value: Any) -> Any:
+        ids = [one.strip() for one in ([value] if isinstance(value, str) else value or ())]
+        if not all(ids):
+            raise click.BadParameter(f"The id is empty. `{listing}` shows the ids.")
+        return ids[0] if isinstance(value, str) else value and tuple(ids)
 
-    def __init__(self, listing: str) -> None:
-        self._listing = listing
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value.strip():
-            self.fail(f"The id is empty. `{self._listing}` shows the ids.", param, ctx)
-        return value.strip()
+    return check
 
 
-CONVERSATION_ID = Identity("agentctl ls")
+conversation_id = id_from("agentctl ls")
 
-conversation_argument = click.argument("conversation", metavar="ID", type=CONVERSATION_ID, shell_complete=ids_completed)
+conversation_argument = click.argument(
+    "conversation", metavar="ID", callback=conversation_id, shell_complete=ids_completed
+)
 
 
 def print_json(value: Any) -> None:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from agent_server_client._sync import Client
 from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed, unchosen, without_password
-from agent_server_client.cli.program import Failed, Identity, Session, agentctl, command, key_places, print_json
+from agent_server_client.cli.program import Failed, Session, agentctl, command, id_from, key_places, print_json
 from agent_server_client.cli.shown import counted, moment, print_table, size, when
 from agent_server_client.models import SpecIsolation
 from agent_server_client.visible import in_line, visible
@@ -182,7 +182,7 @@ def _locks_admins_out(client: Client) -> bool:
 
 
 @command("revoke")
-@click.argument("ids", metavar="ID...", nargs=-1, required=True, type=Identity("agentctl keys"))
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl keys"))
 def revoke_key(session: Session, ids: tuple[str, ...]) -> None:
     """End keys: they open nothing any more."""
     client = session.client()
