@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from core.approvals import shown_arguments
 from core.cuts import beginning, head_and_tail
 from core.masking import HIDDEN
 from core.refused import Kind, Refused
@@ -170,8 +171,8 @@ class Turn(Reading):
         elif fields.get("action") is not None:
             thought = " ".join(texts(fields.get("thought")))
             command, summary = _command(fields["action"]), str(fields.get("summary") or "")
-            did = f"{fields.get('tool_name')}: {command or summary}"
-            said = summary if command and summary not in (command, thought) else ""  # the agent's own words: beside it
+            did = f"{fields.get('tool_name')}: {command}"
+            said = summary if summary not in (command, thought) else ""  # the agent's own words: beside it
             lines = [_one_line(line, _MOST_STEP) for line in (thought, said, did) if line.strip()]
             self._pieces.append(Piece("step", "\n".join(lines)))
             self._asks = self._asks or self.waits
@@ -267,8 +268,10 @@ def asked(action: Mapping[str, Any], place: str) -> str:
 
 
 def _command(action: Any) -> str:
-    """What an action does, in a word of its own: its command or its path."""
-    return str(action.get("command") or action.get("path") or "") if isinstance(action, dict) else ""
+    """What an action does: its command, its path, or its arguments as JSON."""
+    arguments = shown_arguments(action)
+    found = [arguments.get("command"), arguments.get("path")] if isinstance(arguments, dict) else []
+    return " ".join(map(str, filter(None, found))) or json.dumps(arguments, ensure_ascii=False)
 
 
 def _one_line(text: Any, most: int) -> str:

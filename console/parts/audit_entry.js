@@ -4,6 +4,7 @@ import { address, call } from "../lib/api.js";
 import { canVerify, verify } from "../lib/audit_chain.js";
 import { html } from "../lib/html.js";
 import { href } from "../lib/router.js";
+import { Arguments } from "./arguments.js";
 import { ACTORS, DECISIONS } from "./audit_filters.js";
 import { Folded, Text } from "./text.js";
 import { Time } from "./time.js";
@@ -22,8 +23,8 @@ export function chainOf(entry) {
   return entry.chain ?? entry.conversation_id;
 }
 
-/** onOnly({conversation_id} or {chain}): show the entries of this chain alone. */
-export function AuditEntry({ entry, onOnly }) {
+/** actions: the events that it is about, as far as the log has them. onOnly({conversation_id} or {chain}): show the entries of this chain alone. */
+export function AuditEntry({ entry, actions, onOnly }) {
   const { actor, decision, chain, conversation_id } = entry;
   const rule = decision === "rule_made" && entry.destination ? RULES[entry.reason] : null,
     reason = rule ? "" : entry.reason;
@@ -35,6 +36,7 @@ export function AuditEntry({ entry, onOnly }) {
       <${Subject} entry=${entry} />
       ${actor.kind !== "sandbox" && html`<span class="muted">${ACTORS[actor.kind] ?? actor.kind}${actor.name && actor.name !== actor.kind && html`: <${Text} text=${actor.name} />`}${actor.address && ` from ${actor.address}`}</span>`}
     </div>
+    ${actions.map((event) => html`<${Decided} key=${event.id} event=${event} isEdited=${decision === "edit"} />`)}
     ${reason && html`<p class="reason"><${Folded} text=${reason}>${(text) => html`<${Text} text=${text} prose />`}<//></p>`}
     <details class="quiet">
       <summary>Entry ${entry.seq}</summary>
@@ -42,6 +44,15 @@ export function AuditEntry({ entry, onOnly }) {
       <button type="button" class="quiet" onClick=${() => onOnly(chain ? { chain } : { conversation_id })}>${chain ? "This day's destinations alone" : "This conversation alone"}</button>
     </details>
   </li>`;
+}
+
+/** What was decided, as it was asked for: an edit runs other arguments, which the log of the conversation has. */
+function Decided({ event: { tool_name, action }, isEdited }) {
+  const { kind: _, ...values } = Object(action);
+  return html`<div class="decided" data-testid="decided">
+    <p><code><${Text} text=${String(tool_name ?? "")} /></code>${isEdited && html` <span class="muted">as it was before the edit</span>`}</p>
+    <${Arguments} arguments=${values} isBrief />
+  </div>`;
 }
 
 /** What an entry is about, in the words of its line. */

@@ -19,11 +19,11 @@ const WIDE = "(min-width: 72rem)";
 
 const RISK = { HIGH: "High", MEDIUM: "Medium", LOW: "Low", UNKNOWN: "Unknown" };
 
-/** What an action does, in a line, with "…" where there is more: its command, the first of its arguments that is text, or its summary. */
-function lineOf({ summary, arguments: given }) {
+/** What an action does, in a line, with "…" where there is more: its command, the first of its arguments that is text, or all of them. */
+function lineOf({ arguments: given }) {
   const isSaid = (value) => typeof value === "string" && value.trim(),
     { command, ...others } = Object(given);
-  const first = isSaid(command) ? command : (Object.values(others).find(isSaid) ?? summary);
+  const first = isSaid(command) ? command : (Object.values(others).find(isSaid) ?? JSON.stringify(given));
   const [line, ...more] = String(first ?? "")
     .trim()
     .split("\n");

@@ -12,6 +12,9 @@ const PAGE = 50,
   MOST = 1_000,
   MOST_READS = 5;
 
+/** Events that one request reads: their ids are a part of its address. */
+const MOST_IDS = 50;
+
 /** Milliseconds without a key of the keyboard after which what was typed is searched. */
 const PAUSE = 250;
 
@@ -56,7 +59,42 @@ function useAudit(filters) {
   return { ...state, isStale, more: () => (isStale ? load([], null) : load(items, next)) };
 }
 
+/** The ids of the actions of some entries, by their conversations: [conversation_id, ids], MOST_IDS at most. */
+function actionsOf(items) {
+  const named = Map.groupBy(
+    items.filter((entry) => entry.conversation_id && entry.action_ids.length),
+    (entry) => entry.conversation_id,
+  );
+  return [...named].flatMap(([conversation, entries]) => {
+    const ids = [...new Set(entries.flatMap((entry) => entry.action_ids))];
+    const starts = Array.from({ length: Math.ceil(ids.length / MOST_IDS) }, (_, place) => place * MOST_IDS);
+    return starts.map((start) => [conversation, ids.slice(start, start + MOST_IDS)]);
+  });
+}
+
+/** What was decided: events by `conversation_id id`, read once each. A log that is deleted has none of them. */
+function useActions(items) {
+  const [events, setEvents] = useState(/** @type {Map<string, any>} */ (new Map()));
+  const asked = useRef(new Set());
+  useEffect(() => {
+    const fresh = (items ?? []).filter((entry) => !asked.current.has(entry.hash));
+    for (const { hash } of fresh) asked.current.add(hash);
+    for (const [conversation_id, id] of actionsOf(fresh)) {
+      call("GET /api/v1/conversation/{conversation_id}/events", { path: { conversation_id }, query: { id } }).then(
+        (found) => {
+          const read = found.filter(Boolean).map((event) => [`${conversation_id} ${event.id}`, event]);
+          setEvents((before) => new Map([...before, ...read]));
+        },
+        () => {}, // the entry says what it says without them
+      );
+    }
+  }, [items]);
+  return (entry) =>
+    entry.action_ids.map((id) => events.get(`${entry.conversation_id} ${id}`)).filter((event) => event !== undefined);
+}
+
 function Entries({ audit, query }) {
+  const actions = useActions(audit.items);
   const { items, next, error, isReading, isStale, more } = audit;
   if (!items) return error ? html`<${Failure} error=${error} again=${more} />` : html`<p aria-busy="true">Loading</p>`;
   const isFull = items.length >= MOST;
@@ -69,7 +107,7 @@ function Entries({ audit, query }) {
     <//>`
   }
     <ol class="rows audit" data-testid="audit-list">
-      ${items.map((entry) => html`<${AuditEntry} key=${`${chainOf(entry)} ${entry.seq}`} entry=${entry} onOnly=${(chain) => setQuery({ ...query, conversation_id: undefined, chain: undefined, ...chain })} />`)}
+      ${items.map((entry) => html`<${AuditEntry} key=${`${chainOf(entry)} ${entry.seq}`} entry=${entry} actions=${actions(entry)} onOnly=${(chain) => setQuery({ ...query, conversation_id: undefined, chain: undefined, ...chain })} />`)}
     </ol>
     ${error && html`<${Failure} error=${error} again=${more} />`}
     ${isFull && next && html`<p class="muted">${MOST.toLocaleString("en")} are shown, and no more at once: filters find the others, and an export has all.</p>`}

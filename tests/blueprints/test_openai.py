@@ -389,6 +389,20 @@ def test_a_stream_has_what_the_agent_says_and_does_and_ends(answering, stream):
     assert (chunks[-1]["choices"], chunks[-1]["usage"]["total_tokens"]) == ([], 0)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [({"url": "http://x"}, '{"url": "http://x"}'), ({"command": "create", "path": "a.txt"}, "create a.txt")],
+)
+def test_a_step_says_what_the_call_does_and_the_summary_of_the_agent_beside_it(answering, stream, arguments, shown):
+    call = action(action={"kind": "AnyAction", **arguments}, summary="list", tool_name="any")
+    answering.turn[1:1] = [call]
+
+    chunks = data_of(stream(said()).rest())[:-1]
+
+    told = [one["choices"][0]["delta"].get("reasoning_content") for one in chunks]
+    assert f"list\nany: {shown}\n" in told
+
+
 def test_a_stream_of_the_responses_api_has_its_events_in_order(answering, stream):
     frames = stream({"model": MODEL, "input": "hello"}, RESPONSES).rest()
 

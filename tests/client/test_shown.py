@@ -3,8 +3,11 @@
 import io
 
 import pytest
-from agent_server_client.cli.shown import diff_text, print_table, short, shortest
+from agent_server_client.cli.shown import diff_text, named, print_entry, print_table, print_talk, short, shortest
+from agent_server_client.wire import Entry
 from rich.console import Console
+
+from tests.conftest import action
 
 HEADS = ("ID", "TITLE", "STATUS", "WAITING", "EVENTS", "CHANGED")
 ROW = (
@@ -78,3 +81,56 @@ def test_an_id_is_as_short_as_it_is_unique_and_has_eight_characters_at_least():
 def test_only_a_uuid_is_shown_by_its_beginning_alone():
     assert short("5f1c8a52-0000-4000-8000-000000000001") == "5f1c8a52"
     assert short("action-number-1") == "action-number-1"
+
+
+EDIT = {"kind": "FileEditorAction", "command": "str_replace", "path": "a.txt", "old_str": "x", "new_str": "y"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ({"command": "rm -rf build", "is_input": False, "timeout": None}, "terminal  rm -rf build  — List the files"),
+        ({"command": "rm -rf a", "path": "b"}, 'terminal  b  {"command": "rm -rf a"}  — List the files'),
+        (EDIT, 'terminal  str_replace a.txt  {"old_str": "x", "new_str": "y"}  — List the files'),
+        ({"url": "http://x"}, 'terminal  {"url": "http://x"}  — List the files'),
+        ({}, "terminal  {}  — List the files"),
+    ],
+)
+def test_an_action_is_named_by_what_runs_and_the_summary_stands_beside_it(arguments, shown):
+    assert named("terminal", arguments, "List the files").plain == shown
+    assert [str(one.style) for one in named("terminal", arguments, "List the files").spans] == ["bold", "dim"]
+
+
+def logged(event: dict, width: int = 0, *, full: bool = False) -> str:
+    """An entry of a log: at a terminal of that width, or in a pipe."""
+    shown = io.StringIO()
+    options = {"force_terminal": True, "color_system": None, "width": width} if width else {}
+    print_entry(Console(file=shown, **options), Entry(1, event), full=full)
+    return shown.getvalue()
+
+
+@pytest.mark.parametrize("width", [0, 120])
+def test_a_log_shows_the_command_that_runs_and_not_what_the_model_calls_it(width):
+    shown = logged(action("rm -rf build", summary="List the files"), width)
+    assert "action    terminal  rm -rf build  — List the files\n" in shown
+
+    lines = logged(action("cd a\nrm -rf b", summary="List\nthe files"), width).splitlines()
+    assert [line.strip() for line in lines[1:]] == ["rm -rf b", "— List\\u{a}the files"]
+
+    written = logged(action(action=EDIT, tool_name="file_editor", summary="Look at a file"), width)
+    assert 'file_editor  str_replace a.txt  {"old_str": "x", "new_str": "y"}  — Look at a file' in written
+
+
+def test_a_long_argument_is_cut_at_a_terminal_and_whole_in_a_pipe_and_a_command_is_whole():
+    write = {"kind": "FileEditorAction", "command": "create", "path": "a.txt", "file_text": "x" * 1000}
+    assert "x" * 300 not in logged(action(action=write), 2000)
+    assert "x" * 1000 in logged(action(action=write), 2000, full=True)
+    assert "x" * 1000 in logged(action(action=write))
+    assert "x" * 1000 in logged(action("x" * 1000), 2000)
+
+
+def test_a_talk_shows_the_command_that_runs_before_what_the_model_calls_it():
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, color_system=None, width=80)
+    print_talk(console, Entry(1, action("rm -rf build", summary="List the files")), "/log")
+    assert "• terminal  rm -rf build  — List the files" in shown.getvalue()

@@ -10,6 +10,7 @@ from selenium.webdriver.support.select import Select
 from admin.audit import main as audit_program
 from store.keys import ConversationKeys, audit_key
 from tests.audits import KEY, chain, keep
+from tests.conftest import action, message
 from tests.console import Browser
 from tests.servers import agent_server, store_server, wait_until
 
@@ -82,6 +83,23 @@ def test_entries_are_filtered_by_what_the_address_keeps_and_read_by_pages(opened
     wait_until(lambda: file.exists() and file.read_bytes().count(b"\n") == 2, "the export")
     assert audit_program(["verify", str(file)]) == 0
     assert [json.loads(line)["actor"] for line in file.read_bytes().splitlines()] == [KEY, KEY]
+
+
+def test_an_entry_shows_the_command_that_was_decided_and_not_what_the_agent_calls_it(opened, store):
+    client, conversation = store[0], str(uuid4())
+    asked = action("rm -rf build\u202e", summary="List the files")
+    body = {"conversation_id": conversation, "confirmation_policy": {"kind": "AlwaysConfirm"}}
+    client.post("/api/conversations", json=body).raise_for_status()
+    client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("hello"), asked]).raise_for_status()
+    decision = f"/api/conversations/{conversation}/events/respond_to_confirmation"
+    client.post(decision, json={"accept": False}).raise_for_status()
+
+    opened.open(f"audit?conversation_id={conversation}")
+
+    wait_until(lambda: opened.all("decided"), "what was decided")
+    opened.says("rm -rf build\\u{202e}", "decided")
+    assert "terminal" in opened.text("decided")
+    assert "List" not in opened.text("decided")
 
 
 def test_a_filter_that_the_server_refuses_is_told_in_words(opened):

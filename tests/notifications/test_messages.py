@@ -1,8 +1,10 @@
 """The quiet rules: which entries of an outbox are notified of."""
 
+import json
+
 import pytest
 
-from notifications.messages import QuietRules
+from notifications.messages import QuietRules, Subject, body_of, text_of
 from notifications.sending import targets_of
 from settings import ConfigError
 from settings.config import Config
@@ -101,3 +103,12 @@ def test_the_targets_of_the_settings_have_stable_ids_and_names_without_secrets()
 
 def test_a_url_that_is_named_twice_is_one_target():
     assert len(targets_of(Config.of(notify_urls="json://host json://host").notify)) == 1
+
+
+def test_a_text_for_people_has_what_would_run_before_the_summary_of_the_agent():
+    entry = {"type": "action.pending", "time": "2026-11-28T00:00:00Z", "tool": "terminal"}
+    subject = Subject(summary="List the files", arguments={"command": "rm -rf build"})
+    body = body_of(entry, subject, public_url="", approval_link=None)
+
+    assert text_of(body)[1] == 'Arguments: {"command":"rm -rf build"}\nSummary: List the files'
+    assert json.loads(body)["data"]["summary"] == "List the files"

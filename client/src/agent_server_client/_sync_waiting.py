@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from agent_server_client.calls import command_of
 from agent_server_client.models import (
     AskedBudgetInfo,
     AskedDestinationInfo,
@@ -10,7 +11,7 @@ from agent_server_client.models import (
     DestinationDecided,
     WaitingAction,
 )
-from agent_server_client.wire import command_of, moment
+from agent_server_client.wire import moment
 
 if TYPE_CHECKING:
     from agent_server_client._sync import Client
@@ -56,7 +57,7 @@ class PendingAction:
     @property
     def command(self) -> str:
         """The shell command; empty for a tool that has none."""
-        return command_of(self.item.arguments)
+        return command_of(self.item.arguments) or ""
 
     @property
     def summary(self) -> str:

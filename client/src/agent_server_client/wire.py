@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from agent_server_client.calls import call_of, command_of
 from agent_server_client.errors import AgentServerError, retry_after
 from agent_server_client.models import Event
 
@@ -57,7 +58,7 @@ class Entry(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What it says: a message, a command, an output, a reason, an error, the last words of an agent, or nothing."""
+        """What it says: a message, a call, an output, a reason, an error, the last words of an agent, or nothing."""
         return _text_of(self.kind, self.event)
 
     @property
@@ -74,7 +75,7 @@ class Entry(NamedTuple):
     @property
     def command(self) -> str:
         """The shell command of an action; empty for any other."""
-        return command_of(self.event.get("action"))
+        return command_of(self.event.get("action")) or ""
 
     @property
     def is_finish(self) -> bool:
@@ -100,19 +101,12 @@ def moment(time: str) -> datetime:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
-def command_of(arguments: Any) -> str:
-    """The shell command among the arguments of an action; empty where there is none."""
-    command = arguments.get("command") if isinstance(arguments, dict) else None
-    return command if isinstance(command, str) else ""
-
-
 def _text_of(kind: str, event: Event) -> str:
     if kind == "MessageEvent":
         return _texts((event.get("llm_message") or {}).get("content"))
     if kind == "ActionEvent":
         action = event.get("action") or {}
-        words = action.get("message") if action.get("kind") == "FinishAction" else command_of(action)
-        return str(words or event.get("summary") or "")
+        return str(action.get("message") or "") if action.get("kind") == "FinishAction" else call_of(action)
     if kind == "ObservationEvent":
         return _texts((event.get("observation") or {}).get("content"))
     names = ("rejection_reason", "error", "detail", "content", "text")

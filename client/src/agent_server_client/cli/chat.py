@@ -19,7 +19,7 @@ from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.conversations import approve_option, folder_of, title_of
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.profiles import BadProfile, target
-from agent_server_client.cli.program import Failed, Session, command, ids_completed
+from agent_server_client.cli.program import Failed, Session, command, conversation_id, ids_completed
 from agent_server_client.cli.progress import Progress, retried
 from agent_server_client.cli.questions import confirm
 from agent_server_client.cli.shown import counted, diff_text, moment, print_talk, status_text
@@ -72,7 +72,7 @@ def parsed(line: str) -> tuple[str, str] | None:
 
 
 @command()
-@click.argument("conversation", metavar="[ID]", required=False, shell_complete=ids_completed)
+@click.argument("conversation", metavar="[ID]", required=False, callback=conversation_id, shell_complete=ids_completed)
 @click.option("--repo", metavar="URL|DIR", help="The sandbox begins with the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
 @approve_option()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -23,12 +24,13 @@ from agent_server_client.cli.program import (
     Session,
     command,
     conversation_argument,
+    conversation_id,
     ids_completed,
     known_ids,
     print_json,
 )
 from agent_server_client.cli.questions import agrees, is_asked
-from agent_server_client.cli.shown import counted, print_table, short, shortest, status_text, when
+from agent_server_client.cli.shown import counted, print_table, shortest, shown_id, status_text, when
 from agent_server_client.cli.watching import RunState, rest_of, watched
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
@@ -80,10 +82,12 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
                         break
     except KeyboardInterrupt:
         does = "waits for a decision" if run.status == "waiting_for_confirmation" else "goes on"
-        session.err.print(f"\nThe agent {does}: agentctl logs -f {short(conversation.id)}", style="dim")
+        session.err.print(f"\nThe agent {does}: agentctl logs -f {shown_id(session.err, conversation.id)}", style="dim")
         raise
     if run.status != "finished":
-        raise Failed(STOPPED_SHORT, f"{run.why}. Go on with: agentctl send -f {short(conversation.id)} TEXT")
+        raise Failed(
+            STOPPED_SHORT, f"{run.why}. Go on with: agentctl send -f {shown_id(session.err, conversation.id)} TEXT"
+        )
     if run.lacks_model:
         raise Failed(STOPPED_SHORT, "no model is set on the server. Only lines that begin with `run: ` do something")
 
@@ -126,7 +130,9 @@ def run(
         started = client.start(first, folder=folder, title=title or title_of(text), model=model, on_progress=progress)
         if approve == "all":
             _approve_all(started, text)
-    words = Text.assemble(("Conversation ", "dim"), (short(started.id), "bold"), (f"  {page_of(started)}", "dim"))
+    words = Text.assemble(
+        ("Conversation ", "dim"), (shown_id(session.err, started.id), "bold"), (f"  {page_of(started)}", "dim")
+    )
     session.tell({"conversation_id": started.id}, words, soft_wrap=True)
     if approve == "all":
         said = "The agent does everything inside this sandbox unasked. What the sandbox asks to reach still waits."
@@ -167,10 +173,17 @@ def title_of(text: str) -> str:
 @click.option("--status", help="Those of one status, such as running or waiting_for_confirmation.")
 @click.option("--text", help="Those with a part of the title.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=30, show_default=True)
-def ls(session: Session, status: str | None, text: str | None, limit: int) -> None:
-    """List conversations, the last changed first."""
+@click.option("-a", "--all", "is_all", is_flag=True, help="All of them, whatever --limit says.")
+def ls(session: Session, status: str | None, text: str | None, limit: int, is_all: bool) -> None:
+    """List conversations, the last changed first. Where there are more, stderr says so."""
     client = session.client()
-    found = [item for item, _ in zip(client.search(status=status, text=text), range(limit), strict=False)]
+    found = list(islice(client.search(status=status, text=text), None if is_all else limit + 1))
+    if not is_all and len(found) > limit:
+        found = found[:limit]
+        # The server counts by status alone.
+        number = "" if text else f" of {client.get('/api/conversations/count', status=status):,}"
+        there_are = ", and there are more" if text else ""
+        session.err.print(f"{limit:,}{number} shown{there_are}; --all shows the rest", style="dim")
     if session.as_json:
         print_json(found)
         return
@@ -292,7 +305,7 @@ def resume(session: Session, conversation: str) -> None:
         _ask_sandbox(session, client, found["id"], "resume", "Resumes")
         return
     if found.info()["execution_status"] == "finished":
-        more = f"agentctl send -f {short(found.id)} TEXT"
+        more = f"agentctl send -f {shown_id(session.err, found.id)} TEXT"
         raise Failed(REFUSED, f"Nothing goes on, because the agent has finished. Give it more to do: {more}")
     found.run()
     _done(session, "Goes on", found)
@@ -304,7 +317,9 @@ def _ask_sandbox(session: Session, client: Client, sandbox_id: str, verb: str, d
 
 
 @command()
-@click.argument("conversations", metavar="ID...", nargs=-1, required=True, shell_complete=ids_completed)
+@click.argument(
+    "conversations", metavar="ID...", nargs=-1, required=True, callback=conversation_id, shell_complete=ids_completed
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
     """Delete conversations and their sandboxes. A conversation that starts is named by its whole id: its start ends."""
@@ -313,8 +328,10 @@ def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
     client = session.client()
     found = [session.conversation(client, one) for one in conversations]
     for one in found:
-        if not yes and not agrees(session, f"Delete {short(one.id)} ({_name_of(one)}) and the files of its sandbox?"):
-            raise Failed(REFUSED, f"{short(one.id)} was not deleted")
+        if not yes and not agrees(
+            session, f"Delete {shown_id(session.err, one.id)} ({_name_of(one)}) and the files of its sandbox?"
+        ):
+            raise Failed(REFUSED, f"{shown_id(session.err, one.id)} was not deleted")
         one.delete()
         _done(session, "Deleted", one)
 
@@ -364,7 +381,7 @@ def page_of(conversation: Conversation) -> str:
 
 def _done(session: Session, words: str, conversation: Conversation) -> None:
     value = {"conversation_id": conversation.id, "done": words}
-    session.tell(value, f"{words}: {short(conversation.id)}", style="dim")
+    session.tell(value, f"{words}: {shown_id(session.err, conversation.id)}", style="dim")
 
 
 COMMANDS = (run, ls, logs, send, pause, resume, rm, open_)

@@ -26,11 +26,12 @@ from agent_server_client.cli.program import (
     Failed,
     Session,
     command,
+    id_from,
     known_ids,
     print_json,
 )
 from agent_server_client.cli.questions import Read, agrees, confirm
-from agent_server_client.cli.shown import card, destination_card, named, short, shortest
+from agent_server_client.cli.shown import card, destination_card, named, shortest, shown_id
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line, visible
 
@@ -84,9 +85,9 @@ class Approver:
         for shown in asked.cards():
             self._session.err.print(shown)
         if self._mode != "ask":
-            later = asked.later if sys.stdin.isatty() else asked.unattended
-            is_wrapped = self._session.err.is_terminal
-            self._session.err.print(f"It waits for a decision: {later}", style="yellow", soft_wrap=not is_wrapped)
+            is_read = sys.stdin.isatty() and self._session.err.is_terminal
+            later = asked.later if is_read else asked.unattended
+            self._session.err.print(f"It waits for a decision: {later}", style="yellow")
             return "left"
         return self._ask(asked)
 
@@ -147,11 +148,11 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
         return
     ids = _shown_ids(client, actions, destinations) if session.out.is_terminal else None
     for one in actions:
-        session.out.print(card(one.item, ids), soft_wrap=not session.out.is_terminal)
+        session.out.print(card(one.item, ids))
     titles = titles_of(client, [one.item for one in destinations])
     for asked in destinations:
         shown = destination_card(asked.item, titles.get(asked.item["conversation_id"] or ""), ids)
-        session.out.print(shown, soft_wrap=not session.out.is_terminal)
+        session.out.print(shown)
     words = "agentctl approve ID, or agentctl reject ID" if actions or destinations else "Nothing waits for a decision."
     named = ", or ".join(dict.fromkeys(one.id if one.budget else "NAME:PORT" for one in destinations))
     session.err.print(words + (f": {named}" if named else ""), style="dim")
@@ -165,7 +166,7 @@ def _shown_ids(client: Client, actions: list[PendingAction], destinations: list[
 
 
 @command()
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl inbox"))
 @click.option("--digest", help="Approve only what has this digest, or one that begins so (12 characters or more).")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_SCOPE
@@ -209,7 +210,7 @@ def _says_yes(session: Session, number: int) -> bool:
 
 
 @command()
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl inbox"))
 @click.option("--reason", "-r", default="", help="What the agent reads; of a destination, what the audit has.")
 @_SCOPE
 def reject(session: Session, ids: tuple[str, ...], reason: str, scope: str | None) -> None:
@@ -340,13 +341,13 @@ def _watch(session: Session, client: Client) -> None:
         for item in data.get("items", [data] if name == "opened" and "digest" in data else []):
             if item["action_id"] not in shown:
                 shown.add(item["action_id"])
-                session.out.print(card(item), soft_wrap=not session.out.is_terminal)
+                session.out.print(card(item))
         if name in ("decided", "expired", "closed"):
             shown.discard(data["action_id"])
             who = in_line((data.get("actor") or {}).get("name") or "")
             words = {"decided": f"{data.get('decision')} by {who}", "expired": "rejected by its deadline"}
             reason = visible(data.get("reason") or "", prose=True)
-            named_as = short(data["action_id"]) if session.out.is_terminal else data["action_id"]
+            named_as = shown_id(session.out, data["action_id"])
             told = f"{named_as}  {words.get(name, 'waits no longer')}  {reason}"
             session.out.print(Text(told, "dim"), soft_wrap=True)
 
@@ -356,7 +357,7 @@ def _tell_destination(session: Session, client: Client, name: str, data: Any) ->
     titles = titles_of(client, items)
     for item in items:
         shown = destination_card(item, titles.get(item["conversation_id"] or ""))
-        session.out.print(shown, soft_wrap=not session.out.is_terminal)
+        session.out.print(shown)
     if name in ("destination_decided", "destination_expired", "destination_closed"):
         who = in_line((data.get("actor") or {}).get("name") or "")
         words = {"destination_decided": f"{data.get('decision')} by {who}", "destination_expired": "it expired"}

@@ -44,6 +44,8 @@ def files(session: Session, conversation: str, path: str) -> None:
         raise Failed(
             NOT_FOUND, f"The sandbox has no file below {in_line(path)}: there is no such folder, or it is empty"
         )
+    if len(names) == _MOST_NAMES:
+        session.err.print(f"{_MOST_NAMES:,} files shown, and there may be more: give a folder", style="dim")
     if session.as_json:
         print_json(names)
         return
@@ -51,8 +53,6 @@ def files(session: Session, conversation: str, path: str) -> None:
         session.err.print("No files.", style="dim")
     for name in names:
         click.echo(in_line(name))
-    if len(names) == _MOST_NAMES:
-        session.err.print("… there may be more files: give a folder", style="dim")
 
 
 @command()

@@ -4,11 +4,11 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agent_server_client.visible import beginning
+from agent_server_client.visible import beginning, in_line
 
 
 class BadProfile(Exception):
@@ -51,9 +51,12 @@ def target(profile: str = "", environment: Mapping[str, str] = os.environ) -> Ta
         if profile:
             raise BadProfile(f"There is no profile {profile}: {path} does not exist")
         return Target(url, key)
-    found = _read(path).get(profile or "default", {} if not profile else None)
+    tables = _read(path)
+    found = tables.get(profile or "default", {} if not profile else None)
     if not isinstance(found, dict):
-        raise BadProfile(f"{path} has no profile {profile}: add a table [{profile}] with `url` and `key`")
+        choice = _choice([name for name, table in tables.items() if isinstance(table, dict)])
+        more = f". {choice}" if choice else ""
+        raise BadProfile(f"{path} has no profile {profile}: add a table [{profile}] with `url` and `key`{more}")
     values = {name: found.get(name, "") for name in ("url", "key")}
     for name, value in values.items():
         if not isinstance(value, str):
@@ -72,6 +75,23 @@ def listed(profile: str = "", environment: Mapping[str, str] = os.environ) -> li
         Profile(name, without_password(str(table.get("url", ""))), bool(table.get("key")), name == used)
         for name, table in tables.items()
     ]
+
+
+def unchosen(profile: str = "", environment: Mapping[str, str] = os.environ) -> str:
+    """How to choose one of the profiles where nothing names a server; empty where something does, or there is none."""
+    if profile or environment.get("AGENT_SERVER_URL"):
+        return ""
+    try:
+        found = listed(profile, environment)
+    except BadProfile:  # it is told where the file is used
+        return ""
+    return "" if any(one.is_used for one in found) else _choice([one.name for one in found])
+
+
+def _choice(names: Sequence[str]) -> str:
+    """The sentence that names profiles; empty without one."""
+    shown = ", ".join(in_line(name) for name in names)
+    return f"Your profiles: {shown}. Choose one by --profile NAME or AGENTCTL_PROFILE" if names else ""
 
 
 def without_password(url: str) -> str:

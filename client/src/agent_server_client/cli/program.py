@@ -17,7 +17,7 @@ from rich.text import Text
 
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import Unsafe
-from agent_server_client.cli.profiles import BadProfile, file_of, listed, target
+from agent_server_client.cli.profiles import BadProfile, file_of, listed, target, unchosen
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import SandboxInfo
 from agent_server_client.visible import visible
@@ -63,7 +63,11 @@ _LOOKED_UP = 2_000
 
 
 class _Console(Console):
-    """A console whose closed pipe ends the command with CLOSED, as that of every other output."""
+    """A console that wraps lines on a terminal alone, and whose closed pipe ends the command with CLOSED."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**_PLAIN, **options)
+        self.soft_wrap = not self.is_terminal
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -83,8 +87,8 @@ class Failed(click.ClickException):
             click.echo(json.dumps(told), err=True)
         else:
             label = _LABELS.get(self.exit_code, ("Error: ", "bold red"))
-            console = _Console(stderr=True, **_PLAIN)
-            console.print(Text.assemble(label, visible(self.message, prose=True)), soft_wrap=not console.is_terminal)
+            console = _Console(stderr=True)
+            console.print(Text.assemble(label, visible(self.message, prose=True)))
 
 
 class Session:
@@ -95,7 +99,7 @@ class Session:
         self._told_retry = inf  #: seconds into an outage at which it was told
         self._told_key = False  #: whether it was told that the server does not know the key
         self.on_lost: Callable[[AgentServerError], None] | None = None  #: shows a wait, instead of a line on stderr
-        self.out, self.err = _Console(**_PLAIN), _Console(**_PLAIN, stderr=True)
+        self.out, self.err = _Console(), _Console(stderr=True)
 
     def tell(self, value: Any, words: str | Text, **style: Any) -> None:
         """Print a value, where JSON is asked for, else say words beside the output. style: of Console.print."""
@@ -141,7 +145,6 @@ class Session:
             "This server is open and does not know your key. Make one that it knows: agentctl keys new NAME; "
             f"or remove the wrong one: {key_places(self.profile)}",
             style="yellow",
-            soft_wrap=not self.err.is_terminal,
         )
 
     def _tell_retry(self, refusal: AgentServerError, spent: float, left: float) -> None:
@@ -161,10 +164,11 @@ class Session:
             return client.conversation(words)
         except ValueError:
             pass
-        found = matching(client, words)
+        known = known_ids(client)
+        found = matching(known, words)
         if len(found) != 1:
             several = f"Several conversations begin with {words}: {', '.join(found[:5])}"
-            raise Failed(NOT_FOUND if not found else 2, several if found else f"No conversation begins with {words}")
+            raise Failed(NOT_FOUND if not found else 2, several if found else _none(known, "conversation", words))
         return client.conversation(found[0])
 
     def conversation_or_sandbox(self, client: Client, words: str) -> Conversation | SandboxInfo:
@@ -174,10 +178,11 @@ class Session:
         boxes = [one for one in client.sandboxes() if one["id"].startswith(words)]
         if exact := [one for one in boxes if one["id"] == words]:
             return exact[0]
-        conversations = matching(client, words)
+        known = known_ids(client)
+        conversations = matching(known, words)
         found = [f"conversation {one}" for one in conversations] + [f"sandbox {one['id']}" for one in boxes]
         if not found:
-            raise Failed(NOT_FOUND, f"No conversation and no sandbox begins with {words}")
+            raise Failed(NOT_FOUND, _none(known, "conversation and no sandbox", words))
         if len(found) > 1:
             raise Failed(2, f"Several ids begin with {words}: {', '.join(found[:5])}. Write more of the one you mean")
         return boxes[0] if boxes else client.conversation(conversations[0])
@@ -188,9 +193,17 @@ def known_ids(client: Client) -> list[str]:
     return [item["id"] for item, _ in zip(client.search(), range(_LOOKED_UP), strict=False)]
 
 
-def matching(client: Client, start: str) -> list[str]:
-    """The ids of conversations that begin so, of those that changed last."""
-    return [one for one in known_ids(client) if one.startswith(start.lower())]
+def matching(ids: list[str], start: str) -> list[str]:
+    """The ids of conversations that begin so."""
+    return [one for one in ids if one.startswith(start.lower())]
+
+
+def _none(known: list[str], things: str, start: str) -> str:
+    """What is said where no id begins so."""
+    words = f"No {things} begins with {start}"
+    if len(known) < _LOOKED_UP:
+        return words
+    return f"{words} among the {_LOOKED_UP:,} conversations that changed last. Write the whole id"
 
 
 class _Program(click.Group):
@@ -220,8 +233,8 @@ def _failed(error: Exception, profile: str) -> Failed:
     """How an error of what a command uses is told."""
     if isinstance(error, AgentServerError):
         code = NOT_DECIDED if error.problems else _CODES.get(error.status, REFUSED)
-        words = f"{error.detail}. {_way_in(profile)}" if error.status == 401 else error.detail
-        return Failed(code, words, status=error.status)
+        more = {401: _way_in(profile), None: unchosen(profile)}.get(error.status, "")
+        return Failed(code, f"{error.detail}. {more}" if more else error.detail, status=error.status)
     if isinstance(error, subprocess.CalledProcessError):
         return Failed(REFUSED, f"{' '.join(error.cmd[:2])} failed with exit code {error.returncode}")
     return Failed(REFUSED, str(error))
@@ -296,7 +309,23 @@ def ids_completed(context: click.Context, _: click.Parameter, incomplete: str) -
     return [CompletionItem(item["id"], help=visible(item["title"] or "", prose=True)) for item in items]
 
 
-conversation_argument = click.argument("conversation", metavar="ID", shell_complete=ids_completed)
+def id_from(listing: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Check of an argument that has ids: an empty one would be the beginning of all. listing: what shows the ids."""
+
+    def check(_: click.Context, __: click.Parameter, value: Any) -> Any:
+        ids = [one.strip() for one in ([value] if isinstance(value, str) else value or ())]
+        if not all(ids):
+            raise click.BadParameter(f"The id is empty. `{listing}` shows the ids.")
+        return ids[0] if isinstance(value, str) else value and tuple(ids)
+
+    return check
+
+
+conversation_id = id_from("agentctl ls")
+
+conversation_argument = click.argument(
+    "conversation", metavar="ID", callback=conversation_id, shell_complete=ids_completed
+)
 
 
 def print_json(value: Any) -> None:

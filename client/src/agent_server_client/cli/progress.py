@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from agent_server_client.calls import call_of
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import Event
 from agent_server_client.visible import in_line, of_output, visible
@@ -83,9 +84,8 @@ class Progress:
         if is_status:
             self.status = str(event.get("value"))
         elif kind == "ActionEvent" and event.get("action"):
-            words = event["action"].get("command") or event.get("summary") or ""
             names = (str(event.get("tool_call_id")), str(event.get("tool_name")))
-            self._open[str(event.get("id"))] = _Action(*names, str(words))
+            self._open[str(event.get("id"))] = _Action(*names, call_of(event["action"]))
         else:
             ended = (event.get("action_id"), event.get("tool_call_id"))
             self._open = {key: one for key, one in self._open.items() if key != ended[0] and one.call != ended[1]}

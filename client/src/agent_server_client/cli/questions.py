@@ -9,8 +9,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from agent_server_client.calls import command_of
 from agent_server_client.cli.program import Session
-from agent_server_client.cli.shown import command_of
 from agent_server_client.models import WaitingAction
 from agent_server_client.visible import beginning, in_line
 

@@ -9,9 +9,9 @@ from click.shell_completion import get_completion_class
 from rich.text import Text
 
 from agent_server_client._sync import Client
-from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed, without_password
-from agent_server_client.cli.program import Failed, Session, agentctl, command, key_places, print_json
-from agent_server_client.cli.shown import ago, counted, moment, print_table, size
+from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed, unchosen, without_password
+from agent_server_client.cli.program import Failed, Session, agentctl, command, id_from, key_places, print_json
+from agent_server_client.cli.shown import counted, moment, print_table, size, when
 from agent_server_client.models import SpecIsolation
 from agent_server_client.visible import in_line, visible
 
@@ -31,6 +31,8 @@ def status(session: Session) -> None:
     It is asked once: after 5 seconds of silence it does not answer (exit code 3).
     """
     client = session.client(once=True)
+    if choice := unchosen(session.profile):
+        session.err.print(f"No server is chosen, so this is {in_line(client.url)}. {choice}", style="yellow")
     with session.waiting(f"Waiting for {in_line(client.url)}"):
         info, user, waiting = client.server_info(), client.user(), client.get("/api/v1/pending-actions/count")
     if session.as_json:
@@ -53,8 +55,8 @@ def status(session: Session) -> None:
         rows.append(("sandboxes", told))
     isolation = {one["host"]: one.get("specs", []) for one in info["isolation"] or []}
     for host in hosts:
-        words = f"{in_line(host['id'])}: {counted(host['sandboxes'], 'sandbox')}, seen {ago(host['seen_at'])} ago"
-        rows.append(("host", words))
+        seen = when(session.out, host["seen_at"])
+        rows.append(("host", f"{in_line(host['id'])}: {counted(host['sandboxes'], 'sandbox')}, seen {seen}"))
         rows += [("", _isolation_of(one)) for one in isolation.get(host["id"], [])]
     if not hosts:
         rows.append(("host", Text("none: nothing can start in a sandbox", "bold red")))
@@ -135,8 +137,9 @@ def keys(session: Session) -> None:
     rows = []
     for key in found:
         ends, used = key["expires_at"], key["used_at"]
-        row = (key["id"], in_line(key["name"]), " ".join(key["scopes"]), f"{ago(used)} ago" if used else "–")
-        rows.append((*row, ends[:10] if ends else "never"))
+        row = (key["id"], in_line(key["name"]), " ".join(key["scopes"]), when(session.out, used) if used else "–")
+        until = "never" if not ends else ends[:16].replace("T", " ") if session.out.is_terminal else ends
+        rows.append((*row, until))
     print_table(session.out, ("ID", "NAME", "SCOPES", "USED", "ENDS"), rows)
 
 
@@ -154,19 +157,19 @@ def new_key(session: Session, name: str, scopes: tuple[str, ...], days: int | No
     client = session.client()
     is_first = "admin" not in scopes and _locks_admins_out(client)
     if is_first:
-        session.err.print(_FIRST_KEY, style="yellow", soft_wrap=not session.err.is_terminal)
+        session.err.print(_FIRST_KEY, style="yellow")
         if not yes and sys.stdin.isatty() and session.err.is_terminal:
             click.confirm(f"Make the key {in_line(name)} all the same?", abort=True, err=True)
     key = client.make_key(name, list(scopes), ends)
     if (notice := key.get("notice")) and not is_first:
-        session.err.print(visible(notice, prose=True), style="yellow", soft_wrap=not session.err.is_terminal)
+        session.err.print(visible(notice, prose=True), style="yellow")
     if session.as_json:
         print_json(key)
     else:
         session.err.print(f"Key {key['id']} for {in_line(name)}. It is not shown again:", style="dim", soft_wrap=True)
         click.echo(key["key"])
         to_use = f"To use it here: {key_places(session.profile)}"
-        session.err.print(to_use, style="dim", soft_wrap=not session.err.is_terminal)
+        session.err.print(to_use, style="dim")
 
 
 def _locks_admins_out(client: Client) -> bool:
@@ -179,7 +182,7 @@ def _locks_admins_out(client: Client) -> bool:
 
 
 @command("revoke")
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl keys"))
 def revoke_key(session: Session, ids: tuple[str, ...]) -> None:
     """End keys: they open nothing any more."""
     client = session.client()

@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from agent_server_client.calls import PATHS, UNSET, call_of, command_of, member
 from agent_server_client.models import AskedBudgetInfo, AskedDestinationInfo, Event, GitChange, GitDiff, WaitingAction
 from agent_server_client.visible import beginning, in_line, of_output, visible
 from agent_server_client.wire import Entry
@@ -35,9 +36,6 @@ _RISKS = {
 #: lines of an output that a log shows at once, and a talk; characters of an action in one line
 _LINES, _LINES_OF_TALK, _LONGEST = 30, 12, 200
 
-#: arguments of terminals that say nothing at these values, which a card leaves out, as it does every null
-_UNSET = {"is_input": False, "reset": False}
-
 #: least characters of an id that is shown, and what is shown in short
 _LEAST_ID, _UUID = 8, re.compile("[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
 
@@ -48,8 +46,7 @@ _VERBS = {
     "insert": "Insert into the file",
     "view": "Read the file",
 }
-_PATHS, _WHOLES, _OLDS, _NEWS = (
-    ("path", "file_path"),
+_WHOLES, _OLDS, _NEWS = (
     ("file_text", "content"),
     ("old_str", "old_string"),
     ("new_str", "new_string"),
@@ -85,6 +82,11 @@ def when(console: Console, time: str) -> str:
 def short(identity: str) -> str:
     """The beginning of a UUID, which names it in practice; another id whole."""
     return identity[:_LEAST_ID] if _UUID.fullmatch(identity) else identity
+
+
+def shown_id(console: Console, identity: str) -> str:
+    """An id as a person reads it on a terminal, and whole in a pipe or a file."""
+    return short(identity) if console.is_terminal else identity
 
 
 def shortest(ids: Iterable[str]) -> dict[str, str]:
@@ -155,7 +157,8 @@ def _without(row: Sequence[Any], at: int) -> Sequence[Any]:
 
 def print_entry(console: Console, entry: Entry, *, full: bool = False) -> None:
     """An entry of a log in one line, or more where its text has more. Some say nothing to people, and are left out."""
-    told = _told(entry.event)
+    is_whole = full or not console.is_terminal
+    told = _told(entry.event, None if is_whole else _LONGEST)
     if told is None:
         return
     # A terminal has shown what the model wrote before a call while it came.
@@ -166,7 +169,7 @@ def print_entry(console: Console, entry: Entry, *, full: bool = False) -> None:
     seq = "" if entry.seq is None else str(entry.seq)
     for word, colour, body in (*before, told):
         head = Text.assemble((f"{seq:>5}  {at}  ", "dim"), (f"{word:<8}  ", colour))
-        lines = _cut(body, None if full or not console.is_terminal else _LINES, "--full shows them")
+        lines = _cut(body, None if is_whole else _LINES, "--full shows them")
         width = max(20, console.width - head.cell_len) if console.is_terminal else 1 << 20
         for place, line in enumerate(part for one in lines for part in one.wrap(console, width) or [Text()]):
             console.print(Text.assemble(head if not place else " " * head.cell_len, line), soft_wrap=True)
@@ -179,7 +182,7 @@ def print_talk(console: Console, entry: Entry, whole: str) -> None:
     whole: what shows the rest of a long output.
     """
     event = entry.event
-    told = _told(event)
+    told = _told(event, _LONGEST)
     if told is None:
         return
     word, colour, body = told
@@ -293,20 +296,17 @@ def card(item: WaitingAction, ids: Mapping[str, str] | None = None) -> Card:
 
 
 def named(tool_name: str, arguments: Any, summary: str | None = None) -> Text:
-    """An action in one line: its tool, and its summary, else its command, its path, or all arguments."""
-    words = summary or command_of(arguments)
-    if not words and isinstance(arguments, dict):
-        path = _named(arguments, _PATHS)
-        command = arguments.get("command")
-        words = f"{command if command in _VERBS else ''} {arguments[path]}".strip() if path else None
-    words = words or json.dumps(arguments, ensure_ascii=False)
-    return Text.assemble((in_line(tool_name), "bold"), f"  {beginning(in_line(words), _LONGEST)}")
+    """An action in one line: its tool, what runs, and the agent's summary beside it."""
+    words = beginning(in_line(call_of(arguments)), _LONGEST)
+    return Text.assemble((in_line(tool_name), "bold"), f"  {words}", _beside(arguments, summary))
 
 
-def command_of(arguments: Any) -> str | None:
-    """The shell command of an action; None where it has another form."""
-    command = arguments.get("command") if isinstance(arguments, dict) else None
-    return command if isinstance(command, str) and _named(arguments, _PATHS) is None else None
+def _beside(arguments: Any, summary: object) -> tuple[str, str]:
+    """The summary of an action, dimmed behind what runs: the model may say what it does not do."""
+    command = command_of(arguments)
+    if not isinstance(summary, str) or not summary.strip() or summary == command:
+        return "", ""
+    return ("\n— " if command and "\n" in command else "  — ") + beginning(in_line(summary), _LONGEST), "dim"
 
 
 def destination_card(
@@ -362,18 +362,20 @@ def diff_text(change: GitChange, diff: GitDiff) -> Text:
     return text
 
 
-def _told(event: Event) -> tuple[str, str, Text] | None:
-    """The word, its colour and the text for an event."""
+def _told(event: Event, most: int | None) -> tuple[str, str, Text] | None:
+    """The word, its colour and the text for an event. most: characters of arguments that are no shell command."""
     kind = str(event["kind"]).rpartition(".")[2]
     if kind == "MessageEvent":
         source = beginning(in_line(str(event["source"])), 8)
         content = (event.get("llm_message") or {}).get("content")
         return source, "bold cyan" if source == "user" else "bold green", Text(visible(_text_of(content), prose=True))
     if kind == "ActionEvent":
-        action = event.get("action") or {}
-        words = event.get("summary") or action.get("command") or json.dumps(action)
+        action = event.get("action") or event.get("tool_call") or {}
+        words = visible(call_of(action))
+        if most is not None and command_of(action) is None:
+            words = beginning(words, most)
         tool = in_line(str(event.get("tool_name")))
-        return "action", "yellow", Text.assemble((tool, "bold"), "  ", visible(str(words), prose=True))
+        return "action", "yellow", Text.assemble((tool, "bold"), "  ", words, _beside(action, event.get("summary")))
     if kind == "ObservationEvent":
         seen = event.get("observation") or {}
         code = seen.get("exit_code")
@@ -407,7 +409,7 @@ def _arguments(given: Any) -> list[Text]:
     if not isinstance(given, dict):
         return [Text(visible(json.dumps(given, indent=2, ensure_ascii=False)))]
     head, used = _form(given)
-    unset = _UNSET if command_of(given) is not None else {}
+    unset = UNSET if command_of(given) is not None else {}
     said = {name: value for name, value in given.items() if value is not None and unset.get(name) is not value}
     if not said:
         return [Text("No arguments.", "dim")]
@@ -425,7 +427,7 @@ def _arguments(given: Any) -> list[Text]:
 
 def _form(values: dict[str, Any]) -> tuple[list[Text], set[str]]:
     """What is shown in a way of its own, and the names of the arguments that it shows."""
-    path, whole, old, new = (_named(values, names) for names in (_PATHS, _WHOLES, _OLDS, _NEWS))
+    path, whole, old, new = (member(values, names) for names in (PATHS, _WHOLES, _OLDS, _NEWS))
     command = values.get("command") if isinstance(values.get("command"), str) else None
     verb = command if command in _VERBS else ""
     if path and (verb or (command is None and (whole or new))):
@@ -446,7 +448,3 @@ def _form(values: dict[str, Any]) -> tuple[list[Text], set[str]]:
     if command is not None:
         return [Text(visible(command), "bold")], {"command"}
     return [], set()
-
-
-def _named(values: dict[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if isinstance(values.get(name), str)), None)

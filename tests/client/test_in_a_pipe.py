@@ -1,0 +1,156 @@
+"""What commands print into a pipe or a file: whole lines, whole ids, times of the wire."""
+
+import json
+from datetime import datetime
+from functools import partial
+from uuid import uuid4
+
+import httpx
+import pytest
+from agent_server_client import Client, PendingAction
+from agent_server_client.cli import agentctl, program
+from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.program import Session
+from agent_server_client.cli.shown import when
+from click.testing import CliRunner
+
+from tests.client.responses import responding
+from tests.client.test_questions import waiting_action
+from tests.conftest import action, message
+
+
+@pytest.fixture
+def ctl(app, monkeypatch, tmp_path):
+    """Runs agentctl in pipes."""
+    monkeypatch.setattr(program, "Client", partial(Client, transport=httpx.WSGITransport(app)))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    def run(*words: str, code: int = 0, url: str | None = "http://127.0.0.1", **options):
+        result = CliRunner().invoke(agentctl, words, env={"AGENT_SERVER_URL": url}, prog_name="agentctl", **options)
+        assert result.exit_code == code, (result.output, result.exception)
+        return result
+
+    return run
+
+
+@pytest.fixture
+def started(client):
+    """Starts a conversation, and returns its id."""
+
+    def start(**members) -> str:
+        identity = str(uuid4())
+        body = {"conversation_id": identity, "confirmation_policy": {"kind": "AlwaysConfirm"}, **members}
+        assert client.post("/api/conversations", json=body).status_code < 300
+        return identity
+
+    return start
+
+
+def test_an_error_is_one_line_however_long_it_is(ctl):
+    shown = ctl("logs", "0" * 200, code=4).stderr
+    assert len(shown.splitlines()) == 1
+
+
+def test_what_is_said_beside_the_output_has_whole_ids(ctl, started):
+    one = started()
+    assert one in ctl("send", one, "hello").stderr
+    assert one in ctl("pause", one).stderr
+    assert one in ctl("rm", one, "--yes").stderr
+
+
+def test_a_long_line_of_stderr_is_not_wrapped(capsys):
+    session = Session()
+    session.err.print("word " * 100)
+    session.tell({}, "word " * 100)
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_a_terminal_whose_stderr_is_a_file_gets_the_commands_with_whole_ids(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    item = waiting_action()
+    approver = Approver(Session(), "rules")
+    approver.decide(PendingAction(responding()[0], item))
+    assert f"agentctl approve {item['action_id']} --digest {item['digest']}" in capsys.readouterr().err
+
+
+def test_times_are_those_of_the_wire(ctl, client):
+    client.post("/api/v1/keys", json={"name": "me", "scopes": ["admin"], "expires_at": "2999-01-02T03:04:05Z"})
+    [cells] = [line.split("\t") for line in ctl("keys").stdout.splitlines()]
+    assert datetime.fromisoformat(cells[4]).hour == 3
+
+    assert when(Session().out, "2026-11-28T00:00:00Z") == "2026-11-28T00:00:00Z"
+    assert " ago" not in ctl("status").stdout
+
+
+PROFILES = '[work]\nurl = "http://127.0.0.1"\n[play]\nurl = "http://127.0.0.1"\n'
+
+
+def test_without_a_chosen_server_the_status_names_the_profiles(ctl, tmp_path):
+    path = tmp_path / "agentctl/config.toml"
+    path.parent.mkdir()
+    path.write_text(PROFILES)
+
+    said = ctl("status", url=None).stderr
+    assert "No server is chosen, so this is http://127.0.0.1:8000" in said
+    assert "Your profiles: work, play. Choose one by --profile NAME or AGENTCTL_PROFILE" in said
+    assert "profiles" not in ctl("status").stderr
+    assert "profiles" not in ctl("--profile", "work", "status", url=None).stderr
+    assert "and `key`. Your profiles: work, play." in ctl("--profile", "wrk", "ls", url=None, code=2).stderr
+    path.write_text(PROFILES.replace("play", "default"))
+    assert "profiles" not in ctl("status", url=None).stderr
+
+
+LISTINGS = {"approve": "inbox", "reject": "inbox", "keys revoke": "keys"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("logs", "send", "pause", "resume", "rm", "open", "files", "upload", "download", "diff", "sh", "chat"),
+        *LISTINGS,
+    ],
+)
+@pytest.mark.parametrize("empty", ["", " \t"])
+def test_an_empty_id_is_refused_in_the_same_words_everywhere(ctl, words, empty):
+    more = {"send": ("hello",), "upload": (__file__,)}.get(words, ())
+    said = ctl(*words.split(), empty, *more, code=2).stderr
+    assert f"The id is empty. `agentctl {LISTINGS.get(words, 'ls')}` shows the ids." in said
+
+
+def test_an_empty_id_approves_nothing(ctl, client, started):
+    one = started()
+    client.post(f"/api/v1/webhooks/events/{one}", json=[message("hello"), action("ls")])
+    ctl("approve", "", "--yes", code=2)
+    assert [item["conversation_id"] for item in json.loads(ctl("inbox", "--json").stdout)] == [one]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_list_that_is_cut_says_so_and_how_to_get_the_rest(ctl, started, form):
+    before = len(json.loads(ctl("ls", "--all", "--json").stdout))
+    made = [started(title="Cut") for _ in range(3)]
+
+    cut = ctl("ls", "--limit", "2", *form)
+    assert f"2 of {before + 3} shown; --all shows the rest" in cut.stderr
+    assert sum(one in cut.stdout for one in made) == 2
+    assert (
+        "2 shown, and there are more; --all shows the rest" in ctl("ls", "--limit", "2", "--text", "Cut", *form).stderr
+    )
+    whole = ctl("ls", "--limit", "2", "--all", *form)
+    assert not whole.stderr
+    assert all(one in whole.stdout for one in made)
+    assert not ctl("ls", "--limit", str(before + 3), *form).stderr
+
+
+def test_an_id_beyond_those_that_are_looked_up_is_not_said_to_be_missing(ctl, started, monkeypatch):
+    monkeypatch.setattr(program, "_LOOKED_UP", 1)
+    one, _ = started(), started()
+    said = ctl("logs", one[:10], code=4).stderr
+    assert "among the 1 conversations that changed last. Write the whole id" in said
+    ctl("logs", one)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_list_of_files_that_may_be_cut_says_so(ctl, started, monkeypatch, form):
+    monkeypatch.setattr("agent_server_client.cli.folders._MOST_NAMES", 1)
+    monkeypatch.setattr("agent_server_client._sync_files.Files.list", lambda *_: ["a.txt"])
+    assert "1 files shown, and there may be more: give a folder" in ctl("files", started(), *form).stderr
