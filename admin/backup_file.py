@@ -233,7 +233,9 @@ def _read_head(words: Any) -> Head:
         head = Head(**{one.name: words[one.name] for one in fields(Head)})
     except KeyError as missing:
         raise Damaged(f"`backup.json` has no {missing}") from None
-    if not isinstance(head.data, int) or not all(isinstance(one, str) for one in (head.program, head.host, head.time)):
+    texts = [head.project, head.program, head.host, head.time]
+    are_texts = isinstance(head.left_out, list) and all(isinstance(one, str) for one in [*texts, *head.left_out])
+    if not isinstance(head.data, int) or not are_texts:
         raise Damaged("`backup.json` has a member of another type")
     return head
 

@@ -22,10 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from admin import store_files
 from admin.backup import AOF, written_failure
 from admin.backup_file import Damaged, Head, Reader, is_restored
 from boot.embedded import RESTORING, EmbeddedStore, release, server_program
 from core.disk import RESERVE
+from core.visible import visible
 from runtimes import RuntimeFailure
 from runtimes.archive import Target, naming
 from runtimes.folder import remove
@@ -103,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _refuse(sentence: str) -> int:
-    print(f"restore: nothing was restored: {sentence}", file=sys.stderr)
+    print(visible(f"restore: nothing was restored: {sentence}"), file=sys.stderr)
     return 1
 
 
@@ -113,7 +115,7 @@ def _tell(restored: _Restored, folder: Path) -> None:
         f"Restored {restored.conversations} conversations and {restored.sandboxes} sandboxes of {head.time}: {folder}"
     )
     for note in [*head.left_out, *restored.notes]:
-        print(f"Note: {note}.")
+        print(visible(f"Note: {note}."))
     if restored.aside:
         print(f"What was there before is in {restored.aside}.")
     print(f"Start the server:  DATA_DIR={shlex.quote(str(folder))} make run")
@@ -184,6 +186,7 @@ def _restore(source: BinaryIO, folder: Path, staged: Path, host: str) -> _Restor
     _extract(reader, staged)
     if not list(staged.glob(f"{AOF}/*.manifest")):
         raise Damaged("It has no store")
+    store_files.check(staged / AOF, server_program() or "")
     source_host = _rename_host(staged, reader.head.host, host)
     conversations, sandboxes, notes = _settle(reader.head, staged, source_host, host)
     if (staged / "cold").is_dir():

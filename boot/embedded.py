@@ -387,6 +387,7 @@ def _server(program: str, folder: Path, path: str, most_bytes: int) -> list[str]
         "appendfsync": "always",  # what was acknowledged is on the disk
         "aof-load-truncated": "no",  # unless `_CUTS` says otherwise
         "aof-use-rdb-preamble": "no",  # snapshots differ between Redis and Valkey; commands are read by either
+        "sanitize-dump-payload": "yes",  # a restored snapshot may be a stranger's
         "save": "",
         "maxmemory": str(most_bytes),
         "maxmemory-policy": "noeviction",

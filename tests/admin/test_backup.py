@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from redis import Redis
 
 from admin.backup_file import Reader
 from boot.embedded import RESTORING, EmbeddedStore, release
+from runtimes.tar_stream import Kind, Member
 from settings.config import Config
 from store.keys import DATA_VERSION
+from store.link.snapshot import snapshot
+from tests.admin.test_backup_file import HEAD, MEMBERS, written
 from tests.backups import admin, backup, environment, restore
 from tests.boot.stores import store_of
 from tests.conftest import store_of as wings_of
@@ -103,6 +107,50 @@ def test_no_settings_of_a_shadow_repository_are_restored(tmp_path, data):
     restored = tmp_path / "restored" / git.relative_to(data)
     files = {str(one.relative_to(restored)) for one in restored.rglob("*") if one.is_file()}
     assert files == {"HEAD", "objects/pack/p"}
+
+
+CONFIGURES = b"*4\r\n$6\r\nCONFIG\r\n$3\r\nSET\r\n$4\r\nport\r\n$4\r\n8249\r\n"
+
+
+@pytest.mark.parametrize("place", ["commands", "behind-a-snapshot", "another-name"])
+def test_a_store_that_would_do_more_than_write_data_is_refused_before_it_runs(tmp_path, data, place):
+    """A store runs its files at each start: with such a one it would open a port."""
+    folder = data / "appendonlydir"
+    file, manifest = max(folder.glob("*.incr.aof")), folder / "appendonly.aof.manifest"
+    if place == "behind-a-snapshot":
+        with store_server(tmp_path, redis_program()) as (url, _), Redis.from_url(url) as redis:
+            redis.set("a", "b")
+            with snapshot(redis) as (_, pieces):
+                file.write_bytes(b"".join(pieces))
+    if place == "another-name":
+        manifest.write_text(manifest.read_text() + "file other seq 9 type i\n")
+        file = folder / "other"
+    with file.open("ab") as store:
+        store.write(CONFIGURES)
+    assert admin(data, "backup", str(tmp_path / "one.backup")).returncode in (0, 3)
+
+    told = admin(tmp_path, "restore", str(tmp_path / "one.backup"), "--data-dir", str(tmp_path / "restored"))
+
+    assert told.returncode == 1
+    assert "the command CONFIG" in told.stderr or "goes on after its snapshot" in told.stderr
+    assert [one.name for one in (tmp_path / "restored").iterdir()] == ["lock"]
+
+
+def test_a_note_of_a_stranger_moves_no_cursor(tmp_path):
+    head = replace(HEAD, left_out=["\x1b[2J\x1b]0;title\x07"])
+    members = [member for member in MEMBERS if not member[0].name.startswith((b"append", b"secret"))]
+    manifest = b"file appendonly.aof.1.incr.aof seq 1 type i\n"
+    files = {"manifest": manifest, "1.incr.aof": b""}
+    members += [
+        (Member(f"appendonlydir/appendonly.aof.{name}".encode(), Kind.FILE, 0o600, size=len(content)), content)
+        for name, content in files.items()
+    ]
+    (tmp_path / "file").write_bytes(written(head, members))
+
+    told = restore(tmp_path / "file", tmp_path / "restored")
+
+    assert "\x1b" not in told.stdout
+    assert "Note: \\u{1b}[2J" in told.stdout
 
 
 def test_a_backup_goes_through_a_pipe(tmp_path, data):

@@ -403,3 +403,36 @@ def test_files_of_git_annex_are_reported(tmp_path, arrived, caplog):
     arrived(whole)
 
     assert "git-annex" in caplog.text
+
+
+#: settings and hooks of systems other than Git, which may hold a password, and a file of each history that goes
+OTHERS = [
+    (".hg/hgrc", ".hg/store/00changelog.i"),
+    (".hg/hgrc-not-shared", ".hg/requires"),
+    (".sl/config", ".sl/store/00changelog.i"),
+    (".jj/repo/config.toml", ".jj/repo/store/type"),
+    (".bzr/branch/branch.conf", ".bzr/repository/format"),
+    ("_darcs/prefs/defaults", "_darcs/hashed_inventory"),
+    (".pijul/config", ".pijul/pristine/db"),
+    ("_MTN/monotonerc", "_MTN/revision"),
+]
+
+
+@pytest.mark.parametrize(("setting", "history"), OTHERS)
+@pytest.mark.parametrize("shape", ["folder", "untracked", "tracked"])
+def test_settings_of_another_system_stay_here_and_are_reported(tmp_path, arrived, caplog, setting, history, shape):
+    whole = tmp_path / "whole"
+    (whole / "lib").mkdir(parents=True)
+    for name, text in ((setting, f"password = {SECRET}"), (history, "x")):
+        (whole / "lib" / name).parent.mkdir(parents=True, exist_ok=True)
+        (whole / "lib" / name).write_text(text)
+    if shape != "folder":
+        git(whole, "init", "-q")
+    if shape == "tracked":
+        git(whole, "add", "lib")
+
+    there = arrived(whole)
+
+    assert not (there / "lib" / setting).exists()
+    assert (there / "lib" / history).read_text() == "x"
+    assert f"lib/{setting}" in caplog.text

@@ -1,4 +1,4 @@
-"""No download makes a Git repository on this machine, whatever an agent named it."""
+"""No download makes a repository on this machine, whatever an agent named it."""
 
 import os
 import subprocess
@@ -240,3 +240,44 @@ def test_git_runs_no_program_of_an_agent_in_a_download(archive, tmp_path, folder
         environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path)}
         subprocess.run(["git", "status"], cwd=place, env=environment, capture_output=True, check=False, timeout=30)
     assert not list(tmp_path.rglob("CANARY"))
+
+
+#: a file in the folder of each system other than Git whose settings or hooks name programs
+FOREIGN = (
+    *(".hg/hgrc", ".hg/sharedpath", ".sl/config", ".jj/repo/config.toml", ".jj/repo", ".bzr/branch/branch.conf"),
+    *(".svn/wc.db", "_darcs/prefs/defaults", ".pijul/config", "_MTN/monotonerc", ".fslckout", "_FOSSIL_"),
+    *(".repo/repo/main.py", ".HG/hgrc", "hg~1/hgrc", "JJ~1/repo/config.toml", ".h\u200cg/hgrc", ".hg./hgrc"),
+)
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("folder", ["", "a/b/", "a\\"])
+def test_no_repository_of_another_system_is_written(archive, tmp_path, caplog, name, folder):
+    unpack(archive((f"{folder}{name}", "x"), ("b.txt", "b")), "", tmp_path / "out")
+
+    assert files_in(tmp_path / "out") == {"b.txt"}
+    assert "whose settings could run programs here" in caplog.text
+
+
+@pytest.mark.parametrize("name", [".hgignore", ".hgtags", "hg", "repo", "darcs", "fossil", ".jjx", ".github/x", "hg~2"])
+def test_a_name_that_only_resembles_another_systems_is_written(archive, tmp_path, name):
+    assert unpack(archive((name, "x")), "", tmp_path / "out") == [tmp_path / "out" / name]
+
+
+@pytest.mark.parametrize("name", [".hg", "a/.jj/repo", "link"])
+def test_no_folder_of_another_system_is_the_place_of_a_download(archive, tmp_path, name):
+    (tmp_path / "link").symlink_to("elsewhere/.hg")
+    with pytest.raises(Unsafe, match="settings and hooks"):
+        unpack(archive(("x/hgrc", "x")), "x", tmp_path / name)
+
+    assert not (tmp_path / name).exists()
+
+
+def test_no_file_is_written_through_a_symlink_to_the_persons_mercurial_folder(archive, tmp_path):
+    (tmp_path / "out/.hg").mkdir(parents=True)
+    (tmp_path / "out/link").symlink_to(".hg")
+
+    with pytest.raises(Unsafe, match="symlink"):
+        unpack(archive(("link/hgrc", "x")), "", tmp_path / "out")
+
+    assert files_in(tmp_path / "out/.hg") == set()

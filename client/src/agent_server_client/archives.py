@@ -1,7 +1,8 @@
 """A folder of this machine as an archive for a sandbox, and the files of a sandbox as a folder of this machine.
 
 An agent wrote what comes out of a sandbox. So nothing is written outside of the folder that was named or through a
-symlink, and no Git repository is written (repositories.py says why). What is left out is logged as a warning.
+symlink, and no repository of Git or another system is written (repositories.py says why). What is left out is logged as
+a warning.
 """
 
 import io
@@ -21,7 +22,15 @@ else:
 
 from agent_server_client.errors import AgentServerError
 from agent_server_client.packing import OF_AGENT, chosen, git_environment
-from agent_server_client.repositories import MARKS, folded, is_git, is_repository, marks_in, report_left_out
+from agent_server_client.repositories import (
+    MARKS,
+    folded,
+    is_git,
+    is_repository,
+    keeps_settings,
+    marks_in,
+    report_left_out,
+)
 
 #: most bytes and files that are written, as the server packs at most
 MOST_BYTES, MOST_FILES = 64 << 30, 200_000
@@ -30,6 +39,7 @@ MOST_BYTES, MOST_FILES = 64 << 30, 200_000
 _MOST_NAMES = 64 << 20
 
 _REPOSITORY = "a Git repository, whose settings could run programs here"
+_OTHER_REPOSITORY = "a repository, whose settings could run programs here"
 
 
 class _LeftOut(NamedTuple):
@@ -179,16 +189,18 @@ def _key_behind(link: Path, root: Path, key: str) -> str | None:
     if not there.is_relative_to(top):
         return None  # writing refuses it
     steps = there.relative_to(top).parts
-    if any(map(is_git, steps)) or any(is_repository(marks_in(top.joinpath(*steps[:n]))) for n in range(len(steps) + 1)):
-        raise Unsafe(f"A symlink in {root} leads into a Git repository: {link}")
+    if any(map(keeps_settings, steps)) or any(
+        is_repository(marks_in(top.joinpath(*steps[:n]))) for n in range(len(steps) + 1)
+    ):
+        raise Unsafe(f"A symlink in {root} leads into a repository: {link}")
     return "/".join((key, *map(folded, steps)))
 
 
 def _refuse_repository(path: Path) -> None:
-    """Raise Unsafe for a path in a folder of Git's, or that would make a repository of its folder."""
+    """Raise Unsafe for a path in a repository's own folder, or that would make a repository of its folder."""
     for real in (path.resolve(), path.parent.resolve() / path.name):
-        if any(map(is_git, real.parts)):
-            raise Unsafe(f"Git keeps its settings and hooks there: {path}. Name another folder")
+        if any(map(keeps_settings, real.parts)):
+            raise Unsafe(f"Git or another system keeps its settings and hooks there: {path}. Name another folder")
         if folded(real.name) in MARKS and is_repository(marks_in(real.parent) | {folded(real.name)}):
             raise Unsafe(f"{path} would make a Git repository of its folder. Name another folder")
 
@@ -198,6 +210,8 @@ def _of_name(path: str) -> _LeftOut | None:
     step = posixpath.basename(path)
     if is_git(step):
         return _LeftOut(path, _REPOSITORY)
+    if keeps_settings(step):
+        return _LeftOut(path, _OTHER_REPOSITORY)
     return _LeftOut(path, "a path that leads elsewhere on Windows") if ".." in step.split("\\") else None
 
 

@@ -1,7 +1,8 @@
 """What of a folder of this machine goes into a sandbox.
 
 Of a Git repository, at every depth: the files that it tracks or would track, and its history. Its hooks and its
-settings stay here, and everything else of Git's folder that may hold a credential.
+settings stay here, and everything else of Git's folder that may hold a credential. Settings and hooks of Mercurial and
+its like stay here too.
 """
 
 import os
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from agent_server_client.repositories import is_git, is_repository, marks_in, report_left_out
+from agent_server_client.repositories import is_git, is_repository, is_setting, marks_in, report_left_out
 
 #: the folder in which agents keep their own records
 OF_AGENT = ".agent-server"
@@ -51,6 +52,7 @@ def chosen(root: Path) -> dict[Path, bytes | None]:
     choice = _Choice(root)
     while choice.waiting:
         choice.add(choice.waiting.pop())
+    choice.leave_settings()
     report_left_out(choice.left)
     choice.found.pop(root, None)
     return choice.found
@@ -91,6 +93,12 @@ class _Choice:
 
     def _leave(self, path: Path, why: str) -> None:
         self.left[str(path.relative_to(self._root))] = why
+
+    def leave_settings(self) -> None:
+        """Leave out the settings and hooks of systems other than Git, in whatever folder they were found."""
+        for path in [path for path in self.found if is_setting(path.relative_to(self._root))]:
+            del self.found[path]
+            self._leave(path, "settings of a repository, which may name programs or hold a password")
 
     def _add_tracked(self, folder: Path) -> None:
         is_symlink = cache(Path.is_symlink)

@@ -1,15 +1,16 @@
-"""Which names and folders Git takes for a repository.
+"""Which names and folders Git, Mercurial and their like take for a repository.
 
-The settings and hooks of a repository name programs, and `git status` is enough to start them. So no repository of an
-agent is written to this machine. The names are those that Git itself refuses to track (core.protectHFS,
-core.protectNTFS), on every system: a download may be copied to another one later.
+The settings and hooks of a repository name programs, and `git status` or `hg status` is enough to start them. So no
+repository of an agent is written to this machine. The names are those that Git itself refuses to track
+(core.protectHFS, core.protectNTFS), on every system: a download may be copied to another one later.
 """
 
 import logging
 import re
 import unicodedata
 from collections.abc import Iterable
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePath
 
 from agent_server_client.visible import in_line
 
@@ -28,6 +29,26 @@ _END = re.compile(r"(?<=.)(:.*|[. ]+)+$", re.DOTALL)
 _EITHER = ({"objects", "refs"}, {"commondir"})
 MARKS = frozenset({"head"}.union(*_EITHER))
 
+#: folders in which other systems keep a repository, and the settings and hooks in them, which may hold a credential
+_OTHERS: dict[str, tuple[str, ...]] = {
+    ".hg": ("hgrc", "hgrc-not-shared"),
+    ".sl": ("config", "hgrc"),
+    ".jj": ("config.toml", "config-id", "workspace-config.toml", "workspace-config-id", "repo/config*"),
+    ".bzr": ("branch/branch.conf", "branch/control.conf", "branch/location", "branch/parent", "control.conf"),
+    ".svn": ("auth/*", "hooks/*"),
+    "_darcs": ("prefs/defaults", "prefs/defaultrepo", "prefs/repos", "prefs/sources"),
+    ".pijul": ("config",),
+    "_MTN": ("monotonerc", "options"),
+    ".fslckout": ("",),
+    "_FOSSIL_": ("",),
+    ".repo": (),
+}
+
+#: their names as `folded` has them, also those that NTFS makes of a name with a dot
+_OTHER_NAMES = frozenset(
+    short for name in _OTHERS for short in (name.lower(), f"{name.removeprefix('.').lower()[:6]}~1")
+)
+
 
 def folded(step: str) -> str:
     """A step of a path, the same for all spellings that a file system may read as one name."""
@@ -37,6 +58,20 @@ def folded(step: str) -> str:
 def is_git(step: str) -> bool:
     """Whether a file system may read a step of a path as `.git`. A backslash may separate steps."""
     return any(folded(part) in (".git", "git~1") for part in step.split("\\"))
+
+
+def keeps_settings(step: str) -> bool:
+    """Whether a file system may read a step of a path as the folder of any such system."""
+    return is_git(step) or any(folded(part) in _OTHER_NAMES for part in step.split("\\"))
+
+
+def is_setting(path: PurePath) -> bool:
+    """Whether a path is one of the settings or hooks that systems other than Git keep in a repository."""
+    return any(
+        fnmatchcase("/".join(path.parts[at + 1 :]), pattern)
+        for at, step in enumerate(path.parts)
+        for pattern in _OTHERS.get(step, ())
+    )
 
 
 def is_repository(marks: Iterable[str]) -> bool:
