@@ -11,7 +11,7 @@ from werkzeug.exceptions import HTTPException
 
 from agents.client import http_client
 from agents.commands import SHOWN_SECONDS, Commands
-from agents.decisions import ExpiryDriver
+from agents.expiry import ExpiryDriver
 from agents.forwarding import Forwarding
 from blueprints import Server, current_store
 from blueprints.access import keys, sandbox_settings, users, web_client

@@ -18,7 +18,7 @@ from flask import current_app, g, request
 from werkzeug.local import LocalProxy
 
 from agents.commands import Commands
-from agents.decisions import ExpiryDriver
+from agents.expiry import ExpiryDriver
 from agents.forwarding import Forwarding
 from core.access import Joiner
 from core.approvals import Links

@@ -17,8 +17,8 @@ from flask import Response, g, jsonify, request
 from agents import inquiries
 from agents.client import AgentServer
 from agents.commands import relabel
-from agents.decisions import with_deadline
 from agents.deletions import delete_with_children
+from agents.expiry import with_deadline
 from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder, seen_folder, within, without_place
 from agents.joins import require_start
 from agents.starts import DELETED, model_fault

@@ -17,7 +17,7 @@ from flask import Blueprint, Response, current_app, g, render_template, request
 from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException
 
-from agents.decisions import (
+from agents.approval_links import (
     ActionDecided,
     ConversationGone,
     LinkExpired,

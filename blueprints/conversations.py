@@ -10,8 +10,8 @@ from typing import Any
 from flask import Response, g, jsonify, request
 
 from agents.commands import relabel
-from agents.decisions import with_deadline
 from agents.deletions import delete
+from agents.expiry import with_deadline
 from agents.joins import join, require_start
 from agents.model_addresses import within_reach
 from agents.starts import started, told_of

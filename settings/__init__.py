@@ -1,12 +1,12 @@
 """How settings are described, checked and read from the environment; `config.py` has the settings themselves."""
 
+import math
 import multiprocessing
+import os
 import re
 from collections.abc import Callable
 from dataclasses import Field, field, fields
 from typing import Any
-
-from environs import Env, EnvError
 
 
 class ConfigError(ValueError):
@@ -89,28 +89,36 @@ def from_variables(cls: type[Any]) -> dict[str, Any]:
 
     Raises ConfigError.
     """
-    env = Env()
-    readers: dict[type, tuple[Callable[[str], Any], str]] = {
-        str: (env.str, "text"),
-        int: (env.int, "a whole number"),
-        float: (env.float, "a number"),
-        tuple: (lambda name: tuple(part.strip() for part in env.str(name).split(",") if part.strip()), "texts"),
-    }
     values: dict[str, Any] = {}
     for one in fields(cls):
         name = one.name.upper()
-        if not one.metadata["names"] and (given := env.str(name, "")):
-            read, kind = readers[type(one.default)]
+        if not one.metadata["names"] and (given := variable(name)):
+            read, kind = _READERS[type(one.default)]
             try:
-                values[one.name] = read(name)
-            except EnvError:
+                values[one.name] = read(given)
+            except ValueError:
                 raise ConfigError(f"{name} must be {kind}, not {given!r}") from None
     return values
 
 
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(text)
+    return number
+
+
+#: how a variable is read, by the type of its setting's default, and what it must be
+_READERS: dict[type, tuple[Callable[[str], Any], str]] = {
+    str: (str, "text"),
+    int: (int, "a whole number"),
+    float: (_number, "a number"),
+    tuple: (lambda text: tuple(part.strip() for part in text.split(",") if part.strip()), "texts"),
+}
+
+
 def variable(name: str) -> str:
-    """A variable of the environment that is not a setting here: text for sandboxes. Empty where it is unset."""
-    return Env().str(name, "")
+    """A variable of the environment; empty where it is unset."""
+    return os.environ.get(name, "")
 
 
 def read_ports(name: str, text: str) -> range:

@@ -3,11 +3,10 @@
 Every field bears its help text: docs/settings.md and docs/limits.md are made from them (`make docs`).
 """
 
+import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
-
-from environs import Env
 
 from core.origins import is_loopback
 from settings import ConfigError, from_variables
@@ -51,7 +50,7 @@ class Config:
     def from_env(cls) -> "Config":
         """Read the settings from the environment; an empty variable counts as unset. Raises ConfigError."""
         values = {name: value for group in groups().values() for name, value in from_variables(group).items()}
-        values["api_keys"] = read_keys(Env().str, cls.of(**values).key_file)
+        values["api_keys"] = read_keys(os.environ.get, cls.of(**values).key_file)
         if "secret_key" not in values:
             try:
                 values["secret_key"] = kept_key(values.get("data_dir") or DATA_DIR)

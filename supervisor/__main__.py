@@ -27,7 +27,7 @@ from typing import Any
 
 from agents.client import http_client
 from agents.commands import Commands
-from agents.decisions import ExpiryDriver
+from agents.expiry import ExpiryDriver
 from boot.keeper import keep_running, parent_is_there
 from core.approvals import Links
 from core.pauses import Backoff

@@ -228,12 +228,6 @@ def store_of(
     return open_store(redis, bounds, limits)
 
 
-def leave_to_callers(store: Store, patched: pytest.MonkeyPatch) -> None:
-    """Leave what follows a change of a conversation to the caller of its script, as in a cluster."""
-    for script in vars(store.conversations._scripts).values():
-        patched.setattr(script, "_follows", False)
-
-
 @pytest.fixture
 def conversation():
     """A fresh id; the conversation does not exist yet."""

@@ -1,7 +1,8 @@
 """The app in a worker that is killed by a request: before a decision, or after the effect and before the response.
 
 A request with the header `Kill-Before` kills its worker where it is about to decide single actions, one with
-`Kill-Before-Index` where a conversation's script has returned and the index of approvals has not changed, and one with
+`Kill-Before-Index` where a conversation's script has returned and the index of approvals has not changed, as it can be
+in a cluster, and one with
 `Kill-After` where a view has returned, and before anything is noted of that.
 """
 
@@ -17,6 +18,7 @@ from flask import Flask, Response, has_request_context, request
 
 import app
 from settings.config import Config
+from tests.round_trips import leave_to_callers
 from tests.shared import client_of
 
 
@@ -43,7 +45,9 @@ def killed_here(config: Config) -> Iterator[httpx.Client]:
 def create_app(config: Config | None = None) -> Flask:
     """The app as it is, with that end of a worker."""
     killed = app.create_app(config)
-    confirmations = killed.extensions["server"].store.approvals.confirmations
+    store = killed.extensions["server"].store
+    leave_to_callers(store)
+    confirmations = store.approvals.confirmations
     decide_each = confirmations.decide_each
 
     def decide_or_die(*given: Any) -> None:
@@ -53,7 +57,7 @@ def create_app(config: Config | None = None) -> Flask:
 
     confirmations.decide_each = decide_or_die
     killed.after_request(_kill)  # what is registered last runs first
-    decisions = killed.extensions["server"].store.approvals.rule_decisions
+    decisions = store.approvals.rule_decisions
     refresh = decisions.refresh
 
     def refresh_or_die(conversation_id: str) -> None:

@@ -1,7 +1,7 @@
 """Counts the round trips to Redis of one thread: a command is one, and so is a pipeline, also to several nodes."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from redis.connection import AbstractConnection
@@ -19,6 +19,12 @@ class RoundTrips:
 def asks_by_request_alone(store: Store) -> None:
     """Have a store ask Redis for nothing by the clock: twice a second it would ask for the memory that is left."""
     store.link.health._asked_again_at = float("inf")
+
+
+def leave_to_callers(store: Store, set_member: Callable[..., None] = setattr) -> None:
+    """Leave what follows a change of a conversation to the caller of its script, as in a cluster."""
+    for script in vars(store.conversations._scripts).values():
+        set_member(script, "_follows", False)
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from core import wire
 from settings.config import Config
 from store.conversations.lists import ConversationPages, Form
 from store.link.attempts import Stamp
-from tests.conftest import SECRET_KEY, action, as_events, event, leave_to_callers, message, observation, status
-from tests.round_trips import counted
+from tests.conftest import SECRET_KEY, action, as_events, event, message, observation, status
+from tests.round_trips import counted, leave_to_callers
 
 API = "/api/conversations"
 SEARCHES = (f"{API}/search", f"{API}/search?include_skills=true", "/api/v1/conversations/search")
@@ -183,7 +183,7 @@ def test_a_change_that_a_killed_worker_did_not_list_is_shown_and_listed(client, 
     world = World(client, Random(1))
     assert_shown_right(client, forgetful)
     with monkeypatch.context() as killed:
-        leave_to_callers(world.store, killed)
+        leave_to_callers(world.store, killed.setattr)
         killed.setattr(world.store.conversations._listing._scripts, "note_conversation", lambda *_, **__: None)
         WRITES["run"](world)
 

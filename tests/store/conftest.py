@@ -13,7 +13,8 @@ from store.approvals.inbox import Filter
 from store.keys import ListingKeys
 from store.link.signals import MAYBE_MISSED
 from tests.backends import DEFAULT, SCRIPTED, each, runs_on_scripted
-from tests.conftest import as_events, leave_to_callers, limits_of, store_of
+from tests.conftest import as_events, limits_of, store_of
+from tests.round_trips import leave_to_callers
 
 ALWAYS = {"kind": "AlwaysConfirm"}
 WAITING = "waiting_for_confirmation"
@@ -239,7 +240,7 @@ def told(index, conversation: str = "") -> list[tuple[str, str]]:
 @pytest.fixture
 def in_parts(store, monkeypatch):
     """What follows a change of a conversation is left to its caller, as in a cluster."""
-    leave_to_callers(store, monkeypatch)
+    leave_to_callers(store, monkeypatch.setattr)
 
 
 @pytest.fixture

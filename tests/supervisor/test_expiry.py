@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from agents.commands import Commands
-from agents.decisions import ExpiryDriver
+from agents.expiry import ExpiryDriver
 from tests.agents import SPECS, agent_client, running_sandbox, scripted_agent
 from tests.conftest import BOUNDS, action, as_events, limits_of, status, store_of, unchecked
 from tests.servers import agent_server, store_server, wait_until

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from agents.decisions import ActionDecided, show_link
+from agents.approval_links import ActionDecided, show_link
 from core.approvals import Links
 from core.prices import Budget
 from notifications.messages import QuietRules

@@ -1,0 +1,241 @@
+"""Decisions by a one-time link.
+
+A link is marked as used before its decision is taken. A process that is killed in between loses nothing: the same
+decision can be repeated until the conversation's audit has it.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from agents.commands import Commands
+from core.approvals import Link, action_digest, shown_arguments
+from core.wire import Micros, micros, parse_json, utc_time
+from store import Store
+from store.approvals.audit import Actor
+from store.approvals.decisions import Approvals, Decision, StaleDecision, Use
+from store.approvals.inbox import thought_of
+from store.destinations import AskedDestination
+from store.errors import ConversationNotFound, EventNotFound, StoreError
+
+#: entries at the end of an audit among which the decision of an action is sought
+_MOST_SOUGHT = 1000
+
+Found = TypeVar("Found")
+
+_DECIDED = {
+    "approve": "approved",
+    "reject": "rejected",
+    "edit": "approved with other arguments",
+    "deleted": "dropped",
+    "unapproved": "carried out without a decision",
+}
+
+
+class LinkRefused(Exception):
+    """A link shows nothing to decide; the text says why, for people."""
+
+
+class LinkExpired(LinkRefused):
+    """The link has expired, or the deadline of its action has passed."""
+
+
+class LinkUsed(LinkRefused):
+    """The link has taken its decision."""
+
+
+class ActionDecided(LinkRefused):
+    """The action does not wait, or is not the one that the link is about."""
+
+
+class ConversationGone(LinkRefused):
+    """The conversation was deleted."""
+
+
+class Shown(NamedTuple):
+    """A pending action, or a destination that waits, as it is shown to a person."""
+
+    arguments: Any
+    since: str
+    expires: Micros | None  #: the deadline of the action
+    used_for: str  #: the decision that the link was used for, and that is not known to have been taken
+    title: str | None = None
+    tool: str = ""
+    summary: str = ""
+    thought: str = ""
+    risk: str = ""
+    together: int = 0  #: actions that the agent takes one decision for; 0: it takes a decision of this one alone
+    is_destination: bool = (
+        False  #: what a sandbox asks to reach; `arguments` say what, and all that is an agent's is ""
+    )
+
+
+def show_link(store: Store, link: Link) -> Shown:
+    """What a link is about. Raises a LinkRefused."""
+    use = store.approvals.link_uses.find(link.identity, link.ends)
+    if use is None:
+        raise LinkExpired("This link has expired.")
+    if link.destination is not None:
+        return _show_destination(_asked(store, link, use), use)
+    found = store.approvals.index.read_approvals(link.conversation_id)
+    if found.gone:
+        raise ConversationGone("The conversation was deleted, and none of its actions waits any more.")
+    _require_untaken(store, link, use)
+    record = next((one for one in found.pending if one["id"] == link.action_id), None)
+    if record is None:
+        raise ActionDecided(_told(store, link))
+    _require_same_wait(link, found)
+    try:
+        event = parse_json(store.events.get(link.conversation_id, link.action_id))
+    except (ConversationNotFound, EventNotFound):
+        raise ConversationGone("The conversation was deleted, and none of its actions waits any more.") from None
+    tool, arguments = event.get("tool_name"), shown_arguments(event.get("action"))
+    if action_digest(tool, arguments) != link.digest:
+        raise ActionDecided("This is not the action that the link was made for.")
+    return Shown(
+        title=found.title,
+        tool=_text(tool),
+        arguments=arguments,
+        summary=_text(event.get("summary")),
+        thought=thought_of(event),
+        risk=_text(record.get("risk")) or "UNKNOWN",
+        since=_text(record.get("since")),
+        expires=Micros(int(record["expires"])) if record.get("expires") else None,
+        used_for=use.decision,
+        together=_together(found),
+    )
+
+
+def decide_by_link(
+    commands: Commands, link: Link, verb: Literal["approve", "reject"], reason: str, address: str
+) -> None:
+    """Take a link's decision, once. Raises a LinkRefused, ReasonTooLong."""
+    if link.destination is not None:
+        _decide_destination(commands.store, link, verb, reason, address)
+        return
+    store, decision = commands.store, Decision(link.action_id, verb, reason, digest=link.digest)
+    store.approvals.confirmations.encode_decisions(
+        link.conversation_id, [decision]
+    )  # a reason that is too long uses no link
+    _require_same_wait(link, store.approvals.index.read_approvals(link.conversation_id))
+    _use(store, link, verb, "the action", lambda use: _require_untaken(store, link, use))
+    try:
+        commands.of(Actor("link", link.target, address)).decide_each(link.conversation_id, [decision])
+    except ConversationNotFound:
+        raise ConversationGone("The conversation was deleted before. Nothing was decided by this link.") from None
+    except StaleDecision as stale:
+        problem = next((one["problem"] for one in stale.problems if one["action_id"] == link.action_id), "")
+        if problem in ("", "decided_alike"):
+            words = "Its agent takes one decision for all actions that wait: decide them together, in the inbox."
+        elif problem == "expired":
+            raise LinkExpired("The deadline of this action has passed: it is rejected.") from None
+        else:
+            words = _told(store, link)
+        raise ActionDecided(f"{words} Nothing was decided by this link.") from None
+
+
+def _use(
+    store: Store, link: Link, verb: Literal["approve", "reject"], what: str, look: Callable[[Use], Found]
+) -> Found:
+    """Use a link, once, and return what look finds by an earlier use. Raises LinkExpired, LinkUsed and what look does.
+
+    what: the link decides about, as its sentence names it.
+    """
+    outcome, use = store.approvals.link_uses.take(link.identity, link.ends, verb)
+    if outcome == "past":
+        raise LinkExpired("This link has expired. Nothing was decided by it.")
+    found = look(use if outcome != "first" else Use("", Micros(0)))
+    if outcome == "other":
+        raise LinkUsed(
+            f"At {utc_time(use.at)} this link was used for another decision: {what} should be "
+            f"{_DECIDED[use.decision]}. That decision has not taken effect yet: open the link again and repeat it."
+        )
+    return found
+
+
+def _asked(store: Store, link: Link, use: Use) -> AskedDestination:
+    """What the link of a destination is about, while it waits. Raises LinkUsed, ActionDecided."""
+    assert link.destination is not None
+    waiting = store.destinations.waiting(link.destination[0])
+    found = next((one for one in waiting if one.digest == link.digest), None)
+    if found is not None:
+        return found
+    if use.decision:
+        raise LinkUsed(f"This link was used at {utc_time(use.at)}: it was {_DECIDED[use.decision]}.")
+    what = "destination" if link.destination[2] else "budget"
+    raise ActionDecided(f"This {what} does not wait: it was decided, has expired, or its sandbox has ended.")
+
+
+def _show_destination(asked: AskedDestination, use: Use) -> Shown:
+    shown = asked.shown
+    told = {name: shown[name] for name in ("name", "port", "program", "sandbox_id", "tries")} | (shown["budget"] or {})
+    told = {name: value for name, value in told.items() if value is not None}
+    return Shown(told, shown["since"], asked.expires_at, use.decision, is_destination=True)
+
+
+def _decide_destination(
+    store: Store, link: Link, verb: Literal["approve", "reject"], reason: str, address: str
+) -> None:
+    """Take the decision of a destination's link, once: an approval is of one connection, a rejection of the sandbox."""
+    asked = _use(store, link, verb, "it", lambda use: _asked(store, link, use))
+    scope: Literal["once", "conversation"] = "once" if verb == "approve" else "conversation"
+    try:
+        store.destinations.decide(asked, verb, scope, Actor("link", link.target, address), reason)
+    except StoreError as error:
+        raise ActionDecided(f"{error}. Nothing was decided by this link.") from None
+
+
+def _require_untaken(store: Store, link: Link, use: Use) -> None:
+    """Raises LinkUsed where the audit has the decision that a used link was used for."""
+    if not use.decision:
+        return
+    for entry in _entries(store, link):
+        if (entry["actor"]["kind"], entry["actor"]["name"]) == ("link", link.target):
+            raise LinkUsed(f"This link was used at {utc_time(use.at)}: the action was {_DECIDED[use.decision]}.")
+
+
+def _require_same_wait(link: Link, found: Approvals) -> None:
+    """Raises ActionDecided where the action waits again: in a conversation that was deleted and created again."""
+    since = next((_text(one.get("since")) for one in found.pending if one["id"] == link.action_id), "")
+    if link.since and since and micros(since) != link.since:
+        raise ActionDecided(
+            f"The link is about an earlier wait of this action, which waits again since {since}. Nothing was decided "
+            "by this link: decide in the inbox, or open the link of the newer notification."
+        )
+
+
+def _told(store: Store, link: Link) -> str:
+    """Who decided the action of a link, and how, in words."""
+    entry = next(_entries(store, link), None)
+    if entry is None:
+        return "This action does not wait for a decision."
+    name = entry["actor"]["name"]
+    who = {
+        "key": f"with the key {name}",
+        "link": f"by a link of {name}",
+        "message": f"by a message that was sent with the key {name}",
+        "run": f"by a run that was asked for with the key {name}",
+        "rule": f"by the rule {name}",
+        "expiry": "by its deadline",
+        "agent": "by the agent itself, which went on unasked",
+        "deletion": f"by the deletion of its conversation with the key {name}",
+    }.get(entry["actor"]["kind"], "by the server")
+    reason = f" The reason: {entry['reason']}" if entry["reason"] else ""
+    return f"This action was {_DECIDED[entry['decision']]} at {entry['time']} {who}.{reason}"
+
+
+def _entries(store: Store, link: Link) -> Iterator[dict[str, Any]]:
+    """The entries of the audit about the action of a link, the last first."""
+    number = store.approvals.index.read_approvals(link.conversation_id).audited
+    entries = store.approvals.audit.of(link.conversation_id, after=max(0, number - _MOST_SOUGHT), limit=_MOST_SOUGHT)
+    for entry in map(json.loads, reversed(entries)):
+        if link.action_id in entry["action_ids"]:
+            yield entry
+
+
+def _together(found: Approvals) -> int:
+    return len(found.pending) if found.together and len(found.pending) > 1 else 0
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
