@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from admin.backup_file import Head, Writer
+from core.programs import admin
 from core.wire import API_VERSION
 from runtimes import RuntimeFailure
 from runtimes.archive import pack
@@ -89,7 +90,7 @@ def main(words: list[str] | None = None) -> int:
     head = backup.head
     print(f"backup: {head.conversations} conversations and {backup.sandboxes} sandboxes: {named}", file=sys.stderr)
     if given.file != "-":
-        restore = f"python -m admin restore {shlex.quote(given.file)} --data-dir NEW_FOLDER"
+        restore = admin(f"restore {shlex.quote(given.file)} --data-dir NEW_FOLDER")
         print(f"backup: it is as secret as the server. To restore it: {restore}", file=sys.stderr)
     return PARTLY if backup.is_partial else 0
 

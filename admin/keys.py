@@ -8,6 +8,7 @@ import argparse
 import sys
 
 from core.access import SCOPES
+from core.programs import admin
 from schemas.access import KeyInfo, KeyRequest
 from settings import ConfigError
 from settings.config import Config
@@ -19,7 +20,7 @@ from wiring import store_here
 #: what a first key changes for a server that is open, and what to do before
 _FIRST_KEY = (
     "keys: A server that is open on this machine asks for a key from its next start if one is stored, and this one is "
-    "not an admin's. Make yourself an admin key first: python -m admin keys make me --scope admin"
+    "not an admin's. Make yourself an admin key first: " + admin("keys make me --scope admin")
 )
 
 

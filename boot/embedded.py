@@ -36,6 +36,7 @@ from boot.broken_write import broke_off
 from boot.children import Child
 from boot.keeper import end, keep_running
 from core.disk import shortage
+from core.programs import admin
 from settings.data_dir import STORE_URL_FILE, make_private
 from telemetry.logs import say
 
@@ -132,7 +133,7 @@ def main(data_dir: str, most_bytes: int, url: str = "") -> int:
         )
     if (folder / RESTORING).exists():
         return _refuse(
-            f"A restore into {folder} was cut off: run `python -m admin restore` again, which says what to do"
+            f"A restore into {folder} was cut off: run this again, which says what to do: {admin('restore FILE')}"
         )
     for path in [*folder.glob("*.log"), *folder.glob("appendonlydir/*")]:
         path.chmod(0o600)

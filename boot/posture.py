@@ -19,13 +19,13 @@ Only the standard library stands here, as everywhere in `boot/` but in `boot/wor
 import contextlib
 import os
 import secrets
-import sys
 from collections.abc import Sequence
 from logging import Logger
 from pathlib import Path
 from typing import Literal
 
 from core.origins import is_loopback
+from core.programs import admin
 from settings.data_dir import make_private
 from telemetry.logs import is_json, say
 
@@ -86,7 +86,7 @@ def settle(
     else:
         outcome = "keys"
         if is_keyed and has_admin:
-            log.info("A key is needed. If yours is lost, make one: %s -m admin keys make NAME --scope admin", _python())
+            log.info("A key is needed. If yours is lost, make one: %s", admin("keys make NAME --scope admin"))
         elif make_key(key_file):
             show_key(key_file, addresses, NO_ADMIN if is_keyed else "none is set")
             return outcome
@@ -136,12 +136,6 @@ def _url(addresses: Sequence[Address]) -> str:
             host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0])
             return f"http://[{host}]:{address[1]}" if ":" in host else f"http://{host}:{address[1]}"
     return ""
-
-
-def _python() -> str:
-    """The interpreter of this process as a shell in this folder calls it."""
-    path, here = Path(sys.executable), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _is_of_this_machine(address: Address) -> bool:

@@ -55,11 +55,11 @@ function Form({ why }) {
       <label><input type="checkbox" name="remember" checked=${remember} onChange=${(event) => setRemember(event.target.checked)} /> Remember it in this browser</label>
       <p class="high" role="alert">${fault}</p>
       <details class="quiet"><summary>No key, or lost it?</summary>
-        <p>On the server’s machine, in its folder:</p>
+        <p>On the server’s machine:</p>
         <ul>
-          <li>The file <code>data/key</code> has one, if a start made one.</li>
-          <li><code>.venv/bin/python -m admin keys make me --scope admin</code> makes another one while the server runs.</li>
-          <li><code>SESSION_API_KEY=… make run</code> starts the server with a key of your choice.</li>
+          <li>The file <code>key</code> in the server’s data folder has one, if a start made one.</li>
+          <li>The server’s log names, at its start, the command that makes another one.</li>
+          <li>A start with <code>SESSION_API_KEY=…</code> takes a key of your choice.</li>
         </ul>
       </details>
       <footer><button type="submit" aria-busy=${isAsking}>Open</button></footer>

@@ -90,6 +90,9 @@ def test_a_missing_or_wrong_key_names_the_way_in(key):
 
     told = ctl(url, "ls", key=key, code=5).stderr
 
-    for place in ("AGENT_SERVER_KEY", "config.toml", "the file `key`", "admin keys make NAME --scope admin"):
+    begin = "The key is wrong, was revoked or has expired" if key else "This server needs a key"
+    assert told.startswith(f"Error: {begin}: put one into AGENT_SERVER_KEY, or `key`")
+    for place in ("config.toml", "agentctl keys new NAME", "the server's log says at its start"):
         assert place in told
+    assert told.count(". ") == 1
     assert json.loads(ctl(url, "ls", "--json", key=key, code=5).stderr)["status"] == 401

@@ -80,7 +80,7 @@ def test_a_key_is_asked_for_until_it_is_right_and_kept_for_the_tab_alone(opened)
     opened.says("The server needs a key.", "key-dialog")
     assert opened.violations() == []
     opened.find("key-dialog").find_element("css selector", "summary").click()
-    opened.says("python -m admin keys make me --scope admin", "key-dialog")
+    opened.says("log names, at its start, the command that makes another one", "key-dialog")
     assert opened.violations() == []
     for wrong in ("a-wrong-key-for-tests", "a-wrong-key-for-tests", "schlüssel"):
         enter(opened, wrong)

@@ -38,9 +38,12 @@ class AgentServerError(Exception):
             detail = "; ".join(map(_sentence, detail))
         words = str(detail or response.reason_phrase)
         if response.status_code == 401 and "AGENT_SERVER_KEY" not in words:
-            words = f"{words.rstrip('.')}. Set AGENT_SERVER_KEY, or give the client a key"
+            words = words.rstrip(".") + GIVE_A_KEY
         return cls(response.status_code, words, problems, retry_after(response))
 
+
+#: what is added for programs to a refusal without a key that opens something
+GIVE_A_KEY = ". Set AGENT_SERVER_KEY, or give the client a key"
 
 #: what a server says that is none of ours
 _NOT_JSON = "{} answers without JSON ({}): is this the address of an agent server? AGENT_SERVER_URL"

@@ -18,7 +18,7 @@ from rich.text import Text
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import Unsafe
 from agent_server_client.cli.profiles import BadProfile, file_of, listed, target, unchosen
-from agent_server_client.errors import AgentServerError
+from agent_server_client.errors import GIVE_A_KEY, AgentServerError
 from agent_server_client.models import SandboxInfo
 from agent_server_client.visible import visible
 
@@ -233,19 +233,22 @@ def _failed(error: Exception, profile: str) -> Failed:
     """How an error of what a command uses is told."""
     if isinstance(error, AgentServerError):
         code = NOT_DECIDED if error.problems else _CODES.get(error.status, REFUSED)
-        more = {401: _way_in(profile), None: unchosen(profile)}.get(error.status, "")
+        if error.status == 401:
+            return Failed(code, _way_in(error.detail, profile), status=401)
+        more = unchosen(profile) if error.status is None else ""
         return Failed(code, f"{error.detail}. {more}" if more else error.detail, status=error.status)
     if isinstance(error, subprocess.CalledProcessError):
         return Failed(REFUSED, f"{' '.join(error.cmd[:2])} failed with exit code {error.returncode}")
     return Failed(REFUSED, str(error))
 
 
-def _way_in(profile: str) -> str:
-    """What a person does whose key is missing or wrong."""
+def _way_in(detail: str, profile: str) -> str:
+    """What a person does whose key is missing, or refused as the server's detail says."""
+    headers = detail.startswith("A key is needed")  # which are for programs
+    refused = "This server needs a key" if headers else detail.removesuffix(GIVE_A_KEY)
     return (
-        f"Put your key into {key_places(profile)}.\n"
-        "None yet? An admin makes one: agentctl keys new NAME. On the server's machine the file `key` in its data "
-        "folder may have one, and this makes one: .venv/bin/python -m admin keys make NAME --scope admin"
+        f"{refused}: put one into {key_places(profile)}. "
+        "An admin makes it by `agentctl keys new NAME`, and the server's log says at its start how to get a first one"
     )
 
 
