@@ -8,6 +8,7 @@ import json
 import posixpath
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -109,7 +110,7 @@ def _states(store: Store, start: StartTask, may_go_on: Callable[[], bool]) -> It
         poll = min(2 * poll, _TASK_POLL)
         [now] = store.start_tasks.get_many([start.id])
         if now is None:
-            now = start._replace(status="ERROR", detail=DELETED, updated_at=Micros(start.updated_at + 1))
+            now = replace(start, status="ERROR", detail=DELETED, updated_at=Micros(start.updated_at + 1))
         if now.updated_at != start.updated_at:
             start = now
             yield ",\n" + json.dumps(schemas.AppConversationStartTask().dump(start))

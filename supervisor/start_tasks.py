@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -441,10 +442,9 @@ class StartDriver:
                 chosen = self._shared and self._with_room(spec, start, request)
                 ready = None if chosen else self._warm_one(spec, start, gives_way=gives_way)
             identity = chosen or ready or f"{start.id[:10]}{random_text(12)}"
-            start = start._replace(sandbox_id=identity, own_sandbox=not chosen)
-            own = "1" if start.own_sandbox else ""
+            start = replace(start, sandbox_id=identity, own_sandbox=not chosen)
             status = "WAITING_FOR_SANDBOX"
-            self._advance(start, lease, status=status, sandbox_id=start.sandbox_id, own_sandbox=own)
+            self._advance(start, lease, status=status, sandbox_id=identity, own_sandbox=start.own_sandbox)
         if start.own_sandbox and not ready:
             spec_id, gives_way = self._specs.get(request.get("sandbox_spec_id")).id, "kept" in request
             identity = SandboxId(start.sandbox_id)
@@ -557,7 +557,7 @@ class StartDriver:
         app = self._store.conversations.get(start.conversation_id)["app"] or {}
         return bool(app.get("start_id") == start.id)
 
-    def _advance(self, start: StartTask, lease: str, **fields: str) -> None:
+    def _advance(self, start: StartTask, lease: str, **fields: Any) -> None:
         if not self._store.start_tasks.advance(start.id, lease, **fields):
             raise LeaseLost
 

@@ -2,19 +2,6 @@
 
 Workers write the desired state and supervisors the observed one, each by one script; `_sandbox.lua` has the state
 machine.
-
-Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `runtime` (that has
-its files), `folder` (id of the host's folder that has them; empty where none does), `handle` (JSON of the runtime;
-empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key` (its session key, sealed), `session_hash`
-(SHA-256 of it), `hook_hash` (of its hook key), `files_key` (sealed), `hidden` (JSON, sealed: the hook key and the
-spec's secrets, which events and logs must not show), `start` (number of its last start of processes),
-`source` (JSON), `detail` (8 KiB), `disk_bytes`, `memory_bytes`, `cpu_cores`, `crashes` (JSON, µs), `start_after` (µs),
-`resumes`, `gives_way` (`1`: see `agents/places.py`), `warm` (see `start_tasks.py`), `settled` (the start after which
-its conversations were settled), `trace` (W3C traceparent of the request that asked for its start, until it has ended),
-`created_at`, `starting_at`, `changed_at`, `active_at` (µs), `owner` (id of the key that started it; a call that names
-no conversation reaches its own alone), `adopted` (see `Workspaces`), `strays` (JSON: conversations of its agent
-server that are not in the store, see `supervisor/upkeep.py`), `leaving` (`1`: it is being deleted, and no deletion has
-failed).
 """
 
 import json
@@ -24,9 +11,9 @@ import secrets
 import string
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, NewType
+from typing import Annotated, Any, NewType
 
 from redis import Redis
 
@@ -50,6 +37,7 @@ from store.keys import SandboxKeys
 from store.link.attempts import is_finished, minted_text
 from store.link.secrets import Sealer
 from store.link.signals import answer, answered
+from store.record import BESIDE, Record, pairs
 from store.scripts import Scripts
 from store.scripts.calls import AskSandbox, OpenSandbox, Spans, StartSandbox, TakePlace
 from telemetry import traces
@@ -64,54 +52,57 @@ LONGEST_RESTART = 30.0
 #: most characters of the detail
 MOST_DETAIL = 8 * 1024
 
+_NEVER = Micros(0)
+
 _DIGITS = string.digits + string.ascii_letters
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox(Record):
     """One sandbox at the time of its reading. Times are in µs by Redis' clock; the handle is its runtime's.
 
     A sandbox without a handle has no processes: only its files, if it was started before.
     """
 
+    key = SandboxKeys.box("ID")
     id: SandboxId
     spec_id: str
     status: str
-    wanted: str
+    wanted: str  #: `running`, `paused` or `deleted`
     host: str
-    agent_key: str = field(repr=False)  #: sealed; empty before its first start
-    sealed_files_key: str = field(repr=False)
-    sealed_hidden: str = field(repr=False)  #: see `hidden`; empty before its first start
-    hook_hash: str  #: SHA-256 of its hook key; empty before its first start
-    start: int  #: number of its last start of processes, 0 before the first
+    agent_key: str = field(default="", repr=False)  #: session key, sealed; empty before its first start
+    sealed_files_key: Annotated[str, "files_key"] = field(default="", repr=False)  #: sealed
+    sealed_hidden: Annotated[str, "hidden"] = field(default="", repr=False)  #: sealed JSON, see `hidden`
+    hook_hash: str = ""  #: SHA-256 of its hook key; empty before its first start
+    start: int = 0  #: number of its last start of processes, 0 before the first
     created_at: Micros
     starting_at: Micros
     changed_at: Micros  #: its last change of status
     active_at: Micros
-    runtime: str  #: name of the runtime that has its files; empty before its first start
-    folder: str  #: id of the host's folder that has them; empty: they are in none
-    working_dir: str  #: the folder of its agent, absolute, as its `pwd` printed it last; empty before its first start
-    linked_dir: str  #: another path of that folder, where a symlink is in the way; empty: there is none
-    handle: dict[str, Any] | None
+    runtime: str = ""  #: name of the runtime that has its files; empty before its first start
+    folder: str = ""  #: id of the host's folder that has them; empty: they are in none
+    working_dir: str = ""  #: absolute path of its agent's folder, as `pwd` printed it last
+    linked_dir: str = ""  #: another path of that folder, where a symlink is in the way; empty: there is none
+    handle: dict[str, Any] | None = None
     agent_url: str
-    urls: list[dict[str, Any]]
-    detail: str
-    disk_bytes: int | None  #: of its files, as measured last
-    memory_bytes: int | None  #: of its processes, as measured last while it ran
-    cpu_cores: float | None  #: that its processes used, likewise
-    crashes: list[Micros]  #: when its processes crashed, as far as its spec's restarts count them
-    start_after: Micros  #: its next start waits for that time: the backoff after a crash
-    resumes: bool  #: it ran when its server ended: RESUME_SANDBOXES starts it again
-    gives_way: bool  #: it pauses while it is idle, for others too; see `agents/places.py`
-    warm: str  #: version of its spec while it waits for its first use, see `start_tasks.py`; empty: it is bound
-    source: dict[str, Any] | None  #: where the files of its first start come from; None: it starts with none
-    owner: str  #: id of the key that started it; empty: nobody's
-    leaving: bool  #: it is being deleted: lists have it no longer, and its key is shown to nobody
-    strays: dict[str, Any] | None  #: `count` and `newest` of the conversations that its agent server alone has
-    adopted: str  #: id of the start task that took it from the workspace of its key; empty: none did
-    trace: str  #: W3C traceparent of the request that asked for its start; empty: none, or the start has ended
-    seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
-    sealer: Sealer = field(repr=False, compare=False)
+    urls: list[dict[str, Any]] = field(default_factory=list)
+    detail: str  #: at most 8 KiB
+    disk_bytes: int | None = None  #: of its files, as measured last
+    memory_bytes: int | None = None  #: of its processes, as measured last while it ran
+    cpu_cores: float | None = None  #: that its processes used, likewise
+    crashes: list[Micros] = field(default_factory=list)  #: when its processes crashed, as far as `restarts` counts them
+    start_after: Micros = _NEVER  #: its next start waits for that time: the backoff after a crash
+    resumes: bool = False  #: it ran when its server ended: RESUME_SANDBOXES starts it again
+    gives_way: bool = False  #: it pauses while it is idle, for others too; see `agents/places.py`
+    warm: str = ""  #: version of its spec while it waits for its first use, see `start_tasks.py`; empty: it is bound
+    source: dict[str, Any] | None = None  #: where the files of its first start come from; null: it starts with none
+    owner: str = ""  #: id of the key that started it; empty: nobody's
+    leaving: bool = False  #: it is being deleted: lists have it no longer, and its key is shown to nobody
+    strays: dict[str, Any] | None = None  #: `count` and `newest` of the conversations that its agent server alone has
+    adopted: str = ""  #: id of the start task that took it from the workspace of its key; empty: none did
+    trace: str = ""  #: W3C traceparent of the request that asked for its start; empty: none, or the start has ended
+    seen_at: Micros = field(compare=False, metadata=BESIDE)  #: the time of the reading, which its ages are measured to
+    sealer: Sealer = field(repr=False, compare=False, metadata=BESIDE)
 
     @property
     def is_delayed(self) -> bool:
@@ -158,35 +149,26 @@ class Sandbox:
         return str((self.handle or {}).get("egress_url", ""))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxUpkeep(Record):
+    """Fields of a sandbox that no listing shows."""
+
+    key = Sandbox.key
+    session_hash: str = ""  #: SHA-256 of its session key
+    settled: int = 0  #: the start after which its conversations were settled
+    posted_bytes: int = 0  #: bytes that its webhooks have brought
+    window_bytes: int = 0  #: bytes that they have brought in the window of the rate limit
+    window_ends: Micros = _NEVER
+
+
 def read_sandbox(fields: list[bytes], now: Micros, sealer: Sealer) -> Sandbox:
     """A sandbox from the names and values of its hash. A field that was never written has its default."""
-    words = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
-    texts = ("id", "spec_id", "status", "wanted", "host", "agent_url", "detail")
-    values: dict[str, Any] = {name: words[name] for name in texts}
-    values |= {name: int(words[name]) for name in ("created_at", "starting_at", "active_at")}
-    values |= {name: int(words.get(name) or 0) for name in ("start", "start_after")}
-    values |= {"changed_at": int(words.get("changed_at") or words["created_at"])}
-    nullable = ("handle", "source", "strays", "disk_bytes", "memory_bytes", "cpu_cores")
-    values |= {name: json.loads(words.get(name) or "null") for name in nullable}
-    values |= {name: json.loads(words.get(name) or "[]") for name in ("urls", "crashes")}
-    values |= {
-        "agent_key": words.get("agent_key", ""),
-        "sealed_files_key": words.get("files_key", ""),
-        "sealed_hidden": words.get("hidden", ""),
-        "hook_hash": words.get("hook_hash", ""),
-        "runtime": words.get("runtime", ""),
-        "folder": words.get("folder", ""),
-        "working_dir": words.get("working_dir") or (values["handle"] or {}).get("working_dir", ""),
-        "linked_dir": words.get("linked_dir", ""),
-        "resumes": bool(words.get("resumes")),
-        "gives_way": bool(words.get("gives_way")),
-        "warm": words.get("warm", ""),
-        "leaving": bool(words.get("leaving")),
-        "owner": words.get("owner", ""),
-        "adopted": words.get("adopted", ""),
-        "trace": words.get("trace", ""),
-    }
-    return Sandbox(**values, seen_at=now, sealer=sealer)
+    found = pairs(fields)
+    found[b"changed_at"] = found.get(b"changed_at") or found[b"created_at"]
+    sandbox = Sandbox.read(found, seen_at=now, sealer=sealer)
+    if not sandbox.working_dir and (known := (sandbox.handle or {}).get("working_dir")):
+        return replace(sandbox, working_dir=known)
+    return sandbox
 
 
 def shortened(detail: str) -> str:
@@ -494,7 +476,7 @@ class Sandboxes:
         try:
             return self._read(fields, now)
         except UNREADABLE as error:
-            identity = dict(zip(fields[::2], fields[1::2], strict=True)).get(b"id", b"")
+            identity = pairs(fields).get(b"id", b"")
             _log.error("a sandbox of host %s cannot be read, and is left alone: %r: %r", host, identity, error)
             return None
 
@@ -514,7 +496,7 @@ class Sandboxes:
             supervisor=supervisor,
             status=status,
             log=_last(log),
-            fields={name: _stored(value) for name, value in fields.items()},
+            fields=Sandbox.fields_of(**fields),
         )
         return reply == "noted"
 
@@ -611,10 +593,6 @@ def _last(log: str) -> str:
     end = end[end.find(b"\n") + 1 :]
     missing = raw.removesuffix(end).count(b"\n")
     return last_lines(end.decode(errors="ignore"), len(end) + 1, missing=missing or None)
-
-
-def _stored(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 class Places:

@@ -1,15 +1,7 @@
 """Start tasks of app conversations: they outlive their request, and a driver with a lease brings each to its end.
 
-Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
-`agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
-only while it is unfinished), `failure` (JSON: what a request gets that waited for an ERROR), `lease` (id of the last
-one), `attempts` (how often an unforeseen error ended its drive), `waits` (how often it was put off, as its sandbox was
-not reached), `trace` (W3C traceparent of its request), `owner` (id of the key that asked for it), `actor` (JSON: its
-name and address, and whether it has the scope `approve`), `waiting_at` (since when it waits for a place, µs; only
-while it does), `parent_id` (of the conversation that its own will be a child
-of), `asked` (id of the request, where it was made once for its conversation), `ended` (`1`: a client has ended it),
-`created_at`, `updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS. Beside one of a client's own
-agent lies the sealed body, while it is unfinished.
+A finished start task is forgotten after START_TASK_DAYS. Beside one of a client's own agent lies the sealed body, while
+it is unfinished.
 
 A client may end a start until it is READY (`end`, `end_of`): it is ERROR then, as any other that failed. Its driver may
 be between two steps, wherever it is killed or stopped: so a supervisor first bars the start task (`bury`) from making a
@@ -25,7 +17,8 @@ without `initial_message`, which is sent once, and without `secrets`, which the 
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
 from uuid import uuid4
 
 from redis import Redis
@@ -45,6 +38,7 @@ from store.errors import (
 from store.keys import ConversationKeys, SandboxKeys, StartKeys, claimed_key
 from store.link.attempts import is_finished, minted, minted_text
 from store.link.secrets import Sealer
+from store.record import Record, pairs
 from store.sandboxes.sandboxes import Places, Sandboxes, SandboxId, random_text
 from store.scripts import Scripts
 from store.scripts.calls import CreateStartTask
@@ -94,6 +88,8 @@ _FORGOTTEN = "No supervisor runs that could go on with it"
 #: detail of one that a client has ended
 ENDED = "Ended by a DELETE"
 
+_NO_JOINER = Joiner("")
+
 #: seconds for which a driver, or the repeat of a request, may be late
 _LATE = 86_400
 
@@ -106,32 +102,51 @@ class Failure(NamedTuple):
     is_passing: bool = False
 
 
-class StartTask(NamedTuple):
-    """One start task. conversation_id is the one that its conversation will have. Times in µs by Redis' clock."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTask(Record):
+    """One start task. Times in µs by Redis' clock."""
 
+    key = StartKeys.task("ID")
     id: str
     status: str
     detail: str
-    conversation_id: ConversationId
+    conversation_id: ConversationId  #: of the conversation that it makes
     sandbox_id: str
-    own_sandbox: bool  #: whether the sandbox was started for this, and ends with its failure
+    own_sandbox: bool  #: the sandbox was started for this, and ends with its failure
     agent_server_url: str
-    request: dict[str, Any]
-    attempts: int  #: how often an unforeseen error ended its drive
+    request: dict[str, Any]  #: without its secrets
+    attempts: int = 0  #: how often an unforeseen error ended its drive
     created_at: Micros
     updated_at: Micros
-    failure: Failure | None = None  #: of one that has ended as ERROR
+    failure: Failure | None = None  #: what a request gets that waited for an ERROR
     waits: int = 0  #: how often it was put off, as its sandbox could not be reached
     trace: str = ""  #: W3C traceparent of its request; empty where that was not traced
     owner: str = ""  #: id of the key that asked for it, whose the sandbox is that is started for it
-    joiner: Joiner = Joiner("")  #: that key, as it was when it asked
-    waits_for_place: bool = False  #: MAX_SANDBOXES run, and it goes on when a place becomes free
-    is_ended: bool = False  #: a client has ended it
+    joiner: Joiner = _NO_JOINER  #: that key, as it was when it asked: name, address, and whether it joins any sandbox
+    waiting_at: Micros | None = None  #: since when it waits for a place; only while it does
+    is_ended: Annotated[bool, "ended"] = False  #: a client has ended it
+
+    @property
+    def waits_for_place(self) -> bool:
+        """Whether MAX_SANDBOXES run, so that it goes on when a place becomes free."""
+        return self.waiting_at is not None
 
     @property
     def app_conversation_id(self) -> ConversationId | None:
         """The conversation that has come to be; None before READY."""
         return self.conversation_id if self.status == "READY" else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTaskUpkeep(Record):
+    """Fields of a start task that its driver and the scripts alone use."""
+
+    key = StartTask.key
+    echo: dict[str, Any]  #: the part of the request that clients see
+    secrets: dict[str, str] | None = None  #: sealed; only while it is unfinished
+    lease: str = ""  #: id of the last one
+    parent_id: str = ""  #: of the conversation that its own will be a child of
+    asked: str = ""  #: id of the request, where it was made once for its conversation
 
 
 class StartTasks:
@@ -225,15 +240,13 @@ class StartTasks:
         asked: str = "",
     ) -> StartTask:
         sealed = self._sealer.seal(conversation_id, request.pop("secrets", None) or {})
-        fields = {
-            "request": json.dumps(request),
-            "echo": json.dumps(echo),
-            "secrets": json.dumps({name: value.decode() for name, value in sealed.items()}),
-            "owner": owner,
-            "joiner": json.dumps((joiner or Joiner(owner))[1:]),
-            "parent_id": request.get("parent_conversation_id") or "",
-            **traces.kept(),
-        }
+        upkeep = StartTaskUpkeep.fields_of(
+            echo=echo,
+            secrets={name: value.decode() for name, value in sealed.items()},
+            parent_id=request.get("parent_conversation_id") or "",
+        )
+        joins = (joiner or Joiner(owner))[1:]
+        fields = StartTask.fields_of(request=request, owner=owner, joiner=joins, **traces.kept()) | upkeep
         most = self._sandboxes.limits.max_starts
         reply = self._scripts.create_start_task(
             StartKeys.root,
@@ -401,10 +414,10 @@ class StartTasks:
             StartKeys.root, id=start_id, lease=lease, span=in_micros(seconds), counter=counter
         )
 
-    def advance(self, start_id: str, lease: str, **fields: str) -> bool:
+    def advance(self, start_id: str, lease: str, **fields: Any) -> bool:
         """Write the progress of an unfinished start task, and renew its lease; False as `renew`."""
         return self._scripts.advance_start_task(
-            StartKeys.root, id=start_id, lease=lease, span=in_micros(LEASE), fields=fields
+            StartKeys.root, id=start_id, lease=lease, span=in_micros(LEASE), fields=StartTask.fields_of(**fields)
         )
 
     def first_waiting(self) -> str | None:
@@ -445,7 +458,7 @@ class StartTasks:
 
     def fail(self, start: StartTask, lease: str, detail: str, failure: Failure) -> bool:
         """End a start task as ERROR, with what the requests get that wait for it; False as `renew`."""
-        is_mine = self.advance(start.id, lease, failure=json.dumps(failure))
+        is_mine = self.advance(start.id, lease, failure=failure)
         return is_mine and self.finish(start.id, lease, "ERROR", detail)
 
     def finish(self, start_id: str, lease: str, status: str, detail: str = "") -> bool:
@@ -475,36 +488,26 @@ def in_micros(seconds: float) -> int:
 
 def _id_of(fields: list[bytes]) -> str:
     """The id of a start task of which nothing else can be read."""
-    return dict(zip(fields[::2], fields[1::2], strict=True)).get(b"id", b"").decode(errors="replace")
+    return pairs(fields).get(b"id", b"").decode(errors="replace")
 
 
 def _start_task(fields: list[bytes], request: str) -> StartTask:
     """request: the field to read, the driver's `request` or the clients' `echo`."""
-    words = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
-    texts = ("id", "status", "detail", "sandbox_id", "agent_server_url")
-    return StartTask(
-        **{name: words[name] for name in texts},
-        conversation_id=ConversationId(words["conversation_id"]),
-        own_sandbox=bool(words["own_sandbox"]),
-        request=json.loads(words[request]),
-        attempts=int(words.get("attempts", 0)),
-        waits=int(words.get("waits", 0)),
-        created_at=Micros(int(words["created_at"])),
-        updated_at=Micros(int(words["updated_at"])),
-        failure=_failure(words) if words["status"] == "ERROR" else None,
-        trace=words.get("trace", ""),
-        owner=words.get("owner", ""),
-        waits_for_place="waiting_at" in words,
-        joiner=Joiner(words.get("owner", ""), *json.loads(words.get("joiner", "[]"))),
-        is_ended=words.get("ended") == "1",
+    found = pairs(fields)
+    return StartTask.read(
+        found,
+        request=json.loads(found[request.encode()]),
+        failure=_failure(found) if found[b"status"] == b"ERROR" else None,
+        joiner=Joiner(found.get(b"owner", b"").decode(), *json.loads(found.get(b"joiner", b"[]"))),
     )
 
 
-def _failure(words: Mapping[str, str]) -> Failure:
+def _failure(found: Mapping[bytes, bytes]) -> Failure:
     """Of an ERROR: as its driver has it, else by what ended it."""
-    if "failure" in words:
-        return Failure(*json.loads(words["failure"]))
-    return Failure(503 if words["detail"] == _FORGOTTEN else 502, words["detail"])
+    if b"failure" in found:
+        return Failure(*json.loads(found[b"failure"]))
+    detail = found[b"detail"].decode()
+    return Failure(503 if detail == _FORGOTTEN else 502, detail)
 
 
 class Pool(NamedTuple):

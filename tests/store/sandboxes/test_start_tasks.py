@@ -2,6 +2,7 @@
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -365,7 +366,7 @@ def test_an_ended_start_task_is_an_error_that_says_so_and_stays_one(store):
     assert not store.start_tasks.finish(start.id, lease, "READY")
     assert store.start_tasks.secrets_of(claimed) == {}
     assert store.start_tasks.claim() is None
-    assert store.start_tasks.claim_failed() == ended._replace(request={})
+    assert store.start_tasks.claim_failed() == replace(ended, request={})
     assert not keys(store.start_tasks._redis, "{starts}:of:*")
 
 
