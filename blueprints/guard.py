@@ -1,7 +1,7 @@
 """Authenticates and authorizes every request, before its operation runs and before its body is read.
 
 A key comes as `Authorization: Bearer KEY` or as `X-Session-API-Key: KEY`, on a socket also as the query's
-`session_api_key` or in the first frame (`blueprints/sockets.py`). Where a ticket may stand for a key it is the
+`session_api_key` or in the first frame (`blueprints/websocket.py`). Where a ticket may stand for a key it is the
 query's `ticket`; where a browser's cookie may, that of `blueprints/forwarding.py`.
 Source: docs/access.md; the agent-server wire, 5.
 """

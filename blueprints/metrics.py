@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from blueprints import current_server, current_store
 from blueprints.api import Blueprint, needs
-from blueprints.sockets import TakenOver
+from blueprints.websocket import TakenOver
 from core.wire import API_VERSION, Micros
 from store.errors import UNAVAILABLE
 from store.gauges import Reading

@@ -41,7 +41,7 @@ from agents.waking import NotReachable
 from blueprints import current_actor, current_server, current_store
 from blueprints.api import StrictParser, needs, refuse_unknown
 from blueprints.request_log import note
-from blueprints.sockets import (
+from blueprints.websocket import (
     CLOSE_CODES,
     GOING_AWAY,
     INTERNAL_ERROR,

@@ -11,7 +11,7 @@ from flask import Flask, Response, request
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Tracer
 
-from blueprints.sockets import TakenOver
+from blueprints.websocket import TakenOver
 from telemetry import traces
 from telemetry.meter import Meter, template
 from telemetry.spans import CONVERSATION, METHOD, Spans, SpanTrace, sent_trace

@@ -11,7 +11,7 @@ from werkzeug.exceptions import Unauthorized
 
 from app import create_app
 from blueprints.rates import count_failure
-from blueprints.sockets import SocketClosed, first_frame
+from blueprints.websocket import SocketClosed, first_frame
 from core.access import Principal
 from settings import ConfigError
 from settings.config import Config

@@ -8,9 +8,9 @@ import pytest
 
 from agents.client import MOST_BYTES
 from agents.forwarding import Folder
-from blueprints import sockets
-from blueprints.sockets import SocketClosed, served
 from blueprints.terminals import Commands
+from blueprints import websocket
+from blueprints.websocket import SocketClosed, served
 
 COMMAND = {"id": "c", "kind": "BashCommand", "command": "ls"}
 OUTPUT = {"id": "o", "kind": "BashOutput", "order": 0, "exit_code": None}
@@ -187,7 +187,7 @@ class Opened:
 
 def test_a_bug_closes_an_open_socket_with_1011_and_is_logged(app, monkeypatch, caplog):
     opened = Opened(is_accepted=True)
-    monkeypatch.setattr(sockets, "WebSocket", lambda **_: opened)
+    monkeypatch.setattr(websocket, "WebSocket", lambda **_: opened)
 
     with app.test_request_context("/sockets/bash-events"), served():
         raise KeyError("items")
@@ -197,7 +197,7 @@ def test_a_bug_closes_an_open_socket_with_1011_and_is_logged(app, monkeypatch, c
 
 
 def test_a_bug_before_the_handshake_is_a_plain_500(app, monkeypatch):
-    monkeypatch.setattr(sockets, "WebSocket", lambda **_: Opened(is_accepted=False))
+    monkeypatch.setattr(websocket, "WebSocket", lambda **_: Opened(is_accepted=False))
 
     with app.test_request_context("/sockets/bash-events"), pytest.raises(KeyError), served():
         raise KeyError("items")

@@ -11,7 +11,7 @@ from threading import Event, Thread
 import httpx
 import pytest
 
-from blueprints.sockets import MOST_FRAGMENTS
+from blueprints.websocket import MOST_FRAGMENTS
 from tests.servers import TIMEOUT, agent_server, store_server, wait_until
 
 pytestmark = pytest.mark.process("opens sockets to a real server")
