@@ -8,8 +8,8 @@ import pytest
 
 from agents.client import MOST_BYTES
 from agents.forwarding import Folder
-from blueprints.terminals import Commands
 from blueprints import websocket
+from blueprints.terminals import Commands
 from blueprints.websocket import SocketClosed, served
 
 COMMAND = {"id": "c", "kind": "BashCommand", "command": "ls"}
