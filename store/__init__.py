@@ -1,7 +1,7 @@
 """Redis, and the rules that must be atomic. No Flask here.
 
 After a write the conversation is listed, the approval rules decide what waits, and the inbox is brought up to date:
-`Listing.write` calls `RuleDecisions.refresh`, which calls `Index.refresh`.
+`Projections.settle` calls `RuleDecisions.refresh`, which calls `Index.refresh`.
 """
 
 from dataclasses import dataclass
@@ -88,13 +88,14 @@ def open_store(
     text = MessageText(redis, settings.text_cache_bytes)
     bare = Scripts(redis, durability, health.require_room)
     index = Index(redis, bare)
-    resting = Cold(redis, bare, Listing(redis, bare, index), bounds, cold)
+    listing = Listing(redis, bare)
+    resting = Cold(redis, bare, listing, bounds, cold)
     scripts = bare.thawing(resting.thaw_below)
-    approvals = ApprovalWing(redis, scripts, index, bounds, limits, sealer)
+    approvals = ApprovalWing(redis, scripts, listing, index, bounds, limits, sealer)
     sandboxes = SandboxWing(redis, probe, scripts, limits, sealer, health)
     start_tasks = StartTasks(redis, scripts, sealer, sandboxes, sandboxes.places, meter)
     conversations = ConversationWing(
-        redis, scripts, approvals.listing, text, sealer, sandboxes, start_tasks, resting, bounds
+        redis, scripts, listing, approvals.projections, text, sealer, sandboxes, start_tasks, resting, bounds
     )
     destinations = Destinations(redis, scripts, bounds)
     masks = Masks(redis, sealer, sandboxes, sandboxes.places)
@@ -106,7 +107,7 @@ def open_store(
         most_followers=settings.max_followers,
     )
     return Store(
-        events=EventLog(redis, scripts, approvals.listing, conversations, text, bounds, masks),
+        events=EventLog(redis, scripts, approvals.projections, conversations, text, bounds, masks),
         conversations=conversations,
         approvals=approvals,
         sandboxes=sandboxes,

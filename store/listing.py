@@ -12,15 +12,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from redis import Redis
 
 from core.wire import ConversationId, Micros, has_tag, micros
-from store.errors import ConversationNotFound
 from store.keys import ListingKeys
 from store.scripts import Scripts
-from store.scripts.calls import LogState
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and that all scripts of one page scan
 SCAN_CHUNK, MOST_SCANNED = 1000, 5000
@@ -103,49 +101,12 @@ def title_fields(title: str | None) -> dict[str, str]:
     return {"title": json.dumps(title), "folded_title": folded(title)}
 
 
-class Refresh(Protocol):
-    """What follows a change of what waits in a conversation."""
-
-    def refresh(self, conversation_id: ConversationId) -> None: ...
-
-
-class Reply(Protocol):
-    """A reply of a script that writes a conversation."""
-
-    @property
-    def state(self) -> LogState: ...
-
-
-Replied = TypeVar("Replied", bound=Reply)
-
-
 class Listing:
     """Every conversation by creation, by last change and by title, also those of a group; by the times of a status."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, approvals: Refresh) -> None:
-        """approvals: refreshed after each change of them."""
+    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
-        self.approvals = approvals
-
-    def noted(self, conversation_id: ConversationId, reply: Replied | None) -> Replied:
-        """List the state that a script has replied with, and return the reply. Raises ConversationNotFound."""
-        if reply is None:
-            raise ConversationNotFound
-        self.note_state(conversation_id, reply.state)
-        return reply
-
-    def note_state(self, conversation_id: ConversationId, state: LogState) -> None:
-        """Do what the reply of a script leaves: list its state, and index what waits.
-
-        Nothing is left where one server has all keys, unless a rule may decide what waits. In a cluster one round trip,
-        and three more where approvals have changed or an action waits.
-        """
-        if not state.listed:
-            times = state.created_at, state.updated_at
-            self.note(conversation_id, state.revision, state.status, *times, state.groups, json.loads(state.title))
-        if state.approvals:
-            self.approvals.refresh(conversation_id)
 
     def note(
         self,

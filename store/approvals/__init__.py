@@ -10,6 +10,7 @@ from store.approvals.inbox import ApprovalChecks, Inbox, Index
 from store.approvals.rules import RuleDecisions, Rules
 from store.link.secrets import Sealer
 from store.listing import Listing
+from store.projections import Projections
 from store.scripts import Scripts
 
 
@@ -20,6 +21,7 @@ class ApprovalWing:
         self,
         redis: "Redis",
         scripts: Scripts,
+        listing: Listing,
         index: Index,
         bounds: ConversationLimits,
         limits: SandboxLimits,
@@ -27,7 +29,7 @@ class ApprovalWing:
     ) -> None:
         self.index = index
         self.rules, self.audit = Rules(redis, scripts), Audit(redis, scripts)
-        unruled = Listing(redis, scripts, index)  # what rules decide is indexed, and applies no rules again
+        unruled = Projections(listing, index)  # what rules decide is indexed, and applies no rules again
         self.rule_decisions = RuleDecisions(
             self.rules,
             Confirmations(redis, scripts, unruled, bounds),
@@ -37,10 +39,10 @@ class ApprovalWing:
             bounds,
         )
         #: that of every other write
-        self.listing = Listing(redis, scripts, self.rule_decisions)
-        self.confirmations = Confirmations(redis, scripts, self.listing, bounds)
-        self.deliveries = Deliveries(scripts, self.listing, bounds, limits, sealer)
-        self.terminals = TerminalAudit(scripts, self.listing)
+        self.projections = Projections(listing, self.rule_decisions)
+        self.confirmations = Confirmations(redis, scripts, self.projections, bounds)
+        self.deliveries = Deliveries(scripts, self.projections, bounds, limits, sealer)
+        self.terminals = TerminalAudit(scripts, self.projections)
         self.inbox = Inbox(redis, scripts, self.rule_decisions)
-        self.checks = ApprovalChecks(redis, scripts, self.listing, audit_days=bounds.audit_days)
+        self.checks = ApprovalChecks(redis, scripts, listing, self.projections, audit_days=bounds.audit_days)
         self.link_uses = LinkUses(scripts)

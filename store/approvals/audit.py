@@ -24,7 +24,8 @@ from core.wire import ConversationId, Micros, micros
 from store.errors import ConversationNotFound
 from store.keys import ApprovalKeys, ConversationKeys, SandboxKeys, audit_key
 from store.link.attempts import Stamp
-from store.listing import MOST_SCANNED, SCAN_CHUNK, Listing
+from store.listing import MOST_SCANNED, SCAN_CHUNK
+from store.projections import Projections
 from store.scripts import Scripts
 
 #: what an actor can be: who decided, or what did. Source: docs/approvals.md
@@ -207,12 +208,12 @@ class Audit:
 class TerminalAudit:
     """What the audit has of terminals and previews: entries about no action, when one is opened or closed."""
 
-    def __init__(self, scripts: Scripts, listing: Listing) -> None:
+    def __init__(self, scripts: Scripts, projections: Projections) -> None:
         self._scripts = scripts
-        self._listing = listing
+        self._projections = projections
 
     def opened(self, conversation_id: ConversationId, actor: Actor, terminal_id: str, sandbox_id: str) -> None:
-        """Note that a terminal is opened. One round trip, then those of `Listing.note_state`.
+        """Note that a terminal is opened. One round trip, then those of `Projections.settle`.
 
         Raises ConversationNotFound.
         """
@@ -245,7 +246,7 @@ class TerminalAudit:
         )
         if reply is None:
             raise ConversationNotFound
-        self._listing.note_state(conversation_id, reply.state)
+        self._projections.settle(conversation_id, reply.state)
 
 
 def _place(member: str, at: float) -> Place:

@@ -19,8 +19,8 @@ from store.approvals.effects import effect, held_risks
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, StoreError
 from store.keys import ApprovalKeys, ConversationKeys
 from store.link.attempts import Stamp
-from store.listing import Listing
 from store.log.frames import PAGE_BYTES, original
+from store.projections import Projections
 from store.scripts import Scripts
 from store.scripts.calls import DecidePending, TakeLink
 from telemetry import traces
@@ -147,10 +147,10 @@ class Approvals(NamedTuple):
 class Confirmations:
     """The policy and the pending actions of conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, bounds: ConversationLimits) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, projections: Projections, bounds: ConversationLimits) -> None:
         self._redis = redis
         self._scripts = scripts
-        self._listing = listing
+        self._projections = projections
         self._bounds = bounds
 
     def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str, actor: Actor = SERVER) -> bool:
@@ -190,7 +190,7 @@ class Confirmations:
         reply = decide_pending(self._scripts, conversation_id, stamp, verb, actor, reason=reason, decisions=decisions)
         if reply is None:
             raise ConversationNotFound
-        self._listing.note_state(conversation_id, reply.state)
+        self._projections.settle(conversation_id, reply.state)
         traces.note_decided(conversation_id, reply.decided)
         return reply
 
@@ -239,7 +239,7 @@ class Confirmations:
         """Close open actions whose ends are in the log."""
         if action_ids:
             self._scripts.drop_actions(ConversationKeys(conversation_id).root, ids=action_ids)
-            self._listing.approvals.refresh(conversation_id)
+            self._projections.refresh(conversation_id)
 
     def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
         """Make these actions of the log the open ones, and no other: after a restart the agent says which wait.
@@ -257,13 +257,13 @@ class Confirmations:
                 if opened is not None
             ],
         )
-        self._listing.approvals.refresh(conversation_id)
+        self._projections.refresh(conversation_id)
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
         root, fields = ConversationKeys(conversation_id).root, [("confirmation_policy", json.dumps(policy), True)]
         reply = self._scripts.set_fields(root, stamp=Stamp.now(), held=held_risks(policy), fields=fields)
-        self._listing.noted(conversation_id, reply)
+        self._projections.settled(conversation_id, reply)
 
 
 def _described(since: str, action: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from store.errors import UNREADABLE, ConversationNotFound, NeedsApproval, Reason
 from store.keys import ConversationKeys, SandboxKeys
 from store.link.attempts import Stamp
 from store.link.secrets import Sealer
-from store.listing import Listing
+from store.projections import Projections
 from store.sandboxes.sandboxes import CHECK_SPAN
 from store.scripts import Scripts
 from telemetry import traces
@@ -79,10 +79,15 @@ class Deliveries:
     """The deliveries of all conversations."""
 
     def __init__(
-        self, scripts: Scripts, listing: Listing, bounds: ConversationLimits, limits: SandboxLimits, sealer: Sealer
+        self,
+        scripts: Scripts,
+        projections: Projections,
+        bounds: ConversationLimits,
+        limits: SandboxLimits,
+        sealer: Sealer,
     ) -> None:
         self._scripts = scripts
-        self._approvals = listing.approvals
+        self._projections = projections
         self._sealer = sealer
         self._bounds = bounds
         self._spans = limits.spans
@@ -168,7 +173,7 @@ class Deliveries:
             raise NeedsApproval if reply.outcome == "forbidden" else late
         traces.note_decided(claim.conversation_id, reply.decided)
         if reply.state.approvals:
-            self._approvals.refresh(claim.conversation_id)
+            self._projections.refresh(claim.conversation_id)
         return reply.outcome == "won", _delivery(reply.state.status, *reply.delivery[0]) if reply.delivery else None
 
     def get(self, conversation_id: ConversationId) -> Delivery | None:

@@ -36,8 +36,9 @@ from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import ApprovalKeys, ConversationKeys, audit_key
 from store.listing import Filter as ConversationFilter
-from store.listing import Listing, Refresh
+from store.listing import Listing
 from store.log.frames import PAGE_BYTES, original
+from store.projections import Projections, Refresh
 from store.scripts import Scripts
 
 #: bytes that an event counts as where the index does not know its size
@@ -397,11 +398,14 @@ _log = logging.getLogger(__name__)
 class ApprovalChecks:
     """The checks of all supervisors. None has a lease: each step is decided by a script, and may be done twice."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, *, audit_days: int) -> None:
+    def __init__(
+        self, redis: "Redis", scripts: Scripts, listing: Listing, projections: Projections, *, audit_days: int
+    ) -> None:
         """audit_days: for which an audit entry is indexed."""
         self._redis = redis
         self._scripts = scripts
         self._listing = listing
+        self._projections = projections
         self._kept = audit_days * 86_400 * 1_000_000
 
     def due(self) -> list[ConversationId]:
@@ -429,7 +433,7 @@ class ApprovalChecks:
         at, identity = following or ("", "")
         for conversation_id in self._wrong({*map(ConversationId, part.conversations), *(one.id for one in entries)}):
             try:
-                self._listing.approvals.refresh(conversation_id)
+                self._projections.refresh(conversation_id)
             except UNAVAILABLE:
                 raise
             except Exception:  # the sweep goes on: others wait after it

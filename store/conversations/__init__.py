@@ -19,6 +19,7 @@ from store.keys import chat_root
 from store.link.secrets import Sealer
 from store.listing import Listing
 from store.log.text import MessageText, texts
+from store.projections import Projections
 from store.sandboxes import SandboxWing
 from store.sandboxes.start_tasks import StartTasks
 from store.scripts import Scripts
@@ -32,6 +33,7 @@ class ConversationWing(Conversations):
         redis: "Redis",
         scripts: Scripts,
         listing: Listing,
+        projections: Projections,
         text: MessageText,
         sealer: Sealer,
         sandboxes: SandboxWing,
@@ -39,13 +41,13 @@ class ConversationWing(Conversations):
         cold: Cold,
         bounds: ConversationLimits,
     ) -> None:
-        super().__init__(redis, scripts, listing, sealer, sandboxes.places, bounds.audit_days)
+        super().__init__(redis, scripts, listing, projections, sealer, sandboxes.places, bounds.audit_days)
         self.cold = cold
         self.pages = ConversationPages(redis, listing, self.get_each)
         self.summaries = ConversationList(redis, listing)
         self.message_search = MessageSearch(redis, scripts, listing, text)
-        self.exports = Exports(scripts, listing, self, bounds)
-        self.forks = Forks(scripts, listing, self)
+        self.exports = Exports(scripts, projections, self, bounds)
+        self.forks = Forks(scripts, projections, self)
         self.in_sandboxes = AppConversations(self, listing, sandboxes)
         self.chats = Chats(scripts)
         self.queued_messages = QueuedMessages(scripts, start_tasks, self)

@@ -33,6 +33,7 @@ from store.link.attempts import Stamp, is_finished, minted
 from store.link.secrets import Sealer
 from store.listing import Cursor, Filter, Listing, folded, title_fields
 from store.log.text import record
+from store.projections import Projections
 from store.sandboxes.sandboxes import Places, Sandbox, Sandboxes, SandboxId
 from store.scripts import Scripts
 from store.scripts.calls import (
@@ -109,6 +110,7 @@ class Conversations:
         redis: "Redis",
         scripts: Scripts,
         listing: Listing,
+        projections: Projections,
         sealer: Sealer,
         places: Places,
         audit_days: int,
@@ -117,6 +119,7 @@ class Conversations:
         self._audit_seconds = audit_days * 86_400
         self._scripts = scripts
         self._listing = listing
+        self._projections = projections
         self._sealer = sealer
         self._places = places
 
@@ -184,7 +187,7 @@ class Conversations:
                 secrets=sealed,
                 fields=fields,
             )
-            is_new = isinstance(self._listing.noted(conversation_id, reply), CreateConversation.Created)
+            is_new = isinstance(self._projections.settled(conversation_id, reply), CreateConversation.Created)
         except (ConversationNotFound, StoreFull):
             if took and sandbox_id:
                 self._places.leave(sandbox_id, conversation_id, made=True)
@@ -279,7 +282,7 @@ class Conversations:
         rows += ((name, value, False) for name, value in app_fields(app or {}).items())
         root = ConversationKeys(conversation_id).root
         reply = self._scripts.set_fields(root, stamp=Stamp.now(), held="-", fields=rows)
-        return isinstance(self._listing.noted(conversation_id, reply), SetFields.Due)
+        return isinstance(self._projections.settled(conversation_id, reply), SetFields.Due)
 
     def report(
         self,
@@ -315,7 +318,7 @@ class Conversations:
         if reply is None:
             self._adopt_child(conversation_id, sandbox_id, parent_id)
             reply = report()
-        if isinstance(self._listing.noted(conversation_id, reply), ReportConversation.Foreign):
+        if isinstance(self._projections.settled(conversation_id, reply), ReportConversation.Foreign):
             raise NotItsSandbox
 
     def change_status(self, conversation_id: ConversationId, verb: str, *, actor: Actor = SERVER) -> None:
@@ -330,7 +333,7 @@ class Conversations:
             may_decide=actor.may_decide,
             actor=actor.by("run").json,
         )
-        match self._listing.noted(conversation_id, reply):
+        match self._projections.settled(conversation_id, reply):
             case ChangeStatus.Forbidden():
                 raise NeedsApproval
             case ChangeStatus.Refused(state):
@@ -355,7 +358,7 @@ class Conversations:
             most_bytes=MOST_SECRETS_BYTES,
             secrets=sealed,
         )
-        if isinstance(self._listing.noted(conversation_id, reply), PutSecrets.TooMany):
+        if isinstance(self._projections.settled(conversation_id, reply), PutSecrets.TooMany):
             raise TooManySecrets
         if sandbox_id:
             self._renew_masks(conversation_id, sandbox_id)
@@ -406,7 +409,7 @@ class Conversations:
             sandbox_id=sandbox_id,
             failure=json.dumps(error)[1:-1],
         )
-        if isinstance(self._listing.noted(conversation_id, reply), InterruptConversation.Foreign):
+        if isinstance(self._projections.settled(conversation_id, reply), InterruptConversation.Foreign):
             raise NotItsSandbox
 
     def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[Any], *, interrupted: bool) -> None:
@@ -444,7 +447,7 @@ class Conversations:
             self.bury(conversation_id, sandbox_id.decode())
         self._listing.forget(conversation_id, reply.revision)
         if reply.is_audited:
-            self._listing.approvals.refresh(conversation_id)
+            self._projections.refresh(conversation_id)
         if isinstance(
             reply, DeleteConversation.Gone
         ):  # its worker may have been killed before it took the conversation off the list

@@ -25,10 +25,11 @@ from store.errors import (
 )
 from store.keys import APP_FIELD, ConversationKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
-from store.listing import Listing, title_fields
+from store.listing import title_fields
 from store.log.feed import read_log
 from store.log.frames import compressed, originals
 from store.log.text import record
+from store.projections import Projections
 from store.scripts import Scripts
 from store.scripts.calls import AdoptFork
 
@@ -79,7 +80,7 @@ class Copy:
             raise self._lost()
         self.seq = Seq(copied)
 
-    def adopt(self, listing: Listing, fields: Mapping[str, str], claims: Sequence[str] = ()) -> bool:
+    def adopt(self, projections: Projections, fields: Mapping[str, str], claims: Sequence[str] = ()) -> bool:
         """Make it the conversation of its id, with fields of the hash; False where that conversation exists.
 
         claims: what the agent may claim of it, see `effects.py`. One round trip. Raises TimeoutError, CopyEnded.
@@ -93,7 +94,7 @@ class Copy:
         )
         if reply is None:
             raise self._lost()
-        return isinstance(listing.noted(self.keys.id, reply), AdoptFork.Adopted)
+        return isinstance(projections.settled(self.keys.id, reply), AdoptFork.Adopted)
 
     @property
     def _root(self) -> str:
@@ -118,9 +119,9 @@ def policy_fields(state: Mapping[str, Any]) -> dict[str, str]:
 class Forks:
     """Copies conversations."""
 
-    def __init__(self, scripts: Scripts, listing: Listing, conversations: Conversations) -> None:
+    def __init__(self, scripts: Scripts, projections: Projections, conversations: Conversations) -> None:
         self._scripts = scripts
-        self._listing = listing
+        self._projections = projections
         self._conversations = conversations
 
     def fork(
@@ -202,7 +203,7 @@ class Forks:
             "updated_at": stamp.utc_time,
             **_inherited(state, sandbox_id, fork),
         }
-        if not copy.adopt(self._listing, fields, claims):
+        if not copy.adopt(self._projections, fields, claims):
             raise IdInUse
 
     def _seq(self, source: ConversationId, event_id: str) -> Seq:
@@ -273,10 +274,10 @@ class Exports:
     """Exports and imports of conversations."""
 
     def __init__(
-        self, scripts: Scripts, listing: Listing, conversations: Conversations, bounds: ConversationLimits
+        self, scripts: Scripts, projections: Projections, conversations: Conversations, bounds: ConversationLimits
     ) -> None:
         self._scripts = scripts
-        self._listing = listing
+        self._projections = projections
         self._conversations = conversations
         self._most_pairs = bounds.max_event_kinds + _OWN_PAIRS
         self._bounds = bounds
@@ -302,7 +303,7 @@ class Exports:
         try:
             copy.begin()
             self._fill(copy, events)
-            if copy.adopt(self._listing, _fields(conversation_id, head, stamp.at)):
+            if copy.adopt(self._projections, _fields(conversation_id, head, stamp.at)):
                 return True
             if not self._has(copy, head["created_at"]):
                 raise IdInUse

@@ -43,10 +43,10 @@ from store.errors import (
 )
 from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
 from store.link.attempts import Stamp, minted
-from store.listing import Listing
 from store.log.frames import PAGE_BYTES, compressed, original, originals
 from store.log.text import MessageText, Position, fold, matches, passes, record, texts, times
 from store.log.text import count as count_text
+from store.projections import Projections
 from store.scripts import Scripts
 from store.scripts.calls import AppendEvents, EventFilter, SendMessage
 from telemetry import traces
@@ -65,7 +65,7 @@ class EventLog:
         self,
         redis: "Redis",
         scripts: Scripts,
-        listing: Listing,
+        projections: Projections,
         conversations: Conversations,
         text: MessageText,
         bounds: ConversationLimits,
@@ -74,7 +74,7 @@ class EventLog:
         self.histograms = Histograms(scripts, text)
         self._redis = redis
         self._scripts = scripts
-        self._listing = listing
+        self._projections = projections
         self._conversations = conversations
         self._text = text
         self._bounds = bounds
@@ -128,7 +128,7 @@ class EventLog:
                     raise NotStartedHere
                 self._conversations.create(conversation_id)
                 continue
-            self._listing.note_state(conversation_id, reply.state)
+            self._projections.settle(conversation_id, reply.state)
             match reply:
                 case AppendEvents.Unmasked():
                     version, mask = self._masks.read(conversation_id)
@@ -176,7 +176,7 @@ class EventLog:
             )
             if reply is None:
                 raise ConversationNotFound
-            self._listing.note_state(conversation_id, reply.state)
+            self._projections.settle(conversation_id, reply.state)
             match reply:
                 case SendMessage.Sent():
                     return

@@ -1,6 +1,6 @@
 -- _follow: what follows a change of a conversation, where its caller names the keys, as one server has them all: the
 -- script that makes the change also lists it and indexes what waits, so that neither lags behind, whatever ends the
--- caller. In a cluster, and where a rule may decide what waits, the caller does what is left: `store/listing.py`.
+-- caller. In a cluster, and where a rule may decide what waits, the caller does what is left: `store/projections.py`.
 -- act: the script. note_conversation, read_unindexed, note_approvals: those scripts, each a function of KEYS and ARGV.
 -- KEYS: the root of the conversation, and those of the listing, of the approvals and of their rules.
 -- include: _time.lua

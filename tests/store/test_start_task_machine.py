@@ -1,6 +1,7 @@
 """Start tasks under claims, renewals, advances and ends that are late, repeated and in any order: an end is final."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings, stateful
@@ -178,7 +179,7 @@ class Lives(stateful.RuleBasedStateMachine):
     def create(self, is_shared):
         start = self.store.start_tasks.create({"sandbox_id": self.shared} if is_shared else {}, echo={})
         identity = self.shared if is_shared else SandboxId(f"{start.id[:20]}own")
-        self.starts[start.id] = start._replace(sandbox_id=identity, own_sandbox=not is_shared)
+        self.starts[start.id] = replace(start, sandbox_id=identity, own_sandbox=not is_shared)
 
     @stateful.rule(target=drives)
     def claim(self):

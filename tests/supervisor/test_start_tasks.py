@@ -243,7 +243,7 @@ def test_the_sandbox_of_a_late_driver_of_a_failed_start_task_is_removed(store, d
     store.start_tasks.finish(task.id, second, "ERROR", "the second driver says so")
     driver.clear_failed()
 
-    driver.drive(late._replace(sandbox_id=sandbox_id, own_sandbox=True), lease)
+    driver.drive(replace(late, sandbox_id=sandbox_id, own_sandbox=True), lease)
 
     until_gone(store, sandbox_id)
     assert store.conversations.get_many([task.conversation_id]) == [None]
@@ -478,7 +478,7 @@ def test_a_start_whose_sandbox_is_deleted_says_so(store, driver):
     store.sandboxes.ask(sandbox.id, "delete")
 
     with pytest.raises(CannotStart, match=f"{sandbox.id} was deleted"):
-        driver._running(start._replace(sandbox_id=sandbox.id), lease)
+        driver._running(replace(start, sandbox_id=sandbox.id), lease)
 
     assert read(store, task).status == "WORKING"
 
@@ -501,7 +501,7 @@ def test_a_start_that_is_ended_while_its_sandbox_is_paused_does_not_resume_it(st
     store.start_tasks.end(task.id)
 
     with pytest.raises(LeaseLost):
-        driver._running(start._replace(sandbox_id=sandbox.id), lease)
+        driver._running(replace(start, sandbox_id=sandbox.id), lease)
 
     assert store.sandboxes.get(sandbox.id).wanted == "paused"
 

@@ -21,7 +21,7 @@ def source(store, conversation):
 
 
 def keys_of(store, conversation):
-    return keys(store.conversations.forks._listing._redis, f"conv:{{{conversation}}}*")
+    return keys(store.conversations._redis, f"conv:{{{conversation}}}*")
 
 
 def test_every_key_of_a_copy_whose_worker_was_killed_expires(store, source, monkeypatch):
@@ -38,7 +38,7 @@ def test_every_key_of_a_copy_whose_worker_was_killed_expires(store, source, monk
 
     left = keys_of(store, target)
     assert left
-    assert all(store.conversations.forks._listing._redis.ttl(key) > 0 for key in left)
+    assert all(store.conversations._redis.ttl(key) > 0 for key in left)
     with pytest.raises(ConversationNotFound):
         store.conversations.get(target)
 
@@ -55,7 +55,7 @@ def test_a_copy_that_has_expired_ends_the_fork_and_creates_nothing(store, source
 
     def expire():
         for key in keys_of(store, target):
-            store.conversations.forks._listing._redis.delete(key)
+            store.conversations._redis.delete(key)
 
     monkeypatch.setattr(module, "read_log", slow)
     if after == 300:
@@ -77,11 +77,11 @@ def test_a_copy_that_is_adopted_expires_no_more(store, source):
     target = store.conversations.forks.fork(source)
 
     assert store.events.count(target) == 300
-    assert {store.conversations.forks._listing._redis.ttl(key) for key in keys_of(store, target)} == {-1}
+    assert {store.conversations._redis.ttl(key) for key in keys_of(store, target)} == {-1}
 
 
 def test_the_audit_of_a_fork_that_takes_the_id_of_a_deleted_conversation_expires_no_more(store, source):
-    target, redis = str(uuid4()), store.conversations.forks._listing._redis
+    target, redis = str(uuid4()), store.conversations._redis
     store.conversations.create(target, confirmation_policy={"kind": "AlwaysConfirm"})
     store.events.append(target, as_events([action()]))
     store.conversations.delete(target)
