@@ -72,6 +72,20 @@ Risk = Literal["UNKNOWN", "LOW", "MEDIUM", "HIGH"]
 Status = Annotated[str | None, Field(description=f"One of {', '.join(EXECUTION_STATUSES)}.")]
 
 
+#: how long a decision about a destination holds
+_HOLDS = {
+    "once": "for the next connection",
+    "conversation": "for as long as the sandbox is",
+    "always": "and every other sandbox, by a rule",
+}
+
+#: most characters that are shown of the name of an argument, and of a value that was sent
+_LONGEST_NAME, _LONGEST_VALUE = 64, 100
+
+#: a value of each type of a JSON schema, in words
+_NOUNS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+
+
 class AgentServer:
     """The REST API of one server, with one key."""
 
@@ -423,14 +437,6 @@ def ask_about_destination(
     return Elicit(visible(question), Confirmation)
 
 
-#: how long a decision about a destination holds
-_HOLDS = {
-    "once": "for the next connection",
-    "conversation": "for as long as the sandbox is",
-    "always": "and every other sandbox, by a rule",
-}
-
-
 def decide_destination(
     confirmation: Annotated[Confirmation, Resolve(ask_about_destination)],
     sandbox_id: str,
@@ -496,10 +502,6 @@ class Tools(MCPServer):
         return result
 
 
-#: most characters that are shown of the name of an argument, and of a value that was sent
-_LONGEST_NAME, _LONGEST_VALUE = 64, 100
-
-
 def _fault(error: Any, schema: dict[str, Any]) -> str:
     """A sentence about one argument: its name, what it may be, and what came."""
     name = ".".join(map(str, error["loc"]))
@@ -508,10 +510,6 @@ def _fault(error: Any, schema: dict[str, Any]) -> str:
         return f"The argument {name} is missing: give {wanted or 'a value'}."
     came = beginning(visible(json.dumps(error["input"], ensure_ascii=False, default=str)), _LONGEST_VALUE)
     return f"The argument {name} must be {wanted or error['msg']}, not {came}."
-
-
-#: a value of each type of a JSON schema, in words
-_NOUNS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
 
 
 def _allowed(schema: dict[str, Any]) -> str:

@@ -50,6 +50,10 @@ _DETAIL, _MOST_CLEANED = 500, 64 * 1024
 _LONGEST_IDLE = 1e9
 
 
+#: seconds in which an agent server ends a run that it calls ended, and between two tries to start the next one
+_ENDING, _POLL = 3.0, 0.05
+
+
 class AgentUnreachable(Refused):
     """The agent server sent no usable response; the message is a sentence of one line."""
 
@@ -320,10 +324,6 @@ def http_client(seconds: float) -> httpx.Client:
     # No proxy of the environment stands between a server and its sandboxes.
     timeout = httpx.Timeout(seconds, connect=_CONNECT)
     return httpx.Client(timeout=timeout, transport=Transport(limits), trust_env=False)
-
-
-#: seconds in which an agent server ends a run that it calls ended, and between two tries to start the next one
-_ENDING, _POLL = 3.0, 0.05
 
 
 def start_run(agent: AgentServer, conversation_id: ConversationId) -> None:

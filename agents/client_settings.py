@@ -44,6 +44,13 @@ _DEFAULT = "default"
 _LLM, _AGENT, _SECRET = "llm ", "agent ", "secret "
 
 
+#: members of an agent's profile that its agent server's settings have not
+_OF_PROFILES = {
+    *("id", "name", "revision", "schema_version", "llm_profile_ref", "mcp_server_refs", "secret_refs"),
+    *("public_skills", "meta_profile_ref"),
+}
+
+
 class ProfileNotFound(StoreError):
     """The key keeps no profile of that name or id."""
 
@@ -535,13 +542,6 @@ class OwnSettings:
         if meant is None:
             raise SealedElsewhere
         return meant
-
-
-#: members of an agent's profile that its agent server's settings have not
-_OF_PROFILES = {
-    *("id", "name", "revision", "schema_version", "llm_profile_ref", "mcp_server_refs", "secret_refs"),
-    *("public_skills", "meta_profile_ref"),
-}
 
 
 def _named(entries: Entries, prefix: str) -> list[str]:

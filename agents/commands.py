@@ -42,6 +42,24 @@ from store.errors import UNAVAILABLE, ActionsWait, ActsUnasked, ConversationNotF
 from store.link import attempts
 from store.sandboxes.sandboxes import SandboxId
 
+log = logging.getLogger(__name__)
+
+
+#: seconds that a command of a client waits at most for the agent to post what it did
+SHOWN_SECONDS = 1.0
+
+#: seconds between two polls of that: each takes twice as long as the one before, up to the second number
+_SHOWN_POLL, _LONGEST_SHOWN_POLL = 0.004, 0.064
+
+#: seconds that a lease is longer than the calls which it covers
+_LEASE_MARGIN = 5.0
+
+#: seconds to wait for an agent that has another delivery in hand, and between two polls of its lease
+_LEASE_TIMEOUT, _LEASE_POLL = 2.0, 0.02
+
+#: seconds until a delivery that got no response is retried, and until the effect of an acceptance is checked
+RETRY_SECONDS, ACCEPTED_SECONDS = 5.0, 1.0
+
 
 def _unchecked() -> None:
     """The default check: none."""
@@ -323,22 +341,6 @@ class Commands:
         return agent, claim, delivery
 
 
-#: seconds that a command of a client waits at most for the agent to post what it did
-SHOWN_SECONDS = 1.0
-
-#: seconds between two polls of that: each takes twice as long as the one before, up to the second number
-_SHOWN_POLL, _LONGEST_SHOWN_POLL = 0.004, 0.064
-
-#: seconds that a lease is longer than the calls which it covers
-_LEASE_MARGIN = 5.0
-
-#: seconds to wait for an agent that has another delivery in hand, and between two polls of its lease
-_LEASE_TIMEOUT, _LEASE_POLL = 2.0, 0.02
-
-#: seconds until a delivery that got no response is retried, and until the effect of an acceptance is checked
-RETRY_SECONDS, ACCEPTED_SECONDS = 5.0, 1.0
-
-
 class Courier:
     """Delivers decisions to agents."""
 
@@ -465,9 +467,6 @@ class Courier:
                 raise AgentUnreachable("The agent server has not responded to an earlier decision yet")
             time.sleep(_LEASE_POLL)
             claim = self._store.approvals.deliveries.reopen(claim)
-
-
-log = logging.getLogger(__name__)
 
 
 def relabel(

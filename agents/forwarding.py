@@ -53,17 +53,85 @@ _MOST = 100
 _USE = 10.0
 
 
+_NAMES = (
+    "call /api/conversations/ID/…, or give the conversation as ?cid=ID, or show the sandbox's session_api_key as "
+    "X-Session-API-Key"
+)
+
+#: bytes of a refusal of which it is looked for what it says, and of the answer that has a URL
+_LONGEST_REFUSAL = 4096
+
+#: what a browser opens as a page of another server
+_WEB_URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
+
+#: a path without an id: where nothing is found there, the route is what is missing
+_NAMED = re.compile(r"/api/[a-z_/]+")
+
+#: one step of a path below a service. No step is `.` or `..`, and none has a separator or an escape of one
+_STEP = r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,127}"
+
+#: a path below a service: at most eight steps, and one slash at its end if need be
+PATH = re.compile(rf"{_STEP}(?:/{_STEP}){{0,7}}/?", re.ASCII)
+
+#: headers of a request that an agent server gets
+_REQUEST_HEADERS = (
+    "Accept",
+    "Accept-Language",
+    "Content-Type",
+    "If-Match",
+    "If-Modified-Since",
+    "If-None-Match",
+    "If-Range",
+    "If-Unmodified-Since",
+    "Range",
+)
+
+#: headers of a response that a client gets; those of an archive say what it was made of
+_RESPONSE_HEADERS = frozenset(
+    {
+        "accept-ranges",
+        "content-disposition",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "content-type",
+        "etag",
+        "last-modified",
+        "x-archive-branch",
+        "x-archive-head-commit",
+        "x-archive-repo-remote",
+    }
+)
+
+#: headers that are about the very bytes of a body
+_OF_THE_BYTES = frozenset({"Accept-Ranges", "Content-Length", "Content-Range", "Etag", "Last-Modified"})
+
+#: names in a query that are for this server alone, or would be a key; compared without their case
+_OURS = frozenset({"cid", "session_api_key", "x-session-api-key", "authorization", "ticket"})
+
+#: names in a query whose values are paths in a sandbox
+QUERY_PATHS = frozenset({"path", "workspace_dir"})
+
+#: what a response may do in a browser that opens it on this server's origin: nothing
+_POLICY = "sandbox; default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+#: members of a JSON body that are paths
+_BODY_PATHS = ("cwd", "path")
+
+#: conversations that are asked for their folder
+_MOST_FOLDERS = 100
+
+#: folders that every machine has by itself: no client means one of its own by them
+_OF_THE_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+
+
 class Detached(Refused):
     """A call needs the agent server of a conversation that has no sandbox."""
 
     kind = Kind.CONFLICT
     words = "The conversation has no sandbox: only one that was started with an agent can do this"
-
-
-_NAMES = (
-    "call /api/conversations/ID/…, or give the conversation as ?cid=ID, or show the sandbox's session_api_key as "
-    "X-Session-API-Key"
-)
 
 
 class SandboxNotNamed(Refused):
@@ -291,16 +359,6 @@ class Answer:
         self._response.close()
 
 
-#: bytes of a refusal of which it is looked for what it says, and of the answer that has a URL
-_LONGEST_REFUSAL = 4096
-
-#: what a browser opens as a page of another server
-_WEB_URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
-
-#: a path without an id: where nothing is found there, the route is what is missing
-_NAMED = re.compile(r"/api/[a-z_/]+")
-
-
 def _is_no_route(status: int, path: str, raw: bytes) -> bool:
     """Whether a refusal is about the route. A FastAPI says `Not Found` also of a thing that its route has not found."""
     try:
@@ -339,57 +397,6 @@ def _reason(error: Exception, silence: float) -> str:
     if isinstance(error, httpx.TimeoutException):
         return f"The agent server was silent for {silence:g} s"
     return f"The agent server does not answer: {beginning(one_line(str(error)), 500) or type(error).__name__}"
-
-
-#: one step of a path below a service. No step is `.` or `..`, and none has a separator or an escape of one
-_STEP = r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,127}"
-
-#: a path below a service: at most eight steps, and one slash at its end if need be
-PATH = re.compile(rf"{_STEP}(?:/{_STEP}){{0,7}}/?", re.ASCII)
-
-#: headers of a request that an agent server gets
-_REQUEST_HEADERS = (
-    "Accept",
-    "Accept-Language",
-    "Content-Type",
-    "If-Match",
-    "If-Modified-Since",
-    "If-None-Match",
-    "If-Range",
-    "If-Unmodified-Since",
-    "Range",
-)
-
-#: headers of a response that a client gets; those of an archive say what it was made of
-_RESPONSE_HEADERS = frozenset(
-    {
-        "accept-ranges",
-        "content-disposition",
-        "content-encoding",
-        "content-length",
-        "content-range",
-        "content-type",
-        "etag",
-        "last-modified",
-        "x-archive-branch",
-        "x-archive-head-commit",
-        "x-archive-repo-remote",
-    }
-)
-
-#: headers that are about the very bytes of a body
-_OF_THE_BYTES = frozenset({"Accept-Ranges", "Content-Length", "Content-Range", "Etag", "Last-Modified"})
-
-#: names in a query that are for this server alone, or would be a key; compared without their case
-_OURS = frozenset({"cid", "session_api_key", "x-session-api-key", "authorization", "ticket"})
-
-#: names in a query whose values are paths in a sandbox
-QUERY_PATHS = frozenset({"path", "workspace_dir"})
-
-#: what a response may do in a browser that opens it on this server's origin: nothing
-_POLICY = "sandbox; default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class Head(NamedTuple):
@@ -450,20 +457,9 @@ def head_of(status: int, sent: Iterable[tuple[bytes, bytes]]) -> Head:
     return Head(status, headers)
 
 
-#: members of a JSON body that are paths
-_BODY_PATHS = ("cwd", "path")
-
-#: conversations that are asked for their folder
-_MOST_FOLDERS = 100
-
-
 def _is_in(path: str, folders: Iterable[str]) -> bool:
     """Whether a path is one of these folders, or lies in one."""
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
-
-
-#: folders that every machine has by itself: no client means one of its own by them
-_OF_THE_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 
 
 def _newest_in(store: Store, sandbox_id: SandboxId) -> list[dict[str, Any]]:

@@ -14,6 +14,10 @@ from agents.client import AgentRefused, AgentServer, AgentUnreachable
 NO_ROUTE = (404, 405)
 
 
+#: the name that clients have for the folder of any conversation. Source: the app-server wire
+USUAL = "/workspace/project"
+
+
 class RouteLacking(AgentRefused):
     """The agent server does not serve a route; keeps_status: a client sees the status with which it says so."""
 
@@ -111,10 +115,6 @@ def seen_folder(state: dict[str, Any]) -> str:
     """
     sandbox = state["sandbox"]
     return _moved(folder_of(state), sandbox.linked_dir, sandbox.working_dir) if sandbox else folder_of(state)
-
-
-#: the name that clients have for the folder of any conversation. Source: the app-server wire
-USUAL = "/workspace/project"
 
 
 def linked_folder(state: dict[str, Any]) -> str:

@@ -47,6 +47,54 @@ _LONGEST_LABEL = 63
 _LABEL = re.compile(r"([1-9][0-9]{3,4})-([a-z2-7]+)")
 
 
+#: most bytes of a list of ports
+_MOST_LIST = 64 * 1024
+
+#: headers that are about one connection. Source: RFC 9110, 7.6.1
+_HOP_BY_HOP = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer"),
+        *("transfer-encoding", "upgrade", "expect"),
+    }
+)
+
+#: headers of a request that are for this server alone, or that it says itself
+_OURS = frozenset({"authorization", "x-session-api-key", "forwarded", "x-real-ip", "via"})
+
+#: headers of a response that a page of a sandbox may not set: rules for a browser that hold beyond it, and those that
+#: this server sets
+_WITHHELD = frozenset(
+    {
+        *("alt-svc", "clear-site-data", "nel", "report-to", "reporting-endpoints", "service-worker-allowed"),
+        *("public-key-pins", "strict-transport-security", "set-login", "activate-storage-access"),
+        *("cross-origin-opener-policy", "cross-origin-resource-policy", "origin-agent-cluster", "referrer-policy"),
+    }
+)
+
+#: what every response of a preview has. A policy beside another one adds to it: the page's own holds too
+GUARDS = (
+    ("Content-Security-Policy", "frame-ancestors 'self'"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Origin-Agent-Cluster", "?1"),
+    ("Referrer-Policy", "same-origin"),
+)
+
+_NAME, _VALUE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+#: headers that say where a browser goes, or where a page is: with an address alone, or behind a number of seconds
+_ADDRESSES = frozenset({"location", "content-location", "refresh"})
+
+#: an address with the host of a machine's own, as a program names itself: what stands before it, and after its port
+_OWN_ADDRESS = re.compile(
+    r"(?P<before>\s*(?:[0-9.]+\s*[;,]\s*(?:url\s*=\s*)?[\"']?)?)"
+    r"(?:https?:)?[/\\]{2}(?:[^/\\?#@]*@)?"
+    r"(?:localhost\.?|127(?:\.[0-9]{1,3}){3}|0\.0\.0\.0|\[(?:::1?|::ffff:127(?:\.[0-9]{1,3}){3})\])"
+    r":(?P<port>[0-9]{1,5})(?P<rest>[/\\?#\"'].*)?",
+    re.IGNORECASE,
+)
+
+
 class NoPreview(Refused):
     """A port has no preview: the port is none of a preview's, or no host can be named for it."""
 
@@ -88,10 +136,6 @@ class Preview(NamedTuple):
             return None
         found = cls(SandboxId(sandbox_id), int(match[1]))
         return found if found.label == label else None
-
-
-#: most bytes of a list of ports
-_MOST_LIST = 64 * 1024
 
 
 def listening_ports(
@@ -222,39 +266,6 @@ class Exchange:
         self._tunnel.close()
 
 
-#: headers that are about one connection. Source: RFC 9110, 7.6.1
-_HOP_BY_HOP = frozenset(
-    {
-        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer"),
-        *("transfer-encoding", "upgrade", "expect"),
-    }
-)
-
-#: headers of a request that are for this server alone, or that it says itself
-_OURS = frozenset({"authorization", "x-session-api-key", "forwarded", "x-real-ip", "via"})
-
-#: headers of a response that a page of a sandbox may not set: rules for a browser that hold beyond it, and those that
-#: this server sets
-_WITHHELD = frozenset(
-    {
-        *("alt-svc", "clear-site-data", "nel", "report-to", "reporting-endpoints", "service-worker-allowed"),
-        *("public-key-pins", "strict-transport-security", "set-login", "activate-storage-access"),
-        *("cross-origin-opener-policy", "cross-origin-resource-policy", "origin-agent-cluster", "referrer-policy"),
-    }
-)
-
-#: what every response of a preview has. A policy beside another one adds to it: the page's own holds too
-GUARDS = (
-    ("Content-Security-Policy", "frame-ancestors 'self'"),
-    ("Cross-Origin-Opener-Policy", "same-origin"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Origin-Agent-Cluster", "?1"),
-    ("Referrer-Policy", "same-origin"),
-)
-
-_NAME, _VALUE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-
-
 def request_headers(sent: Iterable[tuple[str, str]], scheme: str) -> list[tuple[str, str]]:
     """The headers that a program gets of those that a browser has sent, which an upgrade may keep its two.
 
@@ -304,19 +315,6 @@ def response_headers(status: int, sent: Iterable[tuple[bytes, bytes]], port: int
         if lower not in dropped and (value or lower != "set-cookie") and _VALUE.fullmatch(value):
             kept.append((name.title(), value))
     return [*kept, *GUARDS]
-
-
-#: headers that say where a browser goes, or where a page is: with an address alone, or behind a number of seconds
-_ADDRESSES = frozenset({"location", "content-location", "refresh"})
-
-#: an address with the host of a machine's own, as a program names itself: what stands before it, and after its port
-_OWN_ADDRESS = re.compile(
-    r"(?P<before>\s*(?:[0-9.]+\s*[;,]\s*(?:url\s*=\s*)?[\"']?)?)"
-    r"(?:https?:)?[/\\]{2}(?:[^/\\?#@]*@)?"
-    r"(?:localhost\.?|127(?:\.[0-9]{1,3}){3}|0\.0\.0\.0|\[(?:::1?|::ffff:127(?:\.[0-9]{1,3}){3})\])"
-    r":(?P<port>[0-9]{1,5})(?P<rest>[/\\?#\"'].*)?",
-    re.IGNORECASE,
-)
 
 
 def within_preview(address: str, port: int) -> str:

@@ -37,6 +37,10 @@ DELETED = "The conversation has started, and was deleted since"
 _TAKEN = 409
 
 
+#: what a client may have changed since the first start, and what a later one takes from the conversation's state
+_CHANGED = ("confirmation_policy", "security_analyzer", "tags")
+
+
 class StartFailed(Exception):
     """The start of an agent ended as ERROR; nothing of it is kept."""
 
@@ -112,10 +116,6 @@ def _ended(store: Store, start: StartTask, deadline: float) -> StartTask:
             raise StartFailed(Failure(410, DELETED))
         start = now
     return start
-
-
-#: what a client may have changed since the first start, and what a later one takes from the conversation's state
-_CHANGED = ("confirmation_policy", "security_analyzer", "tags")
 
 
 def conversation_request(

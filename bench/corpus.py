@@ -46,6 +46,18 @@ _SENTENCE = (
 _WORDS = _SENTENCE.split(" ")
 
 
+_PROJECT = Path(__file__).parent.parent
+_SHIPPED = _PROJECT / "store" / "log" / "dictionaries"
+_RECORDED = _PROJECT / "tests" / "recorded"
+
+#: bytes of a dictionary, and how often each recorded event is a sample
+_SIZE, _TIMES = 8 * 1024, 20
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_CALL = re.compile(r"call_[0-9a-f]{8}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}")
+
+
 def open_store(redis_url: str) -> Store:
     """The store as the server wires it."""
     store: Store = create_app(Config.of(redis_url=redis_url)).extensions["server"].store
@@ -130,18 +142,6 @@ def _observation(action: dict[str, Any], text: str) -> dict[str, Any]:
 
 def _uuid(random: Random) -> str:
     return str(UUID(int=random.getrandbits(128), version=4))
-
-
-_PROJECT = Path(__file__).parent.parent
-_SHIPPED = _PROJECT / "store" / "log" / "dictionaries"
-_RECORDED = _PROJECT / "tests" / "recorded"
-
-#: bytes of a dictionary, and how often each recorded event is a sample
-_SIZE, _TIMES = 8 * 1024, 20
-
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_CALL = re.compile(r"call_[0-9a-f]{8}")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}")
 
 
 def recorded() -> list[str]:

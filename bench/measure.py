@@ -22,6 +22,16 @@ from redis import Redis
 
 from bench import servers
 
+#: how figures of a unit are told: their factor and their form
+_TOLD = {
+    "requests/s": (1, "{:,.0f}/s"),
+    "events/s": (1, "{:,.0f}/s"),
+    "s": (1e3, "{:.2f} ms"),
+    "s/request": (1e6, "{:.0f} µs"),
+}
+
+_ROOT = Path(__file__).parent.parent
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -119,15 +129,6 @@ class Row:
         return "ok" if met else "MISSED"
 
 
-#: how figures of a unit are told: their factor and their form
-_TOLD = {
-    "requests/s": (1, "{:,.0f}/s"),
-    "events/s": (1, "{:,.0f}/s"),
-    "s": (1e3, "{:.2f} ms"),
-    "s/request": (1e6, "{:.0f} µs"),
-}
-
-
 @dataclass(frozen=True)
 class Rounds:
     """The figures of both sides, round by round, in the same unit."""
@@ -184,9 +185,6 @@ def timed(call: Callable[[], object], number: int) -> Callable[[], float]:
         return (time.perf_counter() - start) / number
 
     return measure
-
-
-_ROOT = Path(__file__).parent.parent
 
 
 def machine() -> dict[str, str | int]:

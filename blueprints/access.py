@@ -41,6 +41,11 @@ NO_ADMIN = "None that is stored is an admin's: make yourself a key with the scop
 keys = Blueprint("Keys", __name__, url_prefix="/api/v1")
 
 
+_HEADER = "X-Session-API-Key"
+
+_STARTED_AT = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 @keys.post("/keys")
 @needs("admin")
 @keys.replay(has_key=True)
@@ -105,8 +110,6 @@ def _only_now(made: dict[str, Any]) -> Response:
 
 users = Blueprint("Users", __name__, url_prefix="/api/v1/users")
 sandbox_settings = Blueprint("Sandbox Settings", __name__, url_prefix="/api/v1/sandboxes")
-
-_HEADER = "X-Session-API-Key"
 
 
 @users.get("/me")
@@ -183,8 +186,6 @@ def _shown_spec() -> Spec | None:
 
 
 web_client = Blueprint("Web Client", __name__, url_prefix="/api/v1/web-client")
-
-_STARTED_AT = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 @web_client.get("/config")

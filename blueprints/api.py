@@ -47,6 +47,55 @@ _KEYS: list[dict[str, list[str]]] = [{"bearer": []}, {"key": []}]
 _MOST_NAMED, _LONGEST_NAME = 10, 100
 
 
+#: one for all operations: a thousand of them took a quarter of a process's start
+_ERROR = Error()
+
+#: the document as it is kept and served: no setting changes it, and to describe the app takes half a second
+OPENAPI = Path(__file__).parent.parent / "docs/openapi.json"
+
+#: the title of the OpenAPI document
+API_TITLE = "Agent Server"
+
+_REQUEST_ID = {
+    "description": "Of the request: that of its `X-Request-Id`, or one of the server's. Its log lines bear it too.",
+    "schema": {"type": "string"},
+}
+_IDEMPOTENCY_KEY = {
+    "required": False,
+    "description": "Chosen by the client, one for each request: a repeat with the same key has no further effect and "
+    "gets the first response, for 24 hours. Source: docs/wire.md.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+}
+_REPLAYED = {"description": "`true`: the response to an earlier request with this key.", "schema": {"type": "string"}}
+_RETRY_AFTER = {"description": "Seconds after which the client may try again.", "schema": {"type": "integer"}}
+
+#: headers that components describe once
+_HEADERS = {"X-Request-Id": _REQUEST_ID, "Idempotency-Replayed": _REPLAYED, "Retry-After": _RETRY_AFTER}
+
+#: of responses that are kept for repeats
+_REPLAYED_STATUSES = ("200", "201", "404", "409", "410")
+
+#: RFC 9110's names of statuses that Python before 3.13 calls otherwise: the document is the same on every Python
+REASONS = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
+
+#: what an operation says of itself and the document does not: that it takes no Idempotency-Key (`blueprints/once.py`)
+_REFUSES_KEY = "refuses_key"
+
+#: the component that describes every 422
+UNPROCESSABLE = "UNPROCESSABLE_CONTENT"
+
+#: parameters of paths that not every text fits: where the path begins, the name, and what the schema says besides
+_IN_PATHS = (
+    ("/api/settings/secrets/", "name", {"pattern": SECRET_NAME}),
+    ("/api/profiles/", "name", {"pattern": PROFILE_NAME}),
+    ("/api/agent-profiles/", "name", {"pattern": PROFILE_NAME}),
+    ("/api/v1/app-conversations/", "start_task_id", {"format": "uuid"}),
+)
+
+#: of operations that no limit holds for
+_UNLIMITED = "Server Details"
+
+
 class Needs(NamedTuple):
     """Who may call an operation."""
 
@@ -373,22 +422,12 @@ def _document_failures(view: Any, path: str) -> None:
     view._apidoc["response"]["responses"].setdefault(422, []).append(HTTPStatus.UNPROCESSABLE_ENTITY.name)
 
 
-#: one for all operations: a thousand of them took a quarter of a process's start
-_ERROR = Error()
-
-
 def _document(view: Any, *statuses: int) -> None:
     responses = view._apidoc.setdefault("response", {}).setdefault("responses", {})
     for status in statuses:
         known = responses.setdefault(status, [])
         known[:] = known or [{"schema": _ERROR, "description": HTTPStatus(status).phrase, "content_type": None}]
 
-
-#: the document as it is kept and served: no setting changes it, and to describe the app takes half a second
-OPENAPI = Path(__file__).parent.parent / "docs/openapi.json"
-
-#: the title of the OpenAPI document
-API_TITLE = "Agent Server"
 
 _kept = cache(OPENAPI.read_bytes)
 
@@ -447,46 +486,6 @@ class Api(SmorestApi):
 
     def _register_pagination_header(self) -> None:
         """Nothing: pages carry `next_page_id` in the body."""
-
-
-_REQUEST_ID = {
-    "description": "Of the request: that of its `X-Request-Id`, or one of the server's. Its log lines bear it too.",
-    "schema": {"type": "string"},
-}
-_IDEMPOTENCY_KEY = {
-    "required": False,
-    "description": "Chosen by the client, one for each request: a repeat with the same key has no further effect and "
-    "gets the first response, for 24 hours. Source: docs/wire.md.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
-}
-_REPLAYED = {"description": "`true`: the response to an earlier request with this key.", "schema": {"type": "string"}}
-_RETRY_AFTER = {"description": "Seconds after which the client may try again.", "schema": {"type": "integer"}}
-
-#: headers that components describe once
-_HEADERS = {"X-Request-Id": _REQUEST_ID, "Idempotency-Replayed": _REPLAYED, "Retry-After": _RETRY_AFTER}
-
-#: of responses that are kept for repeats
-_REPLAYED_STATUSES = ("200", "201", "404", "409", "410")
-
-#: RFC 9110's names of statuses that Python before 3.13 calls otherwise: the document is the same on every Python
-REASONS = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
-
-#: what an operation says of itself and the document does not: that it takes no Idempotency-Key (`blueprints/once.py`)
-_REFUSES_KEY = "refuses_key"
-
-#: the component that describes every 422
-UNPROCESSABLE = "UNPROCESSABLE_CONTENT"
-
-#: parameters of paths that not every text fits: where the path begins, the name, and what the schema says besides
-_IN_PATHS = (
-    ("/api/settings/secrets/", "name", {"pattern": SECRET_NAME}),
-    ("/api/profiles/", "name", {"pattern": PROFILE_NAME}),
-    ("/api/agent-profiles/", "name", {"pattern": PROFILE_NAME}),
-    ("/api/v1/app-conversations/", "start_task_id", {"format": "uuid"}),
-)
-
-#: of operations that no limit holds for
-_UNLIMITED = "Server Details"
 
 
 def _of_members(_: Any, field: Any, **__: Any) -> dict[str, Any]:

@@ -38,6 +38,12 @@ from store.errors import Stopping
 pending_actions = Blueprint("Pending Actions", __name__, url_prefix="/api/v1/pending-actions")
 
 
+_EVENTS = (
+    "Events: `reset` (discard what you have: a snapshot follows), `snapshot`, `ready`, then `opened`, `decided`, "
+    "`expired`, `closed`; `id:` is to be sent back as Last-Event-ID"
+)
+
+
 @pending_actions.get("")
 @needs("read")
 @pending_actions.fails()
@@ -61,11 +67,6 @@ def count_pending_actions(filters: dict[str, Any]) -> Response:
 
 
 inbox_stream = Blueprint("Inbox Stream", __name__, url_prefix="/api/v1/pending-actions")
-
-_EVENTS = (
-    "Events: `reset` (discard what you have: a snapshot follows), `snapshot`, `ready`, then `opened`, `decided`, "
-    "`expired`, `closed`; `id:` is to be sent back as Last-Event-ID"
-)
 
 
 @inbox_stream.get("/stream")

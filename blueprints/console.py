@@ -51,6 +51,13 @@ _POLICY = (
 _YEAR = "public, max-age=31536000, immutable"
 
 
+#: the style sheet draws its arrows as data: images
+_DOCS_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
 class File(NamedTuple):
     """A file as it is sent."""
 
@@ -143,12 +150,6 @@ def _sent(file: File, kept: str) -> Response:
 
 
 docs_page = Blueprint("docs", __name__)
-
-#: the style sheet draws its arrows as data: images
-_DOCS_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 
 
 @docs_page.get("/docs")

@@ -74,6 +74,41 @@ OBSERVABILITY_HEADERS = tuple(
 )
 
 
+#: what any of these may be refused with
+_REFUSALS = (400, 404, 409, 410, 413, 415, 429, 502, 504)
+
+#: status of a sandbox → that of a runtime, and whether a use of the conversation wakes it
+_RUNTIMES = {
+    "RUNNING": ("available", True),
+    "STARTING": ("starting", True),
+    "PAUSED": ("missing", True),
+    "MISSING": ("ownership_lost", True),
+    "ERROR": ("error", False),
+}
+
+_LISTED = form_of("listed", schemas.ListedConversation().dump)
+
+_STATUSES = {
+    "in": "query",
+    "name": "status",
+    "schema": {"type": "array", "items": {"type": "string", "enum": list(EXECUTION_STATUSES)}},
+    "description": "Repeat the parameter for each of several; absent: all.",
+}
+
+_EVENTS = (
+    "Events: `reset` (discard what you have, and read the list again) and `ready`, then `changed` with an item of the "
+    "list and `deleted` with its id; `id:` is to be sent back as Last-Event-ID"
+)
+_HEADER = {
+    "in": "header",
+    "name": "Last-Event-ID",
+    "schema": {"type": "integer", "minimum": 0},
+    "description": "Sent by a browser that connects again; last_event_id does not count then.",
+}
+
+_CONVERSATION, _SANDBOX = schemas.ListedConversation(), SandboxInfo(exclude=("session_api_key",))
+
+
 def _brings_an_agent() -> bool:
     """Whether the body of the present request names an agent to start."""
     body = parse_json(json_body() or b"{}")
@@ -294,18 +329,6 @@ def get_conversation_agent_final_response(conversation_id: ConversationId) -> di
 
 agent_verbs = Blueprint("Agent", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
 
-#: what any of these may be refused with
-_REFUSALS = (400, 404, 409, 410, 413, 415, 429, 502, 504)
-
-#: status of a sandbox → that of a runtime, and whether a use of the conversation wakes it
-_RUNTIMES = {
-    "RUNNING": ("available", True),
-    "STARTING": ("starting", True),
-    "PAUSED": ("missing", True),
-    "MISSING": ("ownership_lost", True),
-    "ERROR": ("error", False),
-}
-
 
 def current_verbs() -> Verbs:
     """The verbs of the one who asks; valid while a request is handled."""
@@ -488,15 +511,6 @@ def _join(state: dict[str, Any], reason: str, policy: dict[str, Any] | None = No
 
 conversation_list = Blueprint("Conversation List", __name__, url_prefix="/api/v1/conversations")
 
-_LISTED = form_of("listed", schemas.ListedConversation().dump)
-
-_STATUSES = {
-    "in": "query",
-    "name": "status",
-    "schema": {"type": "array", "items": {"type": "string", "enum": list(EXECUTION_STATUSES)}},
-    "description": "Repeat the parameter for each of several; absent: all.",
-}
-
 
 @conversation_list.get("/search")
 @needs("read")
@@ -515,19 +529,6 @@ def search_all_conversations(search: dict[str, Any]) -> Response:
 
 
 list_stream = Blueprint("List Stream", __name__, url_prefix="/api/v1")
-
-_EVENTS = (
-    "Events: `reset` (discard what you have, and read the list again) and `ready`, then `changed` with an item of the "
-    "list and `deleted` with its id; `id:` is to be sent back as Last-Event-ID"
-)
-_HEADER = {
-    "in": "header",
-    "name": "Last-Event-ID",
-    "schema": {"type": "integer", "minimum": 0},
-    "description": "Sent by a browser that connects again; last_event_id does not count then.",
-}
-
-_CONVERSATION, _SANDBOX = schemas.ListedConversation(), SandboxInfo(exclude=("session_api_key",))
 
 
 @list_stream.get("/conversations/stream")

@@ -63,6 +63,15 @@ _NUMBER = {"type": "integer", "minimum": 0}
 _SEQ = {"schema": _NUMBER}
 
 
+_RECEIVER = {
+    "in": "path",
+    "name": "receiver_id",
+    "required": True,
+    "schema": {"type": "string", "pattern": f"^(task-)?{UUID_TEXT}$"},
+    "description": "A conversation's id, or `task-` and the id of its start task.",
+}
+
+
 @events.get("/events/count")
 @needs("read")
 @events.fails(414)
@@ -295,14 +304,6 @@ def _written(found: FoundMessage) -> bytes:
 
 
 pending_messages = Blueprint("Pending Messages", __name__, url_prefix="/api/v1/conversations")
-
-_RECEIVER = {
-    "in": "path",
-    "name": "receiver_id",
-    "required": True,
-    "schema": {"type": "string", "pattern": f"^(task-)?{UUID_TEXT}$"},
-    "description": "A conversation's id, or `task-` and the id of its start task.",
-}
 
 
 @pending_messages.post("/<receiver_id>/pending-messages")

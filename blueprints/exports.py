@@ -47,6 +47,13 @@ _BODY = {
 }
 
 
+#: events of one zip file: its directory is kept in memory until its end. Source: the app-server wire
+MOST_EVENTS = 10_000
+
+#: events that are read at once
+_PAGE = 100
+
+
 @exports.get("/<conversation_id:conversation_id>/export")
 @needs("read")
 @exports.fails(409)
@@ -102,12 +109,6 @@ def _refused(number: int, messages: Any) -> InvalidInput:
 
 downloads = Blueprint("App Conversation Downloads", __name__, url_prefix="/api/v1/app-conversations")
 trajectories = Blueprint("Trajectories", __name__, url_prefix="/api/file")
-
-#: events of one zip file: its directory is kept in memory until its end. Source: the app-server wire
-MOST_EVENTS = 10_000
-
-#: events that are read at once
-_PAGE = 100
 
 
 @downloads.get("/<conversation_id:conversation_id>/download")

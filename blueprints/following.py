@@ -35,6 +35,16 @@ _POLL = 0.4
 _log = logging.getLogger(__name__)
 
 
+#: milliseconds after which a browser reconnects
+RECONNECT = 1000
+_RETRY = b"retry: %d\n\n" % RECONNECT
+
+#: seconds between two checks that the client is still connected
+_CLIENT_POLL = 2.0
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+
+
 class Following:
     """The long-lived requests of this worker. The thread that checks keys starts with the first revocable key."""
 
@@ -105,16 +115,6 @@ class Following:
                 for end in ends.values():
                     # A client that reads nothing delays its own end, and no other.
                     threading.Thread(target=end, daemon=True).start()
-
-
-#: milliseconds after which a browser reconnects
-RECONNECT = 1000
-_RETRY = b"retry: %d\n\n" % RECONNECT
-
-#: seconds between two checks that the client is still connected
-_CLIENT_POLL = 2.0
-
-_LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 class Source(Protocol):

@@ -76,6 +76,25 @@ _ANY = {"schema": {"type": "string", "format": "binary"}}
 _BODY = {"required": False, "content": {"application/json": {"schema": {}}, "multipart/form-data": {"schema": {}}}}
 
 
+#: where the cookie is shown
+_COOKIE_PATH = "/api/conversations"
+
+#: what a page may do: run its scripts, and load what lies beside it
+_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; media-src 'self' data: blob:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'self'"
+)
+
+#: types that are text in UTF-8 unless they say otherwise
+_TEXTS = ("text/", "application/json", "application/javascript", "image/svg+xml")
+
+#: headers of the agent server's response that the browser gets
+_OF_AGENT = ("Content-Length", "Content-Range", "Accept-Ranges", "Etag", "Last-Modified")
+
+_FILE = {"200": {"description": "The file", "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}}
+
+
 def _serve(service: str, method: str, what: str, *, alone: bool, named: Named | None = None) -> None:
     """Add the rule of a service and a method, under a conversation or without one.
 
@@ -154,24 +173,6 @@ for _service, (_methods, _) in _SERVICES.items():
 
 
 workspace_files = Blueprint("Workspace Files", __name__, url_prefix="/api")
-
-#: where the cookie is shown
-_COOKIE_PATH = "/api/conversations"
-
-#: what a page may do: run its scripts, and load what lies beside it
-_POLICY = (
-    "sandbox allow-scripts; default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; font-src 'self' data:; media-src 'self' data: blob:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'self'"
-)
-
-#: types that are text in UTF-8 unless they say otherwise
-_TEXTS = ("text/", "application/json", "application/javascript", "image/svg+xml")
-
-#: headers of the agent server's response that the browser gets
-_OF_AGENT = ("Content-Length", "Content-Range", "Accept-Ranges", "Etag", "Last-Modified")
-
-_FILE = {"200": {"description": "The file", "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}}
 
 
 @workspace_files.post("/auth/workspace-session")

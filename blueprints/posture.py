@@ -32,6 +32,44 @@ _WEBHOOKS, _CONTAINERS_HOST = "/api/v1/webhooks/", "host.docker.internal"
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?")
 
 
+#: headers of responses that a page of an allowed origin may read, and what for; browsers show `Cache-Control`,
+#: `Content-Length`, `Content-Type` and `Last-Modified` to every page that may read the body. A test lists the others
+EXPOSED = {
+    "Accept-Ranges": "whether a file can be read in parts",
+    "Allow": "what a path takes instead of the method that was refused",
+    "Content-Disposition": "the name of a download",
+    "Content-Encoding": "whether `Content-Length` is that of what the page reads",
+    "Content-Range": "which part of a file this is",
+    "Date": "how far the clock of the page is off",
+    "ETag": "for the next conditional request",
+    "Idempotency-Replayed": "whether the request had been sent before",
+    "Location": "where the new resource is",
+    "Retry-After": "when to try again",
+    "WWW-Authenticate": "how to show a key",
+    "X-Archive-Branch": "what an archive was made of",
+    "X-Archive-Head-Commit": "what an archive was made of",
+    "X-Archive-Repo-Remote": "what an archive was made of",
+    "X-Last-Seq": "the seq from which a long poll goes on",
+    "X-OpenHands-ServerConversation-ID": "the conversation of a call of OpenAI's API",
+    "X-Key-Status": "whether an open server knows the key that was shown",
+    "X-Request-Id": "finds the log lines of the request",
+    "X-Sandbox-Id": "the sandbox that a call without a conversation went to",
+    "X-Should-Retry": "that a call is not to be repeated",
+    "X-Start-Detail": "what the agent of a new conversation ignores of its start",
+}
+
+_EXPOSED = ", ".join(EXPOSED)
+
+#: of every response. Conversations, keys and secrets: no cache on the way keeps any of it
+_HEADERS = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
+
+#: seconds for which a browser may keep the response to a preflight
+_MAX_AGE = 600
+
+#: by which a browser asks whether a page of a public address may reach a server of a private one, such as loopback
+_PRIVATE = "Access-Control-Request-Private-Network"
+
+
 @dataclass(frozen=True, slots=True)
 class Posture:
     """Which hosts and origins a request may name.
@@ -109,44 +147,6 @@ def admit() -> Response | None:
     if origin(request.headers.get("Origin", "")) not in posture.allowed_origins:
         raise Forbidden(_refused_page(request.headers.get("Origin", "")))
     return Response(status=204)
-
-
-#: headers of responses that a page of an allowed origin may read, and what for; browsers show `Cache-Control`,
-#: `Content-Length`, `Content-Type` and `Last-Modified` to every page that may read the body. A test lists the others
-EXPOSED = {
-    "Accept-Ranges": "whether a file can be read in parts",
-    "Allow": "what a path takes instead of the method that was refused",
-    "Content-Disposition": "the name of a download",
-    "Content-Encoding": "whether `Content-Length` is that of what the page reads",
-    "Content-Range": "which part of a file this is",
-    "Date": "how far the clock of the page is off",
-    "ETag": "for the next conditional request",
-    "Idempotency-Replayed": "whether the request had been sent before",
-    "Location": "where the new resource is",
-    "Retry-After": "when to try again",
-    "WWW-Authenticate": "how to show a key",
-    "X-Archive-Branch": "what an archive was made of",
-    "X-Archive-Head-Commit": "what an archive was made of",
-    "X-Archive-Repo-Remote": "what an archive was made of",
-    "X-Last-Seq": "the seq from which a long poll goes on",
-    "X-OpenHands-ServerConversation-ID": "the conversation of a call of OpenAI's API",
-    "X-Key-Status": "whether an open server knows the key that was shown",
-    "X-Request-Id": "finds the log lines of the request",
-    "X-Sandbox-Id": "the sandbox that a call without a conversation went to",
-    "X-Should-Retry": "that a call is not to be repeated",
-    "X-Start-Detail": "what the agent of a new conversation ignores of its start",
-}
-
-_EXPOSED = ", ".join(EXPOSED)
-
-#: of every response. Conversations, keys and secrets: no cache on the way keeps any of it
-_HEADERS = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
-
-#: seconds for which a browser may keep the response to a preflight
-_MAX_AGE = 600
-
-#: by which a browser asks whether a page of a public address may reach a server of a private one, such as loopback
-_PRIVATE = "Access-Control-Request-Private-Network"
 
 
 def with_headers(response: Response) -> Response:

@@ -84,6 +84,34 @@ NO_HOST = (
 _log = logging.getLogger(__name__)
 
 
+#: what may refuse a request after its sandbox was asked
+_REFUSALS: tuple[type[Exception], ...] = (Refused, NotReachable, BodyTooSlow, ParseException)
+
+#: what a refusal looks like in a tab: words in the console's colours, and nothing that runs
+_STYLE = """
+:root { color-scheme: light dark; }
+body { max-width: 34rem; margin: 18vh auto 0; padding: 0 1.25rem; font: 100%/1.5 system-ui, sans-serif;
+  overflow-wrap: anywhere; color: light-dark(#1d2433, #d9e0ea); background: light-dark(#f7f8fb, #141922); }
+h1 { margin: 0 0 0.5rem; font-size: 1.35rem; }
+p { margin: 0 0 1rem; }
+footer { font-size: 0.86rem; color: light-dark(#556070, #9aa6b8); }
+"""
+
+_PAGE = f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Preview not available</title>
+<style>{_STYLE}</style>
+<h1>This preview cannot be shown</h1>
+"""
+
+_STYLE_HASH = b64encode(sha256(_STYLE.encode()).digest()).decode()
+
+#: seconds between two looks whether a WebSocket must end
+_POLL = 1.0
+
+
 class TooManyExchanges(QuotaExceeded):
     """A worker has as many exchanges with the previews of one sandbox as it may."""
 
@@ -153,8 +181,6 @@ _NOT_OPEN = _Refusal(
     "This preview is not open in this browser, or has ended. Open it again: Preview, in the console's conversation.",
 )
 
-#: what may refuse a request after its sandbox was asked
-_REFUSALS: tuple[type[Exception], ...] = (Refused, NotReachable, BodyTooSlow, ParseException)
 
 StartResponse = Callable[..., Any]
 
@@ -197,28 +223,6 @@ def _status_of(refusal: Exception) -> str:
     if isinstance(refusal, ParseException):
         return "400 Bad Request"
     return "503 Service Unavailable" if isinstance(refusal, NotReachable) else "502 Bad Gateway"
-
-
-#: what a refusal looks like in a tab: words in the console's colours, and nothing that runs
-_STYLE = """
-:root { color-scheme: light dark; }
-body { max-width: 34rem; margin: 18vh auto 0; padding: 0 1.25rem; font: 100%/1.5 system-ui, sans-serif;
-  overflow-wrap: anywhere; color: light-dark(#1d2433, #d9e0ea); background: light-dark(#f7f8fb, #141922); }
-h1 { margin: 0 0 0.5rem; font-size: 1.35rem; }
-p { margin: 0 0 1rem; }
-footer { font-size: 0.86rem; color: light-dark(#556070, #9aa6b8); }
-"""
-
-_PAGE = f"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>Preview not available</title>
-<style>{_STYLE}</style>
-<h1>This preview cannot be shown</h1>
-"""
-
-_STYLE_HASH = b64encode(sha256(_STYLE.encode()).digest()).decode()
 
 
 def _said(environ: dict[str, Any], start_response: StartResponse, status: str, refusal: Exception | str) -> list[bytes]:
@@ -421,10 +425,6 @@ class _Served:
         ends, self.ends = self.ends, []  # a server may close a response twice
         for end in reversed(ends):
             end()
-
-
-#: seconds between two looks whether a WebSocket must end
-_POLL = 1.0
 
 
 def _carry(client: socket.socket, tunnel: Tunnel, head: Head, rest: bytes, until: float) -> None:

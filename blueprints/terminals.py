@@ -94,6 +94,25 @@ NEEDS_BOTH = "A terminal runs what nobody approves: it needs a key with the scop
 _log = logging.getLogger(__name__)
 
 
+#: what the query of the socket of commands may have
+_QUERY_OF_COMMANDS = frozenset({"resend_mode", "session_api_key"})
+
+#: commands and outputs of a page, at most
+_PAGE = 100
+
+#: commands of one socket that are followed at once
+_MOST_COMMANDS = 8
+
+#: seconds between two polls for what a command has printed: at first, and at most
+_FIRST_POLL, _SLOWEST_POLL = 0.1, 1.0
+
+#: seconds for which a command is followed beyond its own timeout
+_GRACE = 60.0
+
+#: what a command can be refused with
+_REFUSALS_OF_COMMANDS: tuple[type[Exception], ...] = (*_REFUSALS, *UNAVAILABLE)
+
+
 @terminals.get("/terminals/<conversation_id:conversation_id>")  # a plain request, whose response is 426
 @terminals.get("/terminals/<conversation_id:conversation_id>", websocket=True)
 @needs("write", ticket=True)
@@ -213,24 +232,6 @@ class Session:
 
 
 bash_socket = Blueprint("bash_socket", __name__, url_prefix="/sockets")
-
-#: what the query of the socket of commands may have
-_QUERY_OF_COMMANDS = frozenset({"resend_mode", "session_api_key"})
-
-#: commands and outputs of a page, at most
-_PAGE = 100
-
-#: commands of one socket that are followed at once
-_MOST_COMMANDS = 8
-
-#: seconds between two polls for what a command has printed: at first, and at most
-_FIRST_POLL, _SLOWEST_POLL = 0.1, 1.0
-
-#: seconds for which a command is followed beyond its own timeout
-_GRACE = 60.0
-
-#: what a command can be refused with
-_REFUSALS_OF_COMMANDS: tuple[type[Exception], ...] = (*_REFUSALS, *UNAVAILABLE)
 
 
 @bash_socket.get("/bash-events")  # a plain request, whose response is 426

@@ -37,6 +37,17 @@ _CHUNK, _UNREAD_PIECE = 64 * 1024, 8 * 1024
 _UNREAD_SHARE = 5
 
 
+#: no response but that of `/docs` is a page, and no page may show or load one
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
 class BodyTooSlow(Exception):
     """A client did not send the body of its request in time; the message is for the client."""
 
@@ -217,14 +228,3 @@ def drain_before_stopping(arbiter: Any, seconds: int) -> None:
 
     arbiter.handle_term, arbiter.handle_alrm = handle_term, stop
     signal.signal(signal.SIGALRM, arbiter.signal)
-
-
-#: no response but that of `/docs` is a page, and no page may show or load one
-SECURITY_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}

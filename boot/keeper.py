@@ -20,18 +20,23 @@ from boot.children import Child
 from core.pauses import Backoff
 from telemetry.logs import say
 
-
-def parent_is_there(seconds: float) -> bool:
-    """Wait up to so many seconds; whether standard input, a pipe that the parent holds, is still open."""
-    readable, _, _ = select.select([0], [], [], seconds)
-    return not readable or bool(os.read(0, 1))
-
-
 #: seconds between two polls of the process
 _POLL = 0.2
 
 #: seconds between the end of the process and its restart: the first time, and at most
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.1, 2.0
+
+#: seconds after which a supervisor that ends is restarted after the shortest delay
+_STEADY = 3.0
+
+#: seconds that a supervisor may take to end, its sandboxes included
+_GRACE = 20.0
+
+
+def parent_is_there(seconds: float) -> bool:
+    """Wait up to so many seconds; whether standard input, a pipe that the parent holds, is still open."""
+    readable, _, _ = select.select([0], [], [], seconds)
+    return not readable or bool(os.read(0, 1))
 
 
 def keep_running(
@@ -80,13 +85,6 @@ def end(process: subprocess.Popen[bytes], grace: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-#: seconds after which a supervisor that ends is restarted after the shortest delay
-_STEADY = 3.0
-
-#: seconds that a supervisor may take to end, its sandboxes included
-_GRACE = 20.0
 
 
 class Keeper(Child):

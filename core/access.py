@@ -24,6 +24,10 @@ _INCLUDED: dict[str, tuple[str, ...]] = {
 }
 
 
+#: what the id of a key of the settings begins with: such a key is not revoked while the server runs
+_OF_SETTINGS = "settings-"
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The one who asks: a key, a ticket, a sandbox, or anyone where no key is needed."""
@@ -58,10 +62,6 @@ class Joiner(NamedTuple):
 #: one who has shown no key where keys are needed, and one where none is needed
 NOBODY = Principal("nobody")
 ANYONE = Principal("anyone", scopes=frozenset({"admin"}))
-
-
-#: what the id of a key of the settings begins with: such a key is not revoked while the server runs
-_OF_SETTINGS = "settings-"
 
 
 class SettingsKeys:

@@ -65,6 +65,19 @@ Verdict = Literal["approve", "reject"]
 Test = Mapping[str, Any]
 
 
+#: the largest integer that RFC 8785 has a form of
+_MOST_INTEGER = 2**53 - 1
+
+#: the path that a link's token follows
+LINK_PATH = "/approvals"
+
+#: most characters of a target's name in a link
+_MOST_TARGET = 100
+
+#: what the key of the signatures is derived for; another purpose has another key
+_PURPOSE = "agent-server approval link"
+
+
 @dataclass(frozen=True)
 class Action:
     """What a rule is compared with: an action as people are shown it (`shown_arguments`)."""
@@ -280,9 +293,6 @@ def _says_nothing(value: Any) -> bool:
     return value in (None, False, 0, "") or value == [] or value == {}
 
 
-#: the largest integer that RFC 8785 has a form of
-_MOST_INTEGER = 2**53 - 1
-
 #: rfc8785 is Python alone, and takes five times as long
 _sorted_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
@@ -326,16 +336,6 @@ def shown_arguments(action: Any) -> Any:
 def action_digest(tool_name: Any, arguments: Any) -> str:
     """The digest of an action, which binds a decision to what a person was shown."""
     return digest({"tool_name": tool_name, "arguments": arguments})
-
-
-#: the path that a link's token follows
-LINK_PATH = "/approvals"
-
-#: most characters of a target's name in a link
-_MOST_TARGET = 100
-
-#: what the key of the signatures is derived for; another purpose has another key
-_PURPOSE = "agent-server approval link"
 
 
 class Link(NamedTuple):

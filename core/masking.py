@@ -72,6 +72,46 @@ _AS_IT_IS = re.compile(r"[A-Za-z0-9_.-]+")
 _SCHEME = re.compile(r"(?:Bearer|Basic|Token)\s+(\S+)", re.IGNORECASE)
 
 
+#: the ends of names of settings whose values are never stored in clear, so that they cannot leak
+_SECRET_NAMES = (
+    "api_key",
+    "authorization",
+    "secret",
+    "secret_key",
+    "secret_access_key",
+    "access_key_id",
+    "password",
+    "token",
+    "headers",
+    "env",
+    "secrets",
+)
+REDACTED = "**********"
+
+#: in the name of a setting, a header or a variable whose value is a secret by itself
+_CREDENTIAL = re.compile(
+    r"(?:^|[_-])KEY$|(?:API|ACCESS)[_-]?KEY|TOKEN$|SECRET|PASSW|CREDENTIAL|^AUTHORIZATION$|COOKIE$|DSN$", re.IGNORECASE
+)
+
+#: the password of a URL, after its first colon. Nothing is tried twice: the text may be a hostile one, and long
+_PASSWORD = re.compile(r"://[^/@\s:]*+:([^/@\s]++)@")
+
+#: an argument of a program that names what it gives: `--token=VALUE`, `TOKEN=VALUE`, `Authorization: VALUE`
+_ARGUMENT = re.compile(r"-{0,2}([A-Za-z0-9_.-]{1,64})(?:=|:\s*+)(.+)", re.DOTALL)
+
+#: what a header's value has after the name of its scheme
+_AFTER_SCHEME = re.compile(r"(?:bearer|basic|token) +(\S.*)", re.DOTALL | re.IGNORECASE)
+
+#: fewest characters of a text that is looked for: a shorter one stands in any sentence
+_LEAST = 4
+
+#: most profiles of models that a key keeps, and most of agents
+MOST_PROFILES = 50
+
+#: most steps of a run where nobody has set them. Source: the agent-server wire
+MOST_STEPS = 500
+
+
 class Mask:
     """Some secrets. Their values are in memory as long as it is."""
 
@@ -352,39 +392,6 @@ def _coded(raw: bytes) -> Iterator[str]:
             yield part
 
 
-#: the ends of names of settings whose values are never stored in clear, so that they cannot leak
-_SECRET_NAMES = (
-    "api_key",
-    "authorization",
-    "secret",
-    "secret_key",
-    "secret_access_key",
-    "access_key_id",
-    "password",
-    "token",
-    "headers",
-    "env",
-    "secrets",
-)
-REDACTED = "**********"
-
-#: in the name of a setting, a header or a variable whose value is a secret by itself
-_CREDENTIAL = re.compile(
-    r"(?:^|[_-])KEY$|(?:API|ACCESS)[_-]?KEY|TOKEN$|SECRET|PASSW|CREDENTIAL|^AUTHORIZATION$|COOKIE$|DSN$", re.IGNORECASE
-)
-#: the password of a URL, after its first colon. Nothing is tried twice: the text may be a hostile one, and long
-_PASSWORD = re.compile(r"://[^/@\s:]*+:([^/@\s]++)@")
-
-#: an argument of a program that names what it gives: `--token=VALUE`, `TOKEN=VALUE`, `Authorization: VALUE`
-_ARGUMENT = re.compile(r"-{0,2}([A-Za-z0-9_.-]{1,64})(?:=|:\s*+)(.+)", re.DOTALL)
-
-#: what a header's value has after the name of its scheme
-_AFTER_SCHEME = re.compile(r"(?:bearer|basic|token) +(\S.*)", re.DOTALL | re.IGNORECASE)
-
-#: fewest characters of a text that is looked for: a shorter one stands in any sentence
-_LEAST = 4
-
-
 def redacted(value: Any) -> Any:
     """A JSON value with REDACTED in place of each text that is a secret, as `with_secrets` finds them."""
     return with_secrets(value, lambda _: REDACTED)
@@ -489,13 +496,6 @@ def _without(secrets: list[str], said: Any) -> Any:
         for secret in secrets:
             said = said.replace(secret, REDACTED)
     return said
-
-
-#: most profiles of models that a key keeps, and most of agents
-MOST_PROFILES = 50
-
-#: most steps of a run where nobody has set them. Source: the agent-server wire
-MOST_STEPS = 500
 
 
 def merged(kept: Any, diff: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,9 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LOOPBACKS = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
 
+_DOMAIN = re.compile(r"(?=.{1,190}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
 class Authority(NamedTuple):
     """A host and a port.
 
@@ -70,9 +73,6 @@ def is_loopback(host: str) -> bool:
     except ValueError:
         return False
     return any(address in network for network in _LOOPBACKS)
-
-
-_DOMAIN = re.compile(r"(?=.{1,190}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def is_domain(text: str) -> bool:

@@ -6,6 +6,20 @@ faster than this process: without a turn in between every other request waits fo
 
 import time
 
+#: seconds for which a greenlet goes on before the others get a turn: what one of our requests takes, or two. A turn
+#: costs 20 µs
+_TURN = 0.0005
+
+#: seconds for which one share goes on: its pauses are as long, and a loop's timers have a resolution of 1 ms
+_SHARE_TURN = 0.005
+
+#: seconds of a turn: the least that gevent waits for. After a `sleep(0)` its loop goes on with whatever is ready, and
+#: polls the sockets only at every fiftieth
+_LEAST = 1e-6
+
+#: seconds for which another share counts as at work after it was here
+_COMPANY = 0.1
+
 
 class Backoff:
     """The delays of one thing that is retried. Times are in seconds."""
@@ -24,17 +38,6 @@ class Backoff:
         self._next = self._shortest
 
 
-#: seconds for which a greenlet goes on before the others get a turn: what one of our requests takes, or two. A turn
-#: costs 20 µs
-_TURN = 0.0005
-
-#: seconds for which one share goes on: its pauses are as long, and a loop's timers have a resolution of 1 ms
-_SHARE_TURN = 0.005
-
-#: seconds of a turn: the least that gevent waits for. After a `sleep(0)` its loop goes on with whatever is ready, and
-#: polls the sockets only at every fiftieth
-_LEAST = 1e-6
-
 _turned = 0.0
 
 
@@ -45,9 +48,6 @@ def take_turns() -> None:
         time.sleep(_LEAST)
         _turned = time.monotonic()
 
-
-#: seconds for which another share counts as at work after it was here
-_COMPANY = 0.1
 
 #: which share was here last, and when the one before was another
 _latest, _shared = 0, float("-inf")

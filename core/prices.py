@@ -149,6 +149,20 @@ _PROVIDERS = frozenset(
 _DATED = re.compile(r"-(?:20[0-9]{2}-[0-9]{2}-[0-9]{2}|20[0-9]{6})$")
 
 
+#: most dollars per million tokens that an entry of MODEL_PRICES may say
+_MOST = 1_000_000
+
+_NUMBER = r"[0-9]{1,7}(?:\.[0-9]{1,9})?"
+
+#: an entry of MODEL_PRICES: a model, then its prices of input, output, and input that was cached
+_ENTRY = re.compile(rf"([^=\s]+)\s*=\s*({_NUMBER})/({_NUMBER})(?:/({_NUMBER}))?")
+
+#: days for which what was spent on one of them is kept
+SPENT_DAYS = 92
+
+_DOLLARS, _TOKENS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,9})?"), re.compile(r"([0-9]{1,15}) tokens")
+
+
 @dataclass(frozen=True, slots=True)
 class Used:
     """Tokens of one response. input: what was neither read from a cache nor written to one. output: with reasoning."""
@@ -194,15 +208,6 @@ class Price:
 def _table() -> dict[str, Price]:
     lines = [line.split() for line in _TABLE.splitlines() if line and not line.startswith("#")]
     return {name: Price.of(None if one == "-" else float(one) for one in numbers) for name, *numbers in lines}
-
-
-#: most dollars per million tokens that an entry of MODEL_PRICES may say
-_MOST = 1_000_000
-
-_NUMBER = r"[0-9]{1,7}(?:\.[0-9]{1,9})?"
-
-#: an entry of MODEL_PRICES: a model, then its prices of input, output, and input that was cached
-_ENTRY = re.compile(rf"([^=\s]+)\s*=\s*({_NUMBER})/({_NUMBER})(?:/({_NUMBER}))?")
 
 
 def read_prices(text: str) -> dict[str, Price]:
@@ -274,13 +279,9 @@ class Budgets(NamedTuple):
 #: the settings of the three
 BUDGET_SETTINGS = tuple(f"MODEL_BUDGET_{of.upper()}" for of in Budgets._fields)
 
-#: days for which what was spent on one of them is kept
-SPENT_DAYS = 92
 
 #: nothing is bounded
 NO_BUDGETS = Budgets()
-
-_DOLLARS, _TOKENS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,9})?"), re.compile(r"([0-9]{1,15}) tokens")
 
 
 def read_budget(text: str) -> Budget:

@@ -99,6 +99,35 @@ _INSTANT = re.compile(
 )
 
 
+#: why a policy is refused that would hold an agent that acts unasked
+UNASKED = "Nothing that an ACPAgent does is held: its policy is NeverConfirm"
+
+#: most values of one JSON text, or of one element of a batch. Each takes up to 1 µs and 60 bytes to read, and a body of
+#: 8 MiB may have four million; an event has fewer, unless most of its values have less than four bytes
+MOST_VALUES = 250_000
+
+#: commas and brackets of a text that is read before they are told from those within its strings: more than 500 usual
+#: events have
+_FEW_MARKS = 50_000
+
+#: from any place outside of a string to the next commas and brackets that are outside too
+_MARKS = re.compile(r'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{},]++)', re.DOTALL)
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+#: what a terminal obeys and does not show: CSI, OSC (to the end of its line at most), other strings, two bytes
+_ESCAPE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
+    r"|\x1b[PX^_][^\x1b\n]*(?:\x1b\\)?"
+    r"|\x1b[ -/]*[0-~]"
+)
+_LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+
+#: control characters but the newline, halves of surrogate pairs, and what turns the direction of text
+_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
 class Event(NamedTuple):
     """One event as it came: the four members that every event has, and the whole of it."""
 
@@ -204,10 +233,6 @@ def read_event(raw: bytes) -> Event:
     return Event(fields["id"], bare_kind(fields["kind"]), fields["source"], micros(fields["timestamp"]), fields, raw)
 
 
-#: why a policy is refused that would hold an agent that acts unasked
-UNASKED = "Nothing that an ACPAgent does is held: its policy is NeverConfirm"
-
-
 def has_tag(tags: Mapping[str, str], name: str, value: str | None) -> bool:
     """Whether a conversation has a tag of that name and value; None: of any value."""
     return name in tags and value in (None, tags[name])
@@ -238,18 +263,6 @@ def _number(text: str) -> float | str:
     # A number too large for a float is JSON, infinity is not: what cannot be written again stays text.
     number = float(text)
     return text if math.isinf(number) else number
-
-
-#: most values of one JSON text, or of one element of a batch. Each takes up to 1 µs and 60 bytes to read, and a body of
-#: 8 MiB may have four million; an event has fewer, unless most of its values have less than four bytes
-MOST_VALUES = 250_000
-
-#: commas and brackets of a text that is read before they are told from those within its strings: more than 500 usual
-#: events have
-_FEW_MARKS = 50_000
-
-#: from any place outside of a string to the next commas and brackets that are outside too
-_MARKS = re.compile(r'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{},]++)', re.DOTALL)
 
 
 def _finite_number(text: str) -> float:
@@ -287,9 +300,6 @@ def parse_json(raw: bytes, *, strict: bool = False) -> Any:
     if not is_checked:
         _check_depth(text, value)
     return value
-
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def lone_surrogate(value: Any) -> tuple[str | int, ...] | None:
@@ -423,18 +433,6 @@ def _check_depth(text: str, value: Any, room: int = 0) -> None:
 def _children(node: Any) -> list[Any]:
     inner = node.values() if isinstance(node, dict) else node
     return [child for child in inner if isinstance(child, dict | list)] if isinstance(node, dict | list) else []
-
-
-#: what a terminal obeys and does not show: CSI, OSC (to the end of its line at most), other strings, two bytes
-_ESCAPE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
-    r"|\x1b[PX^_][^\x1b\n]*(?:\x1b\\)?"
-    r"|\x1b[ -/]*[0-~]"
-)
-_LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-#: control characters but the newline, halves of surrogate pairs, and what turns the direction of text
-_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def plain(text: str) -> str:

@@ -17,6 +17,16 @@ PROJECT = Path(__file__).parent.parent
 TABLE = PROJECT / "console/vendor/README.md"
 
 
+_HEAD = """# Files of other projects
+
+`/docs` and `/console/` load these files and `page/`; nothing is fetched from elsewhere. axe-core checks the
+console in tests. `make vendor` fetches the releases that `docs/vendor.py` names from npm and writes this table.
+
+| file | package | release | licence | SHA-256 |
+|---|---|---|---|---|
+"""
+
+
 class Package(NamedTuple):
     """Files of a release of a package, as they are kept in a folder of this repository."""
 
@@ -53,15 +63,6 @@ PACKAGES = (
     ),
     Package("axe-core", "4.14.1", ("axe.min.js", "LICENSE", "LICENSE-3RD-PARTY.txt"), "tests/console/axe-core"),
 )
-
-_HEAD = """# Files of other projects
-
-`/docs` and `/console/` load these files and `page/`; nothing is fetched from elsewhere. axe-core checks the
-console in tests. `make vendor` fetches the releases that `docs/vendor.py` names from npm and writes this table.
-
-| file | package | release | licence | SHA-256 |
-|---|---|---|---|---|
-"""
 
 
 def fetch(package: Package) -> str:

@@ -48,6 +48,21 @@ _DECIMAL = re.compile(r"[0-9]{1,13}(?:\.[0-9]{1,6})?")
 _LAST = ("message_stop", "response.completed", "response.incomplete", "response.failed")
 
 
+_OF = {
+    "MODEL_BUDGET_CONVERSATION": "This conversation has",
+    "MODEL_BUDGET_KEY": "The conversations of this key have today (UTC)",
+    "MODEL_BUDGET_DAY": "All conversations together have today (UTC)",
+}
+
+_THEN = {
+    "MODEL_BUDGET_CONVERSATION": "approve more in the inbox, or have an operator of the server raise it",
+    **dict.fromkeys(
+        ("MODEL_BUDGET_KEY", "MODEL_BUDGET_DAY"),
+        "approve more in the inbox, have an operator of the server raise it, or wait until tomorrow",
+    ),
+}
+
+
 def used_of(usage: dict[str, Any]) -> Used | None:
     """The tokens of a `usage` as OpenAI or Anthropic shapes it; None: it is neither.
 
@@ -212,21 +227,6 @@ class OverBudget(Exception):
         super().__init__(sentence)
         self.setting, self.more = setting, more
         self.allowed = (spent.allowed_nanos, spent.allowed_tokens) if spent else (0, 0)
-
-
-_OF = {
-    "MODEL_BUDGET_CONVERSATION": "This conversation has",
-    "MODEL_BUDGET_KEY": "The conversations of this key have today (UTC)",
-    "MODEL_BUDGET_DAY": "All conversations together have today (UTC)",
-}
-
-_THEN = {
-    "MODEL_BUDGET_CONVERSATION": "approve more in the inbox, or have an operator of the server raise it",
-    **dict.fromkeys(
-        ("MODEL_BUDGET_KEY", "MODEL_BUDGET_DAY"),
-        "approve more in the inbox, have an operator of the server raise it, or wait until tomorrow",
-    ),
-}
 
 
 def check(budgets: Budgets, account: Account, prices: Prices) -> None:

@@ -49,6 +49,22 @@ if TYPE_CHECKING:
 _WITH_HOST = ("form", "json", "mailto", "xml")
 
 
+#: seconds of one try, and most bytes of a response that are read
+TRY_SECONDS, _MOST_BYTES = 10.0, 64 * 1024
+
+#: what is said of a failure; the first class that fits counts
+_WORDS: tuple[tuple[type[Exception], str], ...] = (
+    (httpx.ConnectTimeout, "it took no connection in time"),
+    (httpx.ConnectError, "it takes no connection"),
+    (httpx.TimeoutException, "it sent no whole response in time"),
+    (httpx.RemoteProtocolError, "it ended the connection within the response, or the response is no HTTP"),
+    (httpx.NetworkError, "the connection broke"),
+)
+
+#: seconds of one try
+SERVICE_SECONDS = 20.0
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A webhook or a service of Apprise. Neither its id nor its name tells a secret."""
@@ -130,19 +146,6 @@ class TargetGone(NotDelivered):
     """A target rejects further messages."""
 
 
-#: seconds of one try, and most bytes of a response that are read
-TRY_SECONDS, _MOST_BYTES = 10.0, 64 * 1024
-
-#: what is said of a failure; the first class that fits counts
-_WORDS: tuple[tuple[type[Exception], str], ...] = (
-    (httpx.ConnectTimeout, "it took no connection in time"),
-    (httpx.ConnectError, "it takes no connection"),
-    (httpx.TimeoutException, "it sent no whole response in time"),
-    (httpx.RemoteProtocolError, "it ended the connection within the response, or the response is no HTTP"),
-    (httpx.NetworkError, "the connection broke"),
-)
-
-
 class Webhooks:
     """All webhooks. Any number of threads may use it."""
 
@@ -217,10 +220,6 @@ class _CheckedBackend(httpcore.NetworkBackend):
             except httpcore.ConnectError:
                 continue
         return self._backend.connect_tcp(last, port, timeout, local_address, socket_options)
-
-
-#: seconds of one try
-SERVICE_SECONDS = 20.0
 
 
 class Services:

@@ -18,6 +18,16 @@ Event = dict[str, Any]
 RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
 
 
+#: most characters of edited arguments that a result repeats: with the output they must fit into an event
+MOST_NOTICE = 20_000
+
+#: most characters of an action's result that a model reads: its begin and its end
+MOST_RESULT = 30_000
+
+#: what stands where the beginning of a conversation was left out
+_FORGOTTEN = "(Earlier steps were left out: the conversation is longer than the model's context.)"
+
+
 def now() -> str:
     """The time in UTC without a zone, as events bear it."""
     return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
@@ -58,10 +68,6 @@ def action(call: Event, action: Event | None, response_id: str, **members: Any) 
     return event("ActionEvent", "agent", **details)
 
 
-#: most characters of edited arguments that a result repeats: with the output they must fit into an event
-MOST_NOTICE = 20_000
-
-
 def observation(of: Event, seen: Event) -> Event:
     """The result of an executed action. seen: `content`, `is_error`, and what the tool adds.
 
@@ -94,12 +100,6 @@ def _call(of: Event) -> Event:
 
 
 Message = dict[str, Any]
-
-#: most characters of an action's result that a model reads: its begin and its end
-MOST_RESULT = 30_000
-
-#: what stands where the beginning of a conversation was left out
-_FORGOTTEN = "(Earlier steps were left out: the conversation is longer than the model's context.)"
 
 
 def messages(so_far: list[Event], unanswered: Iterable[str]) -> list[Message]:

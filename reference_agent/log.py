@@ -28,6 +28,15 @@ from core.masking import Mask, credentials_in, without_secrets_of
 from reference_agent import events
 from reference_agent.events import Event
 
+#: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
+MOST_RESPONSES = 500
+
+#: most characters of a line that the agent server's log has of an event
+MOST_TOLD = 300
+
+#: what this agent understands of decisions. Source: docs/agents.md
+CAPABILITIES = ["decide_each", "edit"]
+
 
 class Webhooks:
     """Posts events and changes in order, and retries each until the webhook takes it.
@@ -236,17 +245,6 @@ def _sync(folder: Path) -> None:
     with suppress(OSError):  # some network file systems cannot do it for a folder
         os.fsync(number)
     os.close(number)
-
-
-#: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
-MOST_RESPONSES = 500
-
-
-#: most characters of a line that the agent server's log has of an event
-MOST_TOLD = 300
-
-#: what this agent understands of decisions. Source: docs/agents.md
-CAPABILITIES = ["decide_each", "edit"]
 
 
 class State(NamedTuple):

@@ -35,6 +35,36 @@ _TEXT, _NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
 _TYPES = {"string": str, "integer": int, "array": list}
 
 
+_RATING = {
+    "security_risk": {
+        **_TEXT,
+        "enum": list(RISKS),
+        "description": "LOW: reads, or changes files of the task. MEDIUM: changes more, or installs. "
+        "HIGH: deletes, reaches other machines, or may reveal secrets.",
+    },
+    "summary": {**_TEXT, "description": "What this call does, in about ten words, for the person who approves it."},
+}
+
+#: seconds that a command may take, and most characters of it that its result repeats
+COMMAND_SECONDS, MOST_TOLD = 600, 20_000
+
+#: the exit code that shells give a command that cannot be executed
+NOT_EXECUTED = 126
+
+#: seconds until a command's output is shown while it runs, those between two times, and those after which it is shown
+#: again though nothing came: somebody may have begun to look
+_SHOWN_FIRST, _SHOWN_EACH, _SHOWN_AGAIN = 0.5, 1.0, 10.0
+
+#: most bytes of a file, and most characters and entries of a view
+MOST_FILE, MOST_VIEW, MOST_ENTRIES = 1 << 20, 30_000, 500
+
+#: most characters of a file that an observation tells before and after a change
+_MOST_CHANGE = 20_000
+
+#: lines that an edit shows around its change
+_AROUND = 4
+
+
 class BadCall(Exception):
     """A call that cannot be executed; the message tells the model why."""
 
@@ -86,16 +116,6 @@ TOOLS = {
         ("message",),
         rated=False,
     ),
-}
-
-_RATING = {
-    "security_risk": {
-        **_TEXT,
-        "enum": list(RISKS),
-        "description": "LOW: reads, or changes files of the task. MEDIUM: changes more, or installs. "
-        "HIGH: deletes, reaches other machines, or may reveal secrets.",
-    },
-    "summary": {**_TEXT, "description": "What this call does, in about ten words, for the person who approves it."},
 }
 
 
@@ -160,16 +180,6 @@ def _check(place: str, schema: dict[str, Any], value: Any) -> None:
         if not isinstance(item, int) or isinstance(item, bool):
             raise BadCall(f"{place} should be a list of integers.")
 
-
-#: seconds that a command may take, and most characters of it that its result repeats
-COMMAND_SECONDS, MOST_TOLD = 600, 20_000
-
-#: the exit code that shells give a command that cannot be executed
-NOT_EXECUTED = 126
-
-#: seconds until a command's output is shown while it runs, those between two times, and those after which it is shown
-#: again though nothing came: somebody may have begun to look
-_SHOWN_FIRST, _SHOWN_EACH, _SHOWN_AGAIN = 0.5, 1.0, 10.0
 
 #: shows the end of what a command has printed so far, and how many bytes that is in all
 Show = Callable[[str, int], None]
@@ -261,16 +271,6 @@ def seen(command: str, output: str, code: int) -> Event:
 def _is_variable(secret: tuple[str, str]) -> bool:
     name, value = secret
     return bool(name) and "=" not in name and "\0" not in name + value
-
-
-#: most bytes of a file, and most characters and entries of a view
-MOST_FILE, MOST_VIEW, MOST_ENTRIES = 1 << 20, 30_000, 500
-
-#: most characters of a file that an observation tells before and after a change
-_MOST_CHANGE = 20_000
-
-#: lines that an edit shows around its change
-_AROUND = 4
 
 
 class Refused(Exception):

@@ -72,6 +72,25 @@ terminals.before_request(check_key)
 _terminals = threading.Semaphore(MOST_TERMINALS)
 
 
+#: connections that are open at once
+MOST_CONNECTIONS = 64
+
+#: the least port that is connected to: below are the ways out of a sandbox, which speak in its name
+LEAST_PORT = 1024
+
+#: most ports that are listed
+_MOST_LISTED = 100
+
+#: seconds that a program may take to accept
+_CONNECT = 2.0
+
+#: what /proc/net says of a socket that listens
+_LISTENS = "0A"
+
+#: the variable with the sandbox's folder in the environment of all processes of a process sandbox
+_MARK = "AGENT_SANDBOX"
+
+
 class UpgradeRequired(HTTPException):
     """A plain request for what needs the whole connection. Werkzeug has no exception of this status."""
 
@@ -315,24 +334,6 @@ def serve(terminal: Terminal, connection: socket.socket) -> None:
         elif isinstance(told.get("cols"), int) and isinstance(told.get("rows"), int):
             terminal.resize(bounded(told["cols"], MOST_COLS), bounded(told["rows"], MOST_ROWS))
 
-
-#: connections that are open at once
-MOST_CONNECTIONS = 64
-
-#: the least port that is connected to: below are the ways out of a sandbox, which speak in its name
-LEAST_PORT = 1024
-
-#: most ports that are listed
-_MOST_LISTED = 100
-
-#: seconds that a program may take to accept
-_CONNECT = 2.0
-
-#: what /proc/net says of a socket that listens
-_LISTENS = "0A"
-
-#: the variable with the sandbox's folder in the environment of all processes of a process sandbox
-_MARK = "AGENT_SANDBOX"
 
 ports = Blueprint("ports", __name__)
 ports.before_request(check_key)

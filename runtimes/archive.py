@@ -37,6 +37,19 @@ _BAD_NAME = (errno.ENAMETOOLONG, errno.ENOENT, errno.EINVAL, errno.EILSEQ)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+#: most members of an archive that is unpacked
+MOST_MEMBERS = 200_000
+
+#: most bytes of the names that are kept to find hard links; a file whose name does not fit is stored once per name
+_MOST_LINK_NAMES = 8 * 1024 * 1024
+
+#: the request to share a file's blocks. Source: linux/fs.h, FICLONE
+_CLONE = 0x40049409
+
+#: errors of a file system, or of two, that cannot share or copy blocks by themselves
+_CANNOT = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM)
+
+
 def fill(folder: Path, act: Callable[[Path], None]) -> None:
     """Have `act` fill a new folder, as a whole or not at all; a folder that is there stays as it is.
 
@@ -169,19 +182,6 @@ def naming(name: bytes) -> Iterator[None]:
     except OSError as error:
         kind = MemberRefused if error.errno in _BAD_NAME else RuntimeFailure
         raise kind(f"{shown(name) or '.'} cannot be written: {error.strerror}") from error
-
-
-#: most members of an archive that is unpacked
-MOST_MEMBERS = 200_000
-
-#: most bytes of the names that are kept to find hard links; a file whose name does not fit is stored once per name
-_MOST_LINK_NAMES = 8 * 1024 * 1024
-
-#: the request to share a file's blocks. Source: linux/fs.h, FICLONE
-_CLONE = 0x40049409
-
-#: errors of a file system, or of two, that cannot share or copy blocks by themselves
-_CANNOT = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM)
 
 
 def pack(folder: Path, most_holes: int | None = None) -> Iterator[bytes]:

@@ -35,6 +35,23 @@ _CPU_PERIOD = 100_000
 _LAUNCHER_TASKS = 2
 
 
+#: the marker file of a sandbox that is to be frozen
+PAUSED = "paused"
+
+#: the files of a sandbox's folder: its log, its older log, and the number of the lines before them
+_LOG, _OLDER_LOG, _DROPPED = "log", "log.1", "log.dropped"
+
+#: bytes copied from the sandbox's output at once
+CHUNK = 65536
+
+#: seconds between two polls of a copier whose sandbox is frozen
+_PAUSED_POLL = 0.1
+
+#: seconds between two pieces, for which a sandbox that prints more than 13 MB a second waits: the work of its launcher
+#: does not count towards its limits
+_COPY_INTERVAL = 0.005
+
+
 def own() -> Path | None:
     """This process's cgroup; None where cgroup v2 is not mounted, or not mounted as this process sees it."""
     try:
@@ -230,10 +247,6 @@ def _hashed(path: Path) -> str:
     return hashlib.sha256(str(path).encode()).hexdigest()[:16]
 
 
-#: the marker file of a sandbox that is to be frozen
-PAUSED = "paused"
-
-
 @contextlib.contextmanager
 def gate(folder: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
     """Hold the gate between a sandbox's output and its log. Raises RuntimeFailure after so many seconds."""
@@ -279,20 +292,6 @@ class Freezer:
                 self.processes.thaw()
             finally:
                 (self.folder / PAUSED).unlink(missing_ok=True)
-
-
-#: the files of a sandbox's folder: its log, its older log, and the number of the lines before them
-_LOG, _OLDER_LOG, _DROPPED = "log", "log.1", "log.dropped"
-
-#: bytes copied from the sandbox's output at once
-CHUNK = 65536
-
-#: seconds between two polls of a copier whose sandbox is frozen
-_PAUSED_POLL = 0.1
-
-#: seconds between two pieces, for which a sandbox that prints more than 13 MB a second waits: the work of its launcher
-#: does not count towards its limits
-_COPY_INTERVAL = 0.005
 
 
 def printed(folder: Path, tail: int) -> str:

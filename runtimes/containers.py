@@ -51,6 +51,12 @@ MEMORY_BYTES, CPUS = 2 << 30, 1.0
 OUT_OF_MEMORY = "it needed more memory than it may have"
 
 
+_KEPT_BITS = 0o1777
+
+#: most bytes of the files of an archive, where the spec has no `disk_mb`
+MOST_PACKED_BYTES = 64 << 30
+
+
 class Volumes(ABC):
     """The calls of a runtime about files that lie in volumes, which it reads as tar streams."""
 
@@ -110,13 +116,6 @@ def exit_sentence(code: int) -> str:
     with contextlib.suppress(ValueError):
         return f"exit code {code}: it was ended by {signal.Signals(code - 128).name}"
     return f"exit code {code}"
-
-
-_KEPT_BITS = 0o1777
-
-
-#: most bytes of the files of an archive, where the spec has no `disk_mb`
-MOST_PACKED_BYTES = 64 << 30
 
 
 class Owner(NamedTuple):

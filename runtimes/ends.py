@@ -35,6 +35,21 @@ _SUPERVISORS = ".supervisors"
 _POLLS = 60
 
 
+_PREFIX = "unended."
+
+#: seconds that a launcher may need beyond its grace to end everything
+END_TIMEOUT = 10.0
+
+#: why nothing may be done with a folder, which it names
+UNSHOWN = (
+    "its launcher was killed, so nothing shows that all of its processes have ended. Its folder {} stays until the "
+    "machine or the container restarts; where none of them is left, delete the files unended.* in it"
+)
+
+#: seconds for which a launcher kills what it finds below it, before it kills by user too
+_BY_LIST = 0.2
+
+
 def supervise(folder: Path) -> int:
     """Hold a folder as one of its supervisors, until the process ends or the file that is returned is closed.
 
@@ -82,21 +97,6 @@ class OrphanWatch:
             self._due = time.monotonic() + self._interval
             self._missed = 0 if is_supervised(self._folder) else self._missed + 1
         return self._missed >= _POLLS
-
-
-_PREFIX = "unended."
-
-#: seconds that a launcher may need beyond its grace to end everything
-END_TIMEOUT = 10.0
-
-#: why nothing may be done with a folder, which it names
-UNSHOWN = (
-    "its launcher was killed, so nothing shows that all of its processes have ended. Its folder {} stays until the "
-    "machine or the container restarts; where none of them is left, delete the files unended.* in it"
-)
-
-#: seconds for which a launcher kills what it finds below it, before it kills by user too
-_BY_LIST = 0.2
 
 
 @dataclass(frozen=True)

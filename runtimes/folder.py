@@ -34,6 +34,22 @@ _MOST_OPEN = 64
 _CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
+#: how a file is opened: not through a symlink, and without waiting at a FIFO
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+#: errors of a name that was to be opened as a directory and is a symlink or a file
+_NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
+
+#: how a directory is opened whatever its mode is
+_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+#: seconds between two polls of a lock, and until a lock that is not released is a failure: longer than a start takes
+_LOCK_POLL, LOCK_TIMEOUT = 0.005, 60.0
+
+#: minimum size counted per entry, in bytes: files without content take inodes, and time in each walk
+_LEAST = 4096
+
+
 class Stack:
     """Records of bytes, last in, first out; beyond 1 MiB they lie in a file without a name."""
 
@@ -179,10 +195,6 @@ def unreadable(path: bytes) -> Iterator[None]:
             raise RuntimeFailure(f"{shown(path) or '.'} cannot be read: {error.strerror}") from error
 
 
-#: how a file is opened: not through a symlink, and without waiting at a FIFO
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
 @contextlib.contextmanager
 def opened_file(name: bytes, directory: int) -> Iterator[tuple[int, os.stat_result]]:
     """A file of an open directory, open, and what it is. Raises OSError, FileNotFoundError if it is no file."""
@@ -194,16 +206,6 @@ def opened_file(name: bytes, directory: int) -> Iterator[tuple[int, os.stat_resu
         yield file, seen
     finally:
         os.close(file)
-
-
-#: errors of a name that was to be opened as a directory and is a symlink or a file
-_NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
-
-#: how a directory is opened whatever its mode is
-_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-#: seconds between two polls of a lock, and until a lock that is not released is a failure: longer than a start takes
-_LOCK_POLL, LOCK_TIMEOUT = 0.005, 60.0
 
 
 @contextlib.contextmanager
@@ -370,10 +372,6 @@ def _usable(name: str | Path, parent: int | None = None) -> Iterator[int]:
         yield directory
     finally:
         os.close(directory)
-
-
-#: minimum size counted per entry, in bytes: files without content take inodes, and time in each walk
-_LEAST = 4096
 
 
 def used(folder: Path, most: int | None = None) -> int:

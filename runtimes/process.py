@@ -67,6 +67,22 @@ from runtimes.shadow import Shadow, beside, forget, held
 from runtimes.starts import DEFAULT_RANGE, Starts, described
 from runtimes.tree import ids_below
 
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+
+#: states of a connection in those tables. Source: include/net/tcp_states.h
+_TIME_WAIT, _LISTEN = "06", "0A"
+
+#: the loopback as a peer: of IPv4, of IPv6, and of IPv4 in IPv6
+_LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
+
+_PAGE_BYTES, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
+
+#: positions in /proc/PID/stat after the name: ticks of the process and of its children that have ended; resident pages
+_OWN, _CHILDREN, _RESIDENT = slice(11, 13), slice(13, 15), 21
+
+#: ids that may name a folder: neither a path nor the name of a lock
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
 
 def fault(work: Path) -> str:
     """Why a sandbox's working directory cannot be used; empty if it can."""
@@ -92,15 +108,6 @@ def ending(handle: Handle) -> tuple[str, bool]:
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}", False
 
 
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-
-#: states of a connection in those tables. Source: include/net/tcp_states.h
-_TIME_WAIT, _LISTEN = "06", "0A"
-
-#: the loopback as a peer: of IPv4, of IPv6, and of IPv4 in IPv6
-_LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
-
-
 def are_used(ports: Collection[int]) -> bool:
     """Whether a connection to one of the ports stands, or has ended within a minute.
 
@@ -122,12 +129,6 @@ def are_used(ports: Collection[int]) -> bool:
             if state == _TIME_WAIT and address in _LOOPBACK and peer_port in wanted:
                 return True
     return False
-
-
-_PAGE_BYTES, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
-
-#: positions in /proc/PID/stat after the name: ticks of the process and of its children that have ended; resident pages
-_OWN, _CHILDREN, _RESIDENT = slice(11, 13), slice(13, 15), 21
 
 
 def usage_of(handle: Handle) -> Usage:
@@ -161,10 +162,6 @@ def _stat(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     return []
-
-
-#: ids that may name a folder: neither a path nor the name of a lock
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 class ProcessRuntime:

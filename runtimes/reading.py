@@ -28,6 +28,10 @@ MOST_PASSED, MOST_PATHS = 100_000, 64 << 20
 _MOST_LINKS = 8
 
 
+#: members that are files: a further name of one is a link in a tar stream
+_FILES = (Kind.FILE, Kind.HARDLINK)
+
+
 def below(kept: str, cwd: str, folder: str) -> bytes:
     """The path of an agent's folder below the kept one; empty for the kept folder itself.
 
@@ -95,10 +99,6 @@ def content_in(packed: Callable[[], Generator[bytes]], path: bytes, most: int, *
             if member.kind is Kind.FILE and _inside(member.name, b"") == real:
                 return _bounded(reader.content(member), most)
     return None
-
-
-#: members that are files: a further name of one is a link in a tar stream
-_FILES = (Kind.FILE, Kind.HARDLINK)
 
 
 def _members(

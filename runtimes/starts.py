@@ -44,6 +44,27 @@ DEFAULT_RANGE = range(20_000, 30_000)
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
+#: the PATH of a sandbox without one of its own
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+#: limits of a sandbox whose spec names none: bytes of memory, where a cgroup holds it, and processes
+MEMORY_BYTES, PROCESSES = 4 << 30, 512
+
+#: seconds in which a launcher must reply whether the command runs
+_START_TIMEOUT = 30.0
+
+#: the name under which the port is held that Landlock lets a sandbox post to; no spec can use it
+_HOOKS = ""
+
+#: the name under which the port is held where a sandbox without a network of its own finds the way out
+_EGRESS = "egress"
+
+#: the proxy's socket in the folder of the host's sandboxes
+EGRESS_SOCKET = "egress.sock"
+
+_NOTHING = Abilities("it is not asked for", "it is not asked for", 0, False, False)
+
+
 @dataclass(frozen=True)
 class HeldPorts:
     """Ports by name, and the open files that hold them."""
@@ -102,10 +123,6 @@ def _ephemeral() -> range:
     return range(int(first), int(last) + 1)
 
 
-#: the PATH of a sandbox without one of its own
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
 def composed(
     launch: Launch, folder: Path, ports: Mapping[str, int], kind: str, hook_port: int, egress_port: int = 0
 ) -> tuple[list[str], dict[str, str], Path]:
@@ -133,22 +150,6 @@ def _webhooks(url: str, kind: str, hook_port: int) -> str:
     """The base URL of the webhooks as the sandbox sees it: where it is confined, a relay's on its loopback."""
     port = {BUBBLEWRAP: HOOK_PORT, LANDLOCK: hook_port}.get(kind)
     return f"http://127.0.0.1:{port}{urlsplit(url).path}" if url and port else url
-
-
-#: limits of a sandbox whose spec names none: bytes of memory, where a cgroup holds it, and processes
-MEMORY_BYTES, PROCESSES = 4 << 30, 512
-
-#: seconds in which a launcher must reply whether the command runs
-_START_TIMEOUT = 30.0
-
-#: the name under which the port is held that Landlock lets a sandbox post to; no spec can use it
-_HOOKS = ""
-
-#: the name under which the port is held where a sandbox without a network of its own finds the way out
-_EGRESS = "egress"
-
-#: the proxy's socket in the folder of the host's sandboxes
-EGRESS_SOCKET = "egress.sock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,9 +254,6 @@ class Starts:
             egress=str(folder.parent / EGRESS_SOCKET) if launch.network == NAMED else "",
             egress_port=egress_port,
         )
-
-
-_NOTHING = Abilities("it is not asked for", "it is not asked for", 0, False, False)
 
 
 def described(folder: Path, ports: dict[str, int], group: Path | None) -> dict[str, Any]:

@@ -29,6 +29,10 @@ WILDCARD = r"(\*\.)?"
 _MOST_ID, _MOST_REASON = 128, 1000
 
 
+#: hexadecimal digits of characters of an id and of a name: a letter, a digit and `_ . -`
+_HEX = "(2[de]|3[0-9]|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9a])+"
+
+
 class DestinationName(Text):
     """A lower-case DNS name; of a rule also `*.` and a suffix of at least two labels."""
 
@@ -45,10 +49,6 @@ class DestinationName(Text):
                 f"Input should be a lower-case DNS name, such as pypi.org{self._also}; never an address", "value_error"
             )
         return name
-
-
-#: hexadecimal digits of characters of an id and of a name: a letter, a digit and `_ . -`
-_HEX = "(2[de]|3[0-9]|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9a])+"
 
 
 class _PageStart(PageId):

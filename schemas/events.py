@@ -44,6 +44,26 @@ MOST_IDS = 100
 MOST_WAIT = 30
 
 
+#: of a cursor of events, for the OpenAPI document
+PAGE_ID = {"minLength": 1, "maxLength": MOST_NAME, "description": "`next_page_id` of the page before: an event's id."}
+
+#: hours and minutes of a day, and of a zone's offset
+_CLOCK, _ZONE = "([01][0-9]|2[0-3]):[0-5][0-9]", "([01][0-9]|2[0-3]):?[0-5][0-9]"
+
+_CACHE_PROMPT = {"type": "boolean", "default": False}
+
+#: buckets of one histogram: more than a plot of a screen's width can show apart
+MOST_BUCKETS = 200
+
+#: most characters of the text that is searched for
+_LONGEST_TEXT = 500
+
+_CURSOR = re.compile("messages[.]([0-9]{1,16})-([0-9a-f]{32})-([0-9]{1,9})-([0-9]{1,10})")
+
+#: what the id of a start task begins with where a conversation's id may stand
+_OF_START = "task-"
+
+
 class EventFilter(BaseSchema):
     """The filters of count and search; an event must pass all that are given. Source: docs/wire.md, 3."""
 
@@ -71,10 +91,6 @@ def text_filter() -> fields.String:
     )
 
 
-#: of a cursor of events, for the OpenAPI document
-PAGE_ID = {"minLength": 1, "maxLength": MOST_NAME, "description": "`next_page_id` of the page before: an event's id."}
-
-
 class EventSearch(EventFilter):
     """The filters, with an order and a page, or with a seq to read after. Source: docs/wire.md, 7."""
 
@@ -99,10 +115,6 @@ class EventSearch(EventFilter):
         if "after_seq" in search and ("page_id" in search or search.get("descending")):
             fault = Fault("after_seq goes with neither page_id nor sort_order TIMESTAMP_DESC", "value_error")
             raise ValidationError([fault], field_name="after_seq")
-
-
-#: hours and minutes of a day, and of a zone's offset
-_CLOCK, _ZONE = "([01][0-9]|2[0-3]):[0-5][0-9]", "([01][0-9]|2[0-3]):?[0-5][0-9]"
 
 
 class Event(BaseSchema):
@@ -136,9 +148,6 @@ class AppendResult(BaseSchema):
     success = fields.Boolean(required=True)
     appended = fields.Integer(required=True, metadata={"description": "Events that were new."})
     seq = fields.Integer(required=True, metadata={"description": "Sequence number of the conversation's last event."})
-
-
-_CACHE_PROMPT = {"type": "boolean", "default": False}
 
 
 class ContentPart(fields.Raw):
@@ -334,10 +343,6 @@ def _call_faults(action: dict[str, Any]) -> dict[str, Any]:
     return faults
 
 
-#: buckets of one histogram: more than a plot of a screen's width can show apart
-MOST_BUCKETS = 200
-
-
 class HistogramQuery(BaseSchema):
     """The window, and how its events are counted. Source: docs/wire.md, 3."""
 
@@ -416,13 +421,8 @@ class InboundMessage(SentMessage):
         return {**message, "run": True} if isinstance(message, dict) else message
 
 
-#: most characters of the text that is searched for
-_LONGEST_TEXT = 500
-
 #: the cursor of a page: creation of a conversation in µs, its id, chunk of its text, seq
 Cursor = tuple[int, str, int, int]
-
-_CURSOR = re.compile("messages[.]([0-9]{1,16})-([0-9a-f]{32})-([0-9]{1,9})-([0-9]{1,10})")
 
 
 class MessageCursor(PageId):
@@ -479,10 +479,6 @@ def message_page_id(cursor: Cursor | None) -> str | None:
         return None
     at, conversation_id, chunk, seq = cursor
     return f"messages.{at}-{conversation_id.replace('-', '')}-{chunk}-{seq}"
-
-
-#: what the id of a start task begins with where a conversation's id may stand
-_OF_START = "task-"
 
 
 class PendingMessage(SentMessage):

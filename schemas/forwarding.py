@@ -22,6 +22,12 @@ CID = {
 }
 
 
+_EVENT = {"oneOf": [{"$ref": "#/components/schemas/BashCommand"}, {"$ref": "#/components/schemas/BashOutput"}]}
+
+#: most columns and rows of a terminal, and characters of one message
+MOST_COLS, MOST_ROWS, MOST_INPUT = 500, 200, 4096
+
+
 class ExecuteBashRequest(BaseSchema):
     """A command for the shell of a sandbox."""
 
@@ -54,9 +60,6 @@ class BashOutput(BaseSchema):
     exit_code = fields.Integer(allow_none=True, metadata={"description": "Null while the command runs."})
     stdout = fields.String(allow_none=True)
     stderr = fields.String(allow_none=True)
-
-
-_EVENT = {"oneOf": [{"$ref": "#/components/schemas/BashCommand"}, {"$ref": "#/components/schemas/BashOutput"}]}
 
 
 class BashEventPage(BaseSchema):
@@ -274,10 +277,6 @@ NAMED = (
         query=(_member("base_url", "The server's URL."), _member("workspace_dir", "The folder to open.")),
     ),
 )
-
-
-#: most columns and rows of a terminal, and characters of one message
-MOST_COLS, MOST_ROWS, MOST_INPUT = 500, 200, 4096
 
 
 class TerminalSize(BaseSchema):

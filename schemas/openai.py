@@ -24,20 +24,6 @@ _TEXTS, _IMAGES = ("text", "input_text", "output_text"), ("image_url", "input_im
 _NULLABLE = {"type": ["string", "null"]}
 
 
-class Model(BaseSchema):
-    """A sandbox spec as a model: a call of it starts a sandbox with an agent."""
-
-    id = fields.String(required=True, metadata={"description": f"`{MODEL_PREFIX}` and the id of the spec."})
-    object = fields.Constant("model", metadata={"type": "string"})
-    created = fields.Integer(required=True, metadata={"description": "Seconds since 1970."})
-    owned_by = fields.Constant("openhands", metadata={"type": "string"})
-
-
-class ModelList(BaseSchema):
-    object = fields.Constant("list", metadata={"type": "string"})
-    data = fields.List(fields.Nested(Model), required=True)
-
-
 _SOME = {"type": "string", "minLength": 1}
 _TEXT = {
     "type": "object",
@@ -65,8 +51,40 @@ _OF_USER = {
     },
 }
 
-
 _CONTENTS = [{"type": "string"}, {"type": "array", "items": _PART}, {"type": "null"}]
+
+_MESSAGE = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "type": {"type": "string", "enum": ["message"]},
+        "role": {"type": "string", "enum": ["system", "developer", "user", "assistant"]},
+        "content": {"anyOf": _CONTENTS},
+    },
+}
+
+#: by status: the type of an error, and its code where nothing says more
+_KINDS = {
+    401: ("authentication_error", "invalid_api_key"),
+    403: ("permission_error", "insufficient_permissions"),
+    404: ("invalid_request_error", "not_found"),
+    409: ("invalid_request_error", "conflict"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
+}
+
+
+class Model(BaseSchema):
+    """A sandbox spec as a model: a call of it starts a sandbox with an agent."""
+
+    id = fields.String(required=True, metadata={"description": f"`{MODEL_PREFIX}` and the id of the spec."})
+    object = fields.Constant("model", metadata={"type": "string"})
+    created = fields.Integer(required=True, metadata={"description": "Seconds since 1970."})
+    owned_by = fields.Constant("openhands", metadata={"type": "string"})
+
+
+class ModelList(BaseSchema):
+    object = fields.Constant("list", metadata={"type": "string"})
+    data = fields.List(fields.Nested(Model), required=True)
 
 
 class Content(fields.Raw):
@@ -151,17 +169,6 @@ class InputMessage(ChatMessage):
 
     role = Choice("system", "developer", "user", "assistant", required=True)
     type = Choice("message", load_default="message")
-
-
-_MESSAGE = {
-    "type": "object",
-    "required": ["role"],
-    "properties": {
-        "type": {"type": "string", "enum": ["message"]},
-        "role": {"type": "string", "enum": ["system", "developer", "user", "assistant"]},
-        "content": {"anyOf": _CONTENTS},
-    },
-}
 
 
 class Input(fields.Raw):
@@ -337,16 +344,6 @@ class OpenAIError(BaseSchema):
     """Every error below `/v1/`."""
 
     error = fields.Nested(OpenAIFault, required=True)
-
-
-#: by status: the type of an error, and its code where nothing says more
-_KINDS = {
-    401: ("authentication_error", "invalid_api_key"),
-    403: ("permission_error", "insufficient_permissions"),
-    404: ("invalid_request_error", "not_found"),
-    409: ("invalid_request_error", "conflict"),
-    429: ("rate_limit_error", "rate_limit_exceeded"),
-}
 
 
 def error_of(detail: Any, status: int, code: str = "", param: str | None = None) -> dict[str, Any]:

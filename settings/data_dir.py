@@ -9,6 +9,9 @@ import stat
 import tempfile
 from pathlib import Path
 
+#: names of files in DATA_DIR: the key that seals, and the URL of the embedded store that runs
+SECRET_KEY_FILE, STORE_URL_FILE = "secret_key", "store.url"
+
 
 def make_private(folder: Path) -> None:
     """Make a folder, and the missing ones above it, with mode 0700; set that mode where the folder exists and is ours.
@@ -22,10 +25,6 @@ def make_private(folder: Path) -> None:
     status = folder.stat()
     if status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX:
         folder.chmod(0o700)
-
-
-#: names of files in DATA_DIR: the key that seals, and the URL of the embedded store that runs
-SECRET_KEY_FILE, STORE_URL_FILE = "secret_key", "store.url"
 
 
 def make_secret_key(data_dir: str) -> None:

@@ -41,6 +41,19 @@ _OF_USER = re.compile(r"\{secrets\.([A-Za-z_][A-Za-z0-9_]{0,127})\}")
 _OF_CONNECTION = ("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect")
 
 
+#: where models are that name their provider and no address. Source: LiteLLM's prefixes, and each provider's reference
+_PROVIDERS = {
+    "": "https://api.openai.com/v1",
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+    "mistral": "https://api.mistral.ai/v1",
+    "deepseek": "https://api.deepseek.com",
+    "groq": "https://api.groq.com/openai/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "xai": "https://api.x.ai/v1",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """A base URL without a slash at its end, and the headers that are put in toward it.
@@ -165,19 +178,6 @@ def read_services(
             is_model = table["name"] == MODEL_SERVICE if table["model"] is None else table["model"]
             found.append(Service(table["name"], table["base_url"].rstrip("/"), table.get("headers", {}), is_model))
     return tuple(found)
-
-
-#: where models are that name their provider and no address. Source: LiteLLM's prefixes, and each provider's reference
-_PROVIDERS = {
-    "": "https://api.openai.com/v1",
-    "openai": "https://api.openai.com/v1",
-    "anthropic": "https://api.anthropic.com",
-    "mistral": "https://api.mistral.ai/v1",
-    "deepseek": "https://api.deepseek.com",
-    "groq": "https://api.groq.com/openai/v1",
-    "openrouter": "https://openrouter.ai/api/v1",
-    "xai": "https://api.x.ai/v1",
-}
 
 
 def model_service(environment: Mapping[str, str]) -> Service | None:

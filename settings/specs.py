@@ -42,6 +42,34 @@ _OF_PROCESSES: dict[str, Any] = {"isolation": "auto", "readable": []}
 _LEAST_MEMORY_MB = 6
 
 
+#: the specs that come with the server
+BUNDLED = Path(__file__).parent / "specs.toml"
+
+#: of `secret_env` what is no secret but for a password in it: people and usage name the model and its price
+_TOLD = ("LLM_MODEL", "LLM_BASE_URL", "MODEL_PRICES")
+
+#: stands for a variable of the server's environment, in values that no response shows
+_OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+#: most restarts of one sandbox in ten minutes
+MOST_RESTARTS = 100
+
+#: most warm sandboxes of one spec
+MOST_WARM = 100
+
+#: MiB that the files of a process sandbox may take unless its spec says otherwise
+_DISK_MB = 10_240
+
+#: variables of an agent's environment. Source: the published agent server, and reference_agent
+_VARIABLES = {"model": "LLM_MODEL", "base_url": "LLM_BASE_URL", "api_key": "LLM_API_KEY"}
+
+#: what is said at the start of a server whose bundled agent has no model
+NO_MODEL = (
+    "No model is set: the agent only runs lines that begin with `run: `. Start with LLM_MODEL=… LLM_API_KEY=… for one "
+    "that thinks, and LLM_BASE_URL=… for a model that is not OpenAI's."
+)
+
+
 def _check_container(spec: Mapping[str, Any]) -> None:
     folder, memory = spec["working_dir"], spec["limits"].get("memory_mb", _LEAST_MEMORY_MB)
     if not spec["image"]:
@@ -91,10 +119,6 @@ CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
     "docker": _check_container,
     "kubernetes": _check_pod,
 }
-
-
-#: the specs that come with the server
-BUNDLED = Path(__file__).parent / "specs.toml"
 
 
 def unsupported(runtime: str) -> str:
@@ -166,22 +190,6 @@ class Spec:
         """Another text for another spec, whatever `warm` is: sandboxes of an earlier version are not used any more."""
         values = [getattr(self, each.name) for each in fields_of(self) if each.name != "warm"]
         return sha256(repr(values).encode()).hexdigest()[:16]
-
-
-#: of `secret_env` what is no secret but for a password in it: people and usage name the model and its price
-_TOLD = ("LLM_MODEL", "LLM_BASE_URL", "MODEL_PRICES")
-
-#: stands for a variable of the server's environment, in values that no response shows
-_OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
-
-#: most restarts of one sandbox in ten minutes
-MOST_RESTARTS = 100
-
-#: most warm sandboxes of one spec
-MOST_WARM = 100
-
-#: MiB that the files of a process sandbox may take unless its spec says otherwise
-_DISK_MB = 10_240
 
 
 class _Strict(Schema):
@@ -385,23 +393,12 @@ def _sentence(messages: Any) -> str:
     return f"{'.'.join(path)}: {reason}"
 
 
-#: variables of an agent's environment. Source: the published agent server, and reference_agent
-_VARIABLES = {"model": "LLM_MODEL", "base_url": "LLM_BASE_URL", "api_key": "LLM_API_KEY"}
-
-
 class Model(NamedTuple):
     """The model of a spec's agents; a member that the spec does not name is None."""
 
     model: str | None
     base_url: str | None
     api_key: str | None
-
-
-#: what is said at the start of a server whose bundled agent has no model
-NO_MODEL = (
-    "No model is set: the agent only runs lines that begin with `run: `. Start with LLM_MODEL=… LLM_API_KEY=… for one "
-    "that thinks, and LLM_BASE_URL=… for a model that is not OpenAI's."
-)
 
 
 def is_bundled(spec: Spec) -> bool:

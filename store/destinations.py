@@ -73,6 +73,13 @@ _WORDS = {
 }
 
 
+#: what clients are shown of a budget
+BUDGET_MEMBERS = ("setting", "key_id", "day", "dollars", "tokens")
+
+#: the change of the inbox that an entry of the audit is, by its decision; others are none
+_CHANGES = {"asked": "opened", "approve": "decided", "reject": "decided", "deleted": "closed"}
+
+
 class DestinationNotFound(StoreError):
     """No destination of that name and port waits in that sandbox."""
 
@@ -205,9 +212,6 @@ class AskedDestination:
             "budget": self.budget and {name: getattr(self.budget, name) for name in BUDGET_MEMBERS},
         }
 
-
-#: what clients are shown of a budget
-BUDGET_MEMBERS = ("setting", "key_id", "day", "dollars", "tokens")
 
 #: the cursor of a page: since when its first destination waits, and "SANDBOX NAME:PORT"
 Cursor = tuple[Micros, str]
@@ -499,10 +503,6 @@ def _not_made(reply: "DecideDestination.Known | RuleDestination.Known | Literal[
     if reply == "full":
         return TooManyDestinationRules()
     return DestinationRuleWasRevoked() if reply == "revoked" else DestinationRuleExists(reply.id)
-
-
-#: the change of the inbox that an entry of the audit is, by its decision; others are none
-_CHANGES = {"asked": "opened", "approve": "decided", "reject": "decided", "deleted": "closed"}
 
 
 def _noted(place: bytes, fields: dict[bytes, bytes]) -> tuple[str, str, int, str, str, str, str, str]:

@@ -20,6 +20,13 @@ from core.wire import UNASKED
 UNREADABLE = (ValueError, KeyError, TypeError)
 
 
+#: Redis has reached its `maxmemory`: requests that need no more room are served. A request gets 507.
+REDIS_FULL = redis.exceptions.OutOfMemoryError
+
+#: what a client is told of it
+FULL = "Redis is full, and takes nothing more (maxmemory; of the embedded store MAX_STORE_BYTES)"
+
+
 class StoreError(Refused):
     """A request that the store cannot serve; the message is for the client."""
 
@@ -449,11 +456,6 @@ class Stopping(StoreError):
 #: redis-py gives these codes no class of their own; its parser takes the class of an error from this table.
 DefaultParser.EXCEPTION_CLASSES.update(dict.fromkeys(("MISCONF", "BUSY", "NOREPLICAS"), TemporaryRefusal))
 
-#: Redis has reached its `maxmemory`: requests that need no more room are served. A request gets 507.
-REDIS_FULL = redis.exceptions.OutOfMemoryError
-
-#: what a client is told of it
-FULL = "Redis is full, and takes nothing more (maxmemory; of the embedded store MAX_STORE_BYTES)"
 
 #: Redis cannot be reached, does not answer in time, or refuses for now. A request gets 503; a supervisor retries.
 UNAVAILABLE: tuple[type[Exception], ...] = (

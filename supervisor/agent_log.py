@@ -39,6 +39,25 @@ _PAGE, _READ_SECONDS = 100, 30.0
 _OWN_KINDS = ("ConversationErrorEvent", "ConversationStateUpdateEvent", "AgentErrorEvent")
 
 
+#: pages of an agent's log that one comparison reads; the next one goes on where it ended
+_MOST_PAGES = 50
+
+#: events by which both logs may grow in a run before they are compared by ids too
+_MOST_GROWN = 1000
+
+#: statuses of an agent that are worth showing
+_STATUSES = {*EXECUTION_STATUSES} - {"deleting"}
+
+#: seconds in which an agent server that is not suspended tells the number of its events
+_COUNT_SECONDS = 3.0
+
+#: what `Mark.reported` has of an agent server that does not know the conversation
+_UNKNOWN = "unknown"
+
+#: seconds until the next comparison: while the conversation runs or differs from its agent, and of a log read in part
+_SOON, _AT_ONCE = 3.0, 0.0
+
+
 class Mark(NamedTuple):
     """How far both logs of a conversation were compared, as the conversation's field `agent_log` has it."""
 
@@ -191,25 +210,6 @@ def _each(store: Store, conversation_id: ConversationId, kind: str, since: Micro
         yield from map(read_event, raws)
         if page_id is None:
             return
-
-
-#: pages of an agent's log that one comparison reads; the next one goes on where it ended
-_MOST_PAGES = 50
-
-#: events by which both logs may grow in a run before they are compared by ids too
-_MOST_GROWN = 1000
-
-#: statuses of an agent that are worth showing
-_STATUSES = {*EXECUTION_STATUSES} - {"deleting"}
-
-#: seconds in which an agent server that is not suspended tells the number of its events
-_COUNT_SECONDS = 3.0
-
-#: what `Mark.reported` has of an agent server that does not know the conversation
-_UNKNOWN = "unknown"
-
-#: seconds until the next comparison: while the conversation runs or differs from its agent, and of a log read in part
-_SOON, _AT_ONCE = 3.0, 0.0
 
 
 class Comparison:

@@ -34,6 +34,8 @@ from store.sandboxes.sandboxes import Sandbox, SandboxId
 from supervisor.launches import files_of
 from supervisor.presence import in_thread
 
+log = logging.getLogger("supervisor")
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
@@ -53,6 +55,33 @@ _COMPRESSION: dict[int, int] = {
     zstd.CompressionParameter.checksum_flag: 1,
 }
 _DECOMPRESSION: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+
+
+#: archives that a host packs and unpacks at once
+MOST_AT_ONCE = 2
+
+#: folders that a host records at once; seconds of a record that is followed by a rest, of _REST times as long, in which
+#: its sandbox gets no other: what a sandbox's files cost is outside of its limits
+_MOST_RECORDED, _LONG, _REST = 2, 1.0, 9
+
+#: seconds for which the result of a long read answers clients at most: a busy host makes any read long
+_STALE = 15.0
+
+#: bytes of the names in a list of files, and of any reply, which lies in Redis until it is read: paths may be long
+MOST_LISTED, MOST_REPLY = 1 << 20, 16 << 20
+
+#: seconds in which a job that is broken off ends
+_END_TIMEOUT = 2.0
+
+_OUTCOMES: dict[type[Exception], Outcome] = {
+    ArchiveUnreadable: Outcome.UNREADABLE,
+    MemberRefused: Outcome.REFUSED,
+    ArchiveTooLarge: Outcome.TOO_LARGE,
+}
+_BUSY = (
+    f"The host of the sandbox packs or unpacks {MOST_AT_ONCE} archives, as many as it may at once: try again shortly"
+)
+_ENDS = "The supervisor of the sandbox's host ended"
 
 
 def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -92,35 +121,6 @@ def _steps(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         for at in range(0, len(chunk), _STEP):
             yield chunk[at : at + _STEP]
-
-
-log = logging.getLogger("supervisor")
-
-#: archives that a host packs and unpacks at once
-MOST_AT_ONCE = 2
-
-#: folders that a host records at once; seconds of a record that is followed by a rest, of _REST times as long, in which
-#: its sandbox gets no other: what a sandbox's files cost is outside of its limits
-_MOST_RECORDED, _LONG, _REST = 2, 1.0, 9
-
-#: seconds for which the result of a long read answers clients at most: a busy host makes any read long
-_STALE = 15.0
-
-#: bytes of the names in a list of files, and of any reply, which lies in Redis until it is read: paths may be long
-MOST_LISTED, MOST_REPLY = 1 << 20, 16 << 20
-
-#: seconds in which a job that is broken off ends
-_END_TIMEOUT = 2.0
-
-_OUTCOMES: dict[type[Exception], Outcome] = {
-    ArchiveUnreadable: Outcome.UNREADABLE,
-    MemberRefused: Outcome.REFUSED,
-    ArchiveTooLarge: Outcome.TOO_LARGE,
-}
-_BUSY = (
-    f"The host of the sandbox packs or unpacks {MOST_AT_ONCE} archives, as many as it may at once: try again shortly"
-)
-_ENDS = "The supervisor of the sandbox's host ended"
 
 
 @dataclass(frozen=True)

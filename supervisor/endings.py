@@ -64,6 +64,20 @@ FORGOTTEN = (
 )
 
 
+#: last lines of a log: in the detail of a sandbox whose processes ended, and kept as its log
+_DETAIL_LINES, _KEPT_LINES = 20, 1000
+
+#: seconds in which the crashes of a sandbox are counted; seconds before its first restart
+_CRASH_SPAN, _FIRST_RESTART = 600.0, 0.5
+
+#: codes of the events by which a conversation learns that its agent server ended. Source: docs/wire.md
+RESTARTED, ENDED = "AgentServerRestarted", "AgentServerEnded"
+
+#: what is said of a sandbox without processes: of one that rests, and of one that failed
+KEPT = "its processes have ended, its files are kept, and it starts again when it is used or resumed"
+RESUMABLE = "Its files are kept: a resume starts it again"
+
+
 class Settlement:
     """One conversation, after one start of its sandbox's processes."""
 
@@ -401,20 +415,6 @@ def _one_of_several() -> Iterator[None]:
         log.warning("%s (%s)", error, error.__cause__)
     except (ConversationNotFound, NotItsSandbox):
         pass
-
-
-#: last lines of a log: in the detail of a sandbox whose processes ended, and kept as its log
-_DETAIL_LINES, _KEPT_LINES = 20, 1000
-
-#: seconds in which the crashes of a sandbox are counted; seconds before its first restart
-_CRASH_SPAN, _FIRST_RESTART = 600.0, 0.5
-
-#: codes of the events by which a conversation learns that its agent server ended. Source: docs/wire.md
-RESTARTED, ENDED = "AgentServerRestarted", "AgentServerEnded"
-
-#: what is said of a sandbox without processes: of one that rests, and of one that failed
-KEPT = "its processes have ended, its files are kept, and it starts again when it is used or resumed"
-RESUMABLE = "Its files are kept: a resume starts it again"
 
 
 @dataclass(frozen=True)

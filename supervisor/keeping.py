@@ -43,6 +43,13 @@ _SHORTEST_DELAY, _LONGEST_DELAY = 10.0, 300.0
 _DAY = 86_400_000_000
 
 
+#: conversations that one sweep checks, the longest unchanged first
+RETENTION_PART = 100
+
+#: statuses in which an agent works or a decision is due
+_BUSY = ("running", "waiting_for_confirmation")
+
+
 class ColdSweep:
     """What one supervisor does for cold storage."""
 
@@ -156,14 +163,6 @@ class ColdSweep:
 def _is_away(failures: list[Exception]) -> bool:
     """Whether the place of the objects failed so often that a pass ends."""
     return sum(isinstance(failure, ObjectsAway) for failure in failures) >= _MOST_FAILURES
-
-
-#: conversations that one sweep checks, the longest unchanged first
-RETENTION_PART = 100
-
-
-#: statuses in which an agent works or a decision is due
-_BUSY = ("running", "waiting_for_confirmation")
 
 
 class Retention:

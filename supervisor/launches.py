@@ -43,6 +43,21 @@ _NETWORKS = {
 }
 
 
+#: Names of the sandbox itself, to which programs connect without the proxy: as curl, Go and requests read them (a
+#: network), and as Python's urllib and httpx do (each by itself). `[::1]`, which urllib alone knows, ends httpx.
+_ITSELF = "localhost,sandbox,127.0.0.1,127.0.0.0/8,127.0.0.2,127.0.1.1,0.0.0.0,::1"
+
+#: what programs are told of the way out by name; `NODE_USE_ENV_PROXY` has Node.js read the others
+WAY_OUT = {
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "{EGRESS}"),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), _ITSELF),
+    "NODE_USE_ENV_PROXY": "1",
+}
+
+#: a host in a URL that means another machine to a container
+_LOOPBACK = re.compile(r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])")
+
+
 def announce(store: Store, host: str, users: range, specs: Specs) -> None:
     """Probe what works on this host, and say what the sandboxes of each spec get. Takes about a second.
 
@@ -81,21 +96,6 @@ def _noted(store: Store, host: str, isolation: dict[str, Any]) -> bool:
     except UNAVAILABLE:
         return False
     return True
-
-
-#: Names of the sandbox itself, to which programs connect without the proxy: as curl, Go and requests read them (a
-#: network), and as Python's urllib and httpx do (each by itself). `[::1]`, which urllib alone knows, ends httpx.
-_ITSELF = "localhost,sandbox,127.0.0.1,127.0.0.0/8,127.0.0.2,127.0.1.1,0.0.0.0,::1"
-
-#: what programs are told of the way out by name; `NODE_USE_ENV_PROXY` has Node.js read the others
-WAY_OUT = {
-    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "{EGRESS}"),
-    **dict.fromkeys(("NO_PROXY", "no_proxy"), _ITSELF),
-    "NODE_USE_ENV_PROXY": "1",
-}
-
-#: a host in a URL that means another machine to a container
-_LOOPBACK = re.compile(r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])")
 
 
 def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, origins: Iterable[str] = ()) -> Launch:

@@ -37,6 +37,25 @@ log = logging.getLogger("supervisor")
 _BATCH = 50
 
 
+#: most seconds between two tries of what fails
+_LONGEST_DELAY = 5.0
+
+#: seconds of the lease of a target, which is renewed while a try goes on
+_LEASE = 6.0
+
+#: seconds between two polls of the outboxes, of a queue that nothing wakes, and two words that there are targets
+_OUTBOX_POLL, _QUEUE_POLL, _WORD = 0.25, 1.0, 60.0
+
+#: seconds before a message is tried again: the first time, and at most; the share of it that chance adds
+_FIRST_RETRY, _LONGEST_RETRY, _JITTER = 1.0, 3600.0, 0.25
+
+#: failed tries after which an error of this program gives a message up: four minutes, for which those behind it wait
+_MOST_UNFORESEEN = 8
+
+#: seconds that the threads get to end
+_DRAIN_TIMEOUT = 2.0
+
+
 class OutboxMover:
     """Moves entries from the outboxes to the queues. One thread per process uses it."""
 
@@ -160,25 +179,6 @@ class OutboxMover:
         else:
             words = (ConversationId(entry["conversation_id"]), entry["action_id"], subject.digest, target.name)
         return self._links.make(*words, since=micros(subject.since), deadline=deadline or None)
-
-
-#: most seconds between two tries of what fails
-_LONGEST_DELAY = 5.0
-
-#: seconds of the lease of a target, which is renewed while a try goes on
-_LEASE = 6.0
-
-#: seconds between two polls of the outboxes, of a queue that nothing wakes, and two words that there are targets
-_OUTBOX_POLL, _QUEUE_POLL, _WORD = 0.25, 1.0, 60.0
-
-#: seconds before a message is tried again: the first time, and at most; the share of it that chance adds
-_FIRST_RETRY, _LONGEST_RETRY, _JITTER = 1.0, 3600.0, 0.25
-
-#: failed tries after which an error of this program gives a message up: four minutes, for which those behind it wait
-_MOST_UNFORESEEN = 8
-
-#: seconds that the threads get to end
-_DRAIN_TIMEOUT = 2.0
 
 
 class Notifier:

@@ -25,6 +25,10 @@ from store.sandboxes.sandboxes import Sandboxes
 _ID_BYTES = 32
 
 
+#: µs after which a thing that nobody checked is forgotten; gaps that are known
+_FORGOTTEN, _GAPS = 3600e6, 100
+
+
 class HostTaken(Exception):
     """Another supervisor holds the lease of this host."""
 
@@ -133,10 +137,6 @@ def renewed(renew: Callable[[], bool], seconds: float) -> Iterator[Presence]:
     finally:
         done.set()
         thread.join()
-
-
-#: µs after which a thing that nobody checked is forgotten; gaps that are known
-_FORGOTTEN, _GAPS = 3600e6, 100
 
 
 class Silences:

@@ -40,6 +40,25 @@ _MOST_APART = 5.0
 _UNANSWERED = "Its host is back, and its agent server does not answer yet. A resume restarts its start timeout"
 
 
+#: seconds between two measurements of a sandbox, and after which the sample of one that is gone is forgotten
+_MEASURE, _FORGET = 5.0, 60.0
+
+#: processor cores; a sandbox that keeps as many busy is in use, whoever started what runs there
+BUSY_CORES = 0.1
+
+#: a change that is worth a note: more than so much, and than such a part of what was noted
+_MEMORY_STEP, _CPU_STEP, _PART = 1 << 20, 0.05, 0.1
+
+#: seconds between two measurements of a sandbox's files, and at least where their disk fills quickly
+MEASURE_DISK, _MEASURE_AGAIN = 60.0, 5.0
+
+#: a measurement is followed by this many times its duration without one: the walk takes a tenth of a core at most
+_REST = 9
+
+#: the part of what a sandbox's files may take by which their disk must fill before they are measured at once
+_GROWTH = 16
+
+
 class _Retry(NamedTuple):
     """A step that failed. at: the time of its retry, in seconds of the reconciler's clock."""
 
@@ -339,26 +358,6 @@ def _unreadable(sandbox: Sandbox) -> str | None:
 def _handle(sandbox: Sandbox) -> Handle:
     assert sandbox.handle is not None
     return Handle(sandbox.handle)
-
-
-#: seconds between two measurements of a sandbox, and after which the sample of one that is gone is forgotten
-_MEASURE, _FORGET = 5.0, 60.0
-
-#: processor cores; a sandbox that keeps as many busy is in use, whoever started what runs there
-BUSY_CORES = 0.1
-
-#: a change that is worth a note: more than so much, and than such a part of what was noted
-_MEMORY_STEP, _CPU_STEP, _PART = 1 << 20, 0.05, 0.1
-
-
-#: seconds between two measurements of a sandbox's files, and at least where their disk fills quickly
-MEASURE_DISK, _MEASURE_AGAIN = 60.0, 5.0
-
-#: a measurement is followed by this many times its duration without one: the walk takes a tenth of a core at most
-_REST = 9
-
-#: the part of what a sandbox's files may take by which their disk must fill before they are measured at once
-_GROWTH = 16
 
 
 class _Sample(NamedTuple):

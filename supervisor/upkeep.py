@@ -45,6 +45,16 @@ _RETRY, LONGEST_RETRY = 40.0, 3600.0
 MOST_REMOVALS = 12
 
 
+#: seconds between two looks at a sandbox, and between two lists of its conversations whether it was used or not
+_AGAIN, _ANYWAY = 10.0, 60.0
+
+#: conversations of one page, and pages of one look
+_PAGE, _MOST_PAGES = 100, 10
+
+#: strays that a sandbox names, the newest; and deletions that one look repeats
+MOST_NAMED, _MOST_DELETIONS = 20, 10
+
+
 class Upkeep:
     """The upkeep of one host."""
 
@@ -187,16 +197,6 @@ class WarmPools:
                     "variable that it names with {env:…} has another value: this one fills none of them",
                     pool.spec_id,
                 )
-
-
-#: seconds between two looks at a sandbox, and between two lists of its conversations whether it was used or not
-_AGAIN, _ANYWAY = 10.0, 60.0
-
-#: conversations of one page, and pages of one look
-_PAGE, _MOST_PAGES = 100, 10
-
-#: strays that a sandbox names, the newest; and deletions that one look repeats
-MOST_NAMED, _MOST_DELETIONS = 20, 10
 
 
 class Strays:

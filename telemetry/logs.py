@@ -43,6 +43,11 @@ _PARAMETER = re.compile(r"""(?<![^?&\s"'])([^=&?\s"']+)=([^&\s"']*)""")
 _TOKEN = re.compile(r"(?<=/approvals/)[^/?\s\"']+")
 
 
+#: escape sequences of a terminal, by what they are for
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+_LEVELS = {"warning": "\x1b[33m", "error": "\x1b[1;31m", "critical": "\x1b[1;31m"}
+
+
 class KeysMasked(logging.Filter):
     """Replaces keys and tickets in the URLs of what is logged, also where the name of the parameter is encoded."""
 
@@ -81,11 +86,6 @@ class JsonLines(Lines):
         if record.stack_info:
             line["stack"] = masked(record.stack_info)
         return json.dumps(line, default=str)
-
-
-#: escape sequences of a terminal, by what they are for
-_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
-_LEVELS = {"warning": "\x1b[33m", "error": "\x1b[1;31m", "critical": "\x1b[1;31m"}
 
 
 class TextLines(Lines):

@@ -42,6 +42,33 @@ IN_USE = 1
 SUPERVISOR = 0
 
 
+#: upper bounds of the buckets, in seconds
+REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+TRIP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+
+STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
+
+#: calls of cold storage: a verb and an outcome
+OBJECT_CALLS = (
+    *(("put", "ok"), ("put", "failed")),
+    *(("get", "ok"), ("get", "failed"), ("get", "missing")),
+    *(("delete", "ok"), ("delete", "failed")),
+)
+
+#: the route and the method of a request whose path and method are none of ours
+UNMATCHED = ("unmatched", "other")
+
+_DIGEST, _FOLLOWERS, _DROPPED, _FAILED, _READY, _ERROR, _STARTED, _TRIPS = 0, 2, 3, 4, 5, 6, 7, 8
+_OBJECTS = 24
+_ROWS, _ROW = 64, 24
+_SECONDS, _TRIPS_OF_ROW = 5, 21
+
+#: most pairs of a route and a method
+_MOST_ROWS = (CELLS - _ROWS) // _ROW
+
+_PARAMETER = re.compile(r"<(?:[^:<>]+:)?([^<>]+)>")
+
+
 class Tallies:
     """The slots of a server's processes."""
 
@@ -89,31 +116,6 @@ def of_this_server(workers: int) -> Tallies:
     if not _of_this_server:
         _of_this_server.append(Tallies.make(workers))
     return _of_this_server[0]
-
-
-#: upper bounds of the buckets, in seconds
-REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-TRIP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
-
-STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
-
-#: calls of cold storage: a verb and an outcome
-OBJECT_CALLS = (
-    *(("put", "ok"), ("put", "failed")),
-    *(("get", "ok"), ("get", "failed"), ("get", "missing")),
-    *(("delete", "ok"), ("delete", "failed")),
-)
-
-#: the route and the method of a request whose path and method are none of ours
-UNMATCHED = ("unmatched", "other")
-
-_DIGEST, _FOLLOWERS, _DROPPED, _FAILED, _READY, _ERROR, _STARTED, _TRIPS = 0, 2, 3, 4, 5, 6, 7, 8
-_OBJECTS = 24
-_ROWS, _ROW = 64, 24
-_SECONDS, _TRIPS_OF_ROW = 5, 21
-
-#: most pairs of a route and a method
-_MOST_ROWS = (CELLS - _ROWS) // _ROW
 
 
 class Request:
@@ -295,9 +297,6 @@ def _process(kind: str, cells: list[float]) -> ProcessCounts:
 
 def _seconds(bounds: tuple[float, ...], cells: list[float]) -> Seconds:
     return Seconds(bounds, cells[: len(bounds) + 1], cells[len(bounds) + 1])
-
-
-_PARAMETER = re.compile(r"<(?:[^:<>]+:)?([^<>]+)>")
 
 
 @cache  # an app has about a hundred rules

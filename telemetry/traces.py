@@ -22,6 +22,16 @@ _present: "ContextVar[SpanTrace | None]" = ContextVar("trace", default=None)
 _process: "Spans | None" = None
 
 
+#: OpenTelemetry's variables that name a receiver of traces
+_RECEIVERS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+#: the one protocol of the exporter that requirements/otel.txt has
+_PROTOCOL = "http/protobuf"
+
+#: what the exporter and the SDK are imported as
+_PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+
+
 def use(process: "Spans | None") -> None:
     """From now on this process continues stored traces with these; None: it continues none."""
     global _process
@@ -92,16 +102,6 @@ def note(traceparent: str, name: str, attributes: Mapping[str, str], since: Micr
     """A span of a trace that the store has kept, from a time until now; nothing where there is none."""
     if traceparent and _process is not None:
         _process.note(traceparent, name, attributes, since, error)
-
-
-#: OpenTelemetry's variables that name a receiver of traces
-_RECEIVERS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-
-#: the one protocol of the exporter that requirements/otel.txt has
-_PROTOCOL = "http/protobuf"
-
-#: what the exporter and the SDK are imported as
-_PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
 def wants_traces(variables: Mapping[str, str]) -> bool:

@@ -26,27 +26,6 @@ __all__ = ["Engine", "docker"]
 _TIMEOUT = 30
 
 
-class Engine:
-    """The engine that the docker program finds. Any number of threads may use it."""
-
-    def __init__(self) -> None:
-        self._own = threading.local()  # a client's connections are for one thread at a time
-
-    @contextlib.contextmanager
-    def client(self, what: str) -> Iterator["docker.DockerClient"]:
-        """The client of this thread; the engine's errors become a RuntimeFailure that begins with `what`."""
-        if docker is None:
-            raise RuntimeFailure(f"{what}: its spec wants docker; pip install -r requirements/docker.txt")
-        try:
-            if not hasattr(self._own, "client"):
-                self._own.client = docker.from_env(timeout=_TIMEOUT)
-            yield self._own.client
-        except docker.errors.APIError as error:
-            raise RuntimeFailure(f"{what}: {error.explanation or error}") from error
-        except (docker.errors.DockerException, OSError) as error:
-            raise RuntimeFailure(f"{what}: no engine answers: {error}") from error
-
-
 #: the network of all sandboxes, and the name of its bridge on the host: at most 15 characters
 NETWORK = "agent-server"
 
@@ -77,6 +56,27 @@ _JOINS = "com.docker.network.bridge.enable_icc"
 
 #: bytes of each of the two files in which the engine keeps a container's output
 _LOG_BYTES = 1 << 20
+
+
+class Engine:
+    """The engine that the docker program finds. Any number of threads may use it."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()  # a client's connections are for one thread at a time
+
+    @contextlib.contextmanager
+    def client(self, what: str) -> Iterator["docker.DockerClient"]:
+        """The client of this thread; the engine's errors become a RuntimeFailure that begins with `what`."""
+        if docker is None:
+            raise RuntimeFailure(f"{what}: its spec wants docker; pip install -r requirements/docker.txt")
+        try:
+            if not hasattr(self._own, "client"):
+                self._own.client = docker.from_env(timeout=_TIMEOUT)
+            yield self._own.client
+        except docker.errors.APIError as error:
+            raise RuntimeFailure(f"{what}: {error.explanation or error}") from error
+        except (docker.errors.DockerException, OSError) as error:
+            raise RuntimeFailure(f"{what}: no engine answers: {error}") from error
 
 
 def name_of(sandbox_id: str) -> str:

@@ -38,6 +38,33 @@ MOST_CONNECTIONS = 256
 CONNECT_TIMEOUT = 10.0
 
 
+#: what a sandbox reads while the proxy does not run, and where it ended before it had responded to a request
+_NO_PROXY = "503 The way out of sandboxes starts again: try again"
+_PROXY_ENDED = "502 The way out of sandboxes ended, and starts again: the request may have been carried out"
+
+#: how a request begins, and one for a tunnel, in which no sentence can be said
+_BEGINS, _TUNNEL = re.compile(rb"[A-Z]{3,16} \S"), b"CONNECT "
+
+#: connections of a sandbox on its way out at once, and what is accepted of them in a second, after so many at once
+MOST_OUT, _OUT_A_SECOND, _OUT_BURST = 64, 100.0, 200
+
+#: webhooks at once, bytes of a head, and bytes of a body: more than the server's own bound
+MOST_HOOKS, _MOST_HEAD, _MOST_BODY = 32, 64 * 1024, 1 << 30
+
+#: connections of a sandbox that are accepted in a second, after so many at once: each costs the launcher a thread
+_HOOKS_A_SECOND, _HOOKS_BURST = 100.0, 200
+
+#: seconds in which the whole head must come, and for which neither side may be silent after that
+_HEAD_TIMEOUT, _TIMEOUT = 20.0, 120.0
+
+_REQUEST_LINE = re.compile(rb"POST (/[!-~]*) HTTP/1\.[01]")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+#: a path with these could mean another one to the server
+_AMBIGUOUS = re.compile(rb"//|/\.|%2[ef]|%5c|\\|%00|#|;", re.IGNORECASE)
+
+
 class Pace:
     """Bounds how many connections are accepted: `burst` at once, then `rate` a second. One thread uses it."""
 
@@ -91,14 +118,6 @@ def into(network: Executor, port: int) -> Callable[[socket.socket], None]:
             join(client, agent)
 
     return carry
-
-
-#: what a sandbox reads while the proxy does not run, and where it ended before it had responded to a request
-_NO_PROXY = "503 The way out of sandboxes starts again: try again"
-_PROXY_ENDED = "502 The way out of sandboxes ended, and starts again: the request may have been carried out"
-
-#: how a request begins, and one for a tunnel, in which no sentence can be said
-_BEGINS, _TUNNEL = re.compile(rb"[A-Z]{3,16} \S"), b"CONNECT "
 
 
 @dataclass(frozen=True)
@@ -203,32 +222,12 @@ class _Exchange:
             self._proxy.shutdown(socket.SHUT_WR)
 
 
-#: connections of a sandbox on its way out at once, and what is accepted of them in a second, after so many at once
-MOST_OUT, _OUT_A_SECOND, _OUT_BURST = 64, 100.0, 200
-
-
 def prepare(connection: socket.socket) -> None:
     """Have what is carried sent at once, and a machine that is gone be noticed."""
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-
-#: webhooks at once, bytes of a head, and bytes of a body: more than the server's own bound
-MOST_HOOKS, _MOST_HEAD, _MOST_BODY = 32, 64 * 1024, 1 << 30
-
-#: connections of a sandbox that are accepted in a second, after so many at once: each costs the launcher a thread
-_HOOKS_A_SECOND, _HOOKS_BURST = 100.0, 200
-
-#: seconds in which the whole head must come, and for which neither side may be silent after that
-_HEAD_TIMEOUT, _TIMEOUT = 20.0, 120.0
-
-_REQUEST_LINE = re.compile(rb"POST (/[!-~]*) HTTP/1\.[01]")
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-
-#: a path with these could mean another one to the server
-_AMBIGUOUS = re.compile(rb"//|/\.|%2[ef]|%5c|\\|%00|#|;", re.IGNORECASE)
 
 #: headers that belong to one connection, that this file writes itself, that are keys, or that a proxy says of a client
 _DROPPED = {b"host", b"connection", b"content-length", b"expect", b"keep-alive", b"te", b"trailer", b"upgrade"}

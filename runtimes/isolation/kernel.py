@@ -26,61 +26,6 @@ _CAPABILITY_HEADER, _CAPABILITY_WORDS = (ctypes.c_uint32 * 2)(0x2008_0522, 0), c
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def prctl(option: int, value: int | ctypes.Array[ctypes.c_char] = 0, *more: object) -> None:
-    """Change an attribute of the calling process or thread."""
-    words = [value, *more, 0, 0, 0][:4]
-    _checked(_libc.prctl(option, *(ctypes.c_ulong(word) if isinstance(word, int) else word for word in words)))
-
-
-def syscall(number: int, *arguments: object) -> int:
-    """Make a system call by its number; integers are passed as 64 bits."""
-    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
-    _libc.syscall.restype = ctypes.c_long
-    return _checked(_libc.syscall(ctypes.c_long(number), *words))
-
-
-def unshare(flags: int) -> None:
-    """Give the calling thread new namespaces; a user namespace only where the process has one thread."""
-    _checked(_libc.unshare(flags))
-
-
-def setns(file: int, kind: int) -> None:
-    """Move the calling thread into the namespace of an open file."""
-    _checked(_libc.setns(file, kind))
-
-
-def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
-    """Mount a file system, or bind a file or folder to another place."""
-    words = [word.encode() or None for word in (source, target, kind)]
-    _checked(_libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None))
-
-
-def become(user: int) -> None:
-    """Give up root for a user and the group of the same number, in no other group. The process has one thread."""
-    os.setgroups([])
-    os.setresgid(user, user, user)
-    os.setresuid(user, user, user)
-
-
-def drop_capabilities() -> None:
-    """Give up every capability, so that no program which is run later gets one either."""
-    for capability in range(64):
-        try:
-            prctl(PR_CAPBSET_DROP, capability)
-        except PermissionError:  # a process without capabilities has none to give up
-            break
-        except OSError:  # the kernel knows no more
-            break
-    _checked(_libc.capset(_CAPABILITY_HEADER, _CAPABILITY_WORDS()))
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result
-
-
 #: refused with EPERM: keys of the kernel, its programs and traces, mounts, modules, namespaces, and io_uring, whose
 #: operations no filter sees
 _REFUSED = """\
@@ -153,6 +98,83 @@ _FAST_OPEN, _SENDS = 0x2000_0000, {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
 _ALLOW, _ERROR = 0x7FFF_0000, 0x0005_0000
 _BAD_ARCHITECTURE = 2  #: SCMP_FLTATR_ACT_BADARCH
 _NOT_EQUAL, _EQUAL, _GREATER_EQUAL, _GREATER, _MASKED = 1, 4, 5, 6, 7
+
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  #: numbers of the calls, on every architecture
+
+_VERSION = 1  #: LANDLOCK_CREATE_RULESET_VERSION
+_PATH, _PORT = 1, 2  #: types of rules
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_TRUNCATE, _IOCTL = 1 << 14, 1 << 15
+
+#: what can be allowed for a file that is not a directory
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
+
+#: bits of rights over files that each version of the interface knows
+_FILES = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+
+_BIND, _CONNECT = 1, 2
+
+#: the first versions that restrict TCP; and abstract Unix sockets and signals
+TCP, SCOPES = 4, 6
+
+#: abstract Unix sockets and signals; signals alone
+_BOTH_SCOPES, _SIGNALS = 3, 2
+
+
+def prctl(option: int, value: int | ctypes.Array[ctypes.c_char] = 0, *more: object) -> None:
+    """Change an attribute of the calling process or thread."""
+    words = [value, *more, 0, 0, 0][:4]
+    _checked(_libc.prctl(option, *(ctypes.c_ulong(word) if isinstance(word, int) else word for word in words)))
+
+
+def syscall(number: int, *arguments: object) -> int:
+    """Make a system call by its number; integers are passed as 64 bits."""
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    _libc.syscall.restype = ctypes.c_long
+    return _checked(_libc.syscall(ctypes.c_long(number), *words))
+
+
+def unshare(flags: int) -> None:
+    """Give the calling thread new namespaces; a user namespace only where the process has one thread."""
+    _checked(_libc.unshare(flags))
+
+
+def setns(file: int, kind: int) -> None:
+    """Move the calling thread into the namespace of an open file."""
+    _checked(_libc.setns(file, kind))
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """Mount a file system, or bind a file or folder to another place."""
+    words = [word.encode() or None for word in (source, target, kind)]
+    _checked(_libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None))
+
+
+def become(user: int) -> None:
+    """Give up root for a user and the group of the same number, in no other group. The process has one thread."""
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+
+
+def drop_capabilities() -> None:
+    """Give up every capability, so that no program which is run later gets one either."""
+    for capability in range(64):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except PermissionError:  # a process without capabilities has none to give up
+            break
+        except OSError:  # the kernel knows no more
+            break
+    _checked(_libc.capset(_CAPABILITY_HEADER, _CAPABILITY_WORDS()))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
 
 
 class _Test(NamedTuple):
@@ -269,29 +291,6 @@ def install_filter(instructions: bytes) -> None:
     content = ctypes.create_string_buffer(instructions, len(instructions))
     filtered = _Program(len(instructions) // 8, ctypes.addressof(content))
     prctl(PR_SET_SECCOMP, 2, ctypes.byref(filtered))
-
-
-_CREATE, _ADD, _RESTRICT = 444, 445, 446  #: numbers of the calls, on every architecture
-
-_VERSION = 1  #: LANDLOCK_CREATE_RULESET_VERSION
-_PATH, _PORT = 1, 2  #: types of rules
-
-_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-_TRUNCATE, _IOCTL = 1 << 14, 1 << 15
-
-#: what can be allowed for a file that is not a directory
-_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
-
-#: bits of rights over files that each version of the interface knows
-_FILES = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-
-_BIND, _CONNECT = 1, 2
-
-#: the first versions that restrict TCP; and abstract Unix sockets and signals
-TCP, SCOPES = 4, 6
-
-#: abstract Unix sockets and signals; signals alone
-_BOTH_SCOPES, _SIGNALS = 3, 2
 
 
 @dataclass(frozen=True)

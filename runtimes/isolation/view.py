@@ -35,6 +35,25 @@ _MOST_LINKS = 40
 _AGENT = ("reference_agent", "core")
 
 
+#: an address that no machine has. Source: RFC 7600, IPv4 dummy address
+FORWARDER = "192.0.0.8"
+
+#: the user and the group inside, whatever they are outside
+_USER = 1000
+
+#: bytes of the folders in memory: /tmp, /dev/shm, /run
+_FOLDERS = {"/tmp": 1 << 30, "/dev/shm": 256 << 20, "/run": 16 << 20}
+
+#: where root binds what the sandbox's user could not reach; only the process that becomes the sandbox sees it
+_STAGE = "/tmp"
+
+_ACCOUNTS = {
+    "/etc/passwd": "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:{user}:{user}:sandbox:{work}:/bin/sh\n",
+    "/etc/group": "root:x:0:\nsandbox:x:{user}:\n",
+    "/etc/hostname": "sandbox\n",
+}
+
+
 def system_files() -> list[str]:
     """What every sandbox sees of the system. Links are as the system has them."""
     return [path for path in (*SYSTEM, *(f"/etc/{name}" for name in _ETC.split())) if Path(path).exists()]
@@ -131,28 +150,8 @@ def resolvers() -> str:
     return f"nameserver {FORWARDER}\n"
 
 
-#: an address that no machine has. Source: RFC 7600, IPv4 dummy address
-FORWARDER = "192.0.0.8"
-
-
 def _is_far(address: str) -> bool:
     return not address.lower().startswith(("127.", "::1", "169.254.", "fe80:"))
-
-
-#: the user and the group inside, whatever they are outside
-_USER = 1000
-
-#: bytes of the folders in memory: /tmp, /dev/shm, /run
-_FOLDERS = {"/tmp": 1 << 30, "/dev/shm": 256 << 20, "/run": 16 << 20}
-
-#: where root binds what the sandbox's user could not reach; only the process that becomes the sandbox sees it
-_STAGE = "/tmp"
-
-_ACCOUNTS = {
-    "/etc/passwd": "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:{user}:{user}:sandbox:{work}:/bin/sh\n",
-    "/etc/group": "root:x:0:\nsandbox:x:{user}:\n",
-    "/etc/hostname": "sandbox\n",
-}
 
 
 def sources(readable: Sequence[str], work: str) -> list[str]:

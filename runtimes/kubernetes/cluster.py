@@ -35,6 +35,27 @@ MORE_ROOM = ". Delete or pause sandboxes, or raise the namespace's ResourceQuota
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
+#: seconds for a connection with the API server, and for its response
+_TIMEOUT = (5.0, 30.0)
+
+#: most objects of one page of a list
+_PAGE = 500
+
+#: seconds between two polls of an object that is to change
+POLL = 0.1
+
+#: the API of agent-sandbox, and its name for Sandboxes
+SANDBOX_GROUP, SANDBOX_VERSION, _SANDBOXES = "agents.x-k8s.io", "v1beta1", "sandboxes"
+
+_STDIN, _STDOUT, _STDERR, _ENDED, _CLOSE = 0, 1, 2, 3, 255
+
+#: seconds in which the pod must take or send something
+_EXEC_TIMEOUT = 60.0
+
+#: most bytes of what a command says about its failure
+_MOST_WORDS = 2000
+
+
 class Refused(RuntimeFailure):
     """The API server refused a call. status: of HTTP."""
 
@@ -123,18 +144,6 @@ def _refusal(error: Any) -> Refused:
         message += ". Give the supervisor's account the Role of deploy/kubernetes/rbac.yaml"
     return Refused(message, error.status)
 
-
-#: seconds for a connection with the API server, and for its response
-_TIMEOUT = (5.0, 30.0)
-
-#: most objects of one page of a list
-_PAGE = 500
-
-#: seconds between two polls of an object that is to change
-POLL = 0.1
-
-#: the API of agent-sandbox, and its name for Sandboxes
-SANDBOX_GROUP, SANDBOX_VERSION, _SANDBOXES = "agents.x-k8s.io", "v1beta1", "sandboxes"
 
 Object = dict[str, Any]
 
@@ -269,15 +278,6 @@ class Cluster:
                 namespace=connection.namespace, _preload_content=False, _request_timeout=_TIMEOUT, **words
             )
             return dict(json.loads(response.data))
-
-
-_STDIN, _STDOUT, _STDERR, _ENDED, _CLOSE = 0, 1, 2, 3, 255
-
-#: seconds in which the pod must take or send something
-_EXEC_TIMEOUT = 60.0
-
-#: most bytes of what a command says about its failure
-_MOST_WORDS = 2000
 
 
 def output_of(

@@ -83,16 +83,35 @@ ISOLATION = {
 }
 
 
+#: what a label can have as its value
+_LABEL = re.compile(r"(?=.{1,63}\Z)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
+
+#: why a container waits that will not start by itself, and what to do. Source: the kubelet's reasons
+_HOPELESS = {
+    "InvalidImageName": "the name of its image is not valid: correct `image` of its spec",
+    "ErrImageNeverPull": "its image is not on the node and may not be pulled",
+    "ImagePullBackOff": "its image cannot be pulled: check `image` of its spec, and the registry's credentials",
+    "CreateContainerConfigError": "its container cannot be made",
+    "CreateContainerError": "its container cannot be made",
+    "RunContainerError": "its container cannot be run",
+}
+
+_ROOM = "Add nodes, pause sandboxes, or lower the limits of its spec"
+
+#: seconds for which the cluster is not asked again whether it serves the API; a failure of that question lasts as long
+_ASKED = 5.0
+
+#: seconds in which the controller makes a pod; and those for which it reports one failure, which it retries, until that
+#: failure is the start's
+_MADE, _FAILING = 30.0, 2.0
+
+
 @dataclass(frozen=True)
 class Held:
     """What a pod that reaches no resolver is given: addresses by names, and the image that carries its way out."""
 
     addresses: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
-
-
-#: what a label can have as its value
-_LABEL = re.compile(r"(?=.{1,63}\Z)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 
 
 def name_of(sandbox_id: str) -> str:
@@ -253,17 +272,6 @@ def _folders(work: str, memory: int) -> dict[str, Any]:
     }
 
 
-#: why a container waits that will not start by itself, and what to do. Source: the kubelet's reasons
-_HOPELESS = {
-    "InvalidImageName": "the name of its image is not valid: correct `image` of its spec",
-    "ErrImageNeverPull": "its image is not on the node and may not be pulled",
-    "ImagePullBackOff": "its image cannot be pulled: check `image` of its spec, and the registry's credentials",
-    "CreateContainerConfigError": "its container cannot be made",
-    "CreateContainerError": "its container cannot be made",
-    "RunContainerError": "its container cannot be run",
-}
-
-
 def observation(pod: dict[str, Any]) -> Observation:
     """A pod that waits for a node or an image is RUNNING; its agent server's time to answer bounds the wait."""
     status = pod.get("status") or {}
@@ -284,9 +292,6 @@ def observation(pod: dict[str, Any]) -> Observation:
     return Observation(State.RUNNING)
 
 
-_ROOM = "Add nodes, pause sandboxes, or lower the limits of its spec"
-
-
 def _ending(status: dict[str, Any], ended: dict[str, Any]) -> str:
     """How a pod ended, as its node reports it. ended: the last state of its container."""
     if ended.get("reason") == "OOMKilled":
@@ -297,14 +302,6 @@ def _ending(status: dict[str, Any], ended: dict[str, Any]) -> str:
         return "how is not known"
     how = exit_sentence(int(ended["exitCode"]))
     return f"{how}: {ended['message']}" if ended.get("message") else how
-
-
-#: seconds for which the cluster is not asked again whether it serves the API; a failure of that question lasts as long
-_ASKED = 5.0
-
-#: seconds in which the controller makes a pod; and those for which it reports one failure, which it retries, until that
-#: failure is the start's
-_MADE, _FAILING = 30.0, 2.0
 
 
 def manifest(pod: Object) -> Object:

@@ -29,11 +29,20 @@ from store.link.attempts import Attempt
 from store.scripts import Scripts
 from store.scripts.calls import ClaimIdempotencyKey
 
+_log = logging.getLogger(__name__)
+
 #: seconds that a record is kept, and that the claim of an attempt keeps repeats away
 KEPT, LEASE = 86_400, 60.0
 
 #: most bytes of a response that a record keeps
 MOST_KEPT_BYTES = 8 * 1024
+
+
+#: seconds between two tries
+_RETRY = 0.5
+
+#: ends that wait at most, each with a response of 8 KiB or less; beyond it the oldest are left to their leases
+MOST_WAITING = 1_000
 
 
 class IdempotencyKeyBusy(StoreError):
@@ -185,16 +194,6 @@ def _digest(text: str) -> str:
 
 def _root(client: str) -> str:
     return IdempotencyKeys.root(_digest(client)[:32])
-
-
-#: seconds between two tries
-_RETRY = 0.5
-
-#: ends that wait at most, each with a response of 8 KiB or less; beyond it the oldest are left to their leases
-MOST_WAITING = 1_000
-
-
-_log = logging.getLogger(__name__)
 
 
 class LateEnds:

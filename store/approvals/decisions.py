@@ -36,6 +36,13 @@ PROBLEMS = {
 }
 
 
+#: entries of an audit that one read of pending actions takes
+MOST_ENTRIES = 100
+
+#: reason of the rejection of pending actions by a user's message. Source: docs/wire.md, 2
+SUPERSEDED = "Superseded by a new user message."
+
+
 class Decision(NamedTuple):
     """The decision of one action. digest: of the action as it was shown; None: whatever it is.
 
@@ -115,13 +122,6 @@ def decide_pending(
         said=said(reason),
         each=decisions,
     )
-
-
-#: entries of an audit that one read of pending actions takes
-MOST_ENTRIES = 100
-
-#: reason of the rejection of pending actions by a user's message. Source: docs/wire.md, 2
-SUPERSEDED = "Superseded by a new user message."
 
 
 class Approvals(NamedTuple):

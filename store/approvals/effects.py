@@ -57,8 +57,32 @@ from store.listing import title_fields
 from store.log.frames import compressed
 from telemetry import traces
 
+_log = logging.getLogger("request_log")
+
 #: from harmless to dangerous; an action of any other risk counts as UNKNOWN
 RISKS = ("LOW", "MEDIUM", "HIGH")
+
+
+#: actions without a tool: a lone one never waits
+_HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
+
+#: kind of what a command that runs has printed so far. Source: docs/wire.md, 5
+COMMAND_OUTPUT = "CommandOutputEvent"
+
+#: kinds that followers receive and the log does not keep. Source: the agent-server wire, which has the first two
+LIVE_KINDS = ("StreamingDeltaEvent", "ServerErrorEvent", COMMAND_OUTPUT)
+
+#: kinds of the events that end an action
+CLOSING_KINDS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
+
+#: a longer live event is dropped: Redis' channels, which carry it, have no bound of their own
+MOST_LIVE_BYTES = 64 * 1024
+
+#: code of the event that takes the place of a policy's
+UNAPPROVED_POLICY = "unapproved_policy"
+
+#: kinds of source `user` that say nothing but that the agent has stopped. Source: the agent-server wire
+_SILENT_KINDS = ("PauseEvent", "InterruptEvent")
 
 
 def held_risks(policy: dict[str, Any]) -> str:
@@ -81,21 +105,6 @@ def held_risks(policy: dict[str, Any]) -> str:
 
 #: `json.dumps` would make an encoder for each effect
 _json = json.JSONEncoder(ensure_ascii=False).encode
-
-#: actions without a tool: a lone one never waits
-_HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
-
-#: kind of what a command that runs has printed so far. Source: docs/wire.md, 5
-COMMAND_OUTPUT = "CommandOutputEvent"
-
-#: kinds that followers receive and the log does not keep. Source: the agent-server wire, which has the first two
-LIVE_KINDS = ("StreamingDeltaEvent", "ServerErrorEvent", COMMAND_OUTPUT)
-
-#: kinds of the events that end an action
-CLOSING_KINDS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
-
-#: a longer live event is dropped: Redis' channels, which carry it, have no bound of their own
-MOST_LIVE_BYTES = 64 * 1024
 
 
 def effect(event: Event) -> dict[str, Any]:
@@ -251,15 +260,6 @@ def _are_texts(values: Iterable[Any]) -> bool:
 def _is_kept(value: dict[str, Any] | list[Any]) -> bool:
     """Whether lists, reports and imports carry it too."""
     return len(json.dumps(value)) <= MOST_REPORTED_BYTES
-
-
-_log = logging.getLogger("request_log")
-
-#: code of the event that takes the place of a policy's
-UNAPPROVED_POLICY = "unapproved_policy"
-
-#: kinds of source `user` that say nothing but that the agent has stopped. Source: the agent-server wire
-_SILENT_KINDS = ("PauseEvent", "InterruptEvent")
 
 
 def claim(event: Event) -> str | None:

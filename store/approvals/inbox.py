@@ -41,12 +41,29 @@ from store.log.frames import PAGE_BYTES, original
 from store.projections import Projections, Refresh
 from store.scripts import Scripts
 
+_log = logging.getLogger(__name__)
+
 #: bytes that an event counts as where the index does not know its size
 _UNKNOWN_SIZE = 1024 * 1024
 
 
 #: the cursor of a page: when its first action began to wait, "CONVERSATION ACTION", and its seq in its log
 Cursor = tuple[Micros, str, int]
+
+
+_STATE = ["execution_status", "title", "tags", "sandbox_id", "told.capabilities"]
+
+#: entries that one script scans for those that pass the filters, 1,000 at most, and scripts of one page
+SCAN_CHUNK, MOST_CHUNKS = 1000, 5
+
+#: actions that are read at once, and that a count reads at most
+_READ, MOST_COUNTED = 100, 10_000
+
+#: conversations that are due to expire and are taken at once, and those that one part of the sweep compares, twice
+MOST_DUE, PART = 100, 500
+
+#: µs between two parts of the sweep, whatever the number of supervisors
+_SWEEP_SPAN = 1_000_000
 
 
 class Entry(NamedTuple):
@@ -123,9 +140,6 @@ def load(redis: "Redis", entries: Sequence[Entry]) -> list[PendingAction | None]
     ]
 
 
-_STATE = ["execution_status", "title", "tags", "sandbox_id", "told.capabilities"]
-
-
 def _read(entry: Entry, state: list[Any], stored: bytes | None, kept: bytes | None) -> PendingAction | None:
     """The pending action of an entry; None where the conversation says otherwise."""
     status, title, tags, sandbox, told = state
@@ -163,13 +177,6 @@ def thought_of(event: dict[str, Any]) -> str:
     parts = event.get("thought")
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-#: entries that one script scans for those that pass the filters, 1,000 at most, and scripts of one page
-SCAN_CHUNK, MOST_CHUNKS = 1000, 5
-
-#: actions that are read at once, and that a count reads at most
-_READ, MOST_COUNTED = 100, 10_000
 
 
 class TooManyToCount(StoreError):
@@ -384,15 +391,6 @@ class Inbox:
 def _member(stored: str) -> tuple[ConversationId, str]:
     conversation_id, _, action_id = stored.partition(" ")
     return ConversationId(conversation_id), action_id
-
-
-#: conversations that are due to expire and are taken at once, and those that one part of the sweep compares, twice
-MOST_DUE, PART = 100, 500
-
-#: µs between two parts of the sweep, whatever the number of supervisors
-_SWEEP_SPAN = 1_000_000
-
-_log = logging.getLogger(__name__)
 
 
 class ApprovalChecks:

@@ -39,8 +39,23 @@ from store.link.attempts import minted
 from store.scripts import Scripts
 from store.scripts.calls import MakeRule
 
+_log = logging.getLogger(__name__)
+
 #: most rules that are kept, and most bytes of one as JSON
 MOST_RULES, MOST_RULE_BYTES = 1000, 16 * 1024
+
+
+#: seconds of the lease under which a decision is taken: no agent is called meanwhile
+_LEASE_SECONDS = 10.0
+
+#: most rules that decide one group of actions: the audit names each
+MOST_TOGETHER = 6
+
+#: a seq after every entry of an audit
+_END = 10**12
+
+#: problems of a decision after which no decision of that wait can be taken
+_OVER = ("expired", "changed")
 
 
 class RuleNotFound(StoreError):
@@ -200,21 +215,6 @@ def _read(rule: str) -> Rule:
     members = json.loads(rule)
     ids = members["conversation_ids"]
     return Rule(**{**members, "conversation_ids": None if ids is None else tuple(ids)})
-
-
-_log = logging.getLogger(__name__)
-
-#: seconds of the lease under which a decision is taken: no agent is called meanwhile
-_LEASE_SECONDS = 10.0
-
-#: most rules that decide one group of actions: the audit names each
-MOST_TOGETHER = 6
-
-#: a seq after every entry of an audit
-_END = 10**12
-
-#: problems of a decision after which no decision of that wait can be taken
-_OVER = ("expired", "changed")
 
 
 class Waiting(NamedTuple):

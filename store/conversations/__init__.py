@@ -24,6 +24,9 @@ from store.sandboxes import SandboxWing
 from store.sandboxes.start_tasks import StartTasks
 from store.scripts import Scripts
 
+#: seconds for which an answer is remembered
+_SECONDS = 7 * 86_400
+
 
 class ConversationWing(Conversations):
     """All conversations, and by name what belongs to them."""
@@ -51,10 +54,6 @@ class ConversationWing(Conversations):
         self.in_sandboxes = AppConversations(self, listing, sandboxes)
         self.chats = Chats(scripts)
         self.queued_messages = QueuedMessages(scripts, start_tasks, self)
-
-
-#: seconds for which an answer is remembered
-_SECONDS = 7 * 86_400
 
 
 class Chats:

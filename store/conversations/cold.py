@@ -40,6 +40,35 @@ from store.log.frames import (
 from store.log.text import as_frame
 from store.scripts import IsCold, Scripts
 
+_log = logging.getLogger(__name__)
+
+
+#: events, members and fields of one round trip, and its bytes
+_EVENTS, _MEMBERS, _FIELDS, _BYTES = 500, 5_000, 1_000, 1024 * 1024
+
+#: ms after which what was put aside of a log ends, unless a further piece comes
+_ASIDE = 600_000
+
+#: times that a thaw restarts because its staged data expired
+_MOST_TRIES = 2
+
+_SECOND = 1_000_000
+
+#: seconds for which a thawed one stays in Redis, one that is too large stays, a freezing may take, an object that
+#: may be unneeded is left (also so that a failover of Redis which forgets a thaw finds it), and between two looks at an
+#: object that is needed
+_THAWED, _STAYS, _FREEZING, _LEFT, _LOOK = (seconds * _SECOND for seconds in (3600, 30 * 86400, 1800, 3600, 86400))
+
+#: conversations that one search for resting ones reads
+_SCANNED = 500
+
+#: locks of thaws: one at a time of a conversation in a process
+_LOCKS = 64
+
+_BUSY = (b"running", b"waiting_for_confirmation")
+
+_STATE = ["execution_status", "cold", "aside_until", "delivery_id", "imported_at"]
+
 
 class ObjectMissing(Exception):
     """There is no object of that name."""
@@ -162,16 +191,6 @@ def _as_it_says(name: str, content: bytes) -> _Cold:
         raise Unreadable(f"it is damaged: {error}") from None
 
 
-#: events, members and fields of one round trip, and its bytes
-_EVENTS, _MEMBERS, _FIELDS, _BYTES = 500, 5_000, 1_000, 1024 * 1024
-
-#: ms after which what was put aside of a log ends, unless a further piece comes
-_ASIDE = 600_000
-
-#: times that a thaw restarts because its staged data expired
-_MOST_TRIES = 2
-
-
 class Changed(Exception):
     """The conversation was deleted, or is no longer under that name, while its log was read or came back."""
 
@@ -283,24 +302,6 @@ class Pieces:
             found = self._redis.getrange(key, at, at + _BYTES - 1)
             at += len(found)
             yield [found] if found else []
-
-
-_SECOND = 1_000_000
-
-#: seconds for which a thawed one stays in Redis, one that is too large stays, a freezing may take, an object that
-#: may be unneeded is left (also so that a failover of Redis which forgets a thaw finds it), and between two looks at an
-#: object that is needed
-_THAWED, _STAYS, _FREEZING, _LEFT, _LOOK = (seconds * _SECOND for seconds in (3600, 30 * 86400, 1800, 3600, 86400))
-
-#: conversations that one search for resting ones reads
-_SCANNED = 500
-
-#: locks of thaws: one at a time of a conversation in a process
-_LOCKS = 64
-
-_BUSY = (b"running", b"waiting_for_confirmation")
-
-_log = logging.getLogger(__name__)
 
 
 class Cold:
@@ -513,9 +514,6 @@ class Cold:
             raise StillCold(of.conversation_id, "the place of its object cannot be reached, or refuses") from error
         except Unreadable as error:
             raise StillCold(of.conversation_id, f"its object {of.name} cannot be used") from error
-
-
-_STATE = ["execution_status", "cold", "aside_until", "delivery_id", "imported_at"]
 
 
 def _rests(state: Sequence[bytes | None], before: Micros, *, at: int) -> bool:

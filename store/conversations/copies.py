@@ -40,6 +40,16 @@ PAGE = 100
 _HOUR, _EXPIRED = 3600, "The copy of the conversation took so long that it has expired"
 
 
+#: pairs of kind and source beyond MAX_EVENT_KINDS that the server's own events may have brought
+_OWN_PAIRS = 5
+
+#: bytes of events after which a page is written, also with less than PAGE events
+_PAGE_BYTES = 256 * 1024
+
+#: statuses that need no agent; in any other one an import is paused
+_AT_REST = ("idle", "paused", "finished", "error", "stuck")
+
+
 class Copy:
     """One unfinished copy: nobody else knows its keys, and they expire unless it is adopted."""
 
@@ -248,16 +258,6 @@ def _inherited(state: dict[str, Any], sandbox_id: str | None, fork: str) -> dict
     app = {APP_FIELD + name: json.dumps(value) for name, value in state["app"].items() if name != "start_id"}
     place = {"sandbox_id": sandbox_id, "groups": state["groups"], "secrets_version": fork}
     return {**fields, **place, **app}
-
-
-#: pairs of kind and source beyond MAX_EVENT_KINDS that the server's own events may have brought
-_OWN_PAIRS = 5
-
-#: bytes of events after which a page is written, also with less than PAGE events
-_PAGE_BYTES = 256 * 1024
-
-#: statuses that need no agent; in any other one an import is paused
-_AT_REST = ("idle", "paused", "finished", "error", "stuck")
 
 
 class RepeatedEvent(StoreError):

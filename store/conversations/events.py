@@ -58,6 +58,13 @@ SEARCHED_EVENTS = 1000
 _preparing = Lock()
 
 
+#: series of a histogram: agents choose the names of kinds and sources, up to MAX_EVENT_KINDS of them
+MOST_SERIES = 20
+
+#: the series of all names beyond those
+OTHER = "other"
+
+
 class EventLog:
     """The events of all conversations."""
 
@@ -386,13 +393,6 @@ def _filter(kind: str | None, source: str | None, since: Micros | None, until: M
 def _with_body(kind: str | None) -> str:
     """The kind that remains when only messages have a body."""
     return "MessageEvent" if kind in (None, "MessageEvent") else ""
-
-
-#: series of a histogram: agents choose the names of kinds and sources, up to MAX_EVENT_KINDS of them
-MOST_SERIES = 20
-
-#: the series of all names beyond those
-OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)

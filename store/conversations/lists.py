@@ -47,6 +47,27 @@ _MOST_NAMED = 1000
 _named: OrderedDict[ConversationId, None] = OrderedDict()
 
 
+#: most bytes that one process keeps of one kind of page, and what an entry costs beside its own bytes
+KEPT_BYTES, _ENTRY_BYTES = 16 * 1024 * 1024, 700
+
+#: the fields of a conversation whose values, taken together, no two of its states have
+VERSION = ("revision", "incarnation", "approvals")
+
+#: conversations that are read at once where the listing cannot decide, and how often for one page
+READ, MOST_READS = 200, 5
+
+WAITING = "waiting_for_confirmation"
+
+#: fields of a conversation's hash that are text, JSON, or JSON of an app conversation
+_TEXTS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "groups", *VERSION]
+_JSON = ["title", "tags"]
+_OF_APP = ["parent_conversation_id", "llm_model"]
+_FIELDS = [*_TEXTS, *_JSON, *(APP_FIELD + name for name in _OF_APP)]
+
+#: items that are read at once, and seconds from one reading to the next
+PAGE, READ_SECONDS = 200, 0.25
+
+
 class Damaged:
     """In the place of the state of a conversation that cannot be read, whose entry in the listing stays as it is.
 
@@ -77,13 +98,7 @@ def name_in_log(conversation_id: ConversationId, error: Exception) -> None:
         log.error("the conversation %s cannot be read: lists and sweeps pass it over", conversation_id, exc_info=error)
 
 
-#: most bytes that one process keeps of one kind of page, and what an entry costs beside its own bytes
-KEPT_BYTES, _ENTRY_BYTES = 16 * 1024 * 1024, 700
-
 State = Mapping[str, Any]
-
-#: the fields of a conversation whose values, taken together, no two of its states have
-VERSION = ("revision", "incarnation", "approvals")
 
 
 class Form(NamedTuple):
@@ -180,18 +195,6 @@ class ConversationPages:
         return 0 if kept is None else len(kept.raw) + _ENTRY_BYTES
 
 
-#: conversations that are read at once where the listing cannot decide, and how often for one page
-READ, MOST_READS = 200, 5
-
-WAITING = "waiting_for_confirmation"
-
-#: fields of a conversation's hash that are text, JSON, or JSON of an app conversation
-_TEXTS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "groups", *VERSION]
-_JSON = ["title", "tags"]
-_OF_APP = ["parent_conversation_id", "llm_model"]
-_FIELDS = [*_TEXTS, *_JSON, *(APP_FIELD + name for name in _OF_APP)]
-
-
 class ConversationList:
     """What a list shows of every conversation, whatever its log, its agent or its settings weigh."""
 
@@ -267,9 +270,6 @@ def _summary(values: list[bytes | None]) -> dict[str, Any]:
 def _with_pending(summary: dict[str, Any], records: list[bytes]) -> dict[str, Any]:
     return {**summary, "pending": sum("decided" not in json.loads(record) for record in records)}
 
-
-#: items that are read at once, and seconds from one reading to the next
-PAGE, READ_SECONDS = 200, 0.25
 
 #: reads items by id, None for each that is gone
 Load = Callable[[Sequence[Any]], Sequence[Any | None]]

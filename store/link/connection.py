@@ -52,6 +52,20 @@ SYNCED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewri
 _MARGIN = 0.5
 
 
+#: of the timeout: what a health probe waits. It is repeated only when its connection turns out to be closed
+_HEALTH_SHARE = 0.5
+
+_SENTINEL_PORT, _REDIS_PORT = 26379, 6379
+
+_CONNECTIONS: dict[str, Any] = {
+    "redis": Connection,
+    "rediss": SSLConnection,
+    "unix": UnixDomainSocketConnection,
+    "redis+sentinel": SentinelManagedConnection,
+    "redis+cluster": Connection,
+}
+
+
 class NotKept(TemporaryRefusal):
     """A write is not known to be kept as DURABILITY asks. It may have happened, and a repeat finds it."""
 
@@ -229,20 +243,6 @@ class Parser(_HiredisParser):
             if not poller.poll(0):
                 return False
         return super().can_read(timeout)
-
-
-#: of the timeout: what a health probe waits. It is repeated only when its connection turns out to be closed
-_HEALTH_SHARE = 0.5
-
-_SENTINEL_PORT, _REDIS_PORT = 26379, 6379
-
-_CONNECTIONS: dict[str, Any] = {
-    "redis": Connection,
-    "rediss": SSLConnection,
-    "unix": UnixDomainSocketConnection,
-    "redis+sentinel": SentinelManagedConnection,
-    "redis+cluster": Connection,
-}
 
 
 class WaitingSentinelPool(SentinelConnectionPool, BlockingConnectionPool):

@@ -20,6 +20,11 @@ from core.wire import ConversationId, Micros
 from store.errors import KeyUnreadable, SecretsRefused
 from store.keys import SEAL_CHECK
 
+DIFFERS = (
+    "SECRET_KEY is not the key that the data in Redis were sealed with: secrets and sandboxes that are sealed with "
+    "the other key cannot be used here. Give every host the same SECRET_KEY; it may have several keys, the first seals."
+)
+
 
 class Sealer:
     """Seals with the first of its keys and opens with any; without a key it refuses everything."""
@@ -117,12 +122,6 @@ def fernet_for(secret_key: str, owner: str) -> Fernet:
     """The cipher of one owner, `conversation ID` or `sandbox ID`."""
     derived = HKDF(SHA256(), 32, salt=None, info=owner.encode())
     return Fernet(base64.urlsafe_b64encode(derived.derive(secret_key.encode())))
-
-
-DIFFERS = (
-    "SECRET_KEY is not the key that the data in Redis were sealed with: secrets and sandboxes that are sealed with "
-    "the other key cannot be used here. Give every host the same SECRET_KEY; it may have several keys, the first seals."
-)
 
 
 class SealCheck:

@@ -43,6 +43,10 @@ _ENTRY_COST = 160
 Shared = TypeVar("Shared")
 
 
+#: events that one `read` filters: else a filter that no event passes would keep a worker busy
+MOST_READ = 10_000
+
+
 class Entry:
     """One event of a feed. Its seq is 0 when the log does not keep it; its bytes are empty when a run has ended without
     an event."""
@@ -328,10 +332,6 @@ def read_log(scripts: Scripts, conversation_id: ConversationId, after: Seq, most
     if reply is None:
         raise ConversationNotFound
     return reply.incarnation, Seq(reply.last), originals(reply.events)
-
-
-#: events that one `read` filters: else a filter that no event passes would keep a worker busy
-MOST_READ = 10_000
 
 
 #: a context in which a client waits: it is given a function that ends the wait

@@ -46,6 +46,15 @@ _SOME = 16
 _lock = threading.Lock()
 
 
+#: format of an object, and of the keys in it. Older formats, which no release wrote, are refused
+_FORMAT = 3
+
+_DIGEST_BYTES = sha256().digest_size
+
+#: after which a piece ends: with more words Redis serves nobody else for longer, while the piece comes back
+_MOST_BYTES, _MOST_WORDS = 2 * 1024 * 1024, 20_000
+
+
 def compressed(raw: bytes) -> bytes:
     """An event's bytes as the log keeps them."""
     with _lock:
@@ -89,12 +98,6 @@ def _dictionary(number: int) -> ZstdCompressionDict:
     return ZstdCompressionDict(file.read_bytes())
 
 
-#: format of an object, and of the keys in it. Older formats, which no release wrote, are refused
-_FORMAT = 3
-
-_DIGEST_BYTES = sha256().digest_size
-
-
 class Unreadable(Exception):
     """An object is not what its name says; the message says why."""
 
@@ -107,9 +110,6 @@ class Frozen(NamedTuple):
     incarnation: str
     revision: str
 
-
-#: after which a piece ends: with more words Redis serves nobody else for longer, while the piece comes back
-_MOST_BYTES, _MOST_WORDS = 2 * 1024 * 1024, 20_000
 
 #: a part of a key's name, ":log" …, and words of the key: elements, fields and values, scores and members, or bytes
 Range = tuple[str, Sequence[bytes]]

@@ -35,6 +35,10 @@ _TO_BYTES = bytes.maketrans(b"01234567", bytes(range(0xF8, 0x100)))
 _TO_DIGITS = bytes.maketrans(bytes(range(0xF8, 0x100)), b"01234567")
 
 
+#: what a cached chunk and each of its pieces cost beside their text, in bytes
+_CHUNK_COST, _PIECE_COST = 512, 48
+
+
 class Position(NamedTuple):
     """The position of an event in the order of pages: time, then seq. The time is µs as Redis compares scores."""
 
@@ -190,9 +194,6 @@ def as_frame(chunk: bytes) -> bytes:
 def _whole(frame: bytes) -> bytes:
     return ZstdDecompressor().decompress(frame)
 
-
-#: what a cached chunk and each of its pieces cost beside their text, in bytes
-_CHUNK_COST, _PIECE_COST = 512, 48
 
 #: the text of a chunk: whole records in each piece, and about _PIECE bytes
 Pieces = tuple[bytes, ...]

@@ -24,6 +24,10 @@ MOST_BYTES = 1024 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,199}")
 
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_KNOWN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 def is_name(text: str) -> bool:
     """Whether an object may have this name: 1 to 200 letters, digits and hyphens, the first no hyphen."""
     return _NAME.fullmatch(text) is not None
@@ -33,10 +37,6 @@ def check_name(text: str) -> None:
     """Raises ValueError unless an object may have this name."""
     if not is_name(text):
         raise ValueError(f"The name of an object must be 1 to 200 letters, digits and hyphens, not {text!r}")
-
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-_KNOWN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Folder:

@@ -46,6 +46,15 @@ SILENCE, _BEGIN = 30.0, 5.0
 _POLL, _KEPT = 0.02, 60_000
 
 
+_FORGOTTEN = "The transfer of the archive was broken off"
+
+#: bytes of a file in one response, and names of a list of files. Source of the latter: the app-server wire
+MOST_BYTES, MOST_NAMES = 8 << 20, 2000
+
+#: seconds in which a supervisor replies
+FILE_TIMEOUT = 20.0
+
+
 class Outcome(StrEnum):
     """How a side ended a stream."""
 
@@ -216,9 +225,6 @@ class Receiver:
             time.sleep(_POLL)
 
 
-_FORGOTTEN = "The transfer of the archive was broken off"
-
-
 def _closed(scripts: Scripts, transfer_id: str, side: str, outcome: Outcome, words: str) -> CloseTransfer.Reply:
     """How the sender and the receiver ended a stream, after one side has."""
     ending = json.dumps([outcome, words])
@@ -231,13 +237,6 @@ def _raise(ending: str) -> None:
     outcome, words = json.loads(ending)
     if outcome != Outcome.WHOLE:
         raise _ERRORS[Outcome(outcome)](words)
-
-
-#: bytes of a file in one response, and names of a list of files. Source of the latter: the app-server wire
-MOST_BYTES, MOST_NAMES = 8 << 20, 2000
-
-#: seconds in which a supervisor replies
-FILE_TIMEOUT = 20.0
 
 
 class Found(StrEnum):

@@ -114,6 +114,10 @@ _HEAD = re.compile(r"(?:--.*\n)*")
 _INCLUDE = re.compile(r"^-- include: (_\w+\.lua)\n", re.MULTILINE)
 
 
+#: thaws of one call: a conversation that became cold again each time would be a fault of the sweep
+_MOST_THAWS = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A callable script. text: with its includes in place. head: what each of its lines says, by the line's name."""
@@ -247,10 +251,6 @@ def _included(text: str, texts: dict[str, str], seen: set[str]) -> str:
         return _included(texts[name], texts, seen)
 
     return _INCLUDE.sub(put, text)
-
-
-#: thaws of one call: a conversation that became cold again each time would be a fault of the sweep
-_MOST_THAWS = 3
 
 
 class IsCold(ResponseError):
