@@ -111,7 +111,7 @@ def _spec_of(wanted: dict[str, Any]) -> Spec | None:
         sandbox_id = parent.get("sandbox_id")
     if sandbox_id:
         [sandbox] = current_store.sandboxes.get_many([SandboxId(sandbox_id)])
-        return sandbox and current_specs.find(sandbox.spec_id)
+        return current_specs.find(sandbox.spec_id) if sandbox else None
     named = wanted.get("sandbox_spec_id")
     return current_specs.find(named) if named else current_specs.get(None)
 
