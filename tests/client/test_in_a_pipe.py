@@ -154,3 +154,37 @@ def test_a_list_of_files_that_may_be_cut_says_so(ctl, started, monkeypatch, form
     monkeypatch.setattr("agent_server_client.cli.folders._MOST_NAMES", 1)
     monkeypatch.setattr("agent_server_client._sync_files.Files.list", lambda *_: ["a.txt"])
     assert "1 files shown, and there may be more: give a folder" in ctl("files", started(), *form).stderr
+
+
+BEFORE_WORK = [
+    (("run", "x", "--pull", "out"), "--pull", "write and approve"),
+    (("run", "x", "--repo", "."), "--repo", "write and approve"),
+    (("run", "x", "--approve", "all"), "--approve all", "write and approve"),
+    (("run", "x", "--approve", "never"), "--approve never", "write and approve"),
+    (("send", str(uuid4()), "x", "-f", "--approve", "never"), "--approve never", "write and approve"),
+    (("logs", str(uuid4()), "-f", "--approve", "never"), "--approve never", "approve"),
+]
+
+
+@pytest.mark.parametrize(("words", "subject", "scopes"), BEFORE_WORK)
+def test_a_scope_that_is_needed_at_the_end_is_asked_for_before_any_work(
+    ctl, client, monkeypatch, words, subject, scopes
+):
+    monkeypatch.setattr("agent_server_client._sync.Client.user", lambda _: {"scopes": ["read", "write"]})
+    monkeypatch.setattr("agent_server_client._sync.Client.post", lambda *_, **__: pytest.fail("it began to work"))
+
+    said = ctl(*words, code=5).stderr
+
+    assert f"{subject} needs a key with {scopes}, and yours has read and write" in said
+    assert "An admin makes one by `agentctl keys new NAME --scope" in said
+
+
+def test_a_run_that_is_not_followed_refuses_to_write_files_at_its_end(ctl):
+    assert "Leave one of them out" in ctl("run", "x", "--pull", "out", "-d", code=2).stderr
+
+
+def test_a_question_is_not_asked_of_one_who_may_not_answer_it(ctl, started, monkeypatch):
+    one = started()
+    monkeypatch.setattr("agent_server_client._sync.Client.user", lambda _: {"scopes": ["read", "write"]})
+    monkeypatch.setattr("agent_server_client.cli.conversations.is_asked", lambda: True)
+    assert "`rm` needs a key with admin" in ctl("rm", one, code=5).stderr
