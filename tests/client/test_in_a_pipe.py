@@ -1,7 +1,7 @@
 """What commands print into a pipe or a file: whole lines, whole ids, times of the wire."""
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from uuid import uuid4
 
@@ -188,3 +188,36 @@ def test_a_question_is_not_asked_of_one_who_may_not_answer_it(ctl, started, monk
     monkeypatch.setattr("agent_server_client._sync.Client.user", lambda _: {"scopes": ["read", "write"]})
     monkeypatch.setattr("agent_server_client.cli.conversations.is_asked", lambda: True)
     assert "`rm` needs a key with admin" in ctl("rm", one, code=5).stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "seconds"), [(("--for", "30m"), 1800), (("--for", "2h"), 7200), (("--days", "3"), 259_200)]
+)
+def test_a_key_ends_after_minutes_hours_or_days(ctl, option, seconds):
+    made = json.loads(ctl("keys", "new", uuid4().hex, *option, "--json").stdout)
+    left = datetime.fromisoformat(made["expires_at"]) - datetime.now(UTC)
+    assert seconds - 60 < left.total_seconds() <= seconds
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(("--for", words) for words in ("30", "0m", "m", "", "1.5h", "9999999d")),
+        *(("--for", "1h", "--days", "1"), ("--days", "999999999")),
+    ],
+)
+def test_a_time_that_is_none_is_refused_before_a_key_is_made(ctl, option):
+    name = uuid4().hex
+    ctl("keys", "new", name, *option, code=2)
+    assert name not in ctl("keys").stdout
+
+
+def test_a_second_key_of_a_name_is_made_with_a_word_about_the_first(ctl):
+    name = uuid4().hex
+    first = ctl("keys", "new", name, "--json")
+    assert "Another key" not in first.stderr
+    identity = json.loads(first.stdout)["id"]
+
+    second = ctl("keys", "new", name)
+    assert f"Another key has the name {name} and stays. To end it: agentctl keys revoke {identity}" in second.stderr
+    assert second.stdout.startswith("key_")
