@@ -36,6 +36,7 @@ def main(words: list[str] | None = None) -> int:
                         return _refuse("; ".join(f"{name}: {texts}" for name, texts in faults.items()))
                     if not _goes_on(store, given):
                         return 1
+                    _tell_alike(store, given.name)
                     made, key = store.access.keys.make(**KeyRequest().load(wanted))
                     print(f"{made.name}: id {made.id}, scopes {', '.join(made.scopes)}. The key:", file=sys.stderr)
                     print(key)
@@ -62,6 +63,15 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("list", help="list the keys, the newest first, without the keys themselves")
     commands.add_parser("revoke", help="revoke a key: within a second it opens nothing").add_argument("id")
     return parser
+
+
+def _tell_alike(store: Store, name: str) -> None:
+    """Say that keys of this name are there already: a second one ends none of them."""
+    every = store.access.keys.all()
+    live = store.access.keys.live([one.id for one in every if one.name == name])
+    if live:
+        revoke = admin(f"keys revoke {' '.join(sorted(live))}")
+        print(f"keys: another key has this name and stays. To end it: {revoke}", file=sys.stderr)
 
 
 def _goes_on(store: Store, given: argparse.Namespace) -> bool:

@@ -39,6 +39,7 @@ from core.wire import ConversationId, Micros, Seq
 from schemas import app_conversations as schemas
 from schemas.conversations import read_conversation_ids
 from schemas.fields import Fault, Success, canonical_id, page_id
+from settings.specs import Spec
 from store import Store
 from store.conversations.conversations import app_filter
 from store.errors import ConversationNotFound
@@ -93,13 +94,27 @@ def _create_start(wanted: dict[str, Any]) -> StartTask:
 
 
 def _require_model(wanted: dict[str, Any]) -> None:
-    """Refuse a model that the agent of a new sandbox cannot use. Raises InvalidInput."""
-    if wanted.get("sandbox_id") or wanted.get("parent_conversation_id"):
+    """Refuse a model that the agent cannot use. Raises InvalidInput. Two round trips at most, none without a model."""
+    if not (model := wanted.get("llm_model")):
         return
-    named = wanted.get("sandbox_spec_id")
-    spec = current_specs.find(named) if named else current_specs.get(None)
-    if spec is not None and (fault := model_fault(spec, wanted.get("llm_model"))):
+    spec = _spec_of(wanted)
+    if spec is not None and (fault := model_fault(spec, model)):
         raise InvalidInput("body", {"llm_model": [fault]})
+
+
+def _spec_of(wanted: dict[str, Any]) -> Spec | None:
+    """The spec of the sandbox that a start asks for; None where there is none: the start fails by itself."""
+    sandbox_id, parent_id = wanted.get("sandbox_id"), wanted.get("parent_conversation_id")
+    if not sandbox_id and parent_id:
+        [parent] = current_store.conversations.get_many([ConversationId(parent_id)])
+        if parent is None:
+            return None
+        sandbox_id = parent.get("sandbox_id")
+    if sandbox_id:
+        [sandbox] = current_store.sandboxes.get_many([SandboxId(sandbox_id)])
+        return current_specs.find(sandbox.spec_id) if sandbox else None
+    named = wanted.get("sandbox_spec_id")
+    return current_specs.find(named) if named else current_specs.get(None)
 
 
 def _states(store: Store, start: StartTask, may_go_on: Callable[[], bool]) -> Iterator[str]:

@@ -155,3 +155,14 @@ def test_what_cannot_be_done_ends_the_program_with_a_sentence(keys):
     valkey_program()
     assert "Key not found" in keys("revoke", "unknown", status=1)
     assert "Must lie in the future" in keys("make", "a", "--scope", "read", "--expires-at", "2020-01-01", status=1)
+
+
+def test_a_second_key_of_a_name_is_made_with_a_word_about_the_first(here, capsys):
+    name = uuid4().hex
+    command.main(["make", name, "--scope", "admin"])
+    assert "another key has this name" not in capsys.readouterr().err
+    command.main(["make", name, "--scope", "admin"])
+    said = capsys.readouterr()
+    assert "another key has this name and stays" in said.err
+    assert "keys revoke" in said.err
+    assert said.out.startswith("key_")

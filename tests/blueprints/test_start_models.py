@@ -1,8 +1,11 @@
 """The model that a start asks for: one that the bundled agent cannot use is refused, any other reaches it."""
 
+from uuid import uuid4
+
 import pytest
 
 from agents.starts import template_of
+from core.wire import ConversationId
 from settings.specs import Specs
 from tests.apps import serve_with
 
@@ -27,6 +30,22 @@ def test_a_model_of_a_start_is_refused_where_the_agent_has_none(client, monkeypa
     assert "LLM_MODEL=… LLM_API_KEY=…" in fault["msg"]
     assert "`run: `" in fault["msg"]
     assert client.post(APPS, json={}).status_code == 200
+
+
+def test_a_model_is_refused_in_a_sandbox_and_below_a_parent_whose_agent_has_none(client, store, monkeypatch):
+    monkeypatch.setenv("LLM_MODEL", "")
+    serve_with(monkeypatch, client.application, specs=Specs.load(""))
+    sandbox = store.sandboxes.start("reference-agent", host="h")
+    parent = ConversationId(str(uuid4()))
+    store.conversations.create(parent, sandbox_id=sandbox.id)
+
+    for place in ({"sandbox_id": sandbox.id}, {"parent_conversation_id": parent}):
+        response = client.post(APPS, json={"llm_model": "gpt-9", **place})
+        assert response.status_code == 422, place
+        assert response.get_json()["detail"][0]["loc"] == ["body", "llm_model"]
+        assert client.post(APPS, json=place).status_code == 200
+    for place in ({"sandbox_id": "none"}, {"parent_conversation_id": str(uuid4())}):
+        assert client.post(APPS, json={"llm_model": "gpt-9", **place}).status_code == 200  # its start fails by itself
 
 
 def test_a_model_of_a_start_is_used_where_the_agent_has_one(client, store, monkeypatch):

@@ -1,49 +1,19 @@
 """What commands print into a pipe or a file: whole lines, whole ids, times of the wire."""
 
 import json
-from datetime import datetime
-from functools import partial
+from datetime import UTC, datetime
 from uuid import uuid4
 
-import httpx
 import pytest
-from agent_server_client import Client, PendingAction
-from agent_server_client.cli import agentctl, program
+from agent_server_client import PendingAction
+from agent_server_client.cli import program
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.program import Session
 from agent_server_client.cli.shown import when
-from click.testing import CliRunner
 
 from tests.client.responses import responding
 from tests.client.test_questions import waiting_action
 from tests.conftest import action, message
-
-
-@pytest.fixture
-def ctl(app, monkeypatch, tmp_path):
-    """Runs agentctl in pipes."""
-    monkeypatch.setattr(program, "Client", partial(Client, transport=httpx.WSGITransport(app)))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-
-    def run(*words: str, code: int = 0, url: str | None = "http://127.0.0.1", **options):
-        result = CliRunner().invoke(agentctl, words, env={"AGENT_SERVER_URL": url}, prog_name="agentctl", **options)
-        assert result.exit_code == code, (result.output, result.exception)
-        return result
-
-    return run
-
-
-@pytest.fixture
-def started(client):
-    """Starts a conversation, and returns its id."""
-
-    def start(**members) -> str:
-        identity = str(uuid4())
-        body = {"conversation_id": identity, "confirmation_policy": {"kind": "AlwaysConfirm"}, **members}
-        assert client.post("/api/conversations", json=body).status_code < 300
-        return identity
-
-    return start
 
 
 def test_an_error_is_one_line_however_long_it_is(ctl):
@@ -154,3 +124,70 @@ def test_a_list_of_files_that_may_be_cut_says_so(ctl, started, monkeypatch, form
     monkeypatch.setattr("agent_server_client.cli.folders._MOST_NAMES", 1)
     monkeypatch.setattr("agent_server_client._sync_files.Files.list", lambda *_: ["a.txt"])
     assert "1 files shown, and there may be more: give a folder" in ctl("files", started(), *form).stderr
+
+
+BEFORE_WORK = [
+    (("run", "x", "--pull", "out"), "--pull", "write and approve"),
+    (("run", "x", "--repo", "."), "--repo", "write and approve"),
+    (("run", "x", "--approve", "all"), "--approve all", "write and approve"),
+    (("run", "x", "--approve", "never"), "--approve never", "write and approve"),
+    (("send", str(uuid4()), "x", "-f", "--approve", "never"), "--approve never", "write and approve"),
+    (("logs", str(uuid4()), "-f", "--approve", "never"), "--approve never", "approve"),
+]
+
+
+@pytest.mark.parametrize(("words", "subject", "scopes"), BEFORE_WORK)
+def test_a_scope_that_is_needed_at_the_end_is_asked_for_before_any_work(
+    ctl, client, monkeypatch, words, subject, scopes
+):
+    monkeypatch.setattr("agent_server_client._sync.Client.user", lambda _: {"scopes": ["read", "write"]})
+    monkeypatch.setattr("agent_server_client._sync.Client.post", lambda *_, **__: pytest.fail("it began to work"))
+
+    said = ctl(*words, code=5).stderr
+
+    assert f"{subject} needs a key with {scopes}, and yours has read and write" in said
+    assert "An admin makes one by `agentctl keys new NAME --scope" in said
+
+
+def test_a_run_that_is_not_followed_refuses_to_write_files_at_its_end(ctl):
+    assert "Leave one of them out" in ctl("run", "x", "--pull", "out", "-d", code=2).stderr
+
+
+def test_a_question_is_not_asked_of_one_who_may_not_answer_it(ctl, started, monkeypatch):
+    one = started()
+    monkeypatch.setattr("agent_server_client._sync.Client.user", lambda _: {"scopes": ["read", "write"]})
+    monkeypatch.setattr("agent_server_client.cli.conversations.is_asked", lambda: True)
+    assert "`rm` needs a key with admin" in ctl("rm", one, code=5).stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "seconds"), [(("--for", "30m"), 1800), (("--for", "2h"), 7200), (("--days", "3"), 259_200)]
+)
+def test_a_key_ends_after_minutes_hours_or_days(ctl, option, seconds):
+    made = json.loads(ctl("keys", "new", uuid4().hex, *option, "--json").stdout)
+    left = datetime.fromisoformat(made["expires_at"]) - datetime.now(UTC)
+    assert seconds - 60 < left.total_seconds() <= seconds
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(("--for", words) for words in ("30", "0m", "m", "", "1.5h", "9999999d")),
+        *(("--for", "1h", "--days", "1"), ("--days", "999999999")),
+    ],
+)
+def test_a_time_that_is_none_is_refused_before_a_key_is_made(ctl, option):
+    name = uuid4().hex
+    ctl("keys", "new", name, *option, code=2)
+    assert name not in ctl("keys").stdout
+
+
+def test_a_second_key_of_a_name_is_made_with_a_word_about_the_first(ctl):
+    name = uuid4().hex
+    first = ctl("keys", "new", name, "--json")
+    assert "Another key" not in first.stderr
+    identity = json.loads(first.stdout)["id"]
+
+    second = ctl("keys", "new", name)
+    assert f"Another key has the name {name} and stays. To end it: agentctl keys revoke {identity}" in second.stderr
+    assert second.stdout.startswith("key_")

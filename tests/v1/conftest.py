@@ -109,4 +109,8 @@ created_at = 2026-11-21T00:00:00Z
 [[spec]]
 id = "tough"
 {AGENT.replace("restarts = 0", "restarts = 50")}
+
+[[spec]]
+id = "thinks"
+{AGENT.replace("initial_env = {", 'initial_env = { LLM_MODEL = "m",')}
 """

@@ -160,7 +160,7 @@ def test_a_conversation_in_a_given_sandbox_that_is_paused_resumes_it(api):
 
 
 def test_a_child_lives_in_the_sandbox_of_its_parent(api):
-    sandbox = api.running_sandbox()["id"]
+    sandbox = api.running_sandbox("thinks")["id"]
     parent = api.app_conversation(selected_repository="/nowhere/name", llm_model="m", sandbox_id=sandbox)
     child = api.app_conversation(parent_conversation_id=parent["id"])
 

@@ -267,7 +267,7 @@ def test_specs_are_listed_and_fetched(api):
     assert spec["working_dir"] == "."
 
     rest = api.call("GET", "/v1/sandbox-specs/search", params={"page_id": page["next_page_id"]})
-    assert [spec["id"] for spec in rest["items"]] == ["idle", "brief", "silent", "broken", "absent", "tough"]
+    assert [spec["id"] for spec in rest["items"]] == ["idle", "brief", "silent", "broken", "absent", "tough", "thinks"]
     assert rest["next_page_id"] is None
 
     found = api.call("GET", "/v1/sandbox-specs", params={"id": ["free", "nope", "asks"]})

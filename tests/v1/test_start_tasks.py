@@ -113,7 +113,7 @@ def test_the_members_of_a_start_request_are_kept(api):
         "tags": {"team": "a"},
         "conversation_id": str(uuid4()),
     }
-    conversation = api.app_conversation(sandbox_id=api.running_sandbox()["id"], **given)
+    conversation = api.app_conversation(sandbox_id=api.running_sandbox("thinks")["id"], **given)
 
     assert conversation["id"] == UUID(given.pop("conversation_id")).hex
     assert {name: conversation[name] for name in given} == given

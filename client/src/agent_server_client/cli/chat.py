@@ -86,6 +86,8 @@ def chat(session: Session, conversation: str | None, repo: str | None, model: st
     if conversation and (repo or model):
         raise Failed(2, "--repo and --model are of a new conversation: leave ID out")
     blocking = session.client()
+    if repo or approve in ("ask", "never"):
+        session.require(blocking, "--repo" if repo else f"--approve {approve}", "write", "approve")
     identity = session.conversation(blocking, conversation).id if conversation else None
     where = f"conversation {identity[:8]}" if identity else "a new conversation: its first line is the agent's task"
     notice = blocking.server_info()["notice"]

@@ -117,9 +117,14 @@ def run(
     TEXT is its task, `-` reads it from the standard input. A folder goes without what its .gitignore names, and a URL
     is cloned here, with your keys: no key reaches the sandbox.
     """
+    if pull and detach:
+        raise Failed(2, "--pull writes the files at the end, which --detach does not wait for. Leave one of them out")
     if pull and pull.is_dir() and any(pull.iterdir()) and not force and not is_asked():
         raise Failed(2, f"Files of {in_line(str(pull))} may be replaced at the end. Give --force, or another folder")
     approver, client, text = Approver(session, approve, follows=True), session.client(patient=True), _read(text)
+    for option, given in (("--pull", pull), ("--repo", repo), (f"--approve {approve}", approve not in (None, "rules"))):
+        if given:
+            session.require(client, option, "write", "approve")
     with folder_of(repo) as folder, session.waiting("Starting") as show:
 
         def progress(task: AppConversationStartTask) -> None:
@@ -152,7 +157,8 @@ def _approve_all(conversation: Conversation, text: str) -> None:
     try:
         conversation.set_policy("NeverConfirm")
     except AgentServerError:
-        conversation.delete()
+        with contextlib.suppress(AgentServerError):  # the first refusal is the one to tell
+            conversation.delete()
         raise
     conversation.send(text)
 
@@ -226,7 +232,10 @@ def logs(
     With -f it goes on through restarts of the server, shows each event once, and asks about what waits.
     """
     approver = Approver(session, approve, follows=True) if follow and not session.as_json else None
-    found = session.conversation(session.client(patient=follow), conversation)
+    client = session.client(patient=follow)
+    if follow and approve in ("ask", "never"):
+        session.require(client, f"--approve {approve}", "approve")
+    found = session.conversation(client, conversation)
     entries = found.events(after) if follow else found.log(after)
     run = RunState(after)
     with followed(session, full=full, is_live=follow) as shown:
@@ -253,6 +262,8 @@ def send(session: Session, conversation: str, text: str, follow: bool, yes: bool
     standard input.
     """
     approver, client, text = Approver(session, approve, follows=True), session.client(patient=follow), _read(text)
+    if follow and approve in ("ask", "never"):
+        session.require(client, f"--approve {approve}", "write", "approve")
     found = session.conversation(client, conversation)
     after = found.count() if follow else 0
     rejects = yes or not is_asked()
@@ -326,6 +337,8 @@ def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
     if not yes and not is_asked():
         raise Failed(2, "Nobody can be asked here: give --yes")
     client = session.client()
+    if not yes:
+        session.require(client, "`rm`", "admin")
     found = [session.conversation(client, one) for one in conversations]
     for one in found:
         if not yes and not agrees(

@@ -191,6 +191,8 @@ def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: boo
         actions, destinations = [one for one in actions if one in own], [one for one in destinations if one in own]
     elif not yes and not sys.stdin.isatty():
         raise Failed(2, "Nobody can be asked here: give --digest, or --yes")
+    if digest is None and not yes:
+        session.require(client, "`approve`", "approve")
     shown: list[Asked] = [AskedActions(actions), *map(AskedDestination, destinations)]
     if not session.as_json:
         for panel in (panel for one in shown for panel in one.cards()):

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any
@@ -136,6 +136,27 @@ class Session:
         click.get_current_context().call_on_close(client.close)
         return client
 
+    def require(self, client: Client, what: str, *scopes: str) -> None:
+        """Refuse before any work what the server would refuse after it. Raises Failed.
+
+        what: the subject of the sentence. scopes: those that it needs; `admin` includes the others.
+        """
+        try:
+            held = client.user()["scopes"]
+        except AgentServerError as error:
+            if error.status != 403:  # a key that may not read its own scopes: the server decides later
+                raise
+            return
+        if "admin" in held or set(scopes) <= set(held):
+            return
+        wanted = " ".join(f"--scope {scope}" for scope in scopes)
+        raise Failed(
+            NOT_ALLOWED,
+            f"{what} needs a key with {_all_of(scopes)}, and yours has {_all_of(held)}. "
+            f"An admin makes one by `agentctl keys new NAME {wanted}`",
+            status=403,
+        )
+
     def _tell_unknown_key(self) -> None:
         """Say once that the key of the command opens nothing, which the open server would show after its next start."""
         if self._told_key:
@@ -186,6 +207,10 @@ class Session:
         if len(found) > 1:
             raise Failed(2, f"Several ids begin with {words}: {', '.join(found[:5])}. Write more of the one you mean")
         return boxes[0] if boxes else client.conversation(conversations[0])
+
+
+def _all_of(scopes: Sequence[str]) -> str:
+    return " and ".join(scopes) if len(scopes) < 3 else f"{', '.join(scopes[:-1])} and {scopes[-1]}"
 
 
 def known_ids(client: Client) -> list[str]:

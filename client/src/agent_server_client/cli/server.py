@@ -1,6 +1,7 @@
 """Commands about the server: status, profiles, keys, completion."""
 
 import os
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +13,7 @@ from agent_server_client._sync import Client
 from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed, unchosen, without_password
 from agent_server_client.cli.program import Failed, Session, agentctl, command, id_from, key_places, print_json
 from agent_server_client.cli.shown import counted, moment, print_table, size, when
-from agent_server_client.models import SpecIsolation
+from agent_server_client.models import KeyInfo, SpecIsolation
 from agent_server_client.visible import in_line, visible
 
 _SCOPES = ("read", "write", "approve", "admin")
@@ -22,6 +23,20 @@ _FIRST_KEY = (
     "This server is open now. With a first key, it asks for a key from its next start, and this one is not an admin's. "
     "Make yourself an admin key first: agentctl keys new me --scope admin"
 )
+
+
+#: units of a duration: minutes, hours and days
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+def _duration(_: click.Context, __: click.Parameter, words: str | None) -> timedelta | None:
+    """How long something is valid: 30m, 12h, 7d."""
+    if words is None:
+        return None
+    match = re.fullmatch(r"([1-9][0-9]{0,6})([mhd])", words.strip())
+    if match is None:
+        raise click.BadParameter("Write a whole number with its unit: 30m, 12h or 7d.")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 @command()
@@ -146,16 +161,31 @@ def keys(session: Session) -> None:
 @command("new")
 @click.argument("name")
 @click.option("--scope", "scopes", multiple=True, type=click.Choice(_SCOPES), default=("read",), show_default=True)
-@click.option("--days", type=click.IntRange(1), help="How long it is valid; forever by default.")
+@click.option(
+    "--for", "lasts", metavar="TIME", callback=_duration, help="How long it is valid: 30m, 12h, 7d.  [default: forever]"
+)
+@click.option("--days", type=click.IntRange(1), help="As --for with days.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before the first key of an open server.")
-def new_key(session: Session, name: str, scopes: tuple[str, ...], days: int | None, yes: bool) -> None:
+def new_key(
+    session: Session, name: str, scopes: tuple[str, ...], lasts: timedelta | None, days: int | None, yes: bool
+) -> None:
     """Make a key. It is shown once, here.
 
     A server that is open asks for a key from its next start, once one is stored: make an admin key first.
     """
-    ends = (datetime.now(UTC) + timedelta(days=days)).isoformat() if days else None
+    if lasts and days:
+        raise Failed(2, "--for and --days say the same. Leave one of them out")
+    lasts = lasts or (timedelta(days=days) if days else None)
+    try:
+        ends = (datetime.now(UTC) + lasts).isoformat() if lasts else None
+    except OverflowError:
+        raise Failed(2, "This is longer than a calendar has years. Leave it out for a key that never ends") from None
     client = session.client()
-    is_first = "admin" not in scopes and _locks_admins_out(client)
+    live = _live_keys(client)
+    if alike := [key["id"] for key in live if key["name"] == name]:
+        more = f"agentctl keys revoke {' '.join(alike)}"
+        session.err.print(f"Another key has the name {in_line(name)} and stays. To end it: {more}", style="yellow")
+    is_first = "admin" not in scopes and _locks_admins_out(client, live)
     if is_first:
         session.err.print(_FIRST_KEY, style="yellow")
         if not yes and sys.stdin.isatty() and session.err.is_terminal:
@@ -172,13 +202,17 @@ def new_key(session: Session, name: str, scopes: tuple[str, ...], days: int | No
         session.err.print(to_use, style="dim")
 
 
-def _locks_admins_out(client: Client) -> bool:
-    """Whether the server is open until a first key is made, and no admin's key is stored."""
-    if client.server_info().get("auth") != "open_until_key":
-        return False
+def _live_keys(client: Client) -> list[KeyInfo]:
+    """The keys that have not expired."""
     now, stored = datetime.now(UTC), client.keys()
-    lives = [key for key in stored if not key["expires_at"] or moment(key["expires_at"]) > now]
-    return not any("admin" in key["scopes"] for key in lives)
+    return [key for key in stored if not key["expires_at"] or moment(key["expires_at"]) > now]
+
+
+def _locks_admins_out(client: Client, live: list[KeyInfo]) -> bool:
+    """Whether the server is open until a first key is made, and none of the live ones is an admin's."""
+    if any("admin" in key["scopes"] for key in live):
+        return False
+    return client.server_info().get("auth") == "open_until_key"
 
 
 @command("revoke")

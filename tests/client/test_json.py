@@ -1,0 +1,105 @@
+"""`--json` of each command: the page says what it prints, and the command prints that."""
+
+import json
+import re
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from agent_server_client._sync import Client, Conversation
+from agent_server_client._sync_files import Files
+from agent_server_client.cli import agentctl
+from agent_server_client.models import GitChange, GitDiff
+from agent_server_client.wire import Output
+
+from tests.conftest import action, message
+from tests.servers import PROJECT
+
+_TABLE = (PROJECT / "docs/client.md").read_text().partition("\n## JSON\n")[2].partition("\n## ")[0]
+
+
+def rows() -> dict[str, tuple[str, list[list[str]]]]:
+    """By command: what it prints, and its members, of which some have alternatives; none of texts."""
+    found = {}
+    for line in _TABLE.splitlines():
+        if line.startswith("| `"):
+            commands, prints, members = (cell.strip() for cell in line.strip("|").split("|"))
+            every = members.partition(";")[0].split(", ") if not members.startswith("texts") else []
+            names = [re.findall("`([a-z_]+)`", one) for one in every]
+            found |= dict.fromkeys(re.findall("`([a-z ]+)`", commands), (prints, names))
+    return found
+
+
+def test_the_page_has_a_row_for_each_command():
+    every = {*agentctl.commands, "keys new", "keys revoke"} - {"chat"}
+    assert every == set(rows())
+
+
+@pytest.fixture
+def in_sandbox(monkeypatch):
+    """What a sandbox says without one."""
+    kinds = {GitChange: {"path": "a.txt", "status": "ADDED"}, GitDiff: {"original": None, "modified": "x"}}
+    assert all(set(kind.__annotations__) == set(members) for kind, members in kinds.items())
+    monkeypatch.setattr(Files, "list", lambda *_: ["a.txt"])
+    monkeypatch.setattr(Files, "upload", lambda *_: None)
+    monkeypatch.setattr(Files, "download", lambda *_: [Path("a.txt")])
+    monkeypatch.setattr(Conversation, "changes", lambda *_, **__: [kinds[GitChange]])
+    monkeypatch.setattr(Conversation, "diff", lambda *_, **__: kinds[GitDiff])
+    monkeypatch.setattr(Conversation, "execute", lambda *_: iter([Output("x", "", 0)]))
+    monkeypatch.setattr(Client, "start", lambda client, *_, **__: client.conversation(str(uuid4())))
+
+
+@pytest.fixture
+def words_of(ctl, client, started, tmp_path):
+    """The words of each command; ID: of a conversation with an action that waits."""
+    one = started(title="A title")
+    client.post(f"/api/v1/webhooks/events/{one}", json=[message("hello"), action("ls")])
+    profiles = tmp_path / "agentctl/config.toml"
+    profiles.parent.mkdir(exist_ok=True)
+    profiles.write_text('[default]\nurl = "http://127.0.0.1"\n')
+
+    def words(name: str) -> list[str]:
+        if name == "resume":  # it is refused while an action waits
+            ctl("reject", one)
+        if name == "keys":
+            ctl("keys", "new", uuid4().hex)
+        ids = {"keys revoke": lambda: json.loads(ctl("keys", "new", uuid4().hex, "--json").stdout)["id"]}
+        more = {
+            **{"run": ("x", "-d"), "send": (one, "x"), "rm": (one, "--yes"), "approve": (one, "--yes")},
+            **{"upload": (one, __file__), "sh": (one, "true"), "keys new": (uuid4().hex,), "completion": ("zsh",)},
+            "download": (one, "", str(tmp_path / "to")),
+            **dict.fromkeys(("ls", "inbox", "status", "profiles", "keys"), ()),
+        }
+        own = (ids[name](),) if name in ids else more.get(name, (one,))
+        return [*name.split(), "--json", *own]
+
+    return words
+
+
+@pytest.mark.parametrize("name", rows())
+@pytest.mark.usefixtures("in_sandbox")
+def test_a_command_prints_the_members_that_the_page_names(ctl, words_of, name):
+    prints, members = rows()[name]
+
+    lines = [json.loads(line) for line in ctl(*words_of(name)).stdout.splitlines()]
+
+    assert lines
+    if prints.startswith("an array"):
+        [items] = lines
+        assert isinstance(items, list)
+    else:
+        assert prints.startswith("an object")
+        items = lines
+        assert len(items) == 1 or "a line" in prints
+    assert items
+    for item in items:
+        if members:
+            assert sorted(item) == sorted(one for group in members for one in group if one in item)
+            assert [len(set(group) & set(item)) for group in members] == [1] * len(members)
+        else:
+            assert isinstance(item, str)
+
+
+def test_an_error_has_the_members_that_the_page_names(ctl):
+    told = json.loads(ctl("logs", "0000", "--json", code=4).stderr)
+    assert set(told) == {"error", "status", "exit_code"}
