@@ -5,7 +5,7 @@ Sources: docs/access.md; the app-server wire.
 
 from typing import Any
 
-from marshmallow import fields, validate
+from marshmallow import RAISE, fields, validate
 
 from core.access import SCOPES
 from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, ShownTime, Text
@@ -30,6 +30,9 @@ _NAME = f"^[^ {_UNSEEN}]([^{_UNSEEN}]*[^ {_UNSEEN}])?$"
 
 class KeyRequest(BaseSchema):
     """A key to make."""
+
+    class Meta:
+        unknown = RAISE
 
     name = Text(
         required=True,
@@ -66,6 +69,9 @@ class NewKey(KeyInfo):
 
 class TicketRequest(BaseSchema):
     """What a ticket is for."""
+
+    class Meta:
+        unknown = RAISE
 
     conversation_id = Id(
         metadata={"description": "The conversation to follow; absent: all pending actions, conversations or sandboxes."}

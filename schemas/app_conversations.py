@@ -1,6 +1,6 @@
 """App conversations, their start tasks, their folder and the use of their models. Source: the app-server wire."""
 
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from marshmallow import ValidationError, fields, post_load, validate, validates_schema
@@ -9,7 +9,7 @@ from core.cuts import beginning
 from core.masking import redacted
 from core.wire import MOST_REPOSITORY, MOST_TITLE
 from schemas.approvals import ConfirmationSeconds
-from schemas.conversations import REDACTED, Secrets, Tags
+from schemas.conversations import REDACTED, SET_ELSEWHERE, Secrets, Tags
 from schemas.events import (
     PAGE_ID,
     ContentPart,
@@ -21,6 +21,7 @@ from schemas.events import (
 )
 from schemas.fields import (
     BaseSchema,
+    ChangedElsewhere,
     Choice,
     Fault,
     Id,
@@ -102,10 +103,20 @@ class InitialMessage(SendMessageRequest):
     run = StrictBoolean(load_default=True)
 
 
-class AppConversationStartRequest(BaseSchema):
-    """A new app conversation. Every member is optional; unknown ones are ignored."""
+#: Members of the published start that this server does not act on. The detail of the start names them.
+_NOT_DONE = (
+    *("plugins", "suggested_task", "agent_profile_id", "system_message_suffix", "system_prompt", "disabled_skills"),
+)
+
+
+class AppConversationStartRequest(ChangedElsewhere):
+    """A new app conversation. Every member is optional; unknown ones are ignored, and the detail names some of them."""
 
     body_optional = True
+    elsewhere: ClassVar[dict[str, str]] = {
+        name: f"the spec of the sandbox sets it, and {SET_ELSEWHERE[name].removesuffix(' it')} another one"
+        for name in ("confirmation_policy", "security_analyzer")
+    }
 
     sandbox_id = SandboxName(allow_none=True, metadata={"description": "A sandbox that exists; absent: a new one."})
     sandbox_spec_id = Text(
@@ -135,6 +146,11 @@ class AppConversationStartRequest(BaseSchema):
     public = StrictBoolean(allow_none=True)
     confirmation_seconds = ConfirmationSeconds("Absent or null: the default, that of the spec or of the server.")
     secrets = Secrets(allow_none=True)
+
+    @post_load(pass_original=True)
+    def _with_ignored(self, request: dict[str, Any], given: Any, **_: Any) -> dict[str, Any]:
+        ignored = [name for name in _NOT_DONE if given.get(name)] if isinstance(given, dict) else []
+        return {**request, "ignored": ignored} if ignored else request
 
 
 def echo(request: dict[str, Any]) -> dict[str, Any]:
@@ -201,8 +217,10 @@ class AppConversationSearch(AppConversationFilter, OrderedSearch):
     start = PlaceId(by_title=True)
 
 
-class UpdateAppConversationRequest(BaseSchema):
+class UpdateAppConversationRequest(ChangedElsewhere):
     """Changes of an app conversation; an absent member stays as it is. Null removes it, but for title and tags."""
+
+    elsewhere = SET_ELSEWHERE
 
     title = Title()
     public = StrictBoolean(allow_none=True)

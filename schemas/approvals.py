@@ -82,6 +82,9 @@ class PendingAction(BaseSchema):
 class ConfirmationPolicy(BaseSchema):
     """Which actions wait for a decision. Source: the agent-server wire."""
 
+    class Meta:
+        unknown = RAISE
+
     kind = Choice("NeverConfirm", "AlwaysConfirm", "ConfirmRisky", required=True)
     threshold = Choice(
         "LOW", "MEDIUM", "HIGH", metadata={"description": "ConfirmRisky: actions of this risk and of higher ones wait."}

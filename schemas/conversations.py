@@ -26,6 +26,7 @@ from schemas.approvals import ConfirmationPolicy, ConfirmationSeconds, TagFilter
 from schemas.events import MOST_IDS, SendMessageRequest
 from schemas.fields import (
     BaseSchema,
+    ChangedElsewhere,
     Choice,
     Id,
     Instant,
@@ -213,8 +214,22 @@ class StartConversationRequest(BaseSchema):
         return request
 
 
-class UpdateConversationRequest(BaseSchema):
+#: what of a conversation's state has a request of its own, by which it is changed
+SET_ELSEWHERE = {
+    "confirmation_policy": "POST /api/conversations/{conversation_id}/confirmation_policy sets it",
+    "security_analyzer": "POST /api/conversations/{conversation_id}/security_analyzer sets it",
+    "secrets": "POST /api/conversations/{conversation_id}/secrets sets them",
+    "agent": "POST /api/conversations/{conversation_id}/switch_llm or …/switch_profile changes its model",
+    "llm_model": "POST /api/conversations/{conversation_id}/switch_llm or …/switch_profile changes the model",
+    "execution_status": "POST /api/conversations/{conversation_id}/run, …/pause or …/interrupt changes it",
+    "max_iterations": "the start of a conversation sets it",
+}
+
+
+class UpdateConversationRequest(ChangedElsewhere):
     """Changes of a conversation; a title or tags that are absent or null stay as they are."""
+
+    elsewhere = SET_ELSEWHERE
 
     title = Title()
     tags = Tags(allow_none=True, metadata={"description": "Replaces all tags."})
@@ -233,10 +248,11 @@ class UpdateSecrets(BaseSchema):
     secrets = Secrets(required=True)
 
 
-class ForkRequest(BaseSchema):
+class ForkRequest(ChangedElsewhere):
     """The members of a fork that differ from its source; every one is optional. Source: the agent-server wire."""
 
     body_optional = True
+    elsewhere = SET_ELSEWHERE
 
     id = Id(allow_none=True, metadata={"description": "Of the copy; chosen by the server when absent."})
     title = Title()

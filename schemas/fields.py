@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
-from marshmallow import EXCLUDE, Schema, ValidationError, fields, post_load
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, post_load, pre_load
 
 from core.wire import MOST_TITLE, Micros, as_unicode, bare_kind, lone_surrogate, micros, parse_json, utc_time
 
@@ -51,6 +51,29 @@ class BaseSchema(Schema):
     def __deepcopy__(self, memo: Any) -> Self:
         """The same schema, which never changes: each decorator of a view copies all that those below it declare."""
         return self
+
+
+class ChangedElsewhere(BaseSchema):
+    """A schema that refuses members that another request sets: ignored, they would seem to be set. Null is ignored."""
+
+    #: these members, each with what to do instead
+    elsewhere: ClassVar[dict[str, str]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        named = [
+            {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in sorted(cls.elsewhere)
+        ]
+        cls.as_a_whole = {"not": {"anyOf": named}}
+
+    @pre_load
+    def _refuse_elsewhere(self, given: Any, **_: Any) -> Any:
+        members = given if isinstance(given, dict) else {}
+        wrong = {name: way for name, way in self.elsewhere.items() if members.get(name) is not None}
+        if wrong:
+            faults = {name: [Fault(f"Is not set here: {way}", "extra_forbidden")] for name, way in wrong.items()}
+            raise ValidationError(faults)
+        return given
 
 
 #: a day of the calendar, for the OpenAPI document: no 30 February, and 29 February in leap years alone

@@ -5,7 +5,7 @@ Source of the notifications: docs/approvals.md.
 
 from typing import Any
 
-from marshmallow import fields
+from marshmallow import RAISE, fields
 
 from schemas.fields import BaseSchema, ShownTime, Text
 from schemas.sandboxes import Isolation
@@ -204,6 +204,9 @@ class Notifications(BaseSchema):
 
 class NotificationTest(BaseSchema):
     """Which target to test."""
+
+    class Meta:
+        unknown = RAISE
 
     body_optional = True
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from marshmallow import ValidationError, fields, post_dump
+from marshmallow import RAISE, ValidationError, fields, post_dump
 from marshmallow.utils import get_value
 
 from core.bounds import LEAST_PREVIEW_PORT
@@ -255,6 +255,9 @@ class SandboxLog(BaseSchema):
 
 class PreviewRequest(BaseSchema):
     """A port to show."""
+
+    class Meta:
+        unknown = RAISE
 
     port = StrictInteger(required=True, least=LEAST_PREVIEW_PORT, most=65535)
 

@@ -394,6 +394,8 @@ class StartDriver:
         self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
         ignored = self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
         self._store.sandboxes.use(sandbox.id)  # it may have taken long, and the agent says only later that it runs
+        if not_read := request.get("ignored"):
+            ignored = [*ignored, f"The start of an app conversation ignores {', '.join(not_read)}."]
         told = self._clean_of(start)(" ".join(filter(None, [not_done, *new.told, *ignored])))
         detail = beginning(one_line(told), _LONGEST_DETAIL)
         if detail:
