@@ -149,12 +149,13 @@ class AsyncClient:
             asked: float | None = 0.0
             cause: httpx.TransportError | None = None
             try:
-                response = await self._http.request(method, path, headers=headers, **options)
+                async with self._patience:
+                    response = await self._http.request(method, path, headers=headers, **options)
             except httpx.TransportError as error:
                 may_have_arrived |= method != "GET" and not isinstance(error, NOT_SENT)
                 refusal, cause, asked = self._unreachable(error, may_have_arrived), error, tries.asked_by_silence
             else:
-                self._patience.has_answered = True
+                self._patience.hear()
                 self._look_at(response)
                 if not response.is_error:
                     return response
@@ -200,8 +201,9 @@ class AsyncClient:
             headers = {"Last-Event-ID": cursor} if cursor else {}
             refusal, asked = AgentServerError(None, f"{self.url} ended the stream"), _ENDED
             try:
-                async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
-                    self._patience.has_answered = True
+                opening = self._http.stream("GET", path, headers=headers, timeout=timeout)
+                async with self._patience, opening as response:
+                    self._patience.hear()
                     self._look_at(response)
                     if response.is_error:
                         await response.aread()
@@ -210,6 +212,7 @@ class AsyncClient:
                         lines = Lines()
                         async for piece in response.aiter_bytes():
                             tries.begin()
+                            self._patience.hear()
                             is_comment = True
                             for sent in lines.feed(piece):
                                 cursor, is_comment = sent.id or cursor, False

@@ -128,12 +128,32 @@ class Output(NamedTuple):
 
 @dataclass
 class Patience:
-    """How long the requests of one client are tried again, in seconds."""
+    """How long the requests of one client are tried again, in seconds. `with` counts a request as open."""
 
     seconds: float
     first_seconds: float | None  #: while the server has never answered; None: as any other time
     on_retry: Callable[[AgentServerError, float, float], None] | None
     has_answered: bool = False
+    open_requests: int = 0
+    heard_at: float = 0.0  #: when the server last sent something, or the first of the open requests began
+
+    def __enter__(self) -> None:
+        if not self.open_requests:
+            self.heard_at = time.monotonic()
+        self.open_requests += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.open_requests -= 1
+
+    async def __aenter__(self) -> None:
+        self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
+
+    def hear(self) -> None:
+        """Note that the server has sent something."""
+        self.has_answered, self.heard_at = True, time.monotonic()
 
 
 class Tries:

@@ -126,6 +126,12 @@ class _Talk:
 
         self._changed, self._looks, self._showing = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._screen = Screen(self._session.out, self._lines, self._foot, self._entered, self._interrupt)
+        loop = asyncio.get_running_loop()
+
+        def beside(line: Text) -> None:
+            loop.call_soon_threadsafe(lambda: self._say(line))
+
+        self._session.beside = beside
         async with self._client() as self._server:
             if identity:
                 self._found = self._server.conversation(identity)
@@ -136,6 +142,7 @@ class _Talk:
                 if self._unsent and self._fault is None:
                     await asyncio.wait([sending], timeout=_LAST)
             finally:
+                self._session.beside = None
                 for task in self._tasks:
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -157,7 +164,9 @@ class _Talk:
             found = target(self._session.profile)
         except BadProfile as error:
             raise Failed(2, str(error)) from None
-        return AsyncClient(*found, retry_seconds=_PATIENT, first_seconds=1.0, on_retry=self._lost)
+        client = AsyncClient(*found, retry_seconds=_PATIENT, first_seconds=1.0, on_retry=self._lost)
+        self._session.watch(client, _PATIENT)
+        return client
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something beside the prompt. What it cannot go on after ends the talk."""

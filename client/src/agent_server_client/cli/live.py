@@ -62,18 +62,18 @@ def followed(session: Session, *, full: bool = False, is_live: bool = True) -> I
         return Group(*progress.lines(console, max(2, console.height - _FREE)))
 
     live = Live(console=console, get_renderable=drawn, refresh_per_second=_A_SECOND, transient=True)
-    with _echo(is_on=False), live, _told_below(session, lambda refusal: progress.tell(retried(refusal))):
+    with _echo(is_on=False), live, _told_below(session, live, lambda refusal: progress.tell(retried(refusal))):
         yield Followed(session, live, progress, full)
 
 
 @contextlib.contextmanager
-def _told_below(session: Session, lost: Callable[[AgentServerError], None]) -> Iterator[None]:
+def _told_below(session: Session, live: Live, lost: Callable[[AgentServerError], None]) -> Iterator[None]:
     """A wait for the server is told where the agent's work is: a line beside it would be drawn over."""
-    session.on_lost = lost
+    session.on_lost, session.beside = lost, live.console.print
     try:
         yield
     finally:
-        session.on_lost = None
+        session.on_lost = session.beside = None
 
 
 @contextlib.contextmanager

@@ -15,12 +15,15 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.text import Text
 
+from agent_server_client._async import AsyncClient
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import Unsafe
 from agent_server_client.cli.profiles import BadProfile, file_of, listed, target, unchosen
+from agent_server_client.cli.silence import Silence, ask
 from agent_server_client.errors import GIVE_A_KEY, AgentServerError
 from agent_server_client.models import SandboxInfo
 from agent_server_client.visible import visible
+from agent_server_client.wire import SILENCE
 
 #: exit codes, beside 0 and click's 2 for a wrong command line
 REFUSED, UNREACHABLE, NOT_FOUND, NOT_ALLOWED, NOT_DECIDED, STOPPED_SHORT, INTERRUPTED = 1, 3, 4, 5, 6, 7, 130
@@ -55,8 +58,8 @@ _BRIEF, _PATIENT = 15.0, 300.0
 #: seconds for which a server is tried again that has not answered yet, and after which a wait for one is told
 _FIRST = 1.0
 
-#: seconds of silence after which a server counts as one that does not answer, where a command asks just that
-_SILENCE = 5.0
+#: seconds of silence after which a server counts as one that does not answer, where a command asks just that; and else
+_SILENCE, _TIMEOUT = 5.0, 60.0
 
 #: most conversations among which the beginning of an id is looked up
 _LOOKED_UP = 2_000
@@ -99,6 +102,9 @@ class Session:
         self._told_retry = inf  #: seconds into an outage at which it was told
         self._told_key = False  #: whether it was told that the server does not know the key
         self.on_lost: Callable[[AgentServerError], None] | None = None  #: shows a wait, instead of a line on stderr
+        self.beside: Callable[[Text], None] | None = None  #: prints beside lines that are drawn again
+        self.prompt: Text | None = None  #: the question that is open
+        self._silence: Silence | None = None
         self.out, self.err = _Console(), _Console(stderr=True)
 
     def tell(self, value: Any, words: str | Text, **style: Any) -> None:
@@ -131,9 +137,11 @@ class Session:
             options: dict[str, Any] = {"timeout": _SILENCE, "retry_seconds": 0.0}
         else:
             seconds, told = _PATIENT if patient else _BRIEF, None if is_quiet else self._tell_retry
-            options = {"retry_seconds": seconds, "first_seconds": _FIRST, "on_retry": told}
+            options = {"timeout": _TIMEOUT, "retry_seconds": seconds, "first_seconds": _FIRST, "on_retry": told}
         client = Client(*found, **options, on_unknown_key=self._tell_unknown_key)
         click.get_current_context().call_on_close(client.close)
+        if not once:
+            self.watch(client, _PATIENT + SILENCE if patient else _TIMEOUT)
         return client
 
     def require(self, client: Client, what: str, *scopes: str) -> None:
@@ -156,6 +164,25 @@ class Session:
             f"An admin makes one by `agentctl keys new NAME {wanted}`",
             status=403,
         )
+
+    def watch(self, client: Client | AsyncClient, seconds: float) -> None:
+        """Tell once of each time in which the server does not answer a client, which waits for so many seconds."""
+        if self._silence is None:
+            self._silence = Silence(client.url, self.say, functools.partial(ask, *target(self.profile)))
+            click.get_current_context().call_on_close(self._silence.stop)
+        self._silence.watch(client._patience, seconds)
+
+    def say(self, words: str) -> None:
+        """Say a line at any time: beside what is drawn, and above an open question, which is shown again."""
+        line = Text(visible(words), "yellow")
+        if self.prompt is not None:
+            self.err.print()
+            self.err.print(line, soft_wrap=not self.err.is_terminal)
+            self.err.print(self.prompt, end=" ", soft_wrap=True)
+        elif self.beside is not None:
+            self.beside(line)
+        else:
+            self.err.print(line, soft_wrap=not self.err.is_terminal)
 
     def _tell_unknown_key(self) -> None:
         """Say once that the key of the command opens nothing, which the open server would show after its next start."""

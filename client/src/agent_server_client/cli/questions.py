@@ -41,10 +41,7 @@ def ask(session: Session, answers: Sequence[Answer], read: Read = input) -> str:
     """
     labels = Text(" ").join([*(_bold(one.label) for one in answers), _bold("[?]")])
     while True:
-        if read is input:
-            drop_typed()
-        session.err.print(labels, end=" ", soft_wrap=True)
-        typed = read().strip()
+        typed = _answer(session, labels, read)
         # `A` stands for more than `a`: where it is not offered, it is no answer.
         for word in (typed, typed if typed == "A" else typed.lower()):
             for one in answers:
@@ -53,6 +50,17 @@ def ask(session: Session, answers: Sequence[Answer], read: Read = input) -> str:
         if typed.lower() not in ("", "?", "h", "help"):
             session.err.print(f"{beginning(in_line(typed), 40)} is not an answer here.", style="yellow")
         explain(session, answers)
+
+
+def _answer(session: Session, labels: Text, read: Read) -> str:
+    """What a person types behind a prompt."""
+    drop_typed()
+    session.err.print(labels, end=" ", soft_wrap=True)
+    session.prompt = labels
+    try:
+        return read().strip()
+    finally:
+        session.prompt = None
 
 
 def explain(session: Session, answers: Sequence[Answer]) -> None:
@@ -72,11 +80,9 @@ def _bold(label: str) -> Text:
 
 def confirm(session: Session, question: str, *, default: bool = False, read: Read = input) -> bool:
     """Whether a person says yes. default: what an empty line means."""
-    if read is input:
-        drop_typed()
+    labels = Text(f"{question} {'[Y/n]' if default else '[y/N]'}")
     while True:
-        session.err.print(f"{question} {'[Y/n]' if default else '[y/N]'}", end=" ", soft_wrap=True)
-        typed = read().strip().lower()
+        typed = _answer(session, labels, read).lower()
         if typed in ("", "y", "yes", "n", "no"):
             return typed in ("y", "yes") or (default and not typed)
         session.err.print("Type y or n.", style="yellow")

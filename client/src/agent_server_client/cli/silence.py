@@ -1,0 +1,91 @@
+"""Tells that the server does not answer, while a request waits for it."""
+
+import time
+from collections.abc import Callable
+from threading import Event, Thread
+
+import httpx
+
+from agent_server_client._sync import Client
+from agent_server_client.cli.progress import took
+from agent_server_client.errors import AgentServerError
+from agent_server_client.wire import Patience
+
+#: seconds without a byte after which the server is asked whether it answers, and for which that answer may take
+_QUIET, _PROBE = 2.0, 2.5
+
+#: seconds between two looks, and between two questions to a server that answers
+_LOOK, _BETWEEN = 0.5, 4.0
+
+#: seconds from which on a bound is told in hours
+_LONG = 3600.0
+
+
+class Silence:
+    """Asks the server for a small response while a request has none, and tells once that it does not answer.
+
+    A slow request is no silence: the server answers the question meanwhile. say: gets each line. asks: raises
+    TimeoutError where the server does not answer in time, and returns in every other case.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        say: Callable[[str], None],
+        asks: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._url, self._say, self._asks, self._clock = url, say, asks, clock
+        self._waits: list[tuple[Patience, float]] = []
+        self._silent_since: float | None = None
+        self._next = 0.0
+        self._is_over = Event()
+
+    def watch(self, patience: Patience, seconds: float) -> None:
+        """Watch the requests of a client. seconds: how long it waits for the server."""
+        self._waits.append((patience, seconds))
+        if len(self._waits) == 1:
+            Thread(target=self._look_until_over, daemon=True).start()
+
+    def stop(self) -> None:
+        """End it."""
+        self._is_over.set()
+
+    def look(self) -> None:
+        """Ask the server, if a request has been waiting for it."""
+        waiting = [(one, seconds) for one, seconds in self._waits if one.open_requests]
+        now = self._clock()
+        heard = max((one.heard_at for one, _ in self._waits), default=now)
+        if self._silent_since is None and (not waiting or now - heard < _QUIET or now < self._next):
+            return
+        try:
+            self._asks()
+        except TimeoutError:
+            if self._silent_since is None and not self._is_over.is_set():
+                self._silent_since = max(heard, self._next - _BETWEEN)
+                most = max(seconds for _, seconds in waiting)
+                bound = f"{most:.0f} s" if most < _LONG else took(most)
+                spent = took(self._clock() - self._silent_since)
+                self._say(f"The server at {self._url} has not answered for {spent}; waiting up to {bound}.")
+            return
+        self._next = self._clock() + _BETWEEN
+        if self._silent_since is not None:
+            spent, self._silent_since = took(self._clock() - self._silent_since), None
+            self._say(f"The server answers again, after {spent}.")
+
+    def _look_until_over(self) -> None:
+        while not self._is_over.wait(_LOOK):
+            self.look()
+
+
+def ask(url: str, key: str) -> None:
+    """Ask a server whether it answers. Raises TimeoutError where it does not in time.
+
+    A lost connection is no silence: the request that waits meets it too, and says so.
+    """
+    try:
+        with Client(url, key, timeout=_PROBE, retry_seconds=0.0) as client:
+            client.get("/alive")
+    except AgentServerError as error:
+        if isinstance(error.__cause__, httpx.TimeoutException):
+            raise TimeoutError from error

@@ -1,0 +1,77 @@
+"""A server that does not answer: when a person is told, how often, and what is no silence."""
+
+import pytest
+from agent_server_client.cli.silence import Silence
+from agent_server_client.wire import Patience
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Followed:
+    """A request that waits for a server, which answers the questions of `Silence` or not."""
+
+    def __init__(self, monkeypatch):
+        self.clock, self.said, self.asked, self.answers = Clock(), [], 0, True
+        monkeypatch.setattr("agent_server_client.wire.time.monotonic", self.clock)
+        self.patience = Patience(60.0, None, None)
+        self.silence = Silence("http://server", self.said.append, self._ask, self.clock)
+        self.silence._waits.append((self.patience, 60.0))
+
+    def _ask(self):
+        self.asked += 1
+        if not self.answers:
+            self.clock.now += 2.5
+            raise TimeoutError
+
+    def goes_on(self, seconds):
+        """Look each half second."""
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now += 0.5
+            self.silence.look()
+
+
+@pytest.fixture
+def followed(monkeypatch):
+    return Followed(monkeypatch)
+
+
+def test_a_silent_server_is_told_once_within_five_seconds_and_that_it_is_back(followed):
+    followed.answers = False
+    with followed.patience:
+        followed.goes_on(4.5)
+        assert followed.said == ["The server at http://server has not answered for 4 s; waiting up to 60 s."]
+        followed.goes_on(20)
+        assert len(followed.said) == 1
+        followed.answers = True
+        followed.goes_on(1)
+    assert followed.said[1].startswith("The server answers again, after 2")
+
+
+def test_a_request_that_takes_long_at_a_server_that_answers_is_no_silence(followed):
+    with followed.patience:
+        followed.goes_on(60)
+    assert not followed.said
+    assert followed.asked <= 60 / 4
+
+
+def test_a_stream_that_sends_and_a_command_that_waits_for_a_person_ask_nothing(followed):
+    with followed.patience:
+        for _ in range(20):
+            followed.goes_on(1.5)
+            followed.patience.hear()
+    followed.goes_on(60)
+    assert not followed.asked
+
+
+def test_a_stream_that_falls_silent_after_a_quiet_time_is_told_soon(followed):
+    with followed.patience:
+        followed.goes_on(30)
+        followed.answers = False
+        followed.goes_on(7)
+    assert len(followed.said) == 1
