@@ -2,10 +2,10 @@
 
 The OpenAPI document in `docs/openapi.json`, the settings in `docs/settings.md` and `docs/limits.md`, the table of who
 may call what in `docs/access.md`, the table of refusals in `docs/errors.md`, the table of the peers' operations in
-`docs/compatibility.md`, and the tables of objects in `docs/client.md`; and modules of the Python client: `models.py`
-from the schemas of `docs/openapi.json`, and the blocking client, `_sync*.py`, from `_async*.py`; and
-`store/scripts/calls.py` from the heads of the store's scripts. Tests compare all of
-them with the code.
+`docs/compatibility.md`, the tables of objects in `docs/client.md`, and the data model in `docs/data.md`; and modules
+of the Python client: `models.py` from the schemas of `docs/openapi.json`, and the blocking client, `_sync*.py`, from
+`_async*.py`; and `store/scripts/calls.py` from the heads of the store's scripts. Tests compare all of them with the
+code.
 
 `docs/peers/*.txt` list the peers' operations, one `METHOD path` a line; `docs/peers/not_served.toml` has the reasons.
 """
@@ -30,6 +30,7 @@ from werkzeug.routing import RequestRedirect
 from app import create_app
 from blueprints.api import OPENAPI, Needs
 from core.refused import Kind, Refused
+from docs import data_model
 from settings import allowed
 from settings.config import Config, groups
 
@@ -98,8 +99,9 @@ def _literal(pattern: str) -> str:
 
 
 PROJECT = Path(__file__).parent.parent
-SETTINGS, LIMITS, ACCESS, ERRORS, COMPATIBILITY, CLIENT = (
-    PROJECT / "docs" / f"{name}.md" for name in ("settings", "limits", "access", "errors", "compatibility", "client")
+SETTINGS, LIMITS, ACCESS, ERRORS, COMPATIBILITY, CLIENT, DATA = (
+    PROJECT / "docs" / f"{name}.md"
+    for name in ("settings", "limits", "access", "errors", "compatibility", "client", "data")
 )
 
 #: what an operation needs that needs no scope of a key
@@ -184,6 +186,11 @@ def refusals(of: type[Refused]) -> Iterator[type[Refused]]:
 def compatibility() -> str:
     """The page about compatibility; its table is made from `docs/peers` and from every rule."""
     return _with_table(COMPATIBILITY, compared(create_app(Config.of(redis_url="redis://127.0.0.1:1"))))
+
+
+def data() -> str:
+    """The page of the data model; its tables are made from the keys, the records and the scripts of the store."""
+    return _with_table(DATA, data_model.page())
 
 
 #: an attribute that a class of the client sets, and the comment about it
@@ -356,6 +363,7 @@ if __name__ == "__main__":
     ACCESS.write_text(access())
     ERRORS.write_text(errors())
     COMPATIBILITY.write_text(compatibility())
+    DATA.write_text(data())
     MODELS.write_text(models())
     for module, blocking in SYNCS.items():
         blocking.write_text(sync(module))

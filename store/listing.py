@@ -51,7 +51,7 @@ class Filter:
     members except `tag`: for that the caller, which reads the conversations, calls `passes`.
     """
 
-    group: str | None = None  #: see `store/keys.py`
+    group: str | None = None  #: see `store/keys.toml`
     statuses: tuple[str, ...] = ()  #: one of these
     title: str | None = None  #: a part of the title, whatever its case
     top: bool = False  #: only those without a parent

@@ -12,10 +12,7 @@ A conversation or a sandbox pushes only while a supervisor has said within a day
 MOST_OUTBOX entries (`scripts/_outbox.lua`); then the oldest is dropped and counted.
 
 Each target has a queue; all queues lie in one slot. The id of an entry of a queue begins with the time of its queueing
-by Redis' clock, ms: a message is given up so long after it. Fields of a target's state: `token` and `lease` (µs) of the
-supervisor that sends now, `tries` (failed in a row), `next_at` (µs), `sent`, `sent_at`, `failed_at`, `failure`,
-`given_up`, `dropped` (by a full queue), and `disabled_at` of a target that rejects further messages. A body is sealed:
-it may hold a one-time link.
+by Redis' clock, ms: a message is given up so long after it. A body is sealed: it may hold a one-time link.
 
 Guarantee: a message is sent at least once, in the order of its queue, with the same id and bytes in each try, until the
 target takes it or its time is over. Limitation: a supervisor that is killed after the target took a message and before
@@ -23,7 +20,7 @@ that was noted sends it again; the receiver knows it by its id.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from redis import Redis
@@ -31,6 +28,7 @@ from redis import Redis
 from core.wire import Micros
 from store.keys import OUTBOXES, NotifyKeys, outbox_dropped, outbox_wanted
 from store.link.secrets import Sealer
+from store.record import BESIDE, Record, pairs
 from store.scripts import Scripts
 from store.scripts.calls import ReadTargets
 
@@ -93,10 +91,6 @@ MOST_QUEUED, MOST_MARKS = 10_000, 50_000
 GIVEN_UP = 3 * 86_400.0
 
 
-#: fields of a state that are numbers
-_NUMBERS = ("tries", "next_at", "sent", "sent_at", "failed_at", "given_up", "dropped", "disabled_at")
-
-
 class Try(NamedTuple):
     """A message that is to be sent now, and the lease of its target."""
 
@@ -111,22 +105,23 @@ class Try(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TargetState:
+class TargetState(Record):
     """A target as operators see it. Times are µs by Redis' clock, None where there is none."""
 
-    id: str
-    name: str
-    queued: int = 0
-    oldest: Micros | None = None  #: when the oldest message was queued
-    tries: int = 0
+    key = NotifyKeys.state("ID")
+    id: str = field(metadata=BESIDE)
+    name: str = field(metadata=BESIDE)
+    queued: int = field(default=0, metadata=BESIDE)
+    oldest: Micros | None = field(default=None, metadata=BESIDE)  #: when the oldest message was queued
+    tries: int = 0  #: that failed in a row
     next_at: Micros | None = None
     sent: int = 0
     sent_at: Micros | None = None
     failed_at: Micros | None = None
     failure: str = ""
     given_up: int = 0
-    dropped: int = 0
-    disabled_at: Micros | None = None
+    dropped: int = 0  #: by a full queue
+    disabled_at: Micros | None = None  #: when the target rejected further messages
 
 
 class Targets:
@@ -217,16 +212,8 @@ class Targets:
 
 
 def _state(one: "ReadTargets.Row") -> TargetState:
-    fields = {key.decode(): value.decode() for key, value in zip(one.state[::2], one.state[1::2], strict=True)}
-    numbers: dict[str, Any] = {key: int(fields[key]) for key in _NUMBERS if key in fields}
-    return TargetState(
-        one.id,
-        one.name,
-        one.queued,
-        Micros(int(one.oldest.partition("-")[0]) * 1000) if one.oldest else None,
-        failure=fields.get("failure", ""),
-        **numbers,
-    )
+    oldest = Micros(int(one.oldest.partition("-")[0]) * 1000) if one.oldest else None
+    return TargetState.read(pairs(one.state), id=one.id, name=one.name, queued=one.queued, oldest=oldest)
 
 
 class NotificationWing:

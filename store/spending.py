@@ -9,7 +9,7 @@ A call that a budget refuses asks a person for as much once more, which waits be
 (`destinations.py`). What was allowed stands beside what was spent, so that both end together.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from settings.limits import ConversationLimits
 from store.approvals.audit import Actor, said
 from store.destinations import Destinations
 from store.keys import SandboxKeys
+from store.record import Record
 from store.scripts import Scripts
 
 _EPOCH, _DAY_SECONDS = date(1970, 1, 1), 86_400
@@ -31,16 +32,17 @@ MOST_MODEL = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
-    """What was spent on models. input: tokens that were neither read from a cache nor written to one."""
+class Spending(Record):
+    """What was spent on models."""
 
+    key = SandboxKeys.spent("ID")
     calls: int = 0
     refused: int = 0  #: calls that a budget refused
     estimated: int = 0  #: calls whose response did not say what it used
-    input: int = 0
+    input: int = 0  #: tokens that were neither read from a cache nor written to one
     output: int = 0
-    cached: int = 0
-    written: int = 0
+    cached: int = 0  #: tokens that were read from a cache
+    written: int = 0  #: tokens that were written to one
     tokens: int = 0  #: of all four kinds
     nanos: int = 0  #: billionths of a dollar
     unpriced: int = 0  #: tokens of models whose price is not known, which no dollars are counted for
@@ -195,7 +197,7 @@ class ModelSpending:
     def of_sandbox(self, sandbox_id: str) -> Spending:
         """What a sandbox has spent so far. One round trip."""
         stored: Any = self._redis.hgetall(SandboxKeys.spent(sandbox_id))
-        return _spending({name.decode(): number for name, number in stored.items()})
+        return Spending.read(stored)
 
     def of_day(self, day: date | None = None) -> DaySpending:
         """What was spent on a day in UTC; None: today. One round trip, and another for today's date."""
@@ -203,28 +205,21 @@ class ModelSpending:
             clock: Any = self._redis.time()
             day = datetime.fromtimestamp(clock[0], UTC).date()
         stored: Any = self._redis.hgetall(SandboxKeys.spent_on((day - _EPOCH).days))
-        whole: dict[str, bytes] = {}
-        by_key: dict[str, dict[str, bytes]] = {}
+        by_key: dict[str, dict[bytes, bytes]] = {}
         for name, number in stored.items():
-            member, blank, owner = name.decode().partition(" ")
-            (by_key.setdefault(owner, {}) if blank else whole)[member] = number
-        keys = [(owner, _spending(numbers)) for owner, numbers in by_key.items()]
+            member, blank, owner = name.partition(b" ")
+            if blank:
+                by_key.setdefault(owner.decode(), {})[member] = number
+        keys = [(owner, Spending.read(numbers)) for owner, numbers in by_key.items()]
         keys.sort(key=lambda one: (-one[1].nanos, -one[1].tokens, one[0]))
-        return DaySpending(day, _spending(whole), keys)
-
-
-_FIELDS = tuple(one.name for one in fields(Spending))
-
-
-def _spending(stored: dict[str, bytes]) -> Spending:
-    return Spending(**{name: int(stored.get(name, 0)) for name in _FIELDS})
+        return DaySpending(day, Spending.read(stored), keys)
 
 
 def by_model(stored: dict[bytes, bytes]) -> dict[str, Spending]:
     """What all sandboxes have spent by model, of the hash `SandboxKeys.models`."""
-    found: dict[str, dict[str, bytes]] = {}
+    found: dict[str, dict[bytes, bytes]] = {}
     for name, number in stored.items():
-        model, blank, member = name.decode().rpartition(" ")
+        model, blank, member = name.rpartition(b" ")
         if blank:
-            found.setdefault(model, {})[member] = number
-    return {model: _spending(numbers) for model, numbers in sorted(found.items())}
+            found.setdefault(model.decode(), {})[member] = number
+    return {model: Spending.read(numbers) for model, numbers in sorted(found.items())}

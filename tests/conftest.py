@@ -129,7 +129,7 @@ def each_file_finds_an_empty_store(backend_urls):
         with Redis.from_url(backend_urls[DEFAULT]) as redis:
             leaks = leaked(redis)
             redis.flushall()
-        assert not leaks, f"keys without an expiry that the data model (store/keys.py) does not name: {leaks}"
+        assert not leaks, f"keys without an expiry that the data model (store/keys.toml) does not name: {leaks}"
         app_of(backend_urls[DEFAULT]).extensions["server"].store.data_version.ensure()
 
 

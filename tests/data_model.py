@@ -1,11 +1,13 @@
-"""The data model, as the tables of `store/keys.py` have it, beside what a store holds."""
+"""The data model, as `store/keys.toml` has it, beside what a store holds and what the scripts name."""
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 from redis import Redis
 
-from store import keys
+from docs.data_model import fields, keys, parted, roots_of
+from store.scripts import Source
 
 #: how Redis calls what the tables call otherwise
 _TYPES = {"sorted set": "zset"}
@@ -14,25 +16,19 @@ _TYPES = {"sorted set": "zset"}
 _ANY = "[^{}]+"
 _STANDS_FOR = {"LIST": ".+", "…": ".+", "{all}": r"\{[^{}]+\}"}
 
-#: a bound that is a time: the key has an expiry
-_TIME = re.compile(r"(a|an|ten|30|half an|the) (minute|hour|day|week|seconds|lease|window)")
-
 
 @cache
 def lasting() -> tuple[tuple[re.Pattern[str], str], ...]:
     """The keys that may have no expiry: a pattern of the name, and the type as Redis calls it."""
     found = []
-    for line in keys.__doc__.splitlines():
-        if not line.startswith("| ") or line.count("|") != 5:
-            continue
-        name, kind, _, bound = (cell.strip() for cell in line.split("|")[1:5])
-        if name and kind not in ("", "type", "channel") and not _TIME.match(bound):
+    for key in keys():
+        if not key.expires and key.type != "channel":
             # A test may have a listing of its own, by a name in the place of `all`.
-            parts = re.split(r"(SHA-256|\{all\}|\b[A-Z]+\b|…)", name)
+            parts = re.split(r"(SHA-256|\{all\}|\b[A-Z]+\b|…)", key.name)
             pattern = "".join(
                 _STANDS_FOR.get(part, _ANY) if at % 2 else re.escape(part) for at, part in enumerate(parts)
             )
-            found.append((re.compile(pattern), _TYPES.get(kind, kind)))
+            found.append((re.compile(pattern), _TYPES.get(key.type, key.type)))
     return tuple(found)
 
 
@@ -49,3 +45,60 @@ def leaked(redis: Redis) -> list[str]:
         for key, ends, kind in zip(every, replies[::2], replies[1::2], strict=True)
         if ends == -1 and not any(kind.decode() == of and pattern.fullmatch(key.decode()) for pattern, of in lasting())
     )
+
+
+#: a command of a script that names fields
+_CALL = re.compile(r"redis\.call\('(HGET|HMGET|HSET|HSETNX|HDEL|HEXISTS|HINCRBY|HSTRLEN)', ")
+
+
+def unknown_fields(name: str, source: Source) -> Iterator[str]:
+    """The fields that a script names and nothing declares."""
+    for key, named in fields_named(source):
+        known = fields()[key]
+        for field in named:
+            if field not in known and not any(one.endswith("*") and field.startswith(one[:-1]) for one in known):
+                yield f"{name}: {key} {field}"
+
+
+def fields_named(source: Source) -> Iterator[tuple[str, list[str]]]:
+    """The fields that a script names, each with its key, as far as both are literal."""
+    by_end = {parted(key)[1]: key for key in fields() if parted(key)[0] in roots_of(source)}
+    readers = dict[str, str]()  # functions that read one field
+    for function, key in re.findall(
+        r"local function (\w+)\(\w+, name\) return redis\.call\('HGET', ([^,]*), name\)", source.text
+    ):
+        readers[function] = _end(key)
+    for match in _CALL.finditer(source.text):
+        at, *words = _arguments(source.text[match.end() :])
+        if (end := _end(at)) in by_end:
+            named = words[::2] if match[1] == "HSET" else words[:1] if match[1] in ("HSETNX", "HINCRBY") else words
+            yield by_end[end], _literal(named)
+    for function, end in readers.items():
+        if end in by_end:
+            yield by_end[end], re.findall(rf"\b{function}\(\w+, '([^']+)'\)", source.text)
+
+
+def _end(key: str) -> str:
+    """What follows the root in an expression of Lua: `root .. ':box:' .. id` gives `:box:`."""
+    found = re.fullmatch(r"(?:root|key)(?: \.\. '([^']+)'(?: \.\. .*)?)?", key.strip())
+    return (found[1] or "") if found and key.strip() != "key" else "?"
+
+
+def _arguments(text: str) -> list[str]:
+    """The arguments of a call in Lua, up to its closing bracket."""
+    found, depth, quoted, begun = list[str](), 0, False, 0
+    for place, letter in enumerate(text):
+        quoted ^= letter == "'"
+        if quoted:
+            continue
+        if letter in ",)" and not depth:
+            found.append(text[begun:place].strip())
+            begun = place + 1
+            if letter == ")":
+                break
+        depth += (letter in "({[") - (letter in ")}]")
+    return found
+
+
+def _literal(words: list[str]) -> list[str]:
+    return [word[1:-1] for word in words if re.fullmatch(r"'[^']*'", word)]

@@ -1,9 +1,12 @@
-"""The data model in store/keys.py names every key that lasts; another one is a leak."""
+"""The data model names every key that lasts, and every field that a script names; another key is a leak."""
 
 import pytest
 from redis import Redis
 
-from tests.data_model import lasting, leaked
+from docs import data_model, make
+from store import scripts
+from store.scripts import heads
+from tests.data_model import lasting, leaked, unknown_fields
 
 
 @pytest.fixture
@@ -48,3 +51,35 @@ def test_a_chunk_of_text_is_named(leak):
 
 def test_every_pattern_has_a_type_of_redis():
     assert {kind for _, kind in lasting()} == {"string", "hash", "list", "set", "zset", "stream"}
+
+
+def test_the_page_is_made_from_the_code():
+    assert make.DATA.read_text() == make.data(), "run `make docs`"
+
+
+def test_every_field_that_a_script_names_is_declared():
+    faults = [fault for name, source in scripts.sources().items() for fault in unknown_fields(name, source)]
+    assert faults == [], "declare it in the record of its hash, or in store/keys.toml"
+
+
+READER = "local function field(id, name) return redis.call('HGET', root .. ':box:' .. id, name) end "
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "redis.call('HGET', root .. ':box:' .. id, 'colour')",
+        "redis.call('HMGET', root .. ':box:' .. id, 'status', 'colour')",
+        "redis.call('HSET', root .. ':box:' .. id, 'detail', f('a', 'b'), 'colour', 'red')",
+        "redis.call('HINCRBY', root .. ':box:' .. id, 'colour', 1)",
+        READER + "field(id, 'colour')",
+    ],
+)
+def test_a_field_that_nothing_declares_is_found(body):
+    source = scripts.Source(body, {"KEYS": "root of the sandboxes"}, [], heads.Contract((), ()))
+    assert list(unknown_fields("paint", source)) == ["paint: {sandboxes}:box:ID colour"]
+
+
+def test_every_hash_with_fields_is_a_key_of_the_model():
+    kinds = {key.name: key.type for group in data_model.groups() for key in group.keys}
+    assert {kinds.get(name) for name in data_model.fields()} == {"hash"}

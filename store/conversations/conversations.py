@@ -85,7 +85,7 @@ def optional_fields(sandbox_id: str | None, app: dict[str, Any], seconds: int | 
 
 
 def _groups_of(sandbox_id: str, app: dict[str, Any]) -> str:
-    """The groups that an app conversation is listed in, beside its status; see `store/keys.py`."""
+    """The groups that an app conversation is listed in, beside its status; see `store/keys.toml`."""
     parent = app.get("parent_conversation_id")
     return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
 
@@ -413,7 +413,7 @@ class Conversations:
             raise NotItsSandbox
 
     def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[Any], *, interrupted: bool) -> None:
-        """Keep what the recovery knows; see `store/keys.py`. Of an unknown conversation nothing is kept."""
+        """Keep what the recovery knows; see `store/keys.toml`. Of an unknown conversation nothing is kept."""
         fields = {"agent_log": json.dumps(agent_log), "interrupted": json.dumps(interrupted)}
         self._scripts.keep_fields(ConversationKeys(conversation_id).root, fields=fields)
 

@@ -244,8 +244,8 @@ MIGRATIONS: Mapping[int, Callable[["Redis"], None]] = MappingProxyType({})
 class DataVersion:
     """Migrates the data to VERSION before a request reads any, and finds that a newer release has changed them.
 
-    Version 1 is what `store/keys.py` says. A store without the key is empty. The next version raises VERSION and enters
-    its migration into MIGRATIONS; tests/store/test_data_version.py shows it.
+    Version 1 is what `store/keys.toml` says. A store without the key is empty. The next version raises VERSION and
+    enters its migration into MIGRATIONS; tests/store/test_data_version.py shows it.
     """
 
     def __init__(self, redis: "Redis", probe: "Redis") -> None:

@@ -525,7 +525,7 @@ class WarmSandboxes:
     have no secret but its own keys, which nobody is shown. The first use binds it for good: the claim of a start task,
     a conversation that is started in it, a pause, a resume. Until then its end loses nothing, so one that is too
     old, too many, failed or in the way of a start is deleted, and its pool is filled again. Fields and keys:
-    `store/keys.py`.
+    `store/keys.toml`.
 
     Each method takes one round trip; what a script decides is decided for all hosts.
     """

@@ -1,4 +1,4 @@
--- _changes: the changes of a list, one per id. Needs `root` and `now`. See `store/keys.py`.
+-- _changes: the changes of a list, one per id. Needs `root` and `now`. See `store/keys.toml`.
 local MOST_CHANGES = 100000
 local numbered = {}
 

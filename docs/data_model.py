@@ -1,0 +1,130 @@
+"""The data model: the keys of `store/keys.toml`, the fields of the store's records, and the scripts that name both."""
+
+import inspect
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from textwrap import wrap
+from types import MappingProxyType
+from typing import NamedTuple
+
+from store.record import Record, stored
+from store.scripts import Source, sources
+
+#: how a head of a script names the root of its keys, by the beginning of the keys
+_ROOTS = (
+    ("conv:{ID}", "conversations?|copy|conv"),
+    ("conversations:{all}", "listing|list|outbox"),
+    ("{sandboxes}", "sandboxes|list|outbox"),
+    ("{starts}", "start tasks"),
+    ("{approvals}", "approvals|outbox"),
+    ("{rules}", "rules"),
+    ("{notify}", "notifications"),
+    ("{access}", "access keys"),
+    ("{cold}", "register"),
+    ("once:{CLIENT}", "client's records"),
+    ("client:{KEY}", "what the key keeps"),
+    ("chat:{SHA-256}", "chat"),
+    ("rate:{LIMIT}", "counter"),
+    ("LIST", "sandboxes|listing|list"),
+)
+
+#: a field of a record, and the comment about it
+_FIELD = re.compile(r"^    (\w+): [^#\n]*?  #: (.*)$", re.MULTILINE)
+
+#: most scripts that the table names for one key
+_MOST_NAMED = 3
+
+
+class Key(NamedTuple):
+    """A pattern of keys. In its name, `{}` are literal and words in capitals stand for anything."""
+
+    name: str
+    type: str
+    holds: str
+    bound: str = ""
+    expires: str = ""  #: its TTL
+    ends: str = ""  #: who removes it
+
+
+class Group(NamedTuple):
+    """Keys of a subject. fields: of hashes that no record declares, by key and name."""
+
+    title: str
+    about: str
+    keys: tuple[Key, ...]
+    fields: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+
+
+@cache
+def groups() -> tuple[Group, ...]:
+    """The groups of keys."""
+    found = tomllib.loads((files("store") / "keys.toml").read_text())["group"]
+    return tuple(Group(**one | {"keys": tuple(Key(name, **of) for name, of in one["keys"].items())}) for one in found)
+
+
+def keys() -> Iterator[Key]:
+    """All keys."""
+    for group in groups():
+        yield from group.keys
+
+
+@cache
+def fields() -> Mapping[str, Mapping[str, tuple[str, str]]]:
+    """The fields of the hashes that have such: kind and meaning of each, by key and name."""
+    found = dict[str, dict[str, tuple[str, str]]]()
+    ours = (one for one in Record.__subclasses__() if one.__module__.startswith("store."))
+    for record in {one.__qualname__: one for one in ours}.values():  # the last one has slots
+        words = dict(_FIELD.findall(inspect.getsource(record)))
+        of_key = found.setdefault(record.key, {})
+        of_key |= {one.name.decode(): (one.kind, words.get(one.member, "")) for one in stored(record)}
+    for group in groups():
+        for key, named in group.fields.items():
+            found.setdefault(key, {}).update({name: ("", words) for name, words in named.items()})
+    return found
+
+
+def page() -> list[str]:
+    """The lines of docs/data.md between its markers."""
+    lines = list[str]()
+    for group in groups():
+        lines += [f"## {group.title}", "", *wrap(group.about, 150), *([""] if group.about else [])]
+        lines += ["| Key | Type | Holds | Bound | Ends | Scripts |", "|---|---|---|---|---|---|"]
+        for key in group.keys:
+            cells = (f"`{key.name}`", key.type, key.holds, key.bound, key.expires or key.ends, _listed(scripts_of(key)))
+            lines.append(f"| {' | '.join(cells)} |")
+        for key in group.keys:
+            if key.name in fields():
+                lines += ["", f"Fields of `{key.name}`:", "", "| Field | Stored as | Holds |", "|---|---|---|"]
+                lines += [f"| `{name}` | {kind} | {words} |" for name, (kind, words) in fields()[key.name].items()]
+        lines.append("")
+    return lines
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    shown = ", ".join(f"`{name}`" for name in names[:_MOST_NAMED])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def scripts_of(key: Key) -> list[str]:
+    """The scripts that name a key."""
+    root, rest = parted(key.name)
+    return [name for name, source in sources().items() if root in roots_of(source) and _names(source.text, rest)]
+
+
+def parted(name: str) -> tuple[str, str]:
+    """The root of a key, and what follows it up to a part that stands for anything."""
+    root = next((root for root, _ in _ROOTS if name == root or name.startswith(f"{root}:")), name)
+    return root, re.split(r"[A-Z…]", name[len(root) :])[0]
+
+
+def roots_of(source: Source) -> list[str]:
+    """The beginnings of the keys that a script may name."""
+    return [root for root, words in _ROOTS if re.search(rf"\b(?:{words})\b", source.head["KEYS"])]
+
+
+def _names(text: str, rest: str) -> bool:
+    return f"'{rest}'" in text if rest else bool(re.search(r"'[A-Z]+', root\b(?! *\.\.)", text))
