@@ -40,16 +40,20 @@ class Silence:
         self._silent_since: float | None = None
         self._next = 0.0
         self._is_over = Event()
+        self._thread: Thread | None = None
 
     def watch(self, patience: Patience, seconds: float) -> None:
         """Watch the requests of a client. seconds: how long it waits for the server."""
         self._waits.append((patience, seconds))
-        if len(self._waits) == 1:
-            Thread(target=self._look_until_over, daemon=True).start()
+        if self._thread is None:
+            self._thread = Thread(target=self._look_until_over, daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
-        """End it."""
+        """End it: at once, unless a question is on its way."""
         self._is_over.set()
+        if self._thread is not None:
+            self._thread.join(_LOOK)
 
     def look(self) -> None:
         """Ask the server, if a request has been waiting for it."""
