@@ -224,6 +224,18 @@ def asked_dir(body: Mapping[str, Any]) -> str:
     return asked if isinstance(asked, str) else ""
 
 
+def movable(body: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
+    """A client's own body as it is kept: a folder inside of the sandbox's working folder by its path from there.
+
+    The sandbox may wake below another data folder, as after a restore, where the absolute path names nothing.
+    """
+    asked = asked_dir(body)
+    inside = folder_for(asked, folder)
+    if not asked.startswith("/") or inside == folder:
+        return body
+    return {**body, "workspace": {**body["workspace"], "working_dir": posixpath.relpath(inside, folder)}}
+
+
 def in_workspace(body: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
     """A client's own body for the workspace sandbox of its key, whose paths lie below the sandbox's working folder.
 

@@ -38,6 +38,7 @@ from agents.starts import (
     asked_dir,
     conversation_request,
     in_workspace,
+    movable,
     own_request,
     template_of,
     title_of_message,
@@ -153,7 +154,8 @@ def new_conversation(
         reached, told = within_reach(new.body, spec, sandbox.egress_url)
         new = new._replace(body=reached, told=tuple(told))
         new.kept["asked_dir"] = asked
-        new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, given["body"])
+        kept = movable(given["body"], folder)
+        new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, kept)
     if not new.kept.get("title"):  # its events are masked, and so is what is taken from them
         hidden = {"body": given and given["body"], "secrets": secrets}
         words = without_secrets_of(hidden, title_of_message(new.kept.get("initial_message")))

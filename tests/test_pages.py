@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import httpx
 import pytest
@@ -22,7 +23,10 @@ from tests.servers import PROJECT, free_port, program, store_server, wait_until
 
 pytestmark = pytest.mark.process("sets up a copy of the project with pip, and starts servers")
 
-PAGES = ("README", "docs/tour", "docs/agents", "docs/egress", "docs/client", "docs/operations", "docs/approvals")
+PAGES = (
+    *("README", "docs/tour", "docs/agents", "docs/egress", "docs/client", "docs/operations", "docs/approvals"),
+    *("docs/backup", "docs/upgrade", "docs/troubleshooting"),
+)
 
 #: lines that are not typed, each with the reason
 LEFT_OUT = {
@@ -31,11 +35,14 @@ LEFT_OUT = {
     "make openhands": "it needs Python 3.12 and fetches 700 MB; tests/interop runs that agent",
     "SANDBOX_SPECS=openhands.toml": "it runs what `make openhands` has fetched",
     "docker compose up": "tests/image runs the image",
+    "git checkout EARLIER-RELEASE": "the copy has one release",
 }
 
 #: what stands for an address or a file of the reader's
 REPLACED = {
     "pipx install ./client": ".venv/bin/pip install --quiet ./client",
+    "git pull && make run": "make run",  # the copy has nothing to pull from
+    "agentctl logs ID": "agentctl logs $ID",
     "--heads heads-before": "--heads heads-today",
     "redis://localhost:6379/0": "$REDIS_URL",
     "$ID/events/stream ": "$ID/events/stream || true ",  # it ends by its --max-time
@@ -136,7 +143,8 @@ def _path_without_venv() -> str:
 
 
 def blocks(page: str) -> list[str]:
-    return re.findall(r"```sh\n(.*?)```", (PROJECT / f"{page}.md").read_text(), re.DOTALL)
+    found = re.findall(r"^ *```sh\n(.*?)^ *```", (PROJECT / f"{page}.md").read_text(), re.DOTALL | re.MULTILINE)
+    return [dedent(block) for block in found]
 
 
 @pytest.fixture(scope="module")
@@ -217,3 +225,29 @@ def test_approvals(reader):
     newcomer.read("make run")
     for block in blocks("docs/approvals"):
         newcomer.read(re.sub(r"(curl -sN .*)", r"\1 --max-time 2 || true", block))
+
+
+def test_backup(reader, tmp_path):
+    newcomer = reader(HOME=str(tmp_path))
+    newcomer.read("make run\nmake demo")
+    for block in blocks("docs/backup"):
+        newcomer.read(block)
+
+    assert "count" in newcomer.read('echo count; curl -s "$SERVER/api/conversations/count" | grep -x 1')
+
+
+def test_upgrade(reader, tmp_path):
+    newcomer = reader(HOME=str(tmp_path))
+    newcomer.read("make run\nmake demo")
+    upgrade, roll_back = blocks("docs/upgrade")
+    newcomer.read(upgrade)
+    newcomer.stop()
+    newcomer.read(roll_back)
+
+
+def test_troubleshooting(reader):
+    newcomer = reader()
+    newcomer.read("make run\nmake demo\n.venv/bin/pip install --quiet ./client")
+    newcomer.read("ID=$(agentctl ls | cut -f1)")
+    for block in blocks("docs/troubleshooting"):
+        newcomer.read(block)

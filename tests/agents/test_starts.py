@@ -11,6 +11,7 @@ from agents.starts import (
     StartFailed,
     StartNotDone,
     folder_for,
+    movable,
     own_request,
     started,
     template_of,
@@ -209,6 +210,18 @@ def test_a_folder_inside_the_sandboxs_is_kept_and_any_other_is_the_sandboxs_own(
 
 def test_a_sandbox_of_an_older_release_whose_folder_is_unknown_is_where_its_agent_server_runs():
     assert folder_for("/home/x", ".") == folder_for("x/y", ".") == "."
+
+
+@pytest.mark.parametrize(
+    ("asked", "folder"),
+    [("/old/box/work/sub/a", "/new/box/work/sub/a"), ("sub", "/new/box/work/sub")]
+    + [(asked, "/new/box/work") for asked in ("/old/box/work", "/home/me/sub", "/old/box/work/../x", ".", "")],
+)
+def test_a_folder_inside_the_sandboxs_is_found_below_another_data_folder(asked, folder):
+    body = {"workspace": {"kind": "LocalWorkspace", "working_dir": asked}}
+    kept = movable(body, "/old/box/work")
+    assert own_request("id", kept, "/new/box/work")["workspace"]["working_dir"] == folder
+    assert own_request("id", kept, "/old/box/work") == own_request("id", body, "/old/box/work")
 
 
 def test_a_body_without_a_workspace_stays_without():

@@ -127,6 +127,8 @@ def test_a_long_argument_is_cut_at_a_terminal_and_whole_in_a_pipe_and_a_command_
     assert "x" * 1000 in logged(action(action=write), 2000, full=True)
     assert "x" * 1000 in logged(action(action=write))
     assert "x" * 1000 in logged(action("x" * 1000), 2000)
+    assert "s" * 300 not in logged(action("ls", summary="s" * 1000), 2000)
+    assert "s" * 1000 in logged(action("ls", summary="s" * 1000))
 
 
 def test_a_talk_shows_the_command_that_runs_before_what_the_model_calls_it():

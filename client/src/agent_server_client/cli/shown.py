@@ -298,15 +298,17 @@ def card(item: WaitingAction, ids: Mapping[str, str] | None = None) -> Card:
 def named(tool_name: str, arguments: Any, summary: str | None = None) -> Text:
     """An action in one line: its tool, what runs, and the agent's summary beside it."""
     words = beginning(in_line(call_of(arguments)), _LONGEST)
-    return Text.assemble((in_line(tool_name), "bold"), f"  {words}", _beside(arguments, summary))
+    return Text.assemble((in_line(tool_name), "bold"), f"  {words}", _beside(arguments, summary, _LONGEST))
 
 
-def _beside(arguments: Any, summary: object) -> tuple[str, str]:
-    """The summary of an action, dimmed behind what runs: the model may say what it does not do."""
+def _beside(arguments: Any, summary: object, most: int | None) -> tuple[str, str]:
+    """The summary of an action, dimmed behind what runs: the model may say what it does not do. most: characters."""
     command = command_of(arguments)
     if not isinstance(summary, str) or not summary.strip() or summary == command:
         return "", ""
-    return ("\n— " if command and "\n" in command else "  — ") + beginning(in_line(summary), _LONGEST), "dim"
+    words = in_line(summary) if most is None else beginning(in_line(summary), most)
+    head = "\n— " if command is not None and "\n" in command else "  — "
+    return f"{head}{words}", "dim"
 
 
 def destination_card(
@@ -375,7 +377,11 @@ def _told(event: Event, most: int | None) -> tuple[str, str, Text] | None:
         if most is not None and command_of(action) is None:
             words = beginning(words, most)
         tool = in_line(str(event.get("tool_name")))
-        return "action", "yellow", Text.assemble((tool, "bold"), "  ", words, _beside(action, event.get("summary")))
+        return (
+            "action",
+            "yellow",
+            Text.assemble((tool, "bold"), "  ", words, _beside(action, event.get("summary"), most)),
+        )
     if kind == "ObservationEvent":
         seen = event.get("observation") or {}
         code = seen.get("exit_code")
