@@ -5,11 +5,6 @@ repeat after the lease, when a worker was killed, is a new attempt with the same
 while its request still runs does no harm: what both attempts create has the same ids. An end that Redis does not
 take at once, as during a failover, is sent again: else a repeat of such a request would wait for the lease of a claim
 whose request has long ended.
-
-Fields of the record of an Idempotency-Key: `fingerprint` (digest of the request), `seed` (of the ids that its attempts
-mint), `token` and `lease` (µs; `0`: released) of the attempt that claimed it last, `later` (`1`: an attempt may have
-reached an agent), and once finished `status`, `content_type` and `body` of the response (empty: it is not kept). Other
-headers that belong to it stand below the content type, a line each.
 """
 
 import logging

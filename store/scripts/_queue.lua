@@ -1,8 +1,6 @@
 -- _queue: messages that wait until their conversation can receive them. Included by every script that reads or writes a
--- queue. `queue:ID` has the messages of a conversation in their order, "ID JSON" each, and `queued:ID` their state:
--- `start_id` (of the start task until that is READY), `lease`, and of the first message `tried` (see _tried.lua; absent
--- where it only waits), `sent` (its id, once an agent may have it) and `after` (the last event of the agent's log before
--- that). `queues` has the conversations by the time when a driver may take them, µs.
+-- queue. `queue:ID` has the messages of a conversation in their order, "ID JSON" each, `queued:ID` their state, and
+-- `queues` the conversations by the time when a driver may take them, µs.
 -- include: _start_task.lua
 local function state_of(conversation, name) return redis.call('HGET', root .. ':queued:' .. conversation, name) end
 

@@ -1,7 +1,5 @@
 -- _transfer: a stream of chunks from a sender to a receiver. Included by every script that touches one.
 -- Nothing of it reaches the append-only file or a replica: it lives for seconds, and after a failover it is broken off.
--- Fields of the hash: `first`, the number of the chunk at the head of the list; `next`, that of the one to be sent next;
--- `sent` and `received`, how either side ended it, absent while it goes on.
 if redis.set_repl then redis.set_repl(redis.REPL_NONE) end -- fakeredis has neither file nor replica
 
 local function state(id, name) return redis.call('HGET', root .. ':transfer:' .. id, name) end
