@@ -78,6 +78,10 @@ OLDEST_REDIS = 7
 _WAY_OUT = "docs/operations.md#a-damaged-store says what can be done"
 
 
+#: settings of a server that may cut a write that broke off: it was acknowledged to nobody, and `_tell_dropped` says so
+_CUTS = ("--aof-load-truncated", "yes")
+
+
 class EmbeddedStore(Child):
     """The gunicorn master's hold on the process: start it, learn its URL, end it.
 
@@ -371,10 +375,6 @@ def memory() -> int:
         with suppress(OSError, ValueError):  # there is none, or "max"
             return min(machine, int(limit.read_text()))
     return machine
-
-
-#: settings of a server that may cut a write that broke off: it was acknowledged to nobody, and `_tell_dropped` says so
-_CUTS = ("--aof-load-truncated", "yes")
 
 
 def _server(program: str, folder: Path, path: str, most_bytes: int) -> list[str]:

@@ -128,6 +128,9 @@ _LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
 class Event(NamedTuple):
     """One event as it came: the four members that every event has, and the whole of it."""
 
@@ -283,7 +286,6 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_number
 _STRICT_DECODER = json.JSONDecoder(
     parse_constant=_refuse_constant, parse_float=_finite_number, object_pairs_hook=_unique_members
 )
-_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def parse_json(raw: bytes, *, strict: bool = False) -> Any:

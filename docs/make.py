@@ -40,6 +40,75 @@ PEERS = Path(__file__).parent / "peers"
 _SAMPLE = "00000000-0000-4000-8000-000000000000"
 
 
+PROJECT = Path(__file__).parent.parent
+SETTINGS, LIMITS, ACCESS, ERRORS, COMPATIBILITY, CLIENT, DATA = (
+    PROJECT / "docs" / f"{name}.md"
+    for name in ("settings", "limits", "access", "errors", "compatibility", "client", "data")
+)
+
+#: what an operation needs that needs no scope of a key
+_NEEDS = {"open": "no key", "hook": "a hook key", "link": "the token of a one-time link"}
+
+_TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
+
+#: an attribute that a class of the client sets, and the comment about it
+_ATTRIBUTE = re.compile(r"^ +(?:self\.)?([a-z]\w*)\b[^#\n]*  #: (.*)$", re.MULTILINE)
+
+#: the classes of the client that people meet
+OBJECTS = ("Client", "Conversation", "Turn", "Entry", "PendingAction", "Destination", "Sandbox", "Files", "Output")
+
+PACKAGE = PROJECT / "client/src/agent_server_client"
+MODELS = PACKAGE / "models.py"
+CALLS = PROJECT / "store/scripts/calls.py"
+
+#: modules of the async client, and those of the blocking one that are made from them
+SYNCS = {PACKAGE / f"_async{part}.py": PACKAGE / f"_sync{part}.py" for part in ("", "_waiting", "_files")}
+
+#: the schemas of responses that the client has types for; those that they refer to come with them
+ROOTS = (
+    *("ConversationInfo", "ListedConversation", "WaitingAction", "DecisionsResult", "AppConversationStartTask"),
+    *("SandboxInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo"),
+    *("AskedDestinationInfo", "DestinationDecided", "PreviewAddress"),
+)
+
+_PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+
+_MODELS_HEAD = '''"""What the server sends. Made by docs/make.py from docs/openapi.json."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+#: one entry of a log, whole: every kind has members of its own
+Event = dict[str, Any]
+
+
+class Record(dict[str, Any]):
+    """An object of JSON, whose members are attributes too: `sandbox.status` is `sandbox["status"]`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            try:
+                return self[name]
+            except KeyError:
+                raise AttributeError(f"There is no {name!r} here, but {', '.join(self) or 'nothing'}") from None
+'''
+
+#: from the async client to the blocking one
+_SYNC_RULES = (
+    (r"async client(?=\. `_sync)", "blocking client"),
+    (r"^import asyncio$", "import time"),
+    (r"\bawait asyncio\.to_thread\((\w+), ", r"\1("),
+    (r"\bawait asyncio\.sleep\b", "time.sleep"),
+    (r"\b(async|await) ", ""),
+    (r"\bAwaitable\[(\w+)\]", r"\1"),
+    (r"\bAwaitable, ", ""),
+    (r"\bAsync(?=\w)", ""),
+    (r"\b(__)?a(enter__|exit__|close|closing|read|iter_bytes)\b", r"\1\2"),
+    (r"`_sync(\w*)\.py` is made from it\.", r"Made by docs/make.py from `_async\1.py`."),
+    (r"_async(?=\w* import)", "_sync"),
+)
+
+
 class Operation(NamedTuple):
     """path: with `{name}` for a parameter. method: SOCKET of a WebSocket."""
 
@@ -96,18 +165,6 @@ def compared(app: Flask) -> list[str]:
 def _literal(pattern: str) -> str:
     """A pattern in which only `*` is special."""
     return pattern.replace("[", "[[]").replace("?", "[?]")
-
-
-PROJECT = Path(__file__).parent.parent
-SETTINGS, LIMITS, ACCESS, ERRORS, COMPATIBILITY, CLIENT, DATA = (
-    PROJECT / "docs" / f"{name}.md"
-    for name in ("settings", "limits", "access", "errors", "compatibility", "client", "data")
-)
-
-#: what an operation needs that needs no scope of a key
-_NEEDS = {"open": "no key", "hook": "a hook key", "link": "the token of a one-time link"}
-
-_TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
 
 
 def openapi() -> str:
@@ -193,13 +250,6 @@ def data() -> str:
     return _with_table(DATA, data_model.page())
 
 
-#: an attribute that a class of the client sets, and the comment about it
-_ATTRIBUTE = re.compile(r"^ +(?:self\.)?([a-z]\w*)\b[^#\n]*  #: (.*)$", re.MULTILINE)
-
-#: the classes of the client that people meet
-OBJECTS = ("Client", "Conversation", "Turn", "Entry", "PendingAction", "Destination", "Sandbox", "Files", "Output")
-
-
 def client() -> str:
     """The page of the client; its tables are made from its classes."""
     sys.path.insert(0, str(PACKAGE.parent))  # imported after its modules were made
@@ -235,58 +285,6 @@ def _first_line(of: object) -> str:
 def _with_table(page: Path, rows: list[str]) -> str:
     table = "\n".join(rows) + "\n"
     return _TABLE.sub(lambda _: table, page.read_text())
-
-
-PACKAGE = PROJECT / "client/src/agent_server_client"
-MODELS = PACKAGE / "models.py"
-CALLS = PROJECT / "store/scripts/calls.py"
-
-#: modules of the async client, and those of the blocking one that are made from them
-SYNCS = {PACKAGE / f"_async{part}.py": PACKAGE / f"_sync{part}.py" for part in ("", "_waiting", "_files")}
-
-#: the schemas of responses that the client has types for; those that they refer to come with them
-ROOTS = (
-    *("ConversationInfo", "ListedConversation", "WaitingAction", "DecisionsResult", "AppConversationStartTask"),
-    *("SandboxInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo"),
-    *("AskedDestinationInfo", "DestinationDecided", "PreviewAddress"),
-)
-
-_PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-
-_MODELS_HEAD = '''"""What the server sends. Made by docs/make.py from docs/openapi.json."""
-
-from typing import TYPE_CHECKING, Any, Literal
-
-#: one entry of a log, whole: every kind has members of its own
-Event = dict[str, Any]
-
-
-class Record(dict[str, Any]):
-    """An object of JSON, whose members are attributes too: `sandbox.status` is `sandbox["status"]`."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name):
-            try:
-                return self[name]
-            except KeyError:
-                raise AttributeError(f"There is no {name!r} here, but {', '.join(self) or 'nothing'}") from None
-'''
-
-#: from the async client to the blocking one
-_SYNC_RULES = (
-    (r"async client(?=\. `_sync)", "blocking client"),
-    (r"^import asyncio$", "import time"),
-    (r"\bawait asyncio\.to_thread\((\w+), ", r"\1("),
-    (r"\bawait asyncio\.sleep\b", "time.sleep"),
-    (r"\b(async|await) ", ""),
-    (r"\bAwaitable\[(\w+)\]", r"\1"),
-    (r"\bAwaitable, ", ""),
-    (r"\bAsync(?=\w)", ""),
-    (r"\b(__)?a(enter__|exit__|close|closing|read|iter_bytes)\b", r"\1\2"),
-    (r"`_sync(\w*)\.py` is made from it\.", r"Made by docs/make.py from `_async\1.py`."),
-    (r"_async(?=\w* import)", "_sync"),
-)
 
 
 def models() -> str:

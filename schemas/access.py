@@ -28,6 +28,30 @@ _UNSEEN = (
 _NAME = f"^[^ {_UNSEEN}]([^{_UNSEEN}]*[^ {_UNSEEN}])?$"
 
 
+_NO_PROFILES: dict[str, object] = {"profiles": {}, "active": None}
+
+_NONE: list[str] = []
+
+#: settings, integrations, accounts and bills are not kept here: a client that hides those pages asks for none of them
+FEATURES = {
+    "enable_billing": False,
+    "hide_llm_settings": True,
+    "enable_jira": False,
+    "enable_jira_dc": False,
+    "enable_linear": False,
+    "hide_users_page": True,
+    "hide_billing_page": True,
+    "hide_integrations_page": True,
+    "hide_personal_workspaces": True,
+    "allow_user_llm_configuration": False,
+    "enable_acp": False,
+    "deployment_mode": None,
+    "enable_onboarding": False,
+    "enable_automations": False,
+    "enable_agent_canvas_banner": False,
+}
+
+
 class KeyRequest(BaseSchema):
     """A key to make."""
 
@@ -86,9 +110,6 @@ class Ticket(BaseSchema):
     expires_in = fields.Integer(required=True, metadata={"description": "Seconds."})
 
 
-_NO_PROFILES: dict[str, object] = {"profiles": {}, "active": None}
-
-
 class UserQuery(BaseSchema):
     expose_secrets = fields.Boolean(
         load_default=False,
@@ -124,28 +145,6 @@ class SandboxSecrets(BaseSchema):
     """The names of what a sandbox's spec has as `secret_env`."""
 
     secrets = fields.List(fields.Nested(SandboxSecret), required=True)
-
-
-_NONE: list[str] = []
-
-#: settings, integrations, accounts and bills are not kept here: a client that hides those pages asks for none of them
-FEATURES = {
-    "enable_billing": False,
-    "hide_llm_settings": True,
-    "enable_jira": False,
-    "enable_jira_dc": False,
-    "enable_linear": False,
-    "hide_users_page": True,
-    "hide_billing_page": True,
-    "hide_integrations_page": True,
-    "hide_personal_workspaces": True,
-    "allow_user_llm_configuration": False,
-    "enable_acp": False,
-    "deployment_mode": None,
-    "enable_onboarding": False,
-    "enable_automations": False,
-    "enable_agent_canvas_banner": False,
-}
 
 
 class WebClientConfig(BaseSchema):

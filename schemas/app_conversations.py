@@ -67,6 +67,17 @@ START_STATUSES = (
 _NULLABLE = {"type": ["string", "null"]}
 
 
+#: Members of the published start that this server does not act on. The detail of the start names them.
+_NOT_DONE = (
+    *("plugins", "suggested_task", "agent_profile_id", "system_message_suffix", "system_prompt", "disabled_skills"),
+)
+
+#: most characters of a path
+_MOST_PATH = 4096
+
+_SUMS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
 def bare(identity: str | None) -> str | None:
     """An id in the form of the app-server wire: 32 digits, no dashes."""
     return UUID(identity).hex if identity else None
@@ -101,12 +112,6 @@ class InitialMessage(SendMessageRequest):
     """The first message of a conversation; it starts the agent unless `run` is false."""
 
     run = StrictBoolean(load_default=True)
-
-
-#: Members of the published start that this server does not act on. The detail of the start names them.
-_NOT_DONE = (
-    *("plugins", "suggested_task", "agent_profile_id", "system_message_suffix", "system_prompt", "disabled_skills"),
-)
 
 
 class AppConversationStartRequest(ChangedElsewhere):
@@ -334,10 +339,6 @@ class AppEventSearch(AppEventFilter):
     descending = SortOrder("TIMESTAMP")
 
 
-#: most characters of a path
-_MOST_PATH = 4096
-
-
 class FileQuery(BaseSchema):
     path = Text(
         data_key="file_path",
@@ -403,9 +404,6 @@ class Hook(BaseSchema):
 
 class Hooks(BaseSchema):
     hooks = fields.List(fields.Nested(Hook), required=True)
-
-
-_SUMS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 def combined(stats: dict[str, Any]) -> dict[str, Any] | None:

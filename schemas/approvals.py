@@ -34,6 +34,52 @@ from schemas.fields import (
     refusal,
 )
 
+#: most arguments, conversations and tags that a rule names; most characters of its reason; most that max_uses may be
+MOST_ARGUMENTS, MOST_CONVERSATIONS, MOST_TAGS, MOST_REASON, MOST_USES = 100, 100, 20, 200, 10**9
+
+#: what `core.approvals.pattern_fault` leaves: at most so many `*`, and none after what the shell reads otherwise
+_FEW_STARS = f"^[^*]*([*][^*]*){{0,{MOST_STARS}}}$"
+_NO_TURN = r"^([^$\\!`]|[$\\!`]+[^*$\\!`])*[$\\!`]*$"
+
+_TEST = {
+    "oneOf": [
+        {"type": "object", "required": [name], "properties": {name: schema}, "additionalProperties": False}
+        for name, schema in (
+            ("equals", {"description": "Any JSON; numbers are equal by value, and 1 is not true."}),
+            (
+                "pattern",
+                {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": MOST_MATCHED,
+                    "allOf": [{"pattern": _FEW_STARS}, {"pattern": _NO_TURN}],
+                    "description": "Text as a whole. `*` stands for a run of ASCII letters, digits, spaces and "
+                    "`_ . / : , @ + - =`; never for a shell metacharacter. In a rule that rejects, `*` stands for any "
+                    "text, and if it is unsure whether the pattern matches, a person decides.",
+                },
+            ),
+            ("any", {"const": True, "description": "Whatever it is, also absent."}),
+        )
+    ]
+}
+
+_NULLABLE_OBJECT = {"type": ["object", "null"]}
+
+#: most characters of a filter
+_LONGEST = 256
+
+_NULLABLE = {"type": ["string", "null"]}
+
+#: most bytes of JSON of edited arguments: an agent's event about them, which has at most 1 MiB, tells more than them
+MOST_ARGUMENTS_BYTES = 512 * 1024
+
+#: most decisions of one request: as many as may wait by default (MAX_PENDING_ACTIONS)
+MOST_DECISIONS = 256
+
+
+#: what the id of a change of the inbox matches, and the id itself, as the stream's events bear it
+CHANGE_ID = "^[0-9]{1,20}-[0-9]{1,20}$"
+
 
 class ConfirmationSeconds(StrictInteger):
     """Seconds after which a pending action of a conversation is rejected. Source: docs/approvals.md"""
@@ -105,36 +151,6 @@ class ConfirmationPolicy(BaseSchema):
 
 class SetConfirmationPolicy(BaseSchema):
     policy = fields.Nested(ConfirmationPolicy, required=True)
-
-
-#: most arguments, conversations and tags that a rule names; most characters of its reason; most that max_uses may be
-MOST_ARGUMENTS, MOST_CONVERSATIONS, MOST_TAGS, MOST_REASON, MOST_USES = 100, 100, 20, 200, 10**9
-
-#: what `core.approvals.pattern_fault` leaves: at most so many `*`, and none after what the shell reads otherwise
-_FEW_STARS = f"^[^*]*([*][^*]*){{0,{MOST_STARS}}}$"
-_NO_TURN = r"^([^$\\!`]|[$\\!`]+[^*$\\!`])*[$\\!`]*$"
-
-_TEST = {
-    "oneOf": [
-        {"type": "object", "required": [name], "properties": {name: schema}, "additionalProperties": False}
-        for name, schema in (
-            ("equals", {"description": "Any JSON; numbers are equal by value, and 1 is not true."}),
-            (
-                "pattern",
-                {
-                    "type": "string",
-                    "minLength": 1,
-                    "maxLength": MOST_MATCHED,
-                    "allOf": [{"pattern": _FEW_STARS}, {"pattern": _NO_TURN}],
-                    "description": "Text as a whole. `*` stands for a run of ASCII letters, digits, spaces and "
-                    "`_ . / : , @ + - =`; never for a shell metacharacter. In a rule that rejects, `*` stands for any "
-                    "text, and if it is unsure whether the pattern matches, a person decides.",
-                },
-            ),
-            ("any", {"const": True, "description": "Whatever it is, also absent."}),
-        )
-    ]
-}
 
 
 class ArgumentTest(fields.Field[dict[str, Any]]):
@@ -248,9 +264,6 @@ class Always(fields.Field[Any]):
         raise refusal("Input should be true or an object with members of an approval rule", "value_error")
 
 
-_NULLABLE_OBJECT = {"type": ["object", "null"]}
-
-
 class ApprovalRule(BaseSchema):
     """A rule as it is listed."""
 
@@ -272,12 +285,6 @@ class ApprovalRule(BaseSchema):
     )
     uses = fields.Integer(required=True, metadata={"description": "Actions that it has decided."})
     last_used_at = ShownTime("Null: not used yet.", optional=True)
-
-
-#: most characters of a filter
-_LONGEST = 256
-
-_NULLABLE = {"type": ["string", "null"]}
 
 
 class TagFilter(Text):
@@ -385,8 +392,6 @@ def _cursor(text: str, descending: bool) -> tuple[int, str, int]:
     raise ValidationError([FOREIGN_CURSOR], "page_id")
 
 
-#: what the id of a change of the inbox matches, and the id itself, as the stream's events bear it
-CHANGE_ID = "^[0-9]{1,20}-[0-9]{1,20}$"
 ChangeId = partial(
     Text,
     pattern=CHANGE_ID,
@@ -407,13 +412,6 @@ class InboxStreamQuery(PendingActionFilter):
     last_event_id = ChangeId(
         metadata={"description": "Send the changes after this one, as Last-Event-ID does; absent: a snapshot."}
     )
-
-
-#: most bytes of JSON of edited arguments: an agent's event about them, which has at most 1 MiB, tells more than them
-MOST_ARGUMENTS_BYTES = 512 * 1024
-
-#: most decisions of one request: as many as may wait by default (MAX_PENDING_ACTIONS)
-MOST_DECISIONS = 256
 
 
 class PendingDecision(BaseSchema):

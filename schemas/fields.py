@@ -14,6 +14,32 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields, post_load, pre
 
 from core.wire import MOST_TITLE, Micros, as_unicode, bare_kind, lone_surrogate, micros, parse_json, utc_time
 
+#: a day of the calendar, for the OpenAPI document: no 30 February, and 29 February in leap years alone
+DAY = (
+    "((?!0000)[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
+    "|02-(0[1-9]|1[0-9]|2[0-8]))"
+    "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29)"
+)
+
+#: what JSON has for a half of a surrogate pair, alone or not; UTF-8 has none
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+
+#: what an id matches, in both forms
+UUID_TEXT = "([0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})"
+
+_CANONICAL_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+#: hexadecimal digits of text in UTF-8
+_TAIL = "[89ab][0-9a-f]"
+HEX_OF_TEXT = (
+    f"([0-7][0-9a-f]|(c[2-9a-f]|d[0-9a-f]){_TAIL}|(e0[ab][0-9a-f]|(e[1-9a-cef]{_TAIL}|ed[89][0-9a-f])){_TAIL}"
+    f"|(f0[9ab][0-9a-f]|f[1-3]{_TAIL}|f48[0-9a-f]){_TAIL}{_TAIL})*"
+)
+
+#: places of listings by time, and by title
+_BY_TIME = r"(created|updated)\.(asc|desc)\.[0-9]{1,16}"
+_BY_TITLE = rf"title\.(asc|desc)\.{HEX_OF_TEXT}"
+
 
 class Fault(str):
     """The message of a refusal, with its `type` in an HTTPValidationError."""
@@ -74,14 +100,6 @@ class ChangedElsewhere(BaseSchema):
             faults = {name: [Fault(f"Is not set here: {way}", "extra_forbidden")] for name, way in wrong.items()}
             raise ValidationError(faults)
         return given
-
-
-#: a day of the calendar, for the OpenAPI document: no 30 February, and 29 February in leap years alone
-DAY = (
-    "((?!0000)[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
-    "|02-(0[1-9]|1[0-9]|2[0-8]))"
-    "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29)"
-)
 
 
 class Instant(fields.Field[Micros]):
@@ -285,9 +303,6 @@ def checked_text(text: str, *, least: int, most: int | None) -> str:
 
 _NO_UNICODE = Fault("String should be valid Unicode: it has a lone surrogate", "string_unicode")
 
-#: what JSON has for a half of a surrogate pair, alone or not; UTF-8 has none
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-
 
 def read_said(raw: bytes) -> Any:
     """The JSON that a client sends: each text is Unicode, each name occurs once in its object, each number is finite.
@@ -314,10 +329,6 @@ def read_told(raw: bytes) -> Any:
     return as_unicode(value) if _HALF.search(raw) else value
 
 
-#: what an id matches, in both forms
-UUID_TEXT = "([0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})"
-
-
 class Id(fields.UUID):
     """A UUID, dashed or as 32 hexadecimal digits; loaded as dashed text."""
 
@@ -326,9 +337,6 @@ class Id(fields.UUID):
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         return canonical_id(value)
-
-
-_CANONICAL_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def canonical_id(text: Any) -> str:
@@ -383,18 +391,6 @@ class PageId(fields.String):
     def __init__(self, pattern: str, first: Any = None) -> None:
         metadata = {"pattern": f"^{pattern}$", "description": "`next_page_id` of the page before."}
         super().__init__(data_key="page_id", load_default=first, metadata=metadata)
-
-
-#: hexadecimal digits of text in UTF-8
-_TAIL = "[89ab][0-9a-f]"
-HEX_OF_TEXT = (
-    f"([0-7][0-9a-f]|(c[2-9a-f]|d[0-9a-f]){_TAIL}|(e0[ab][0-9a-f]|(e[1-9a-cef]{_TAIL}|ed[89][0-9a-f])){_TAIL}"
-    f"|(f0[9ab][0-9a-f]|f[1-3]{_TAIL}|f48[0-9a-f]){_TAIL}{_TAIL})*"
-)
-
-#: places of listings by time, and by title
-_BY_TIME = r"(created|updated)\.(asc|desc)\.[0-9]{1,16}"
-_BY_TITLE = rf"title\.(asc|desc)\.{HEX_OF_TEXT}"
 
 
 class PlaceId(PageId):

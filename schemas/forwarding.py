@@ -28,6 +28,22 @@ _EVENT = {"oneOf": [{"$ref": "#/components/schemas/BashCommand"}, {"$ref": "#/co
 MOST_COLS, MOST_ROWS, MOST_INPUT = 500, 200, 4096
 
 
+_FILE = {
+    "multipart/form-data": {
+        "type": "object",
+        "required": ["file"],
+        "properties": {"file": {"type": "string", "format": "binary"}},
+    }
+}
+_FOLDER = {
+    "application/json": {
+        "type": "object",
+        "required": ["path"],
+        "properties": {"path": {"type": "string", "minLength": 1}},
+    }
+}
+
+
 class ExecuteBashRequest(BaseSchema):
     """A command for the shell of a sandbox."""
 
@@ -157,20 +173,6 @@ class Named(NamedTuple):
 
 
 _COMMAND = {"application/json": ExecuteBashRequest}
-_FILE = {
-    "multipart/form-data": {
-        "type": "object",
-        "required": ["file"],
-        "properties": {"file": {"type": "string", "format": "binary"}},
-    }
-}
-_FOLDER = {
-    "application/json": {
-        "type": "object",
-        "required": ["path"],
-        "properties": {"path": {"type": "string", "minLength": 1}},
-    }
-}
 
 #: what the published agent server serves, and the bundled one in part
 NAMED = (

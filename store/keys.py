@@ -8,6 +8,24 @@ from urllib.parse import quote
 
 from core.wire import ConversationId
 
+#: the version of all data, and a word that a server has sealed
+DATA_VERSION, SEAL_CHECK = "data_version", "seal_check"
+
+#: of the data that this code reads and writes, see `link/health.py`
+VERSION = 1
+
+#: prefixes of fields of a conversation's hash: what only app conversations have, what an agent server has reported
+APP_FIELD, REPORTED_FIELD = "app.", "told."
+
+#: changes that a list (`store/scripts/_changes.lua`) and the inbox hold; beyond it the oldest is dropped
+MOST_CHANGES = 100_000
+
+#: seqs of one member of `conv:{ID}:peaks`; `store/scripts/_log.lua` counts them
+PEAK_SEQS = 1000
+
+#: stands for any kind or source in the scripts; no escaped name can be it
+ANY = "*"
+
 
 @dataclass(frozen=True, slots=True)
 class ConversationKeys:
@@ -60,16 +78,6 @@ class ConversationKeys:
 
     def text(self, chunk: int) -> str:
         return f"{self.root}:text:{chunk}"
-
-
-#: the version of all data, and a word that a server has sealed
-DATA_VERSION, SEAL_CHECK = "data_version", "seal_check"
-
-#: of the data that this code reads and writes, see `link/health.py`
-VERSION = 1
-
-#: prefixes of fields of a conversation's hash: what only app conversations have, what an agent server has reported
-APP_FIELD, REPORTED_FIELD = "app.", "told."
 
 
 class ListingKeys:
@@ -250,10 +258,6 @@ def outbox_wanted(outbox: str) -> str:
     return f"{outbox}:wanted"
 
 
-#: changes that a list (`store/scripts/_changes.lua`) and the inbox hold; beyond it the oldest is dropped
-MOST_CHANGES = 100_000
-
-
 def changed_channel(root: str) -> str:
     """The channel of the changes of a list."""
     return f"{root}:changed"
@@ -319,13 +323,6 @@ def chat_root(digest: str) -> str:
 def followers_channel(process: str) -> str:
     """The channel from a process to its own subscriber."""
     return f"follower:{process}"
-
-
-#: seqs of one member of `conv:{ID}:peaks`; `store/scripts/_log.lua` counts them
-PEAK_SEQS = 1000
-
-#: stands for any kind or source in the scripts; no escaped name can be it
-ANY = "*"
 
 
 @lru_cache(maxsize=4096)

@@ -36,6 +36,13 @@ from store.scripts.calls import ReadTargets
 _WANTED = 86_400
 
 
+#: most messages of a queue, and ids that are remembered of those queued
+MOST_QUEUED, MOST_MARKS = 10_000, 50_000
+
+#: seconds after which a message is given up
+GIVEN_UP = 3 * 86_400.0
+
+
 class OutboxState(NamedTuple):
     """An outbox as operators see it."""
 
@@ -82,13 +89,6 @@ class Outboxes:
             OutboxState(name, waiting, int(dropped or 0))
             for name, (waiting, dropped) in zip(OUTBOXES, pairs, strict=True)
         ]
-
-
-#: most messages of a queue, and ids that are remembered of those queued
-MOST_QUEUED, MOST_MARKS = 10_000, 50_000
-
-#: seconds after which a message is given up
-GIVEN_UP = 3 * 86_400.0
 
 
 class Try(NamedTuple):

@@ -23,6 +23,16 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_ori
 BESIDE: Mapping[str, bool] = {"beside": True}
 
 
+#: how a value of a type is stored; any other type is JSON
+_KINDS: Mapping[Any, tuple[str, Callable[[bytes], Any], Callable[[Any], str]]] = {
+    str: ("text", bytes.decode, str),
+    int: ("number", int, str),
+    bool: ("flag", bool, lambda value: "1" if value else ""),
+}
+
+_MAY_BE_EMPTY = ("text", "flag")
+
+
 class Stored(NamedTuple):
     """A field of a hash."""
 
@@ -35,16 +45,6 @@ class Stored(NamedTuple):
 
 def _json(value: bytes) -> Any:
     return json.loads(value.decode())
-
-
-#: how a value of a type is stored; any other type is JSON
-_KINDS: Mapping[Any, tuple[str, Callable[[bytes], Any], Callable[[Any], str]]] = {
-    str: ("text", bytes.decode, str),
-    int: ("number", int, str),
-    bool: ("flag", bool, lambda value: "1" if value else ""),
-}
-
-_MAY_BE_EMPTY = ("text", "flag")
 
 
 class Record:

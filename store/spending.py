@@ -31,6 +31,21 @@ _EPOCH, _DAY_SECONDS = date(1970, 1, 1), 86_400
 MOST_MODEL = 200
 
 
+#: most destinations and budgets of all sandboxes that wait, beyond which no budget is asked for
+MOST_ASKING = 10_000
+
+#: what a refused call says about the person who may allow more, by the outcome of asking
+_ASKED = {
+    "asked": "a person was asked to allow as much once more; try again when it is",
+    "waiting": "a person was asked to allow as much once more; try again when it is",
+    "rejected": "a person was asked for more, and rejected it",
+    "expired": "a person was asked for more, and nobody answered in time; it is asked again in ten minutes",
+    "full": f"nobody was asked for more: {MOST_ASKING} destinations and budgets wait already (MOST_ASKING)",
+    "changed": "there is room in it again meanwhile: try again",
+    "untold": "",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Spending(Record):
     """What was spent on models."""
@@ -71,21 +86,6 @@ class Account:
     key: SoFar
     day: SoFar
     today: int = 0  #: in UTC, in days since 1970
-
-
-#: most destinations and budgets of all sandboxes that wait, beyond which no budget is asked for
-MOST_ASKING = 10_000
-
-#: what a refused call says about the person who may allow more, by the outcome of asking
-_ASKED = {
-    "asked": "a person was asked to allow as much once more; try again when it is",
-    "waiting": "a person was asked to allow as much once more; try again when it is",
-    "rejected": "a person was asked for more, and rejected it",
-    "expired": "a person was asked for more, and nobody answered in time; it is asked again in ten minutes",
-    "full": f"nobody was asked for more: {MOST_ASKING} destinations and budgets wait already (MOST_ASKING)",
-    "changed": "there is room in it again meanwhile: try again",
-    "untold": "",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,11 +70,43 @@ from supervisor.presence import LeaseLost, Silences, renewed
 from supervisor.upkeep import pool_of
 from telemetry import traces
 
+log = logging.getLogger("supervisor")
+
 #: refusals of an agent server that are about the body
 _PASSED_ON = (404, 422, 429)
 
 #: most bytes of a detail that is passed on
 _MOST_BYTES = 64 * 1024
+
+
+#: members of the request that an app conversation has from its parent, and those that it keeps
+INHERITED = ("selected_repository", "selected_branch", "git_provider", "llm_model")
+_APP_FIELDS = (*INHERITED, "trigger", "pr_number", "public", "parent_conversation_id")
+
+#: most characters of the detail of a start that is READY
+_LONGEST_DETAIL = 4000
+
+#: statuses without work here, which clients expect. Source: the app-server wire
+_PASSED = ("RUNNING_SETUP_SCRIPT", "SETTING_UP_GIT_HOOKS", "SETTING_UP_SKILLS")
+
+#: seconds between two polls of a sandbox that is starting
+_POLL = 0.1
+
+#: most conversations in one shared sandbox. Source: the app-server wire
+MOST_SHARING = 20
+
+#: warm sandboxes that a start task tries whose agent servers do not answer, before it starts one of its own
+MOST_DEAD = 3
+
+#: seconds between two tries of a start task whose sandbox cannot be reached for now, and how many there are: an hour,
+#: which no clock measures
+WAIT, MOST_WAITS = 5.0, 720
+
+#: start tasks whose conversations one supervisor begins in one sandbox at once: its agent server may be slow
+MOST_OF_ONE = 16
+
+#: seconds between two polls of which the time between them counts
+_MOST_APART = 5.0
 
 
 class CannotStart(Exception):
@@ -122,11 +154,6 @@ def _agents_detail(raw: bytes) -> Any:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return without_inputs(detail)
-
-
-#: members of the request that an app conversation has from its parent, and those that it keeps
-INHERITED = ("selected_repository", "selected_branch", "git_provider", "llm_model")
-_APP_FIELDS = (*INHERITED, "trigger", "pr_number", "public", "parent_conversation_id")
 
 
 class NewConversation(NamedTuple):
@@ -208,35 +235,6 @@ def _model(body: Mapping[str, Any]) -> str | None:
     llm = agent.get("llm") if isinstance(agent, dict) else None
     model = llm.get("model") if isinstance(llm, dict) else None
     return model if isinstance(model, str) else None
-
-
-log = logging.getLogger("supervisor")
-
-#: most characters of the detail of a start that is READY
-_LONGEST_DETAIL = 4000
-
-#: statuses without work here, which clients expect. Source: the app-server wire
-_PASSED = ("RUNNING_SETUP_SCRIPT", "SETTING_UP_GIT_HOOKS", "SETTING_UP_SKILLS")
-
-#: seconds between two polls of a sandbox that is starting
-_POLL = 0.1
-
-#: most conversations in one shared sandbox. Source: the app-server wire
-MOST_SHARING = 20
-
-#: warm sandboxes that a start task tries whose agent servers do not answer, before it starts one of its own
-MOST_DEAD = 3
-
-
-#: seconds between two tries of a start task whose sandbox cannot be reached for now, and how many there are: an hour,
-#: which no clock measures
-WAIT, MOST_WAITS = 5.0, 720
-
-#: start tasks whose conversations one supervisor begins in one sandbox at once: its agent server may be slow
-MOST_OF_ONE = 16
-
-#: seconds between two polls of which the time between them counts
-_MOST_APART = 5.0
 
 
 class MustWait(Exception):

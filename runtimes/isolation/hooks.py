@@ -65,6 +65,20 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _AMBIGUOUS = re.compile(rb"//|/\.|%2[ef]|%5c|\\|%00|#|;", re.IGNORECASE)
 
 
+#: headers that belong to one connection, that this file writes itself, that are keys, or that a proxy says of a client
+_DROPPED = {b"host", b"connection", b"content-length", b"expect", b"keep-alive", b"te", b"trailer", b"upgrade"}
+_DROPPED |= {
+    b"authorization",
+    b"x-session-api-key",
+    b"cookie",
+    b"proxy-connection",
+    b"proxy-authorization",
+    b"http2-settings",
+    b"forwarded",
+    b"x-real-ip",
+}
+
+
 class Pace:
     """Bounds how many connections are accepted: `burst` at once, then `rate` a second. One thread uses it."""
 
@@ -227,20 +241,6 @@ def prepare(connection: socket.socket) -> None:
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-#: headers that belong to one connection, that this file writes itself, that are keys, or that a proxy says of a client
-_DROPPED = {b"host", b"connection", b"content-length", b"expect", b"keep-alive", b"te", b"trailer", b"upgrade"}
-_DROPPED |= {
-    b"authorization",
-    b"x-session-api-key",
-    b"cookie",
-    b"proxy-connection",
-    b"proxy-authorization",
-    b"http2-settings",
-    b"forwarded",
-    b"x-real-ip",
-}
 
 
 class _Refused(Exception):

@@ -56,6 +56,22 @@ _UNSHOWN = (b"cold", b"aside_until", b"secrets_version", b"folded_title")
 _JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)
 
 
+#: changes that agents know by name: they are events of the log. Source: the agent-server wire
+_ANNOUNCED = ("tags", "security_analyzer")
+
+#: most tombstones of one sandbox, 100 bytes each; beyond it the oldest are forgotten
+MOST_TOMBSTONES = 10_000
+
+#: children that a conversation's state names, the oldest first
+MOST_CHILDREN = 100
+
+#: how an agent without a model reports itself, as clients of the wire can read no agent that names none
+_NO_MODEL = "none"
+
+#: conversations that are read at once
+_PAGE = 100
+
+
 def read_state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
     """A conversation's state, its members by name, from its hash and the names of its secrets."""
     texts = {name.decode(): value.decode() for name, value in stored.items() if name not in _UNSHOWN}
@@ -93,13 +109,6 @@ def _groups_of(sandbox_id: str, app: dict[str, Any]) -> str:
 def app_fields(app: Mapping[str, Any]) -> dict[str, str]:
     """Members that only app conversations have, each a field of its own: so two writers keep each other's."""
     return {APP_FIELD + name: json.dumps(value) for name, value in app.items()}
-
-
-#: changes that agents know by name: they are events of the log. Source: the agent-server wire
-_ANNOUNCED = ("tags", "security_analyzer")
-
-#: most tombstones of one sandbox, 100 bytes each; beyond it the oldest are forgotten
-MOST_TOMBSTONES = 10_000
 
 
 class Conversations:
@@ -482,16 +491,6 @@ def _first_message(content: list[dict[str, Any]] | None, stamp: Stamp, *, in_san
 
 def _one(status: str | None) -> tuple[str, ...]:
     return () if status is None else (status,)
-
-
-#: children that a conversation's state names, the oldest first
-MOST_CHILDREN = 100
-
-#: how an agent without a model reports itself, as clients of the wire can read no agent that names none
-_NO_MODEL = "none"
-
-#: conversations that are read at once
-_PAGE = 100
 
 
 def app_filter(*, sandbox_id: str | None = None, with_children: bool = False, **others: Any) -> Filter:

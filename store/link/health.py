@@ -34,6 +34,22 @@ _ROOM_SECONDS = 0.5
 _CLOCK_SECONDS = 10
 
 
+#: {}: what Redis says of it
+_UNWRITTEN = (
+    "Redis cannot write its file, and refuses writes ({}). Its log names the reason: where its disk is full, delete "
+    "files there or enlarge the disk; Redis goes on by itself"
+)
+
+_NOT_SYNCED = (
+    "DURABILITY=fsync does not hold: {}. Writes are refused until appendonly is yes, appendfsync is always and "
+    "no-appendfsync-on-rewrite is no."
+)
+
+#: by the version that it leads to: what changes the data of the version before. Each may be repeated from its
+#: beginning, as it is after an interruption, while no other server writes
+MIGRATIONS: Mapping[int, Callable[["Redis"], None]] = MappingProxyType({})
+
+
 class NotReady(StoreError):
     """Redis answers, and is not what the settings ask for."""
 
@@ -203,18 +219,6 @@ class Health:
         return list(found.values()) if all(isinstance(one, dict) for one in found.values()) else [found]
 
 
-#: {}: what Redis says of it
-_UNWRITTEN = (
-    "Redis cannot write its file, and refuses writes ({}). Its log names the reason: where its disk is full, delete "
-    "files there or enlarge the disk; Redis goes on by itself"
-)
-
-_NOT_SYNCED = (
-    "DURABILITY=fsync does not hold: {}. Writes are refused until appendonly is yes, appendfsync is always and "
-    "no-appendfsync-on-rewrite is no."
-)
-
-
 def _evicting(info: dict[str, Any]) -> str | None:
     policy, most = _text(info.get("maxmemory_policy")), info.get("maxmemory")
     if not most or policy in (None, "noeviction"):
@@ -234,11 +238,6 @@ def _full(info: dict[str, Any]) -> tuple[int, int] | None:
 def _text(value: Any) -> str | None:
     """redis-py reads a version such as 7.2 as a number."""
     return None if value is None else str(value)
-
-
-#: by the version that it leads to: what changes the data of the version before. Each may be repeated from its
-#: beginning, as it is after an interruption, while no other server writes
-MIGRATIONS: Mapping[int, Callable[["Redis"], None]] = MappingProxyType({})
 
 
 class DataVersion:

@@ -57,6 +57,19 @@ _NEVER = Micros(0)
 _DIGITS = string.digits + string.ascii_letters
 
 
+#: seconds between two polls while a method waits; between the first two for a pause, of which each wait is a bit longer
+_POLL, _FIRST_POLL, _GROWTH = 0.02, 0.003, 1.25
+
+#: seconds that a supervisor may take to send a log, and that a start waits for a supervisor
+_LOG_TIMEOUT, _HOST_TIMEOUT = 3.0, 3.0
+
+#: µs between a webhook, or a command to the agent, and the comparison (`checks.py`)
+CHECK_SPAN = 3_000_000
+
+#: most bytes of the log that are kept of a sandbox without processes
+MOST_LOG_BYTES = 256 * 1024
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox(Record):
     """One sandbox at the time of its reading. Times are in µs by Redis' clock; the handle is its runtime's.
@@ -184,19 +197,6 @@ def random_text(length: int) -> str:
 def key_hash(key: str) -> str:
     """The hash under which a hook key is looked up."""
     return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-#: seconds between two polls while a method waits; between the first two for a pause, of which each wait is a bit longer
-_POLL, _FIRST_POLL, _GROWTH = 0.02, 0.003, 1.25
-
-#: seconds that a supervisor may take to send a log, and that a start waits for a supervisor
-_LOG_TIMEOUT, _HOST_TIMEOUT = 3.0, 3.0
-
-#: µs between a webhook, or a command to the agent, and the comparison (`checks.py`)
-CHECK_SPAN = 3_000_000
-
-#: most bytes of the log that are kept of a sandbox without processes
-MOST_LOG_BYTES = 256 * 1024
 
 
 class Sandboxes:

@@ -51,24 +51,6 @@ _log = logging.getLogger(__name__)
 _ONCE = ("initial_message", "secrets")
 
 
-class StartBodies:
-    """The sealed bodies of conversations."""
-
-    def __init__(self, redis: "Redis", sealer: Sealer) -> None:
-        self._redis = redis
-        self._sealer = sealer
-
-    def sealed(self, conversation_id: ConversationId, body: Mapping[str, Any]) -> bytes:
-        """What a conversation keeps of the body that starts its agent. Raises SecretsRefused."""
-        kept = {name: value for name, value in body.items() if name not in _ONCE}
-        return self._sealer.seal_body(conversation_id, kept)
-
-    def of(self, conversation_id: ConversationId) -> dict[str, Any] | None:
-        """The body that started the agent of a conversation; None where it brought none. Raises SecretsRefused."""
-        sealed: Any = self._redis.get(ConversationKeys(conversation_id).start)
-        return self._sealer.open_body(conversation_id, sealed) if sealed else None
-
-
 #: the statuses in which a start task is finished, for good. Source: the app-server wire
 FINISHED = ("READY", "ERROR")
 
@@ -92,6 +74,24 @@ _NO_JOINER = Joiner("")
 
 #: seconds for which a driver, or the repeat of a request, may be late
 _LATE = 86_400
+
+
+class StartBodies:
+    """The sealed bodies of conversations."""
+
+    def __init__(self, redis: "Redis", sealer: Sealer) -> None:
+        self._redis = redis
+        self._sealer = sealer
+
+    def sealed(self, conversation_id: ConversationId, body: Mapping[str, Any]) -> bytes:
+        """What a conversation keeps of the body that starts its agent. Raises SecretsRefused."""
+        kept = {name: value for name, value in body.items() if name not in _ONCE}
+        return self._sealer.seal_body(conversation_id, kept)
+
+    def of(self, conversation_id: ConversationId) -> dict[str, Any] | None:
+        """The body that started the agent of a conversation; None where it brought none. Raises SecretsRefused."""
+        sealed: Any = self._redis.get(ConversationKeys(conversation_id).start)
+        return self._sealer.open_body(conversation_id, sealed) if sealed else None
 
 
 class Failure(NamedTuple):

@@ -4,6 +4,12 @@ from typing import Any
 
 import httpx
 
+#: what is added for programs to a refusal without a key that opens something
+GIVE_A_KEY = ". Set AGENT_SERVER_KEY, or give the client a key"
+
+#: what a server says that is none of ours
+_NOT_JSON = "{} answers without JSON ({}): is this the address of an agent server? AGENT_SERVER_URL"
+
 
 class AgentServerError(Exception):
     """The server refuses a request, or does not answer within the time for retries. The text says what to do.
@@ -40,13 +46,6 @@ class AgentServerError(Exception):
         if response.status_code == 401 and "AGENT_SERVER_KEY" not in words:
             words = words.rstrip(".") + GIVE_A_KEY
         return cls(response.status_code, words, problems, retry_after(response))
-
-
-#: what is added for programs to a refusal without a key that opens something
-GIVE_A_KEY = ". Set AGENT_SERVER_KEY, or give the client a key"
-
-#: what a server says that is none of ours
-_NOT_JSON = "{} answers without JSON ({}): is this the address of an agent server? AGENT_SERVER_URL"
 
 
 def retry_after(response: httpx.Response) -> float | None:

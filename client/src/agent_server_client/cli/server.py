@@ -29,6 +29,21 @@ _FIRST_KEY = (
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
+#: what isolates the sandboxes of a spec, and what they reach
+_KINDS = {
+    "bubblewrap": "isolated by bubblewrap",
+    "landlock": "confined by Landlock alone",
+    "container": "in containers",
+    "none": "NOT ISOLATED",
+}
+_NETWORKS = {
+    "internet": "the internet",
+    "named": "by name what the spec allows",
+    "none": "no network",
+    "host": "the network of that machine",
+}
+
+
 def _duration(_: click.Context, __: click.Parameter, words: str | None) -> timedelta | None:
     """How long something is valid: 30m, 12h, 7d."""
     if words is None:
@@ -82,21 +97,6 @@ def status(session: Session) -> None:
     for name, shown in rows:
         for place, line in enumerate(Text.assemble(shown).wrap(session.out, width)):
             session.out.print(Text.assemble((("" if place else name).ljust(10), "dim"), line), soft_wrap=True)
-
-
-#: what isolates the sandboxes of a spec, and what they reach
-_KINDS = {
-    "bubblewrap": "isolated by bubblewrap",
-    "landlock": "confined by Landlock alone",
-    "container": "in containers",
-    "none": "NOT ISOLATED",
-}
-_NETWORKS = {
-    "internet": "the internet",
-    "named": "by name what the spec allows",
-    "none": "no network",
-    "host": "the network of that machine",
-}
 
 
 def _isolation_of(held: SpecIsolation) -> Text:

@@ -53,6 +53,10 @@ _WHOLES, _OLDS, _NEWS = (
 )
 
 
+#: columns that a narrow terminal does without, in this order; blanks between two; least columns of a title or a name
+_LEFT_OUT, _GAP, _LEAST_NAME = ("EVENTS", "CHANGED", "USED", "WAITING", "ENDS"), 3, 10
+
+
 def status_text(status: str) -> Text:
     """A status of a conversation."""
     words = {"waiting_for_confirmation": "waits for you"}.get(status, status)
@@ -116,10 +120,6 @@ def size(number: int | None) -> str:
     while value >= 1024 and len(units) > 1:
         value, units = value / 1024, units[1:]
     return "–" if number is None else f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
-
-
-#: columns that a narrow terminal does without, in this order; blanks between two; least columns of a title or a name
-_LEFT_OUT, _GAP, _LEAST_NAME = ("EVENTS", "CHANGED", "USED", "WAITING", "ENDS"), 3, 10
 
 
 def print_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
