@@ -37,7 +37,7 @@ class Timeout:
     """The end of the time that something may take."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._end = seconds, time.monotonic() + seconds
+        self.seconds, self._end = seconds, time.monotonic() + seconds
 
     @property
     def left(self) -> float:
@@ -45,7 +45,7 @@ class Timeout:
 
     def check(self) -> None:
         if not self.left:
-            raise NotRecorded(f"The folder was not read within {self._seconds:g} s, so it is not recorded")
+            raise NotRecorded(f"The folder was not read within {self.seconds:g} s, so it is not recorded")
 
 
 def environment_of(git_dir: Path) -> dict[str, str]:
@@ -134,13 +134,17 @@ class Ignored:
         self._folder, self._environment, self._timeout = folder, environment, timeout
         self._ends = contextlib.ExitStack()
         self._copies: Path | None = None
+        self._made = folder  #: the directory that was made last
         self._git: subprocess.Popen[bytes] | None = None
         self._copied = 0  #: bytes
+        self._matching = 0.0  #: seconds in which Git has matched paths
 
     def __enter__(self) -> "Ignored":
         return self
 
     def __exit__(self, *raised: Any) -> None:
+        if self._copies:
+            self._remove_before(self._copies)
         self._ends.__exit__(*raised)
 
     def enter(self, path: bytes, directory: int) -> None:
@@ -166,11 +170,18 @@ class Ignored:
         if not is_directory:
             return self._matches(path)
         copy = self._copies / os.fsdecode(path)
+        self._remove_before(copy)
         copy.mkdir(parents=True, exist_ok=True)  # a pattern that ends with a slash matches what is a directory
-        is_left_out = self._matches(path)
+        self._made = copy
+        return self._matches(path)
+
+    def _remove_before(self, copy: Path) -> None:
+        """Remove the directories that were made for the path before, but for those that this one needs."""
+        made, needed = self._made, {copy, *copy.parents}
         with contextlib.suppress(OSError):  # those with a copy stay
-            os.removedirs(copy)
-        return is_left_out
+            while made not in needed:
+                made.rmdir()
+                made = made.parent
 
     def _matches(self, path: bytes) -> bool:
         git = self._git or self._start()
@@ -178,16 +189,27 @@ class Ignored:
         assert git.stdout is not None
         git.stdin.write(b"./" + path + b"\0")
         git.stdin.flush()
-        answers = select.poll()
+        answers, began = select.poll(), time.monotonic()
         answers.register(git.stdout, select.POLLIN)
-        if not answers.poll(1000 * min(_MATCH_SECONDS, self._timeout.left)):
-            self._timeout.check()
+        is_answered = answers.poll(1000 * min(_MATCH_SECONDS, self._timeout.left))
+        self._matching += time.monotonic() - began
+        if not is_answered:
+            self.check()
             raise NotRecorded(
                 f"Git does not match {shown(path)} with the patterns of .gitignore files within {_MATCH_SECONDS:g} s. "
                 "Simplify the patterns that have many `*`"
             )
         _, _, pattern, _ = (_word(git.stdout) for _ in range(4))
         return bool(pattern) and not pattern.startswith(b"!")
+
+    def check(self) -> None:
+        """Raises NotRecorded at the timeout, and names the patterns where these took most of the time."""
+        if not self._timeout.left and self._matching > self._timeout.seconds / 2:
+            raise NotRecorded(
+                f"Git took {self._matching:.0f} s of the {self._timeout.seconds:g} s in which a folder is read to "
+                "match its paths with .gitignore files, so it is not recorded. Use fewer patterns, and fewer `*`"
+            )
+        self._timeout.check()
 
     def _start(self) -> "subprocess.Popen[bytes]":
         assert self._copies is not None

@@ -301,7 +301,7 @@ class Shadow:
 
             for entry in entries(self._work, start, without=reading.HEAVY, enters=enters):
                 number += 1
-                timeout.check()
+                ignored.check()
                 path = _from(start, entry.path)
                 passed += len(path)
                 if number > MOST_SEEN:

@@ -28,6 +28,7 @@ from schemas.fields import (
     BaseSchema,
     ChangedElsewhere,
     Choice,
+    Fault,
     Id,
     Instant,
     ListingOrder,
@@ -156,6 +157,26 @@ def _acts_unasked(member: str, kind: str, value: str) -> dict[str, Any]:
     }
 
 
+#: Maximum size of each member that every list of conversations shows, in bytes of JSON
+_BOUNDS = {
+    **dict.fromkeys((*REPORTED_MEMBERS, "tags", "stats", "security_analyzer"), MOST_REPORTED_BYTES),
+    "agent": MOST_AGENT_BYTES,
+}
+
+
+def _too_long(told: dict[str, Any]) -> list[str]:
+    """The members that have more bytes than are kept of them."""
+    return [name for name, most in _BOUNDS.items() if name in told and len(json.dumps(told[name])) > most]
+
+
+def _require_room(told: dict[str, Any]) -> None:
+    """Refuse a member that would make every list long. Raises ValidationError."""
+    if found := _too_long(told):
+        raise ValidationError(
+            {name: [Fault(f"At most {_BOUNDS[name]} bytes of JSON are kept of it", "too_long")] for name in found}
+        )
+
+
 class StartConversationRequest(BaseSchema):
     """A new conversation. Every member is optional; unknown ones are ignored. Source: the agent-server wire."""
 
@@ -201,6 +222,10 @@ class StartConversationRequest(BaseSchema):
     )
 
     @validates_schema(skip_on_field_errors=True)
+    def _has_room(self, request: dict[str, Any], **_: Any) -> None:
+        _require_room(request)
+
+    @validates_schema(skip_on_field_errors=True)
     def _can_hold(self, request: dict[str, Any], **_: Any) -> None:
         policy = request.get("confirmation_policy", _HOLDS_NOTHING)
         agents = (request.get("agent"), request.get("agent_settings"))
@@ -242,6 +267,10 @@ class UpdateConversationRequest(ChangedElsewhere):
 
 class SetSecurityAnalyzer(BaseSchema):
     security_analyzer = Settings(required=True)
+
+    @validates_schema(skip_on_field_errors=True)
+    def _has_room(self, request: dict[str, Any], **_: Any) -> None:
+        _require_room(request)
 
 
 class UpdateSecrets(BaseSchema):
@@ -546,8 +575,7 @@ class ConversationReport(BaseSchema):
 
     @post_load
     def _bounded(self, told: dict[str, Any], **_: Any) -> dict[str, Any]:
-        bounds = {**dict.fromkeys((*REPORTED_MEMBERS, "tags", "stats"), MOST_REPORTED_BYTES), "agent": MOST_AGENT_BYTES}
-        too_long = [name for name, most in bounds.items() if name in told and len(json.dumps(told[name])) > most]
+        too_long = _too_long(told)
         kept = {
             name: value if name in _DESCRIPTIONS or name not in REPORTED_MEMBERS else redacted(value)
             for name, value in told.items()

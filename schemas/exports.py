@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from marshmallow import ValidationError, fields
 
-from core.wire import EXECUTION_STATUSES, MOST_TITLE, REPORTED_MEMBERS, Event, InvalidJson, parse_json
+from core.wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, REPORTED_MEMBERS, Event, InvalidJson, parse_json
 from schemas.approvals import ConfirmationPolicy, ConfirmationSeconds
 from schemas.conversations import ConversationInfo, ConversationReport, Settings
 from schemas.events import read_event
@@ -69,9 +69,9 @@ class ExportHead(ConversationReport):
     security_analyzer = Settings(load_default=None)
     created_at = Instant(required=True)
     updated_at = Instant(required=True)
-    unapproved_resumes = StrictInteger(least=0, load_default=0)
-    forked_from_conversation_id = fields.String(allow_none=True)
-    forked_from_event_id = fields.String(allow_none=True)
+    unapproved_resumes = StrictInteger(least=0, most=2**31, load_default=0)  # the store counts on from there
+    forked_from_conversation_id = Text(most=MOST_NAME, allow_none=True)
+    forked_from_event_id = Text(most=MOST_NAME, allow_none=True)
 
 
 def export(state: Mapping[str, Any], pages: Iterable[list[bytes]]) -> Iterator[bytes]:

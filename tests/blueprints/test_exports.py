@@ -213,6 +213,26 @@ WRONG = {
     "a number of the wrong type": (members(max_iterations="x"), ["line 1", "max_iterations"], "integer"),
     "a tag of the wrong type": (members(tags={"a": 1}), ["line 1", "tags", "a", "value"], "string"),
     "a member that is too long": (members(workspace={"a": "x" * 300_000}), ["line 1", "workspace"], "More bytes"),
+    "an analyzer that is too long": (
+        members(security_analyzer={"a": "x" * 300_000}),
+        ["line 1", "security_analyzer"],
+        "More bytes",
+    ),
+    "a source that is too long": (
+        members(forked_from_conversation_id="x" * 129),
+        ["line 1", "forked_from_conversation_id"],
+        "at most 128 characters",
+    ),
+    "an event of a source that is too long": (
+        members(forked_from_event_id="x" * 129),
+        ["line 1", "forked_from_event_id"],
+        "at most 128 characters",
+    ),
+    "a count beyond what the store counts": (
+        members(unapproved_resumes=10**40),
+        ["line 1", "unapproved_resumes"],
+        "less than or equal",
+    ),
     "fewer events than announced": (members(events=4), ["line 5"], "announces 4 events"),
     "more events than announced": (members(events=2), ["line 4"], "announces 2 events"),
     "an event that is not JSON": (line(3, b"{"), ["line 3"], "Invalid JSON"),

@@ -213,6 +213,33 @@ def test_a_pattern_that_takes_git_long_is_named_as_the_reason(kept, work, monkey
 
 
 @runs_git
+def test_each_directory_of_a_deep_folder_is_made_once_for_git(kept, work, monkeypatch):
+    (work / ".gitignore").write_text("*.pyc\n")
+    (work / "/".join("d" * 100)).mkdir(parents=True)
+    made = []
+    make = os.mkdir
+    monkeypatch.setattr(os, "mkdir", lambda path, *rest, **more: made.append(path) or make(path, *rest, **more))
+
+    kept.record("c", 1)
+
+    assert len([path for path in made if "/d" in os.fsdecode(path)]) <= 100
+
+
+@runs_git
+def test_patterns_that_take_the_time_of_a_record_are_named_in_the_refusal(kept, work, monkeypatch):
+    monkeypatch.setattr("runtimes.shadow.RECORD_SECONDS", 0.5)
+    (work / ".gitignore").write_text("**/a/" * 6 + "**/b\n")
+    deep = work / "/".join("a" * 100)
+    deep.mkdir(parents=True)
+    (deep / "x").touch()
+
+    with pytest.raises(
+        NotRecorded, match=r"of the 0\.5 s in which a folder is read to match its paths with \.gitignore"
+    ):
+        kept.record("c", 0)
+
+
+@runs_git
 def test_a_fifo_in_the_place_of_gitignore_holds_nothing_up(kept, work):
     os.mkfifo(work / ".gitignore")
     (work / "a").write_text("a")
