@@ -24,6 +24,19 @@ _OPTIONS = (
 )
 
 
+#: maximum size of a `.gitignore`, and of all copies of such files in a folder, in bytes
+_MOST_IGNORE, MOST_COPIED = 64 * 1024, 32 << 20
+
+#: minimum size counted per copy and per directory that it needs, in bytes
+_COPY = 4096
+
+#: maximum time in which Git matches one path, in seconds: a pattern with many `*` takes exponential time
+_MATCH_SECONDS = 2.0
+
+#: how the names of folders with copies of `.gitignore` files begin
+COPIES = "copies-"
+
+
 class NotRecorded(RuntimeFailure):
     """A folder is not recorded, or was not at the moment that is asked for; the message is a sentence for clients."""
 
@@ -111,19 +124,6 @@ def running(
             errors.seek(0)
             told = errors.read(500).decode(errors="replace").strip().splitlines() or ["it says nothing"]
             raise RuntimeFailure(f"git {words[0]} failed: {told[0]}")
-
-
-#: maximum size of a `.gitignore`, and of all copies of such files in a folder, in bytes
-_MOST_IGNORE, MOST_COPIED = 64 * 1024, 32 << 20
-
-#: minimum size counted per copy and per directory that it needs, in bytes
-_COPY = 4096
-
-#: maximum time in which Git matches one path, in seconds: a pattern with many `*` takes exponential time
-_MATCH_SECONDS = 2.0
-
-#: how the names of folders with copies of `.gitignore` files begin
-COPIES = "copies-"
 
 
 class Ignored:

@@ -61,6 +61,36 @@ _NO_VALUE = "should have no NUL, which no environment variable has"
 _HOLDS_NOTHING = {"kind": "NeverConfirm"}
 
 
+#: what masking promises where a secret is set
+_MASKED = f"Values of {LEAST} characters or more are masked in events; shorter ones cannot be."
+
+#: Maximum size of each member that every list of conversations shows, in bytes of JSON
+_BOUNDS = {
+    **dict.fromkeys((*REPORTED_MEMBERS, "tags", "stats", "security_analyzer"), MOST_REPORTED_BYTES),
+    "agent": MOST_AGENT_BYTES,
+}
+
+#: what of a conversation's state has a request of its own, by which it is changed
+SET_ELSEWHERE = {
+    "confirmation_policy": "POST /api/conversations/{conversation_id}/confirmation_policy sets it",
+    "security_analyzer": "POST /api/conversations/{conversation_id}/security_analyzer sets it",
+    "secrets": "POST /api/conversations/{conversation_id}/secrets sets them",
+    "agent": "POST /api/conversations/{conversation_id}/switch_llm or …/switch_profile changes its model",
+    "llm_model": "POST /api/conversations/{conversation_id}/switch_llm or …/switch_profile changes the model",
+    "execution_status": "POST /api/conversations/{conversation_id}/run, …/pause or …/interrupt changes it",
+    "max_iterations": "the start of a conversation sets it",
+}
+
+#: the values of parameters that the query may repeat
+_IDS = fields.List(Id())
+_STATUSES = fields.List(Choice(*EXECUTION_STATUSES))
+
+_NULLABLE = {"type": ["string", "null"]}
+
+#: members that hold descriptions of values and no values: what looks like a secret there is the name of a parameter
+_DESCRIPTIONS = ("client_tools", "tool_module_qualnames")
+
+
 class Tags(fields.Dict):
     """Labels, MOST_TAGS at most: keys of a-z and 0-9, values of MOST_TAG characters. Source: the agent-server wire."""
 
@@ -79,10 +109,6 @@ class Tags(fields.Dict):
                     f"A tag's key should have only a-z and 0-9, not {beginning(key, 64)!r}", "string_pattern_mismatch"
                 )
         return tags
-
-
-#: what masking promises where a secret is set
-_MASKED = f"Values of {LEAST} characters or more are masked in events; shorter ones cannot be."
 
 
 class Secrets(fields.Dict):
@@ -155,13 +181,6 @@ def _acts_unasked(member: str, kind: str, value: str) -> dict[str, Any]:
         "properties": {member: agent, "confirmation_policy": policy},
         "required": [member, "confirmation_policy"],
     }
-
-
-#: Maximum size of each member that every list of conversations shows, in bytes of JSON
-_BOUNDS = {
-    **dict.fromkeys((*REPORTED_MEMBERS, "tags", "stats", "security_analyzer"), MOST_REPORTED_BYTES),
-    "agent": MOST_AGENT_BYTES,
-}
 
 
 def _too_long(told: dict[str, Any]) -> list[str]:
@@ -237,18 +256,6 @@ class StartConversationRequest(BaseSchema):
         if message := request.pop("initial_message", None):
             request["initial_message"] = message["content"]
         return request
-
-
-#: what of a conversation's state has a request of its own, by which it is changed
-SET_ELSEWHERE = {
-    "confirmation_policy": "POST /api/conversations/{conversation_id}/confirmation_policy sets it",
-    "security_analyzer": "POST /api/conversations/{conversation_id}/security_analyzer sets it",
-    "secrets": "POST /api/conversations/{conversation_id}/secrets sets them",
-    "agent": "POST /api/conversations/{conversation_id}/switch_llm or …/switch_profile changes its model",
-    "llm_model": "POST /api/conversations/{conversation_id}/switch_llm or …/switch_profile changes the model",
-    "execution_status": "POST /api/conversations/{conversation_id}/run, …/pause or …/interrupt changes it",
-    "max_iterations": "the start of a conversation sets it",
-}
 
 
 class UpdateConversationRequest(ChangedElsewhere):
@@ -380,11 +387,6 @@ class ConversationPage(BaseSchema):
     next_page_id = fields.String(required=True, allow_none=True)
 
 
-#: the values of parameters that the query may repeat
-_IDS = fields.List(Id())
-_STATUSES = fields.List(Choice(*EXECUTION_STATUSES))
-
-
 def read_conversation_ids(ids: list[str]) -> list[str]:
     """The ids of a batch get, dashed. Raises ValidationError, with the index of each that is not an id."""
     if not ids:
@@ -393,9 +395,6 @@ def read_conversation_ids(ids: list[str]) -> list[str]:
         raise refusal(f"At most {MOST_IDS} conversation ids", "too_long")
     found: list[Any] = _IDS.deserialize(ids)
     return found
-
-
-_NULLABLE = {"type": ["string", "null"]}
 
 
 class ConversationListSearch(OrderedSearch):
@@ -532,10 +531,6 @@ class BashCommand(BaseSchema):
     command = Text(required=True, least=1, most=100_000)
     cwd = Text(most=4096, allow_none=True, load_default=None)
     timeout = StrictInteger(least=1, most=86_400, load_default=300)
-
-
-#: members that hold descriptions of values and no values: what looks like a secret there is the name of a parameter
-_DESCRIPTIONS = ("client_tools", "tool_module_qualnames")
 
 
 class ConversationReport(BaseSchema):

@@ -176,3 +176,26 @@ def test_key_names_are_joined_in_store_keys_alone():
 
 def test_no_file_is_named_for_a_role():
     assert not [named(path) for path in SOURCES if re.search(r"util|helper|manager|base|common|misc", path.stem)]
+
+
+def late_constants(path: Path) -> list[str]:
+    """The constants and loggers that stand below the first definition of a module and need none of its definitions."""
+    body, found = ast.parse(path.read_text()).body, list[str]()
+    definitions = ast.FunctionDef | ast.ClassDef
+    own = {one.name for one in body if isinstance(one, definitions)}
+    first = next((at for at, one in enumerate(body) if isinstance(one, definitions)), len(body))
+    for one in body[first:]:
+        if isinstance(one, ast.Assign | ast.AnnAssign) and one.value is not None:
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+            names = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+            used = {node.id for node in ast.walk(one) if isinstance(node, ast.Name)} - names
+            is_logger = ast.unparse(one.value).startswith("logging.getLogger")
+            if used & own or not (is_logger or all(re.fullmatch("_?[A-Z][A-Z0-9_]*", name) for name in names)):
+                own |= names
+            else:
+                found += sorted(names)
+    return found
+
+
+def test_constants_and_loggers_stand_above_the_first_definition():
+    assert {named(path): found for path in SOURCES if (found := late_constants(path))} == {}
