@@ -1,13 +1,15 @@
 """What is shown of an agent at work: what it does, the text that comes, and the output of a command."""
 
 import io
+from datetime import UTC, datetime
 
 import pytest
-from agent_server_client.cli.live import followed
+from agent_server_client.cli.live import Followed, followed
 from agent_server_client.cli.program import Session
 from agent_server_client.cli.progress import Progress, took
 from agent_server_client.wire import Entry
 from rich.console import Console
+from rich.live import Live
 
 from tests.conftest import action, message, observation, status
 
@@ -140,6 +142,13 @@ def test_a_lost_connection_is_shown_until_something_comes_or_a_moment_has_passed
 def test_a_terminal_without_unicode_gets_a_plain_spinner(progress):
     [line] = progress.lines(console(encoding="latin-1"), 5)
     assert line.plain[0] in "|/-\\"
+
+
+def test_what_an_agent_does_that_works_already_is_known_from_the_entries_before():
+    progress, now = Progress(), {"timestamp": datetime.now(UTC).isoformat()}
+    shown = Followed(Session(), Live(console=console()), progress, False)
+    shown.begin([Entry(1, status("running") | now), Entry(2, action("make", id="a") | now)])
+    assert progress.doing.startswith("terminal: make, ")
 
 
 def test_a_pipe_gets_the_entries_alone():

@@ -30,7 +30,7 @@ from agent_server_client.cli.program import (
 )
 from agent_server_client.cli.questions import agrees, is_asked
 from agent_server_client.cli.shown import counted, print_table, short, shortest, status_text, when
-from agent_server_client.cli.watching import RunState, rest_of, watched
+from agent_server_client.cli.watching import RunState, before, rest_of, watched
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
 from agent_server_client.visible import beginning, in_line
@@ -74,6 +74,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
     run = RunState(after)
     try:
         with followed(session) as shown:
+            shown.begin(before(conversation, after))
             while True:
                 entries = conversation.follow(run.seen)
                 for one in watched(session, conversation, entries, run.seen, left=lambda: approver.left):
@@ -237,6 +238,7 @@ def logs(
     entries = found.events(after) if follow else found.log(after)
     run = RunState(after)
     with followed(session, full=full, is_live=follow) as shown:
+        shown.begin(before(found, after))
         for one in watched(session, found, entries, after, actions=True) if approver else entries:
             if isinstance(one, Entry):
                 run.note(one)

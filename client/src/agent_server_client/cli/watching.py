@@ -31,6 +31,9 @@ _AHEAD = 1_000
 #: seconds for which the reason of a rejection may be behind the status, and between two looks
 _BEHIND, _POLL = 2.0, 0.1
 
+#: most entries that are read to know what an agent does that works already
+_EARLIER = 200
+
 #: characters of an error in the reason of a stop
 _LONGEST = 300
 
@@ -171,6 +174,16 @@ class RunState:
             return False
         conversation.send(message, rejects=False)
         return True
+
+
+def before(conversation: Conversation, after: int) -> Iterator[Entry]:
+    """The last entries up to a seq."""
+    if not after:
+        return
+    for one in conversation.log(max(0, after - _EARLIER)):
+        if (one.seq or 0) > after:
+            return
+        yield one
 
 
 def rest_of(conversation: Conversation, run: RunState) -> Iterator[Entry]:
