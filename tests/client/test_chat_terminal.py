@@ -73,7 +73,7 @@ def test_a_run_shows_that_the_model_thinks_its_text_as_it_comes_and_a_command_th
         shown.wait_for("  first")
         shown.wait_for("terminal: echo first; sleep 3; echo last, ")
         shown.wait_for("result    first")
-        shown.wait_for("thinking 1 s")
+        shown.wait_for("waits for the model, 1 s")
         begins.set()
         shown.wait_for("Hello \\u{1b}[31m")
         shown.wait_for("writing")

@@ -1,13 +1,15 @@
 """What is shown of an agent at work: what it does, the text that comes, and the output of a command."""
 
 import io
+from datetime import UTC, datetime
 
 import pytest
-from agent_server_client.cli.live import followed
+from agent_server_client.cli.live import Followed, followed
 from agent_server_client.cli.program import Session
 from agent_server_client.cli.progress import Progress, took
 from agent_server_client.wire import Entry
 from rich.console import Console
+from rich.live import Live
 
 from tests.conftest import action, message, observation, status
 
@@ -57,8 +59,8 @@ def test_a_time_is_told_in_its_two_largest_units(seconds, words):
 
 def test_a_model_that_thinks_is_shown_with_its_seconds_and_one_that_does_nothing_is_not(progress, clock):
     clock.now += 12.4
-    assert progress.doing == "thinking 12 s"
-    assert [line[2:] for line in lines(progress)] == ["thinking 12 s"]
+    assert progress.doing == "waits for the model, 12 s"
+    assert [line[2:] for line in lines(progress)] == ["waits for the model, 12 s"]
     for stopped in ("finished", "idle", "paused", "error", "stuck", "waiting_for_confirmation"):
         progress.take(status(stopped))
         assert lines(progress) == []
@@ -71,7 +73,7 @@ def test_a_command_that_runs_is_shown_with_the_end_of_its_output(progress, clock
     progress.take(printed("".join(f"line {number}\n" for number in range(9))))
     assert [line[2:] for line in lines(progress)] == [*(f"line {number}" for number in range(4, 9)), progress.doing]
     progress.take(observation({"id": "a"}))
-    assert progress.doing == "thinking 0 s"
+    assert progress.doing == "waits for the model, 0 s"
     assert len(lines(progress)) == 1
 
 
@@ -90,7 +92,7 @@ def test_of_several_actions_the_first_without_a_result_runs(progress):
     progress.take(observation({"id": "a"}))
     assert progress.doing == "terminal: two, 0 s"
     progress.take({"kind": "AgentErrorEvent", "source": "agent", "tool_call_id": "call_b", "error": "no such tool"})
-    assert progress.doing == "thinking 0 s"
+    assert progress.doing == "waits for the model, 0 s"
 
 
 def test_text_is_shown_while_it_comes_and_its_event_takes_its_place(progress):
@@ -103,7 +105,7 @@ def test_text_is_shown_while_it_comes_and_its_event_takes_its_place(progress):
     progress.take(message("a steering word"))
     assert lines(progress)[0] == "  Hello world"
     progress.take(message("Hello world", "agent"))
-    assert [line[2:] for line in lines(progress)] == ["thinking 0 s"]
+    assert [line[2:] for line in lines(progress)] == ["waits for the model, 0 s"]
 
 
 def test_a_long_text_shows_its_end_in_the_rows_that_are_free(progress):
@@ -140,6 +142,13 @@ def test_a_lost_connection_is_shown_until_something_comes_or_a_moment_has_passed
 def test_a_terminal_without_unicode_gets_a_plain_spinner(progress):
     [line] = progress.lines(console(encoding="latin-1"), 5)
     assert line.plain[0] in "|/-\\"
+
+
+def test_what_an_agent_does_that_works_already_is_known_from_the_entries_before():
+    progress, now = Progress(), {"timestamp": datetime.now(UTC).isoformat()}
+    shown = Followed(Session(), Live(console=console()), progress, False)
+    shown.begin([Entry(1, status("running") | now), Entry(2, action("make", id="a") | now)])
+    assert progress.doing.startswith("terminal: make, ")
 
 
 def test_a_pipe_gets_the_entries_alone():

@@ -13,7 +13,7 @@ from tests.servers import PROJECT, supervised_server, wait_until
 
 pytestmark = pytest.mark.process("starts whole servers, sandboxes and programs")
 
-RULE, BATCH, BOT, FILES, MANY = re.findall(
+RULE, BATCH, BOT, FILES, MANY, CURSOR = re.findall(
     r"<!-- recipe -->\n```python\n(.*?)```", (PROJECT / "docs/client.md").read_text(), re.DOTALL
 )
 
@@ -25,14 +25,14 @@ def url(tmp_path_factory):
         yield str(client.base_url).rstrip("/")
 
 
-def begun(recipe: str, url: str, folder) -> subprocess.Popen:
+def begun(recipe: str, url: str, folder, *arguments: str) -> subprocess.Popen:
     environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
-    words = [sys.executable, "-c", recipe]
+    words = [sys.executable, "-c", recipe, *arguments]
     return subprocess.Popen(words, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True)
 
 
-def printed(recipe: str, url: str, folder) -> list[str]:
-    program = begun(recipe, url, folder)
+def printed(recipe: str, url: str, folder, *arguments: str) -> list[str]:
+    program = begun(recipe, url, folder, *arguments)
     output, _ = program.communicate(timeout=300)
     assert program.returncode == 0
     return output.splitlines()
@@ -87,3 +87,15 @@ def test_many_agents_are_followed_at_once(url, tmp_path):
 
     for number in range(5):
         assert [line for line in lines if line.endswith(f"ObservationEvent {number}")]
+
+
+def test_a_program_goes_on_where_its_saved_cursor_is(url, tmp_path):
+    with Client(url) as server:
+        conversation = server.start("run: echo one")
+        conversation.wait(lambda action: action.approve(), seconds=120)
+        first = printed(CURSOR, url, tmp_path, conversation.id)
+        conversation.send("run: echo two").wait(lambda action: action.approve(), seconds=120)
+        second = printed(CURSOR, url, tmp_path, conversation.id)
+        last = conversation.count()
+    assert [int(line.split()[0]) for line in first + second] == list(range(1, last + 1))
+    assert second

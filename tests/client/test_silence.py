@@ -17,16 +17,17 @@ class Followed:
 
     def __init__(self, monkeypatch):
         self.clock, self.said, self.asked, self.answers = Clock(), [], 0, True
+        self.fault, self.is_hidden = TimeoutError, False
         monkeypatch.setattr("agent_server_client.wire.time.monotonic", self.clock)
         self.patience = Patience(60.0, None, None)
-        self.silence = Silence("http://server", self.said.append, self._ask, self.clock)
+        self.silence = Silence("http://server", self.said.append, self._ask, lambda: self.is_hidden, self.clock)
         self.silence._waits.append((self.patience, 60.0))
 
     def _ask(self):
         self.asked += 1
         if not self.answers:
             self.clock.now += 2.5
-            raise TimeoutError
+            raise self.fault
 
     def goes_on(self, seconds):
         """Look each half second."""
@@ -74,4 +75,14 @@ def test_a_stream_that_falls_silent_after_a_quiet_time_is_told_soon(followed):
         followed.goes_on(30)
         followed.answers = False
         followed.goes_on(7)
+    assert len(followed.said) == 1
+
+
+def test_a_lost_connection_is_told_here_only_while_an_open_question_hides_it(followed):
+    followed.answers, followed.fault = False, ConnectionError
+    with followed.patience:
+        followed.goes_on(10)
+        assert not followed.said
+        followed.is_hidden = True
+        followed.goes_on(5)
     assert len(followed.said) == 1

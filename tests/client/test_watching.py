@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from agent_server_client import Destination, Entry, PendingAction
-from agent_server_client.cli.watching import RunState, rest_of, watched
+from agent_server_client.cli.watching import RunState, before, rest_of, watched
 
 from tests.client.test_questions import CONVERSATION, asked_budget, asked_destination, waiting_action
 
@@ -193,3 +193,9 @@ def test_a_stop_by_an_error_has_its_first_line_as_the_reason():
     failed = entry(1, "ConversationErrorEvent", code="MaxBudgetReached", detail="Too much.\nAnd more")
     assert run_of(failed, status(2, "error")).why == "error: Too much"
     assert run_of(failed, status(2, "running"), status(3, "paused")).why == "paused"
+
+
+def test_the_entries_before_a_seq_are_the_last_ones_up_to_it():
+    server = Server(log=[entry(1), entry(2), entry(3)])
+    assert [one.seq for one in before(server.followed, 2)] == [1, 2]
+    assert not list(before(server.followed, 0))

@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 from rich.text import Text
 
 from agent_server_client._sync import Client, Destination, PendingAction
+from agent_server_client.cli.elsewhere import key_of_destination
 from agent_server_client.cli.program import Session
 from agent_server_client.cli.questions import Answer, NotEdited, Read, ask, confirm, edited, explain
 from agent_server_client.cli.shown import Card, amounts, card, destination_card, named, short
@@ -41,6 +42,9 @@ class Asked(Protocol):
     """Something that is asked about by one prompt."""
 
     ids: set[str]  #: of its waits
+    keys: set[str]  #: what events of the inbox name it by
+    client: Client
+    url: str  #: the page of the console that shows it
     is_of_run: bool  #: whether it is this conversation's alone
     later: str  #: the commands that decide it
     unattended: str  #: those that decide it where nobody is asked
@@ -62,7 +66,9 @@ class AskedActions:
 
     def __init__(self, actions: list[PendingAction]) -> None:
         self._actions = actions
-        self.ids = {one.id for one in actions}
+        self.ids = self.keys = {one.id for one in actions}
+        if actions:
+            self.client, self.url = actions[0].conversation.client, actions[0].conversation.url
         self.later = _later(short(actions[0].id)) if actions else ""
         self.unattended = _unattended([(one.id, one.item["digest"]) for one in actions])
 
@@ -153,6 +159,9 @@ class AskedDestination:
     def __init__(self, asked: Destination) -> None:
         self._asked = asked
         self.ids = {f"{asked.item['sandbox_id']} {asked.id} {asked.item['since']}"}
+        self.keys, self.client = {key_of_destination(asked.item)}, asked.client
+        of = asked.item["conversation_id"]
+        self.url = asked.client.conversation(of).url if of else f"{asked.client.url}/console/"
         self.is_of_run = not asked.budget  # a refused budget may be that of other conversations too
         self.later = _later(in_line(asked.id))
         self.unattended = _unattended([(in_line(asked.id), asked.item["digest"])])

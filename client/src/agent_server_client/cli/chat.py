@@ -5,7 +5,6 @@ import contextlib
 import re
 import sys
 from collections.abc import Coroutine
-from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -18,11 +17,12 @@ from agent_server_client._async import AsyncClient, AsyncConversation, AsyncDest
 from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.conversations import approve_option, folder_of, title_of
 from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.live import age_of
 from agent_server_client.cli.profiles import BadProfile, target
 from agent_server_client.cli.program import Failed, Session, command, conversation_id, ids_completed
 from agent_server_client.cli.progress import Progress, retried
 from agent_server_client.cli.questions import confirm
-from agent_server_client.cli.shown import counted, diff_text, moment, print_talk, status_text
+from agent_server_client.cli.shown import counted, diff_text, print_talk, status_text
 from agent_server_client.cli.watching import RunState
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
@@ -377,7 +377,7 @@ class _Talk:
         async with contextlib.aclosing(found.events(after)) as entries:
             async for entry in entries:
                 is_old = entry.seq is not None and entry.seq <= self._last
-                self._progress.take(entry.event, _age(entry) if is_old else 0.0)
+                self._progress.take(entry.event, age_of(entry) if is_old else 0.0)
                 self._run.note(entry)
                 self._acknowledge(entry)
                 self._screen.print(partial(print_talk, self._session.out, entry, whole))
@@ -439,11 +439,6 @@ class _Talk:
             if error.status in (403, 404):
                 return []
             raise
-
-
-def _age(entry: Entry) -> float:
-    """Seconds since an event, by this machine's clock."""
-    return max(0.0, (datetime.now(UTC) - moment(entry.event["timestamp"])).total_seconds())
 
 
 COMMANDS = (chat,)

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from itertools import islice
+from math import inf
 from pathlib import Path
 
 import click
@@ -31,7 +32,7 @@ from agent_server_client.cli.program import (
 )
 from agent_server_client.cli.questions import agrees, is_asked
 from agent_server_client.cli.shown import counted, print_table, shortest, shown_id, status_text, when
-from agent_server_client.cli.watching import RunState, rest_of, watched
+from agent_server_client.cli.watching import RunState, before, rest_of, watched
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
 from agent_server_client.visible import beginning, in_line
@@ -47,6 +48,16 @@ def approve_option(*more: str) -> Callable[[Callable[..., None]], Callable[..., 
             " `all` lets the agent do everything inside this sandbox unasked; what the sandbox asks to reach waits."
         )
     return click.option("--approve", type=click.Choice(["ask", "rules", "never", *more]), help=words)
+
+
+#: option --wait
+wait_option = click.option(
+    "--wait",
+    "seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(0),
+    help="Most to wait for a decision that nobody is asked for here. Default: 3600 without a terminal, else no end.",
+)
 
 
 @contextlib.contextmanager
@@ -65,10 +76,14 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
     run = RunState(after)
     try:
         with followed(session) as shown:
+            shown.begin(before(conversation, after))
             while True:
-                for one in watched(session, conversation, conversation.follow(run.seen), run.seen):
+                entries = conversation.follow(run.seen)
+                for one in watched(session, conversation, entries, run.seen, left=lambda: approver.left):
                     if isinstance(one, Entry):
                         run.note(one)
+                        if run.status != "waiting_for_confirmation":
+                            approver.goes_on()
                         shown.show(one)
                         continue
                     with shown.asking():
@@ -80,6 +95,9 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
                 with shown.asking():
                     if not run.offer(conversation, approver):
                         break
+    except TimeoutError:
+        words = f"Nobody has decided in time, and it still waits: {approver.left_to}"
+        raise Failed(STOPPED_SHORT, f"{words}. Follow it again: agentctl logs -f {conversation.id}") from None
     except KeyboardInterrupt:
         does = "waits for a decision" if run.status == "waiting_for_confirmation" else "goes on"
         session.err.print(f"\nThe agent {does}: agentctl logs -f {shown_id(session.err, conversation.id)}", style="dim")
@@ -97,6 +115,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
 @click.option("--repo", metavar="URL|DIR", help="The sandbox begins with the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
 @approve_option("all")
+@wait_option
 @click.option("--pull", type=click.Path(file_okay=False, path_type=Path), help="At the end, write its files to DIR.")
 @force_option
 @click.option("--title", help="Default: the first line of TEXT.")
@@ -107,6 +126,7 @@ def run(
     repo: str | None,
     model: str | None,
     approve: str | None,
+    seconds: float | None,
     pull: Path | None,
     force: bool,
     title: str | None,
@@ -121,7 +141,8 @@ def run(
         raise Failed(2, "--pull writes the files at the end, which --detach does not wait for. Leave one of them out")
     if pull and pull.is_dir() and any(pull.iterdir()) and not force and not is_asked():
         raise Failed(2, f"Files of {in_line(str(pull))} may be replaced at the end. Give --force, or another folder")
-    approver, client, text = Approver(session, approve, follows=True), session.client(patient=True), _read(text)
+    approver = Approver(session, approve, follows=True, seconds=seconds)
+    client, text = session.client(patient=True), _read(text)
     for option, given in (("--pull", pull), ("--repo", repo), (f"--approve {approve}", approve not in (None, "rules"))):
         if given:
             session.require(client, option, "write", "approve")
@@ -231,7 +252,7 @@ def logs(
 
     With -f it goes on through restarts of the server, shows each event once, and asks about what waits.
     """
-    approver = Approver(session, approve, follows=True) if follow and not session.as_json else None
+    approver = Approver(session, approve, follows=True, seconds=inf) if follow and not session.as_json else None
     client = session.client(patient=follow)
     if follow and approve in ("ask", "never"):
         session.require(client, f"--approve {approve}", "approve")
@@ -239,6 +260,7 @@ def logs(
     entries = found.events(after) if follow else found.log(after)
     run = RunState(after)
     with followed(session, full=full, is_live=follow) as shown:
+        shown.begin(before(found, after))
         for one in watched(session, found, entries, after, actions=True) if approver else entries:
             if isinstance(one, Entry):
                 run.note(one)
@@ -255,13 +277,23 @@ def logs(
 @click.option("-f", "--follow", is_flag=True, help="Follow the agent until it stops.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @approve_option()
-def send(session: Session, conversation: str, text: str, follow: bool, yes: bool, approve: str | None) -> None:
+@wait_option
+def send(
+    session: Session,
+    conversation: str,
+    text: str,
+    follow: bool,
+    yes: bool,
+    approve: str | None,
+    seconds: float | None,
+) -> None:
     """Send a message to an agent, which then runs.
 
     The message rejects what waits for a decision; at a terminal you are asked before. TEXT `-` is read from the
     standard input.
     """
-    approver, client, text = Approver(session, approve, follows=True), session.client(patient=follow), _read(text)
+    approver = Approver(session, approve, follows=True, seconds=seconds)
+    client, text = session.client(patient=follow), _read(text)
     if follow and approve in ("ask", "never"):
         session.require(client, f"--approve {approve}", "write", "approve")
     found = session.conversation(client, conversation)

@@ -1,8 +1,11 @@
 """Commands about what waits for a decision: inbox, approve, reject. Each decision is bound to what was shown."""
 
+import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterable
 from itertools import groupby
+from math import inf
 from typing import Any
 
 import click
@@ -19,6 +22,7 @@ from agent_server_client.cli.asking import (
     titles_of,
     words_of,
 )
+from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.program import (
     INTERRUPTED,
     NOT_DECIDED,
@@ -30,7 +34,8 @@ from agent_server_client.cli.program import (
     known_ids,
     print_json,
 )
-from agent_server_client.cli.questions import Read, agrees, confirm
+from agent_server_client.cli.progress import took
+from agent_server_client.cli.questions import Read, agrees, confirm, typed_line
 from agent_server_client.cli.shown import card, destination_card, named, shortest, shown_id
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line, visible
@@ -46,6 +51,9 @@ _SCOPE = click.option(
     "reject for the conversation, as budgets alone can be.",
 )
 
+#: seconds for which a command without a terminal waits for a decision
+_HOUR = 3600.0
+
 #: the reason of a rejection by `--approve never`
 _NEVER = "Nothing is approved in this run."
 
@@ -55,16 +63,39 @@ class Approver:
 
     mode: `ask` asks, `rules` leaves it to the rules and the inbox, `never` rejects it. By default it asks at a
     terminal, and else leaves it; so does `all`, where something waits although the policy holds no action back.
-    read: reads the answers. follows: whether the command goes on to show the agent until Ctrl-C.
+    read: reads the answers. follows: whether the command goes on to show the agent until Ctrl-C. seconds: how long it
+    waits for a decision that is left to others; by default for ever at a terminal, and else for an hour.
     """
 
-    def __init__(self, session: Session, mode: str | None, read: Read = input, *, follows: bool = False) -> None:
+    def __init__(
+        self,
+        session: Session,
+        mode: str | None,
+        read: Read = input,
+        *,
+        follows: bool = False,
+        seconds: float | None = None,
+    ) -> None:
         is_person = read is not input or (sys.stdin.isatty() and session.err.is_terminal)
         if mode == "ask" and not is_person:
             raise Failed(2, "--approve ask needs a terminal: `rules` leaves it to the inbox, `never` rejects it")
         self._session, self._read, self._follows = session, read, follows
         self._mode = mode if mode in ("ask", "rules", "never") else "ask" if is_person else "rules"
         self._seen: set[str] = set()
+        self._elsewhere: Elsewhere | None = None
+        self._is_bounded = seconds != inf and (seconds is not None or not sys.stdin.isatty())
+        self._seconds = _HOUR if seconds is None else seconds
+        self._deadline = inf
+        self.left_to = ""  #: the commands that decide what was left last
+
+    @property
+    def left(self) -> float:
+        """Seconds that a decision of others is still waited for."""
+        return self._deadline - time.monotonic()
+
+    def goes_on(self) -> None:
+        """Wait for no decision of others: the agent goes on."""
+        self._deadline = inf
 
     def decide(self, waiting: PendingAction | Destination) -> Outcome:
         """Ask about something that waits, once, and decide it or leave it.
@@ -82,14 +113,44 @@ class Approver:
         self._seen |= asked.ids
         if self._mode == "never" and asked.is_of_run:
             return self._take(lambda: asked.reject(self._session, _NEVER)) or "gone"
+        if self._mode == "ask" and self._read is input and self._elsewhere is None:
+            self._look(asked)
         for shown in asked.cards():
             self._session.err.print(shown)
-        if self._mode != "ask":
-            is_read = sys.stdin.isatty() and self._session.err.is_terminal
-            later = asked.later if is_read else asked.unattended
-            self._session.err.print(f"It waits for a decision: {later}", style="yellow")
-            return "left"
-        return self._ask(asked)
+        return self._ask(asked) if self._mode == "ask" else self._leave(asked)
+
+    def _look(self, asked: Asked) -> None:
+        """Ask the server what the key may, and follow what others decide, before the first question."""
+        self._elsewhere = Elsewhere()
+        with contextlib.suppress(AgentServerError):
+            if "approve" not in asked.client.user()["scopes"]:
+                self._mode = "rules"
+                words = (
+                    "Your key may not decide this: it lacks the scope `approve`. Somebody whose key has it decides: "
+                )
+                self._session.err.print(f"{words}{asked.url}", style="yellow", soft_wrap=True)
+        if self._mode == "ask":
+            self._elsewhere.ask(asked.keys)
+            self._elsewhere.follow(self._session.client(patient=True, is_quiet=True))
+
+    def _leave(self, asked: Asked) -> Outcome:
+        """Say how it is decided elsewhere, and how long that is waited for."""
+        is_read = sys.stdin.isatty() and self._session.err.is_terminal
+        self.left_to = asked.later if is_read else asked.unattended
+        lines = [f"It waits for a decision: {self.left_to}", f"or at {asked.url}"]
+        if self._follows and self._is_bounded and asked.is_of_run:
+            self._deadline = time.monotonic() + self._seconds
+            lines.append(f"Waiting up to {took(self._seconds)} for it; --wait SECONDS changes that")
+        for line in lines:
+            self._session.err.print(line, style="yellow", soft_wrap=not self._session.err.is_terminal)
+        return "left"
+
+    def _read_of(self, asked: Asked) -> Read:
+        """Reads an answer, and raises Gone where somebody else was faster."""
+        if (elsewhere := self._elsewhere) is None:
+            return self._read
+        elsewhere.ask(asked.keys)
+        return lambda: typed_line(lambda: elsewhere.check(asked.keys))
 
     def says_yes(self, question: str) -> bool:
         """Whether the person says yes. Nobody does where nobody is asked."""
@@ -102,9 +163,13 @@ class Approver:
 
     def _ask(self, asked: Asked) -> Outcome:
         outcome: Outcome | None = None
+        read = self._read_of(asked)
         try:
             while outcome is None:
-                outcome = self._take(lambda: asked.ask(self._session, self._read))
+                outcome = self._take(lambda: asked.ask(self._session, read))
+        except Gone as gone:
+            self._session.err.print(f"\n{gone}", style="yellow", soft_wrap=not self._session.err.is_terminal)
+            return "gone"
         except KeyboardInterrupt:
             self._session.err.print(f"\nIt still waits. Decide it later: {asked.later}", style="yellow")
             raise click.exceptions.Exit(INTERRUPTED) from None

@@ -2,14 +2,15 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 
 from rich.console import Group
 from rich.live import Live
 
 from agent_server_client.cli.program import Session, print_json
 from agent_server_client.cli.progress import Progress, retried
-from agent_server_client.cli.shown import print_entry
+from agent_server_client.cli.shown import moment, print_entry
 from agent_server_client.errors import AgentServerError
 from agent_server_client.wire import Entry
 
@@ -25,6 +26,11 @@ class Followed:
 
     def __init__(self, session: Session, live: Live | None, progress: Progress, full: bool) -> None:
         self._session, self._live, self._progress, self._full = session, live, progress, full
+
+    def begin(self, earlier: Iterable[Entry]) -> None:
+        """Take the last entries before those that are shown: they say what the agent does now."""
+        for entry in earlier if self._live else ():
+            self._progress.take(entry.event, age_of(entry))
 
     def show(self, entry: Entry, *, is_printed: bool = True) -> None:
         """Take an entry, and print it: as JSON where that is asked for."""
@@ -48,6 +54,11 @@ class Followed:
                 yield
         finally:
             self._live.start()
+
+
+def age_of(entry: Entry) -> float:
+    """Seconds since an event, by this machine's clock."""
+    return max(0.0, (datetime.now(UTC) - moment(entry.event["timestamp"])).total_seconds())
 
 
 @contextlib.contextmanager

@@ -168,7 +168,9 @@ class Session:
     def watch(self, client: Client | AsyncClient, seconds: float) -> None:
         """Tell once of each time in which the server does not answer a client, which waits for so many seconds."""
         if self._silence is None:
-            self._silence = Silence(client.url, self.say, functools.partial(ask, *target(self.profile)))
+            self._silence = Silence(
+                client.url, self.say, functools.partial(ask, *target(self.profile)), lambda: self.prompt is not None
+            )
             click.get_current_context().call_on_close(self._silence.stop)
         self._silence.watch(client._patience, seconds)
 

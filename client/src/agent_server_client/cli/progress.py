@@ -100,7 +100,7 @@ class Progress:
 
     @property
     def doing(self) -> str:
-        """What the agent does now: `thinking 12 s`, `terminal: pytest -q, 34 s`, or "" for nothing."""
+        """What the agent does now: `waits for the model, 12 s`, `terminal: pytest -q, 34 s`, or "" for nothing."""
         return self._doing(200)
 
     def _doing(self, width: int) -> str:
@@ -114,7 +114,7 @@ class Progress:
             words = in_line(action.words.partition("\n")[0])
             named = Text(in_line(action.tool) + (f": {words}" if words else ""))
             return f"{_fitting(named, max(1, width - len(spent) - 2)).plain}, {spent}"
-        return f"{'writing' if self._text else 'thinking'} {spent}"
+        return f"writing {spent}" if self._text else f"waits for the model, {spent}"
 
     def lines(self, console: Console, most: int) -> list[Text]:
         """What is shown now, in at most so many lines of the console's width; the last one is what the agent does."""

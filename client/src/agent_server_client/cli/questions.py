@@ -1,6 +1,8 @@
 """Questions at a terminal: a prompt that shows its letters, its help, and an editor for what is approved."""
 
 import json
+import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +18,9 @@ from agent_server_client.visible import beginning, in_line
 
 if sys.platform != "win32":
     import termios
+
+#: seconds between two checks of an open question
+_CHECK = 0.25
 
 #: reads the line that a person types. Raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C
 Read = Callable[[], str]
@@ -131,6 +136,20 @@ def edited(item: WaitingAction) -> dict[str, Any]:
     if not isinstance(changed, dict):
         raise NotEdited("The arguments should be a JSON object.")
     return changed
+
+
+def typed_line(check: Callable[[], None]) -> str:
+    """The line that a person types. check: is called until it comes, and may raise to leave the question."""
+    if sys.platform == "win32":
+        return input()
+    line = b""
+    while not line.endswith(b"\n"):
+        while not select.select([sys.stdin], [], [], _CHECK)[0]:
+            check()
+        if not (piece := os.read(sys.stdin.fileno(), 1 << 12)):
+            raise EOFError
+        line += piece
+    return line.decode(errors="replace")
 
 
 def drop_typed() -> None:

@@ -25,7 +25,8 @@ class Silence:
     """Asks the server for a small response while a request has none, and tells once that it does not answer.
 
     A slow request is no silence: the server answers the question meanwhile. say: gets each line. asks: raises
-    TimeoutError where the server does not answer in time, and returns in every other case.
+    TimeoutError where the server does not answer in time, and ConnectionError where it cannot be reached. is_hidden:
+    whether an open question hides what the request itself says of a lost connection, which is told here then.
     """
 
     def __init__(
@@ -33,9 +34,11 @@ class Silence:
         url: str,
         say: Callable[[str], None],
         asks: Callable[[], None],
+        is_hidden: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._url, self._say, self._asks, self._clock = url, say, asks, clock
+        self._url, self._say, self._asks = url, say, asks
+        self._is_hidden, self._clock = is_hidden, clock
         self._waits: list[tuple[Patience, float]] = []
         self._silent_since: float | None = None
         self._next = 0.0
@@ -57,17 +60,18 @@ class Silence:
 
     def look(self) -> None:
         """Ask the server, if a request has been waiting for it."""
-        waiting = [(one, seconds) for one, seconds in self._waits if one.open_requests]
+        is_waited_for = self._is_hidden() or any(one.open_requests for one, _ in self._waits)
         now = self._clock()
         heard = max((one.heard_at for one, _ in self._waits), default=now)
-        if self._silent_since is None and (not waiting or now - heard < _QUIET or now < self._next):
+        if self._silent_since is None and (not is_waited_for or now - heard < _QUIET or now < self._next):
             return
         try:
             self._asks()
-        except TimeoutError:
-            if self._silent_since is None and not self._is_over.is_set():
+        except OSError as error:
+            is_told = isinstance(error, TimeoutError) or self._is_hidden()
+            if is_told and self._silent_since is None and not self._is_over.is_set():
                 self._silent_since = max(heard, self._next - _BETWEEN)
-                most = max(seconds for _, seconds in waiting)
+                most = max(seconds for _, seconds in self._waits)
                 bound = f"{most:.0f} s" if most < _LONG else took(most)
                 spent = took(self._clock() - self._silent_since)
                 self._say(f"The server at {self._url} has not answered for {spent}; waiting up to {bound}.")
@@ -83,13 +87,12 @@ class Silence:
 
 
 def ask(url: str, key: str) -> None:
-    """Ask a server whether it answers. Raises TimeoutError where it does not in time.
-
-    A lost connection is no silence: the request that waits meets it too, and says so.
-    """
+    """Ask a server whether it answers. Raises TimeoutError where it does not in time, else ConnectionError."""
     try:
         with Client(url, key, timeout=_PROBE, retry_seconds=0.0) as client:
             client.get("/alive")
     except AgentServerError as error:
         if isinstance(error.__cause__, httpx.TimeoutException):
             raise TimeoutError from error
+        if error.status is None:
+            raise ConnectionError from error

@@ -3,7 +3,8 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
-from queue import Queue
+from math import inf
+from queue import Empty, Queue
 from threading import Thread
 from typing import Any
 
@@ -18,11 +19,20 @@ from agent_server_client.wire import STOPPED, Entry, Tries, status_of
 #: what a log shows, and what a person is asked about
 Shown = Entry | PendingAction | Destination
 
+#: what is read in the background: something that is shown, an error, or None for the end
+_Read = Shown | BaseException | None
+
+#: seconds after which the time that is left is looked at again
+_LONGEST_WAIT = 60.0
+
 #: entries that are read ahead of what is shown
 _AHEAD = 1_000
 
 #: seconds for which the reason of a rejection may be behind the status, and between two looks
 _BEHIND, _POLL = 2.0, 0.1
+
+#: most entries that are read to know what an agent does that works already
+_EARLIER = 200
 
 #: characters of an error in the reason of a stop
 _LONGEST = 300
@@ -35,19 +45,20 @@ def watched(
     after: int,
     *,
     actions: bool = False,
+    left: Callable[[], float] = lambda: inf,
 ) -> Iterator[Shown]:
     """The entries of a log, and each destination and budget of the conversation as soon as it waits.
 
     What waited before comes after the entries that were there before, and what still waits after the last entry.
     after: the seq that the entries come after. actions: also each action that waits, for a log that has none.
-    Something that waits may come twice.
+    Something that waits may come twice. left: seconds until TimeoutError is raised.
     """
     client, sandbox = conversation.client, _sandbox_of(conversation)
     if sandbox is None and not actions:
         yield from entries
         return
     behind = conversation.count()
-    read: Queue[Shown | BaseException | None] = Queue(_AHEAD)
+    read: Queue[_Read] = Queue(_AHEAD)
     watching = _Watching(conversation, sandbox, actions)
 
     def read_log() -> None:
@@ -69,7 +80,7 @@ def watched(
     asking = Thread(target=read_inbox, args=(session.client(patient=True, is_quiet=True),), daemon=True)
     if behind <= after:
         asking.start()
-    while (one := read.get()) is not None:
+    while (one := _next_of(read, left)) is not None:
         if isinstance(one, BaseException):
             raise one
         if isinstance(one, Entry):
@@ -80,6 +91,14 @@ def watched(
     if sandbox is not None:
         with contextlib.suppress(AgentServerError):
             yield from watching.still(client.destinations())
+
+
+def _next_of(read: Queue[_Read], left: Callable[[], float]) -> _Read:
+    """The next of a queue. Raises TimeoutError once no time is left."""
+    while (seconds := left()) > 0:
+        with contextlib.suppress(Empty):
+            return read.get(timeout=min(seconds, _LONGEST_WAIT))
+    raise TimeoutError
 
 
 def _says_no_model(event: dict[str, Any]) -> bool:
@@ -155,6 +174,16 @@ class RunState:
             return False
         conversation.send(message, rejects=False)
         return True
+
+
+def before(conversation: Conversation, after: int) -> Iterator[Entry]:
+    """The last entries up to a seq."""
+    if not after:
+        return
+    for one in conversation.log(max(0, after - _EARLIER)):
+        if (one.seq or 0) > after:
+            return
+        yield one
 
 
 def rest_of(conversation: Conversation, run: RunState) -> Iterator[Entry]:

@@ -1,0 +1,79 @@
+"""What others decide while a question is open at this terminal."""
+
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+from agent_server_client._sync import Client
+from agent_server_client.errors import AgentServerError
+from agent_server_client.visible import in_line, visible
+
+
+class Gone(Exception):
+    """What was asked about no longer waits; the message says who decided it."""
+
+
+class Elsewhere:
+    """Follows the inbox, and knows of each wait that has ended how it ended."""
+
+    def __init__(self) -> None:
+        self._asked: set[str] = set()  #: what a question is or was open about
+        self._snapshot: set[str] = set()
+        self._ended: dict[str, str] = {}
+
+    def follow(self, client: Client) -> None:
+        """Follow the inbox in the background. A key that may not read it learns nothing."""
+
+        def read() -> None:
+            with suppress(AgentServerError, RuntimeError):  # a closed client raises RuntimeError
+                for name, data in client.inbox(destinations=True):
+                    self.take(name, data)
+
+        Thread(target=read, daemon=True).start()
+
+    def take(self, name: str, data: Any) -> None:
+        """Take an event of the inbox."""
+        kind = name.removeprefix("destination_")
+        if kind in ("decided", "expired", "closed"):
+            self._ended[_key(data)] = _how(kind, data)
+        elif kind == "opened":
+            self._ended.pop(_key(data), None)
+        elif name == "reset":
+            self._snapshot.clear()
+        elif name in ("snapshot", "destinations"):
+            self._snapshot |= {_key(item) for item in data["items"]}
+        elif name == "ready":
+            for key in self._asked - self._snapshot:
+                self._ended.setdefault(key, "It no longer waits: somebody has decided it, or its agent was stopped.")
+
+    def ask(self, keys: AbstractSet[str]) -> None:
+        """Note that a question opens."""
+        self._asked |= keys
+
+    def check(self, keys: AbstractSet[str]) -> None:
+        """Raise Gone where one of these no longer waits."""
+        for key in keys:
+            if key in self._ended:
+                raise Gone(self._ended[key])
+
+
+def key_of_destination(data: Any) -> str:
+    """What tells a destination or a budget from every other one."""
+    of = data["budget"]["setting"] if data.get("budget") else f"{data['name']}:{data['port']}"
+    return f"{data['sandbox_id']} {of}"
+
+
+def _key(data: Any) -> str:
+    return str(data["action_id"]) if "action_id" in data else key_of_destination(data)
+
+
+def _how(kind: str, data: Any) -> str:
+    if kind == "expired":
+        return "Its time is over: the server has rejected it."
+    if kind == "closed":
+        return "It no longer waits, and nobody has decided it: the agent was stopped or deleted."
+    who = in_line((data.get("actor") or {}).get("name") or "somebody else")
+    reason = visible(data.get("reason") or "", prose=True)
+    decision = {"approve": "approved", "reject": "rejected", "edit": "approved with an edit"}.get(data["decision"])
+    return f"It was {decision or 'decided'} by {who}{': ' if reason else '.'}{reason}"

@@ -1,0 +1,123 @@
+"""A question at a terminal that others answer, or that nobody here may answer."""
+
+import io
+import sys
+
+import httpx
+import pytest
+from agent_server_client import PendingAction
+from agent_server_client.cli import decisions, questions
+from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.elsewhere import Elsewhere, Gone
+from agent_server_client.cli.program import Session
+from agent_server_client.cli.watching import watched
+from rich.console import Console
+
+from tests.client.responses import responding
+from tests.client.test_questions import CONVERSATION, asked_destination, waiting_action
+from tests.client.test_watching import Server, entry
+
+ACTION = {"conversation_id": CONVERSATION, "action_id": "act"}
+BY_ADA = {"decision": "reject", "actor": {"kind": "key", "name": "ada"}, "reason": "Not today."}
+
+
+def ended(*events, keys=("act",)):
+    """What a question about these keys is told after events of the inbox."""
+    elsewhere = Elsewhere()
+    elsewhere.ask(set(keys))
+    for name, data in events:
+        elsewhere.take(name, data)
+    try:
+        elsewhere.check(set(keys))
+    except Gone as gone:
+        return str(gone)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([("decided", ACTION | BY_ADA)], "It was rejected by ada: Not today."),
+        (
+            [("decided", ACTION | BY_ADA | {"decision": "approve", "reason": ""})],
+            "It was approved by ada.",
+        ),
+        ([("expired", ACTION | BY_ADA)], "Its time is over: the server has rejected it."),
+        ([("closed", ACTION)], "It no longer waits, and nobody has decided it: the agent was stopped or deleted."),
+        ([("reset", {}), ("ready", {})], "It no longer waits: somebody has decided it, or its agent was stopped."),
+        ([("reset", {}), ("snapshot", {"items": [ACTION]}), ("ready", {})], None),
+        ([("decided", ACTION | BY_ADA | {"action_id": "another"})], None),
+        ([("decided", ACTION | BY_ADA), ("opened", ACTION)], None),
+    ],
+)
+def test_a_question_is_left_with_who_decided_it(events, told):
+    assert ended(*events) == told
+
+
+def test_a_destination_is_told_apart_by_its_sandbox():
+    decided = asked_destination() | BY_ADA
+    assert ended(("destination_decided", decided), keys=["box pypi.org:443"]) == "It was rejected by ada: Not today."
+    assert ended(("destination_decided", decided), keys=["other pypi.org:443"]) is None
+
+
+class AtTerminal:
+    """An approver at a terminal where nobody types, at a server that gives some responses."""
+
+    def __init__(self, monkeypatch, *responses, is_terminal=True, stream=(), **options):
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: is_terminal, raising=False)
+        self.session = Session()
+        self.session.err = Console(record=True, force_terminal=True, width=300, file=io.StringIO())
+        client, self.requests = responding(*responses)
+
+        def typed_line(check):
+            for name, data in stream:
+                approver._elsewhere.take(name, data)
+            check()
+            pytest.fail("the question stays open")
+
+        monkeypatch.setattr(decisions, "typed_line", typed_line)
+        monkeypatch.setattr(questions, "drop_typed", lambda: None)
+        monkeypatch.setattr(decisions.Elsewhere, "follow", lambda *_: None)
+        monkeypatch.setattr(self.session, "client", lambda **_: client)
+        self.approver = approver = Approver(self.session, None, follows=True, **options)
+        self.outcome = approver.decide(PendingAction(client, waiting_action()))
+        self.shown = self.session.err.export_text()
+
+
+def user(*scopes):
+    return httpx.Response(200, json={"scopes": list(scopes)})
+
+
+def test_an_open_question_says_who_was_faster_and_ends(monkeypatch):
+    decided = ACTION | BY_ADA | {"action_id": "9c0d1e2f-act"}
+    asked = AtTerminal(monkeypatch, user("read", "write", "approve"), stream=[("decided", decided)])
+    assert asked.outcome == "gone"
+    assert "[l]eave [?]" in asked.shown
+    assert "It was rejected by ada: Not today." in asked.shown
+
+
+def test_a_key_that_may_not_approve_is_told_so_and_not_asked(monkeypatch):
+    asked = AtTerminal(monkeypatch, user("read", "write"))
+    assert asked.outcome == "left"
+    assert "[a]pprove" not in asked.shown
+    assert "Your key may not decide this: it lacks the scope `approve`" in asked.shown
+    assert f"http://server/console/#/conversations/{CONVERSATION}" in asked.shown
+
+
+def test_without_a_terminal_a_wait_for_a_decision_has_an_end_and_names_the_ways_to_decide(monkeypatch):
+    asked = AtTerminal(monkeypatch, is_terminal=False)
+    assert f"agentctl approve 9c0d1e2f-act --digest {'d' * 64}" in asked.shown
+    assert f"http://server/console/#/conversations/{CONVERSATION}" in asked.shown
+    assert "Waiting up to 1 h 0 min for it; --wait SECONDS changes that" in asked.shown
+    assert 3590 < asked.approver.left <= 3600
+    asked.approver.goes_on()
+    assert asked.approver.left > 3600
+
+
+def test_a_log_is_followed_no_longer_than_a_decision_is_waited_for():
+    server = Server()
+    left = iter([60.0, 0.0])
+    followed = watched(server, server.followed, [entry(1)], 0, left=lambda: next(left))
+    assert next(followed).seq == 1
+    with pytest.raises(TimeoutError):
+        next(followed)
