@@ -1,10 +1,13 @@
 """What a talk shows of a log, and which typed lines are commands."""
 
+import asyncio
 import io
+from types import SimpleNamespace
 
 import pytest
-from agent_server_client.cli.chat import parsed
+from agent_server_client.cli.chat import _Talk, parsed
 from agent_server_client.cli.shown import print_talk
+from agent_server_client.errors import AgentServerError
 from agent_server_client.wire import Entry
 from rich.cells import cell_len
 from rich.console import Console
@@ -79,3 +82,24 @@ def test_no_line_is_wider_than_the_terminal_and_no_code_reaches_it(width):
     assert all(line[:2] in ("", "> ", "  ", "• ") for line in shown)
     assert max(cell_len(line) for line in shown) <= width
     assert not any(code in "".join(shown) for code in ("\x1b", "\x07", "\u202e"))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (AgentServerError(409, "It waits no more"), "Refused: It waits no more"),
+        (
+            AgentServerError(None, "No answer from URL: it is not known whether this took effect"),
+            "No answer from URL: it is not known whether this took effect. `agentctl logs ID` shows it",
+        ),
+    ],
+    ids=["refused", "not answered"],
+)
+def test_a_request_that_was_not_answered_is_not_called_refused(error, told):
+    async def failing():
+        raise error
+
+    said = []
+    here = SimpleNamespace(_found=SimpleNamespace(id="ID"), _say=lambda words, *_: said.append(words))
+    asyncio.run(_Talk._or_said(here, failing()))
+    assert said == [told]
