@@ -52,6 +52,7 @@ javascript: ## check the JavaScript and run its tests, where node and npm are
 	@.ci/javascript
 
 docs: .venv/dev ## generate the OpenAPI document and the table of settings from the code
+	$(BIN)/python -m docs.script_calls > .calls.py && mv .calls.py store/scripts/calls.py
 	$(BIN)/python -m docs.make
 
 demo: .venv/run ## load a recorded conversation into a running server and decide its pending action

@@ -11,7 +11,7 @@ def responding(*responses, kind=Client, **options):
     def respond(request: httpx.Request) -> httpx.Response:
         requests.append(request)
         response = next(left)
-        if isinstance(response, Exception):
+        if isinstance(response, BaseException):
             raise response
         return response
 

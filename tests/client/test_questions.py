@@ -189,6 +189,13 @@ def test_ctrl_c_says_that_it_still_waits_and_how_to_decide_it():
     assert not asked.requests
 
 
+def test_ctrl_c_after_an_answer_says_that_it_may_have_arrived():
+    asked = Asked(waiting_action(), "a", responses=[KeyboardInterrupt()])
+    assert asked.left_by == 130
+    assert "It is not known whether your answer arrived. What still waits: agentctl inbox" in asked.shown
+    assert "It still waits" not in asked.shown
+
+
 def test_a_decision_of_somebody_else_is_told_and_ends_nothing():
     refused = {"detail": "No", "problems": [{"action_id": "9c0d1e2f-act", "problem": "not_pending"}]}
     asked = Asked(waiting_action(), "a", responses=[httpx.Response(409, json=refused)])

@@ -153,7 +153,13 @@ def run(
 
         # Nothing may run before the policy is set: the message comes after it.
         first = "" if approve == "all" else text
-        started = client.start(first, folder=folder, title=title or title_of(text), model=model, on_progress=progress)
+        try:
+            started = client.start(
+                first, folder=folder, title=title or title_of(text), model=model, on_progress=progress
+            )
+        except KeyboardInterrupt:
+            session.err.print("\nIt is not known whether the agent was started: see agentctl ls", style="yellow")
+            raise
         if approve == "all":
             _approve_all(started, text)
     words = Text.assemble(

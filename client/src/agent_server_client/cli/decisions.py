@@ -163,15 +163,26 @@ class Approver:
 
     def _ask(self, asked: Asked) -> Outcome:
         outcome: Outcome | None = None
-        read = self._read_of(asked)
+        read, is_answered = self._read_of(asked), False
+
+        def answer() -> str:
+            nonlocal is_answered
+            is_answered = False
+            line = read()
+            is_answered = True
+            return line
+
         try:
             while outcome is None:
-                outcome = self._take(lambda: asked.ask(self._session, read))
+                outcome = self._take(lambda: asked.ask(self._session, answer))
         except Gone as gone:
             self._session.err.print(f"\n{gone}", style="yellow", soft_wrap=not self._session.err.is_terminal)
             return "gone"
         except KeyboardInterrupt:
-            self._session.err.print(f"\nIt still waits. Decide it later: {asked.later}", style="yellow")
+            words = f"It still waits. Decide it later: {asked.later}"
+            if is_answered:
+                words = "It is not known whether your answer arrived. What still waits: agentctl inbox"
+            self._session.err.print(f"\n{words}", style="yellow")
             raise click.exceptions.Exit(INTERRUPTED) from None
         except EOFError:
             self._session.err.print()

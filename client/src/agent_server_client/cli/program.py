@@ -42,7 +42,7 @@ Exit codes:
   5    the key is missing, wrong, or not allowed to do this
   6    the decision was not taken: nothing waits under this id, or it has changed
   7    a followed agent has stopped before it finished, or has no model and nothing to run
-  130  interrupted by Ctrl-C; the agent keeps running, and what waits still waits
+  130  interrupted by Ctrl-C; the agent keeps running, and what nobody answered still waits
   141  the program that read the output has ended
 """
 

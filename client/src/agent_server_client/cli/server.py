@@ -11,7 +11,17 @@ from rich.text import Text
 
 from agent_server_client._sync import Client
 from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed, unchosen, without_password
-from agent_server_client.cli.program import Failed, Session, agentctl, command, id_from, key_places, print_json
+from agent_server_client.cli.program import (
+    REFUSED,
+    Failed,
+    Session,
+    agentctl,
+    command,
+    id_from,
+    key_places,
+    print_json,
+)
+from agent_server_client.cli.questions import agrees
 from agent_server_client.cli.shown import counted, moment, print_table, size, when
 from agent_server_client.models import KeyInfo, SpecIsolation
 from agent_server_client.visible import in_line, visible
@@ -188,8 +198,9 @@ def new_key(
     is_first = "admin" not in scopes and _locks_admins_out(client, live)
     if is_first:
         session.err.print(_FIRST_KEY, style="yellow")
-        if not yes and sys.stdin.isatty() and session.err.is_terminal:
-            click.confirm(f"Make the key {in_line(name)} all the same?", abort=True, err=True)
+        is_asked = not yes and sys.stdin.isatty() and session.err.is_terminal
+        if is_asked and not agrees(session, f"Make the key {in_line(name)} all the same?"):
+            raise Failed(REFUSED, "No key was made")
     key = client.make_key(name, list(scopes), ends)
     if (notice := key.get("notice")) and not is_first:
         session.err.print(visible(notice, prose=True), style="yellow")
