@@ -491,10 +491,22 @@ def write_until(stopped: threading.Event, base_url: str, conversation: str, ackn
                 return
 
 
+def get_in_time(client: httpx.Client, path: str, **query: str) -> dict:
+    answers = []
+
+    def is_there() -> bool:
+        answers.append(client.get(path, params=query))
+        return answers[-1].status_code == 200
+
+    wait_until(is_there, path)
+    return answers[-1].json()
+
+
 def ids_of(client: httpx.Client, conversation: str) -> list[str]:
+    """The ids of all events. A worker whose connections a killed store has closed may say 503 first."""
     found, page_id = [], ""
     while page_id is not None:
-        page = client.get(f"/api/conversations/{conversation}/events/search", params={"page_id": page_id}).json()
+        page = get_in_time(client, f"/api/conversations/{conversation}/events/search", page_id=page_id)
         found += [event["id"] for event in page["items"]]
         page_id = page["next_page_id"]
     return found
