@@ -163,7 +163,7 @@ class Source:
 
     def as_sent(self, durability: Durability, *, in_cluster: bool) -> str:
         """The text as Redis receives it."""
-        sent = _followed(self.text) if self.changes_conversation else self.text
+        sent = _FOLLOWED.format(self.text, _following()) if self.changes_conversation else self.text
         if durability.replicas and self.is_proven(durability):
             sent = _MARKED.format(sent)
         if self.needs_log:
@@ -175,10 +175,15 @@ class Source:
 
 
 @cache
+def _texts() -> dict[str, str]:
+    """The text of every file by its name."""
+    return {entry.name: entry.read_text() for entry in files(__package__).iterdir() if entry.name.endswith(".lua")}
+
+
+@cache
 def sources() -> Mapping[str, Source]:
     """Every callable script by name, read once. Raises ValueError for a head that is not as it should be."""
-    folder = files(__package__)
-    texts = {entry.name: entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")}
+    texts = _texts()
     shapes = heads.shapes_of(texts)
     found = {}
     for name, text in sorted(texts.items()):
@@ -224,13 +229,7 @@ def _whole(text: str, texts: dict[str, str], contract: heads.Contract) -> str:
 def _following() -> str:
     """What follows a change of a conversation: each of its scripts as a function, and what calls them."""
     scripts = (f"local function {name}(KEYS, ARGV)\n{sources()[name].text}\nend\n" for name in _FOLLOWING)
-    folder = files(__package__)
-    texts = {"_time.lua": folder.joinpath("_time.lua").read_text()}
-    return "".join(scripts) + _included(folder.joinpath("_follow.lua").read_text(), texts, set())
-
-
-def _followed(text: str) -> str:
-    return _FOLLOWED.format(text, _following())
+    return "".join(scripts) + _included(_texts()["_follow.lua"], _texts(), set())
 
 
 def _prose(text: str) -> list[str]:

@@ -9,6 +9,9 @@ from agent_server_client._sync import Client
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line, visible
 
+#: ended waits that are remembered, of all conversations: a question opens soon after its action was read
+_MOST_ENDED = 1_000
+
 
 class Gone(Exception):
     """What was asked about no longer waits; the message says who decided it."""
@@ -37,6 +40,8 @@ class Elsewhere:
         kind = name.removeprefix("destination_")
         if kind in ("decided", "expired", "closed"):
             self._ended[_key(data)] = _how(kind, data)
+            if len(self._ended) > _MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
         elif kind == "opened":
             self._ended.pop(_key(data), None)
         elif name == "reset":
