@@ -85,6 +85,7 @@ QUERIES = {
     "batch_get_conversations": {"ids": str(uuid4())},
     "batch_get_start_tasks": {"ids": str(uuid4())},
     "batch_get_sandboxes": {"id": "a"},
+    "batch_get_decisions": {"action_id": "a"},
     "batch_get_app_conversation_events": {"id": "a"},
     "get_app_conversation_changes": {"path": "a"},
     "get_app_conversation_diff": {"path": "a"},

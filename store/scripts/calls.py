@@ -355,6 +355,13 @@ class FindAccessKey:
         left: Micros | None
 
 
+class FindDecisions:
+    """Replies of `find_decisions.lua`."""
+
+    class Reply(NamedTuple):
+        entries: list[str | None]
+
+
 class GetEvents:
     """Replies of `get_events.lua`."""
 
@@ -889,6 +896,7 @@ class Calls:
     _expire_workspaces: Sends
     _fill_warm_pool: Sends
     _find_access_key: Sends
+    _find_decisions: Sends
     _find_events: Sends
     _finish_start_task: Sends
     _forget_echo: Sends
@@ -1845,6 +1853,14 @@ class Calls:
             next(words).decode(),
             None if (value := next(words)) is None else Micros(int(value)),
         )
+
+    def find_decisions(self, root: str, *, ids: Iterable[str]) -> FindDecisions.Reply | None:
+        """The entries of the audit that decided some actions."""
+        reply = self._find_decisions([root], [*ids])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return FindDecisions.Reply([None if value is None else value.decode() for value in words])
 
     def find_events(self, root: str, *, ids: Iterable[str]) -> list[int | None] | None:
         """Which events a log has, without their bytes."""

@@ -22,7 +22,7 @@ if #waiting > 0 then write_audit('deleted', waiting, actor, '""', utc) end
 redis.call('EXPIRE', root .. ':audit', audit_seconds)
 for _, pair in ipairs(redis.call('SMEMBERS', root .. ':pairs')) do redis.call('UNLINK', root .. ':at:' .. pair) end
 for number = 0, tonumber(state[1]) do redis.call('UNLINK', root .. ':text:' .. number) end
-redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':seqs', root .. ':pairs', root .. ':pending', root .. ':peaks',
+redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':seqs', root .. ':pairs', root .. ':pending', root .. ':decided', root .. ':peaks',
   root .. ':secrets', root .. ':echoes', root .. ':start')
 end_copies()
 redis.call('SET', root .. ':deleted', deletion .. ' ' .. state[2], 'EX', 60)

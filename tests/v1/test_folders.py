@@ -295,8 +295,9 @@ def test_a_download_has_every_event_in_order_and_no_key(api):
         assert archive.namelist() == [
             "meta.json",
             *(f"event_{number:06d}_{event['id']}.json" for number, event in enumerate(events)),
+            "decisions.json",
         ]
-        assert [json.loads(archive.read(name)) for name in archive.namelist()[1:]] == events
+        assert [json.loads(archive.read(name)) for name in archive.namelist()[1:-1]] == events
         meta = json.loads(archive.read("meta.json"))
     assert (meta["id"], meta["session_api_key"]) == (conversation, None)
 
