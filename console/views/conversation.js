@@ -151,7 +151,7 @@ export default function View({ place: { id, query } }) {
         shown
           ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} /></div>`
           : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
-          <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
+          <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
             isFiltered=${hasFilters} onReset=${reset} onFork=${fork} />`
       }
       <${Prompts} items=${items} />
