@@ -21,6 +21,7 @@ from agent_server_client.archives import pack
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import (
     AppConversationStartTask,
+    AuditEntry,
     ConversationInfo,
     DecisionsResult,
     Event,
@@ -381,6 +382,24 @@ class AsyncClient:
             AsyncDestination(self, item)
             async for item in self.pages("/api/v1/destinations", sandbox_id=sandbox_id, limit=_PAGE)
         ]
+
+    def audit(
+        self,
+        *,
+        text: str | None = None,
+        actor: str | None = None,
+        decision: str | None = None,
+        tool_name: str | None = None,
+        conversation_id: str | None = None,
+    ) -> AsyncIterator[AuditEntry]:
+        """Who decided what, the newest first; only an admin's key may read it.
+
+        text: a part of the command, the summary, the destination, the reason or the title. actor: a whole name.
+        """
+        filters = {"text": text, "actor": actor, "decision": decision, "tool_name": tool_name}
+        return self.pages(
+            "/api/v1/audit", **filters, conversation_id=conversation_id, sort_order="TIME_DESC", limit=_PAGE
+        )
 
     async def inbox(self, *, destinations: bool = False) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Follow the inbox: (name, data) of `reset`, `snapshot`, `ready`, `opened`, `decided`, `expired`, `closed`.

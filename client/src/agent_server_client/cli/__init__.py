@@ -3,10 +3,10 @@
 import io
 import sys
 
-from agent_server_client.cli import chat, conversations, decisions, folders, server
+from agent_server_client.cli import audit, chat, conversations, decisions, folders, server
 from agent_server_client.cli.program import agentctl
 
-for _module in (chat, conversations, decisions, folders, server):
+for _module in (audit, chat, conversations, decisions, folders, server):
     for _command in _module.COMMANDS:
         agentctl.add_command(_command)
 

@@ -131,7 +131,7 @@ def print_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[
     kept = list(rows)
     widths = [max(cell_len(str(cell)) for cell in column) for column in zip(heads, *kept, strict=True)]
     # On a narrow terminal what a person has named gives way, and then the columns that say least: an id is shown whole.
-    gives_way = next(place for place, head in enumerate(heads) if head in ("TITLE", "NAME"))
+    gives_way = next(place for place, head in enumerate(heads) if head in ("TITLE", "NAME", "WHAT"))
     least = min(widths[gives_way], _LEAST_NAME)
     for head in _LEFT_OUT:
         if sum(widths) - widths[gives_way] + least + _GAP * (len(heads) - 1) > console.width and head in heads:
@@ -395,7 +395,7 @@ def _told(event: Event, most: int | None) -> tuple[str, str, Text] | None:
     if kind == "ConversationStateUpdateEvent":
         is_status = event.get("key") == "execution_status"
         return ("status", "dim", status_text(str(event.get("value")))) if is_status else None
-    if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "SystemPromptEvent"):
+    if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "DecisionEvent", "SystemPromptEvent"):
         return None
     return "event", "dim", Text(in_line(kind), "dim")
 
