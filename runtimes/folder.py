@@ -142,10 +142,10 @@ def entries(
     """Every file, symlink and directory of a folder, itself first and each directory before its content.
 
     start: the directory that is walked, if not the whole folder. without: names of directories that are left out with
-    their content. enters: whether a directory of that path is walked; asked after all files of its parent. passing: told
-    the path of each name as it is read, also of those that are left out; its errors end the walk. Sockets, FIFOs and
-    devices are left out, and so is what vanishes meanwhile. Raises RuntimeFailure that names an entry which
-    cannot be read, and at the end where the folder itself was moved or removed: its content was then too.
+    their content. enters: whether a directory of that path is walked; asked after all files of its parent.
+    passing: called with the path of each name as it is read, also of what is left out; its errors end the walk.
+    Sockets, FIFOs and devices are left out, and so is what vanishes meanwhile. Raises RuntimeFailure that names an
+    entry which cannot be read, and at the end where the folder itself was moved or removed: its content was then too.
     """
     try:
         directories = Directories(folder)
