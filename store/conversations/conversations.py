@@ -50,7 +50,7 @@ from store.scripts.calls import (
 _OF_RECOVERY = ("agent_log", "interrupted")
 
 #: fields of the hash that say where its log lies, by which secrets it is masked, and where its title is in the listing
-_UNSHOWN = (b"cold", b"aside_until", b"secrets_version", b"folded_title")
+_UNSHOWN = (b"cold", b"cold_digest", b"aside_until", b"secrets_version", b"folded_title")
 
 #: fields of the hash that are JSON
 _JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)

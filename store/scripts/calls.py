@@ -1892,9 +1892,9 @@ class Calls:
         """Remove a start task in any status."""
         self._forget_start_task([root], [id, late])
 
-    def freeze_log(self, root: str, *, name: str, incarnation: str, revision: str, latest: int) -> bool:
+    def freeze_log(self, root: str, *, name: str, digest: str, incarnation: str, revision: str, latest: int) -> bool:
         """Drop the keys of a log that lies whole in an object, unless the conversation has changed since."""
-        reply = self._freeze_log([root], [name, incarnation, revision, latest])
+        reply = self._freeze_log([root], [name, digest, incarnation, revision, latest])
         result: bool = reply in (1, b"1")
         return result
 
