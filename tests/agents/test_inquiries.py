@@ -11,6 +11,7 @@ from agents.inquiries import (
     git_changes,
     git_diff,
     hooks,
+    folder_of,
     kept_folder,
     linked_folder,
     seen_folder,
@@ -151,3 +152,21 @@ def test_the_folder_that_pwd_prints_is_the_folder_itself_and_no_folder_beside_it
 def test_a_path_that_leads_out_of_the_folder_is_refused():
     paths = ("..", "../a", "a/../..", "/", "/etc", "/work/other", "/work/of/../x", "//work", "a\0b")
     assert taken(paths, lambda path: within("/work/of", path), PathOutside) == []
+
+
+OLD, NEW = "/old/sandboxes/h/b0x/work", "/new/sandboxes/h/b0x/work"
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_folder_that_was_restored_below_another_data_folder_is_found_before_its_sandbox_starts_and_after(started):
+    """Until its start a restored sandbox has the path that its agent printed last."""
+    box = SimpleNamespace(id="b0x", working_dir=NEW if started else OLD, linked_dir="")
+    state = {"sandbox": box, "info": {"workspace": {"working_dir": f"{OLD}/project"}}}
+    assert folder_of(state) == f"{box.working_dir}/project"
+    assert kept_folder(state) == "project"
+
+
+def test_a_folder_elsewhere_stays_as_it_is():
+    box = SimpleNamespace(id="b0x", working_dir=NEW, linked_dir="")
+    state = {"sandbox": box, "info": {"workspace": {"working_dir": "/home/me/project"}}}
+    assert folder_of(state) == kept_folder(state) == "/home/me/project"
