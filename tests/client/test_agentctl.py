@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from agent_server_client import AgentServerError
+from agent_server_client import AgentServerError, Conversation, Output
 from agent_server_client.cli import agentctl
 from agent_server_client.cli.program import Session
 from click.testing import CliRunner
@@ -231,7 +231,22 @@ def test_the_status_says_who_one_is(ctl):
     server = json.loads(ctl("status", "--json").stdout)["server"]
     assert server["workers"] == 2
     places = server["sandboxes"]
-    assert f"sandboxes {places['running']} of {places['most']} (MAX_SANDBOXES)" in shown
+    assert f"sandboxes {places['running']} of {places['most']} run (MAX_SANDBOXES)" in shown
+
+
+@pytest.mark.parametrize(
+    ("number", "more"), [(1, ""), (2, ", 1 more is paused or stopped"), (5, ", 4 more are paused or stopped")]
+)
+def test_the_status_tells_sandboxes_that_run_from_those_that_are_kept(ctl, monkeypatch, number, more):
+    info = json.loads(ctl("status", "--json").stdout)["server"]
+    hosts = [{"id": "one", "seen_at": "2026-11-28T00:00:00Z", "sandboxes": number, "version": None}]
+    kept = {**info, "hosts": hosts, "sandboxes": {"running": 1, "most": 20}}
+    monkeypatch.setattr("agent_server_client._sync.Client.server_info", lambda _: kept)
+
+    shown = ctl("status").stdout
+
+    assert f"sandboxes 1 of 20 run (MAX_SANDBOXES){more}\n" in shown
+    assert f"one: {number} sandbox{'' if number == 1 else 'es'} of any status, seen" in shown
 
 
 def test_the_status_of_a_server_that_does_not_answer_is_told_at_the_first_silence(ctl, monkeypatch):
@@ -338,6 +353,22 @@ def test_a_command_in_a_sandbox_ends_with_its_own_exit_code(served):
 
     assert (shown.stdout, shown.stderr) == ("out\n", "err\n")
     assert json.loads(requests[0].content)["command"] == "ls 'a b'"
+
+
+def test_lines_of_a_script_get_no_prompt_and_end_with_the_code_of_the_last_one(ctl, waiting, monkeypatch):
+    conversation, _ = waiting()
+    asked = []
+
+    def execute(_, line):
+        asked.append(line.rpartition("\n")[2])
+        yield Output("out\n", "", 3)
+
+    monkeypatch.setattr(Conversation, "execute", execute)
+    done = ctl("sh", conversation, code=3, input="make\nls\n")
+    assert (done.stdout, done.stderr) == ("out\nout\n", "")
+    assert asked[:2] == ["make", "ls"]
+    nothing = ctl("sh", conversation, input="")
+    assert (nothing.stdout, nothing.stderr) == ("", "")
 
 
 def test_a_preview_is_opened_by_the_sandbox_of_its_conversation(served):
