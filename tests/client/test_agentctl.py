@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from agent_server_client import AgentServerError, Conversation, Output
+from agent_server_client import AgentServerError
 from agent_server_client.cli import agentctl
 from agent_server_client.cli.program import Session
 from click.testing import CliRunner
@@ -353,22 +353,6 @@ def test_a_command_in_a_sandbox_ends_with_its_own_exit_code(served):
 
     assert (shown.stdout, shown.stderr) == ("out\n", "err\n")
     assert json.loads(requests[0].content)["command"] == "ls 'a b'"
-
-
-def test_lines_of_a_script_get_no_prompt_and_end_with_the_code_of_the_last_one(ctl, waiting, monkeypatch):
-    conversation, _ = waiting()
-    asked = []
-
-    def execute(_, line):
-        asked.append(line.rpartition("\n")[2])
-        yield Output("out\n", "", 3)
-
-    monkeypatch.setattr(Conversation, "execute", execute)
-    done = ctl("sh", conversation, code=3, input="make\nls\n")
-    assert (done.stdout, done.stderr) == ("out\nout\n", "")
-    assert asked[:2] == ["make", "ls"]
-    nothing = ctl("sh", conversation, input="")
-    assert (nothing.stdout, nothing.stderr) == ("", "")
 
 
 def test_a_preview_is_opened_by_the_sandbox_of_its_conversation(served):
