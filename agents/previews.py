@@ -124,7 +124,7 @@ class PreviewBodyTooLong(Refused):
     """The body of a request to a preview has too many bytes."""
 
     kind = Kind.TOO_LONG
-    words = f"The body is longer than {MOST_SENT} bytes"
+    words = f"The body is longer than {MOST_SENT} bytes: send less at once"
 
 
 class Preview(NamedTuple):

@@ -115,7 +115,7 @@ _POLL = 1.0
 class TooManyExchanges(QuotaExceeded):
     """A worker has as many exchanges with the previews of one sandbox as it may."""
 
-    words = "At most {most} requests to the previews of one sandbox are served at once"
+    words = "At most {most} requests to the previews of one sandbox are served at once: try again shortly"
 
 
 @previews.get("/<sandbox_id>/ports")

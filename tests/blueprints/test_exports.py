@@ -10,6 +10,7 @@ import pytest
 
 from schemas import exports
 from store.conversations.copies import PAGE, Copy
+from store.errors import IdInUse
 from tests.apps import serve_with
 from tests.blueprints import API, at, log, said
 from tests.blueprints.test_forks import assert_same_log
@@ -183,7 +184,7 @@ def test_another_conversation_of_the_id_stays_as_it_is(client, store, lines, cha
 
     refusal = imported(client, [json.dumps(head).encode(), *others[1:]], 409)
 
-    assert refusal == {"detail": "A conversation with this id already exists"}
+    assert refusal == {"detail": IdInUse.words}
     assert log(client, copy) == [json.loads(line) for line in lines[1:-1]]
     assert sorted(keys_of(store, copy)) == keys
 

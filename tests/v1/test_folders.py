@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from store.errors import EventNotFound
 from store.sandboxes.files import MOST_BYTES
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
@@ -82,7 +83,7 @@ def test_changes_since_the_start_need_no_repository_and_no_running_sandbox(api, 
 def test_a_moment_that_is_no_event_or_goes_with_a_ref_is_refused(api, work):
     conversation, _ = work
 
-    assert changed(api, conversation, since="nothing", status=404)["detail"] == "Event not found"
+    assert changed(api, conversation, since="nothing", status=404)["detail"] == EventNotFound.words
     for query, member in (({"since": "start", "ref": "HEAD"}, "ref"), ({"until": "3"}, "until")):
         assert changed(api, conversation, status=422, **query)["detail"][0]["loc"] == ["query", member]
 

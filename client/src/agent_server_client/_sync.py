@@ -186,7 +186,9 @@ class Client:
             if page["next_page_id"] is None:
                 return
             if page["next_page_id"] == page_id:
-                raise AgentServerError(502, f"{self.url}{path} returns the page {page_id} without end")
+                raise AgentServerError(
+                    502, f"{self.url}{path} returns the page {page_id} without end. Update the server"
+                )
             page_id = page["next_page_id"]
 
     def stream(self, path: str, cursor: str = "", *, seconds: float = inf) -> Iterator[Sent]:
@@ -198,7 +200,7 @@ class Client:
         while True:
             timeout, opened = httpx.Timeout(max(0.01, min(SILENCE, whole.left)), connect=10.0), Tries(_YOUNG)
             headers = {"Last-Event-ID": cursor} if cursor else {}
-            refusal, asked = AgentServerError(None, f"{self.url} ended the stream"), _ENDED
+            refusal, asked = AgentServerError(None, f"{self.url} ended the stream: follow it again"), _ENDED
             try:
                 opening = self._http.stream("GET", path, headers=headers, timeout=timeout)
                 with self._patience, opening as response:
@@ -222,7 +224,9 @@ class Client:
             except httpx.TransportError as error:
                 refusal, asked = self._unreachable(error), tries.asked_by_silence
             if whole.are_over:
-                raise AgentServerError(504, f"The agent has not stopped within {seconds:g} s, and goes on")
+                raise AgentServerError(
+                    504, f"The agent has not stopped within {seconds:g} s, and goes on: follow it again"
+                )
             pause = None if asked is None else tries.pause(asked, refusal)
             if pause is None:
                 raise refusal
@@ -325,7 +329,10 @@ class Client:
                 if on_progress:
                     on_progress(task)
             if task["status"] == "ERROR":
-                raise AgentServerError(task.get("failure_status") or 502, task["detail"] or "The start failed")
+                raise AgentServerError(
+                    task.get("failure_status") or 502,
+                    task["detail"] or "The start failed, and the server names no cause: its log has it",
+                )
             if task["status"] == "READY" and task["app_conversation_id"]:
                 return self.conversation(task["app_conversation_id"])
             if waits_for_place(task):
@@ -456,8 +463,12 @@ class Client:
 
     def _unreachable(self, error: httpx.TransportError, may_have_arrived: bool = False) -> AgentServerError:
         if may_have_arrived:
-            return AgentServerError(None, f"No answer from {self.url}: it is not known whether this took effect")
-        return AgentServerError(None, f"{self.url} does not answer: {str(error) or type(error).__name__}")
+            words = f"No answer from {self.url}: it is not known whether this took effect. Look before you repeat it"
+            return AgentServerError(None, words)
+        cause = str(error) or type(error).__name__
+        refusal = AgentServerError(None, f"{self.url} does not answer: {cause}. Check that the server runs there")
+        refusal.is_unreachable = True
+        return refusal
 
 
 class Turn:
@@ -617,7 +628,10 @@ class Conversation:
         """The sandbox that it runs in. Raises AgentServerError (404) where it has none."""
         [found] = self.client.get("/api/v1/app-conversations", ids=self.id)
         if found is None:
-            raise AgentServerError(404, "The conversation has no sandbox: only one that `start` began has one")
+            self.info()  # which says so of an unknown conversation
+            raise AgentServerError(
+                404, "The conversation has no sandbox: only one that `start` began has one. Start another"
+            )
         return Sandbox(self.client, found["sandbox_id"])
 
     def send(self, text: str, *, run: bool = True, rejects: bool = True) -> Turn:
@@ -764,7 +778,9 @@ class Conversation:
                         return
                 if not outputs:
                     time.sleep(_POLL)
-            raise AgentServerError(504, f"The command has not ended within {seconds} s")
+            raise AgentServerError(
+                504, f"The command has not ended within {seconds} s, and was stopped: allow it more seconds"
+            )
         finally:
             if not has_ended:
                 with contextlib.suppress(AgentServerError):
@@ -810,7 +826,9 @@ class Sandbox:
         """Its state. Raises AgentServerError (404) where it is gone."""
         [found] = self.client.get("/api/v1/sandboxes", id=self.id)
         if found is None:
-            raise AgentServerError(404, f"There is no sandbox {self.id}: it was deleted, or never there")
+            raise AgentServerError(
+                404, f"There is no sandbox {self.id}: it was deleted, or never there. `sandboxes()` has those that are"
+            )
         info: SandboxInfo = found
         return info
 

@@ -17,7 +17,10 @@ class AgentServerError(Exception):
     status: of the response; of a start that failed the one that its cause has; 504 where something takes longer than it
     may; None where the server does not answer. detail: a sentence. problems: of a decision that was not taken, each
     with `action_id` and `problem`. retry_after: seconds after which the server wants to be asked again, if it says so.
+    is_unreachable: whether no request has reached the server.
     """
+
+    is_unreachable = False
 
     def __init__(
         self,

@@ -73,7 +73,7 @@ def parsed(line: str) -> tuple[str, str] | None:
 
 @command()
 @click.argument("conversation", metavar="[ID]", required=False, callback=conversation_id, shell_complete=ids_completed)
-@click.option("--repo", metavar="URL|DIR", help="The sandbox begins with the files of a folder or a Git repository.")
+@click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
 @approve_option()
 def chat(session: Session, conversation: str | None, repo: str | None, model: str | None, approve: str | None) -> None:

@@ -41,8 +41,10 @@ from agent_server_client.wire import Entry
 
 def approve_option(*more: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Option --approve. more: values beside those that every follower has."""
-    words = "`ask` asks you here (the default at a terminal), `rules` leaves what waits to the server's rules and the "
-    words += "inbox (the default elsewhere), `never` rejects it."
+    words = (
+        "Who decides what waits: `ask` asks you here (the default at a terminal), `rules` leaves it to the server's "
+    )
+    words += "rules and the inbox (the default elsewhere), `never` rejects it."
     if "all" in more:
         words += (
             " `all` lets the agent do everything inside this sandbox unasked; what the sandbox asks to reach waits."
@@ -56,7 +58,7 @@ wait_option = click.option(
     "seconds",
     metavar="SECONDS",
     type=click.FloatRange(0),
-    help="Most to wait for a decision that nobody is asked for here. Default: 3600 without a terminal, else no end.",
+    help="How long to wait for a decision that somebody else takes.  [default: 3600 without a terminal, else forever]",
 )
 
 
@@ -107,18 +109,27 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
             STOPPED_SHORT, f"{run.why}. Go on with: agentctl send -f {shown_id(session.err, conversation.id)} TEXT"
         )
     if run.lacks_model:
-        raise Failed(STOPPED_SHORT, "no model is set on the server. Only lines that begin with `run: ` do something")
+        raise Failed(
+            STOPPED_SHORT,
+            "no model is set on the server. Its operator sets LLM_MODEL and LLM_API_KEY; until then only lines that "
+            "begin with `run: ` do something",
+        )
 
 
 @command()
 @click.argument("text")
-@click.option("--repo", metavar="URL|DIR", help="The sandbox begins with the files of a folder or a Git repository.")
+@click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
 @approve_option("all")
 @wait_option
-@click.option("--pull", type=click.Path(file_okay=False, path_type=Path), help="At the end, write its files to DIR.")
+@click.option(
+    "--pull",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write the files of the sandbox to DIR at the end.",
+)
 @force_option
-@click.option("--title", help="Default: the first line of TEXT.")
+@click.option("--title", help="The title of the conversation.  [default: the first line of TEXT]")
 @click.option("-d", "--detach", is_flag=True, help="Start it, and do not follow it.")
 def run(
     session: Session,
@@ -203,12 +214,15 @@ def title_of(text: str) -> str:
 
 
 @command()
-@click.option("--status", help="Those of one status, such as running or waiting_for_confirmation.")
-@click.option("--text", help="Those with a part of the title.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=30, show_default=True)
-@click.option("-a", "--all", "is_all", is_flag=True, help="All of them, whatever --limit says.")
+@click.option("--status", help="Only those with this status, such as running or waiting_for_confirmation.")
+@click.option("--text", help="Only those with this text in the title.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=30, show_default=True, help="Show at most so many.")
+@click.option("-a", "--all", "is_all", is_flag=True, help="Show all of them, whatever --limit says.")
 def ls(session: Session, status: str | None, text: str | None, limit: int, is_all: bool) -> None:
-    """List conversations, the last changed first. Where there are more, stderr says so."""
+    """List conversations, the last changed first.
+
+    If there are more than --limit, a line on stderr says so.
+    """
     client = session.client()
     found = list(islice(client.search(status=status, text=text), None if is_all else limit + 1))
     if not is_all and len(found) > limit:
@@ -247,9 +261,11 @@ def ls(session: Session, status: str | None, text: str | None, limit: int, is_al
 @command()
 @conversation_argument
 @click.option("-f", "--follow", is_flag=True, help="Wait for more, until Ctrl-C.")
-@click.option("--after", metavar="SEQ", type=click.IntRange(0), default=0, help="Begin after the event of that number.")
-@click.option("--kind", help="Events of one kind, such as MessageEvent.")
-@click.option("--full", is_flag=True, help="Long outputs whole.")
+@click.option(
+    "--after", metavar="SEQ", type=click.IntRange(0), default=0, help="Begin after the event with this number."
+)
+@click.option("--kind", help="Show only events of this kind, such as MessageEvent.")
+@click.option("--full", is_flag=True, help="Show long outputs whole.")
 @approve_option()
 def logs(
     session: Session, conversation: str, follow: bool, after: int, kind: str | None, full: bool, approve: str | None
@@ -319,9 +335,9 @@ def send(
 
 @command()
 @conversation_argument
-@click.option("--now", is_flag=True, help="Do not wait for the end of the agent's step.")
+@click.option("--now", is_flag=True, help="Stop it at once, in the middle of its step.")
 def pause(session: Session, conversation: str, now: bool) -> None:
-    """Ask an agent to stop after its present step, or pause a sandbox.
+    """Ask an agent to stop after its step, or pause a sandbox.
 
     A sandbox's id pauses the whole sandbox, which frees a place for another one: its files stay, a message wakes it.
     """
@@ -371,7 +387,10 @@ def _ask_sandbox(session: Session, client: Client, sandbox_id: str, verb: str, d
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
-    """Delete conversations and their sandboxes. A conversation that starts is named by its whole id: its start ends."""
+    """Delete conversations and their sandboxes.
+
+    To end a start that is under way, give the whole id of its conversation.
+    """
     if not yes and not is_asked():
         raise Failed(2, "Nobody can be asked here: give --yes")
     client = session.client()
@@ -407,7 +426,11 @@ def _name_of(conversation: Conversation) -> str:
 def open_(session: Session, conversation: str, preview: int | None) -> None:
     """Open a conversation in the browser, and print its address."""
     found = session.conversation(session.client(), conversation)
-    address = page_of(found) if preview is None else found.preview(preview)["url"]
+    if preview is None:
+        found.info()  # the console has a page for any id
+        address = page_of(found)
+    else:
+        address = found.preview(preview)["url"]
     if session.as_json:
         print_json({"url": address})
     else:

@@ -33,6 +33,7 @@ from agent_server_client.cli.program import (
     id_from,
     known_ids,
     print_json,
+    several,
 )
 from agent_server_client.cli.progress import took
 from agent_server_client.cli.questions import Read, agrees, confirm, typed_line
@@ -47,8 +48,8 @@ _DIGEST = 12
 _SCOPE = click.option(
     "--scope",
     type=click.Choice(list(SCOPES)),
-    help="Of a destination: the next connection, as long as its sandbox is, or a rule for all. Default: approve once, "
-    "reject for the conversation, as budgets alone can be.",
+    help="How long a decision about a destination holds: for the next connection, for the conversation, or always, by "
+    "a rule for every sandbox. Default: `once` to approve, `conversation` to reject; a budget takes no other.",
 )
 
 #: seconds for which a command without a terminal waits for a decision
@@ -206,8 +207,8 @@ class Approver:
 
 
 @command()
-@click.option("-w", "--watch", is_flag=True, help="Go on: show what opens and what is decided, until Ctrl-C.")
-@click.option("--text", help="Those with this in the tool, the arguments, the thought or the title.")
+@click.option("-w", "--watch", is_flag=True, help="Follow it: show what opens and what is decided, until Ctrl-C.")
+@click.option("--text", help="Only what has this text in its tool, arguments, thought or title.")
 def inbox(session: Session, watch: bool, text: str | None) -> None:
     """Show what waits for a decision, the oldest first.
 
@@ -243,7 +244,11 @@ def _shown_ids(client: Client, actions: list[PendingAction], destinations: list[
 
 @command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl inbox"))
-@click.option("--digest", help="Approve only what has this digest, or one that begins so (12 characters or more).")
+@click.option(
+    "--digest",
+    metavar="DIGEST",
+    help="Approve only the action with this digest; its first 12 characters or more are enough.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_SCOPE
 def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: bool, scope: str | None) -> None:
@@ -289,13 +294,14 @@ def _says_yes(session: Session, number: int) -> bool:
 
 @command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl inbox"))
-@click.option("--reason", "-r", default="", help="What the agent reads; of a destination, what the audit has.")
+@click.option("-r", "--reason", default="", help="Why. The agent reads it; of a destination, the audit has it.")
+@click.option("-y", "--yes", is_flag=True, help="For scripts, as with `approve`. You are never asked.")
 @_SCOPE
-def reject(session: Session, ids: tuple[str, ...], reason: str, scope: str | None) -> None:
+def reject(session: Session, ids: tuple[str, ...], reason: str, yes: bool, scope: str | None) -> None:  # noqa: ARG001
     """Reject actions, destinations or budgets that wait.
 
-    ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT of a
-    destination; or budget:conversation, budget:key or budget:day.
+    You are not asked, because nothing runs after a rejection. ID is that of an action, or of a conversation for all its
+    actions, or the beginning of one; or NAME:PORT of a destination; or budget:conversation, budget:key or budget:day.
     """
     client = session.client()
     destinations, others = _asked(client, ids, scope)
@@ -324,7 +330,7 @@ def _asked(client: Client, ids: tuple[str, ...], scope: str | None) -> tuple[lis
     waiting = _destinations(client) if named else []
     for one in named:
         if all(asked.id != one for asked in waiting):
-            raise Failed(NOT_DECIDED, f"No sandbox asks for {one}: it is decided already, or never was. agentctl inbox")
+            raise _nothing(f"No sandbox asks for {one}")
     return [asked for asked in waiting if asked.id in named], others
 
 
@@ -352,6 +358,10 @@ def _decide_destination(
     }
 
 
+def _nothing(words: str) -> Failed:
+    return Failed(NOT_DECIDED, f"{words}: it is decided already, or never waited. `agentctl inbox` shows what waits")
+
+
 def _named(client: Client, starts: Iterable[str]) -> list[PendingAction]:
     """The pending actions of ids, or of beginnings of them. Raises Failed."""
     waiting, found = client.pending_actions(), dict[str, PendingAction]()
@@ -359,15 +369,13 @@ def _named(client: Client, starts: Iterable[str]) -> list[PendingAction]:
         exact = [one for one in waiting if one.id == start]
         own = exact or [one for one in waiting if one.id.startswith(start)]
         if len({one.id for one in own}) > 1:
-            raise Failed(2, f"Several actions begin with {start}: {', '.join(one.id for one in own[:5])}")
+            raise several("actions", start, [one.id for one in own])
         conversations = {one.conversation.id for one in waiting if one.conversation.id.startswith(start)}
         if not own and len(conversations) > 1:
-            raise Failed(2, f"Several conversations begin with {start}: {', '.join(sorted(conversations)[:5])}")
+            raise several("conversations", start, sorted(conversations))
         matched = own or [one for one in waiting if one.conversation.id in conversations]
         if not matched:
-            raise Failed(
-                NOT_DECIDED, f"Nothing waits under {start}: it is decided already, or never was. agentctl inbox"
-            )
+            raise _nothing(f"Nothing waits under {start}")
         together = {one.conversation.id for one in matched if one.item["decided_together"]}
         matched += [one for one in waiting if one.conversation.id in together]
         found |= {one.id: one for one in matched}
