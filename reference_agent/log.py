@@ -385,7 +385,8 @@ def _last_user_message(so_far: list[Event]) -> str | None:
 def told(event: Event, secrets: Collection[str] = (), *, is_begun: bool = True) -> str:
     """An event as a line of the agent server's log; "" for one that tells nothing of the agent's work.
 
-    is_begun: whether an action is executed now; otherwise it waits for a decision, and may never be. The line shows none of the secrets, nor the value of a variable of this process that is named like one.
+    is_begun: whether an action is executed now; otherwise it waits for a decision, and may never be. The line shows
+    none of the secrets, nor the value of a variable of this process that is named like one.
     """
     match event:
         case {"kind": "MessageEvent", "llm_message": {"role": role, "content": content}}:

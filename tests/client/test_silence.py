@@ -20,8 +20,11 @@ class Followed:
         self.fault, self.is_hidden = TimeoutError, False
         monkeypatch.setattr("agent_server_client.wire.time.monotonic", self.clock)
         self.patience = Patience(60.0, None, None)
-        self.silence = Silence("http://server", self.said.append, self._ask, lambda: self.is_hidden, self.clock)
+        self.silence = Silence("http://server", self._say, self._ask, lambda: self.is_hidden, self.clock)
         self.silence._waits.append((self.patience, 60.0))
+
+    def _say(self, words, bound):
+        self.said.append(f"{words}; {bound}" if bound else words)
 
     def _ask(self):
         self.asked += 1
@@ -46,7 +49,7 @@ def test_a_silent_server_is_told_once_within_five_seconds_and_that_it_is_back(fo
     followed.answers = False
     with followed.patience:
         followed.goes_on(4.5)
-        assert followed.said == ["The server at http://server has not answered for 4 s; waiting up to 60 s."]
+        assert followed.said == ["The server at http://server has not answered for 4 s; waiting up to 60 s"]
         followed.goes_on(20)
         assert len(followed.said) == 1
         followed.answers = True

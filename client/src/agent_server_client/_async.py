@@ -48,6 +48,7 @@ from agent_server_client.wire import (
     Patience,
     Sent,
     Tries,
+    clock_ahead,
     passing,
 )
 
@@ -108,6 +109,7 @@ class AsyncClient:
         key = key or os.environ.get("AGENT_SERVER_KEY", "")
         self._patience = Patience(retry_seconds, first_seconds, on_retry)
         self._on_unknown_key = on_unknown_key
+        self.clock_ahead = 0.0  #: seconds by which the server's clock is ahead of this machine's, to about a second
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(keepalive_expiry=1)  # the server ends a connection that was idle for 5 s
         timeouts = httpx.Timeout(timeout, connect=min(timeout, 10.0))
@@ -435,12 +437,14 @@ class AsyncClient:
         return user
 
     def _look_at(self, response: httpx.Response) -> None:
+        self.clock_ahead = clock_ahead(response, self.clock_ahead)
         if self._on_unknown_key and response.headers.get("X-Key-Status") == "unknown":
             self._on_unknown_key()
 
     def _unreachable(self, error: httpx.TransportError, may_have_arrived: bool = False) -> AgentServerError:
         if may_have_arrived:
-            return AgentServerError(None, f"No answer from {self.url}: it is not known whether this took effect")
+            words = f"No answer from {self.url}: it is not known whether this took effect"
+            return AgentServerError(None, words, may_have_arrived=True)
         return AgentServerError(None, f"{self.url} does not answer: {str(error) or type(error).__name__}")
 
 

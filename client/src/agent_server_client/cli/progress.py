@@ -12,7 +12,7 @@ from rich.text import Text
 from agent_server_client.calls import call_of
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import Event
-from agent_server_client.visible import in_line, of_output, visible
+from agent_server_client.visible import first_line, in_line, of_output, visible
 
 #: characters of streamed text that are kept, and lines of a running command's output that are shown
 _MOST_TEXT, _MOST_OUTPUT = 8_000, 5
@@ -111,9 +111,10 @@ class Progress:
             return ""
         spent = took(self._clock() - self._since)
         for action in self._open.values():
-            words = in_line(action.words.partition("\n")[0])
-            named = Text(in_line(action.tool) + (f": {words}" if words else ""))
-            return f"{_fitting(named, max(1, width - len(spent) - 2)).plain}, {spent}"
+            tool, room = in_line(action.tool), max(1, width - len(spent) - 2)
+            words = first_line(action.words, max(1, room - cell_len(tool) - 2))
+            named = Text(tool + (f": {words}" if words else ""))
+            return f"{_fitting(named, room).plain}, {spent}"
         return f"writing {spent}" if self._text else f"waits for the model, {spent}"
 
     def lines(self, console: Console, most: int) -> list[Text]:

@@ -24,7 +24,8 @@ _LONG = 3600.0
 class Silence:
     """Asks the server for a small response while a request has none, and tells once that it does not answer.
 
-    A slow request is no silence: the server answers the question meanwhile. say: gets each line. asks: raises
+    A slow request is no silence: the server answers the question meanwhile. say: gets a sentence without its end, and
+    how long the command waits, or "" where the server answers again. asks: raises
     TimeoutError where the server does not answer in time, and ConnectionError where it cannot be reached. is_hidden:
     whether an open question hides what the request itself says of a lost connection, which is told here then.
     """
@@ -32,7 +33,7 @@ class Silence:
     def __init__(
         self,
         url: str,
-        say: Callable[[str], None],
+        say: Callable[[str, str], None],
         asks: Callable[[], None],
         is_hidden: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
@@ -44,6 +45,11 @@ class Silence:
         self._next = 0.0
         self._is_over = Event()
         self._thread: Thread | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the server has been told to be silent, and has not answered since."""
+        return self._silent_since is not None
 
     def watch(self, patience: Patience, seconds: float) -> None:
         """Watch the requests of a client. seconds: how long it waits for the server."""
@@ -74,12 +80,12 @@ class Silence:
                 most = max(seconds for _, seconds in self._waits)
                 bound = f"{most:.0f} s" if most < _LONG else took(most)
                 spent = took(self._clock() - self._silent_since)
-                self._say(f"The server at {self._url} has not answered for {spent}; waiting up to {bound}.")
+                self._say(f"The server at {self._url} has not answered for {spent}", f"waiting up to {bound}")
             return
         self._next = self._clock() + _BETWEEN
         if self._silent_since is not None:
             spent, self._silent_since = took(self._clock() - self._silent_since), None
-            self._say(f"The server answers again, after {spent}.")
+            self._say(f"The server answers again, after {spent}", "")
 
     def _look_until_over(self) -> None:
         while not self._is_over.wait(_LOOK):
