@@ -147,26 +147,26 @@ class Client:
         headers |= options.pop("headers", {})
         tries = Tries(self._patience.seconds if again else 0.0, self._patience)
         may_have_arrived = False
-        while True:
-            asked: float | None = 0.0
-            cause: httpx.TransportError | None = None
-            try:
-                with self._patience:
+        with self._patience:  # a pause between two tries is a wait too
+            while True:
+                asked: float | None = 0.0
+                cause: httpx.TransportError | None = None
+                try:
                     response = self._http.request(method, path, headers=headers, **options)
-            except httpx.TransportError as error:
-                may_have_arrived |= method != "GET" and not isinstance(error, NOT_SENT)
-                refusal, cause, asked = self._unreachable(error, may_have_arrived), error, tries.asked_by_silence
-            else:
-                self._patience.hear()
-                self._look_at(response)
-                if not response.is_error:
-                    return response
-                refusal, asked = AgentServerError.of(response), passing(response)
-            is_left = asked is None or (refusal.status == 429 and not waits)
-            pause = None if is_left else tries.pause(asked or 0.0, refusal)
-            if pause is None:
-                raise refusal from cause
-            time.sleep(pause)
+                except httpx.TransportError as error:
+                    may_have_arrived |= method != "GET" and not isinstance(error, NOT_SENT)
+                    refusal, cause, asked = self._unreachable(error, may_have_arrived), error, tries.asked_by_silence
+                else:
+                    self._patience.hear()
+                    self._look_at(response)
+                    if not response.is_error:
+                        return response
+                    refusal, asked = AgentServerError.of(response), passing(response)
+                is_left = asked is None or (refusal.status == 429 and not waits)
+                pause = None if is_left else tries.pause(asked or 0.0, refusal)
+                if pause is None:
+                    raise refusal from cause
+                time.sleep(pause)
 
     def get(self, path: str, /, **params: Any) -> Any:
         """The JSON of a GET. params: those that are None are left out."""
@@ -196,38 +196,39 @@ class Client:
         cursor: the `id` of the event to go on after. seconds: most to read; then AgentServerError (504) is raised.
         """
         tries, whole = Tries(self._patience.seconds, self._patience), Tries(seconds)
-        while True:
-            timeout, opened = httpx.Timeout(max(0.01, min(SILENCE, whole.left)), connect=10.0), Tries(_YOUNG)
-            headers = {"Last-Event-ID": cursor} if cursor else {}
-            refusal, asked = AgentServerError(None, f"{self.url} ended the stream"), _ENDED
-            try:
-                opening = self._http.stream("GET", path, headers=headers, timeout=timeout)
-                with self._patience, opening as response:
-                    self._patience.hear()
-                    self._look_at(response)
-                    if response.is_error:
-                        response.read()
-                        refusal, asked = AgentServerError.of(response), passing(response)
-                    else:
-                        lines = Lines()
-                        for piece in response.iter_bytes():
-                            tries.begin()
-                            self._patience.hear()
-                            is_comment = True
-                            for sent in lines.feed(piece):
-                                cursor, is_comment = sent.id or cursor, False
-                                yield sent
-                            if is_comment and opened.are_over and whole.left < SILENCE:
-                                asked = 0.0  # again, with the time that is left: comments would put off the end
-                                break
-            except httpx.TransportError as error:
-                refusal, asked = self._unreachable(error), tries.asked_by_silence
-            if whole.are_over:
-                raise AgentServerError(504, f"The agent has not stopped within {seconds:g} s, and goes on")
-            pause = None if asked is None else tries.pause(asked, refusal)
-            if pause is None:
-                raise refusal
-            time.sleep(pause)
+        with self._patience:
+            while True:
+                timeout, opened = httpx.Timeout(max(0.01, min(SILENCE, whole.left)), connect=10.0), Tries(_YOUNG)
+                headers = {"Last-Event-ID": cursor} if cursor else {}
+                refusal, asked = AgentServerError(None, f"{self.url} ended the stream"), _ENDED
+                try:
+                    opening = self._http.stream("GET", path, headers=headers, timeout=timeout)
+                    with opening as response:
+                        self._patience.hear()
+                        self._look_at(response)
+                        if response.is_error:
+                            response.read()
+                            refusal, asked = AgentServerError.of(response), passing(response)
+                        else:
+                            lines = Lines()
+                            for piece in response.iter_bytes():
+                                tries.begin()
+                                self._patience.hear()
+                                is_comment = True
+                                for sent in lines.feed(piece):
+                                    cursor, is_comment = sent.id or cursor, False
+                                    yield sent
+                                if is_comment and opened.are_over and whole.left < SILENCE:
+                                    asked = 0.0  # again, with the time that is left: comments would put off the end
+                                    break
+                except httpx.TransportError as error:
+                    refusal, asked = self._unreachable(error), tries.asked_by_silence
+                if whole.are_over:
+                    raise AgentServerError(504, f"The agent has not stopped within {seconds:g} s, and goes on")
+                pause = None if asked is None else tries.pause(asked, refusal)
+                if pause is None:
+                    raise refusal
+                time.sleep(pause)
 
     def conversation(self, conversation_id: str) -> "Conversation":
         """A conversation by its id, without a request. Raises ValueError for what is not a UUID."""

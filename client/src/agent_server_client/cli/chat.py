@@ -116,7 +116,6 @@ class _Talk:
         self._shown_ahead: list[str] = []  #: lines that the log has shown before they were acknowledged
         self._found: AsyncConversation | None = None
         self._fault: BaseException | None = None
-        self._is_lost = False  #: whether the server did not answer the last request
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def hold(self, identity: str | None) -> None:
@@ -132,6 +131,7 @@ class _Talk:
             loop.call_soon_threadsafe(lambda: self._say(line))
 
         self._session.beside = self._beside = beside
+        self._session.on_silence = self._progress.lose
         async with self._client() as self._server:
             if identity:
                 self._found = self._server.conversation(identity)
@@ -142,7 +142,7 @@ class _Talk:
                 if self._unsent and self._fault is None:
                     await asyncio.wait([sending], timeout=_LAST)
             finally:
-                self._session.beside = None
+                self._session.beside = self._session.on_silence = None
                 for task in self._tasks:
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -212,19 +212,7 @@ class _Talk:
         self._screen.print(partial(self._session.out.print, text, soft_wrap=False))
 
     def _lost(self, refusal: AgentServerError, _: float, __: float) -> None:
-        if refusal.status is not None:
-            self._progress.tell(retried(refusal))
-            return
-        self._progress.tell(retried(refusal), inf)
-        if not self._is_lost:
-            self._is_lost = True
-            self._begin(self._until_back())
-
-    async def _until_back(self) -> None:
-        """Wait for the server to answer: a stream that is open again may have nothing to say."""
-        await self._server.server_info()
-        self._is_lost = False
-        self._progress.hush()
+        self._progress.tell(retried(refusal))
 
     # what is typed
 

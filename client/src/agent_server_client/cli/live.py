@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.console import Group
 from rich.live import Live
@@ -12,7 +12,6 @@ from agent_server_client.cli.ages import Ages
 from agent_server_client.cli.program import Session, print_json
 from agent_server_client.cli.progress import Progress, retried
 from agent_server_client.cli.shown import print_entry
-from agent_server_client.errors import AgentServerError
 from agent_server_client.wire import Entry
 
 if sys.platform != "win32":
@@ -72,18 +71,19 @@ def followed(session: Session, client: Client, *, full: bool = False, is_live: b
         return Group(*progress.lines(console, max(2, console.height - _FREE)))
 
     live = Live(console=console, get_renderable=drawn, refresh_per_second=_A_SECOND, transient=True)
-    with _echo(is_on=False), live, _told_below(session, live, lambda refusal: progress.tell(retried(refusal))):
+    with _echo(is_on=False), live, _told_below(session, live, progress):
         yield Followed(session, live, progress, ages, full)
 
 
 @contextlib.contextmanager
-def _told_below(session: Session, live: Live, lost: Callable[[AgentServerError], None]) -> Iterator[None]:
+def _told_below(session: Session, live: Live, progress: Progress) -> Iterator[None]:
     """A wait for the server is told where the agent's work is: a line beside it would be drawn over."""
-    session.on_lost, session.beside = lost, live.console.print
+    session.on_lost, session.beside = lambda refusal: progress.tell(retried(refusal)), live.console.print
+    session.on_silence = progress.lose
     try:
         yield
     finally:
-        session.on_lost = session.beside = None
+        session.on_lost = session.on_silence = session.beside = None
 
 
 @contextlib.contextmanager

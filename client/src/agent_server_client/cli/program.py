@@ -113,6 +113,7 @@ class Session:
         self._told_retry = inf  #: seconds into an outage at which it was told
         self._told_key = False  #: whether it was told that the server does not know the key
         self.on_lost: Callable[[AgentServerError], None] | None = None  #: shows a wait, instead of a line on stderr
+        self.on_silence: Callable[[bool], None] | None = None  #: shows whether the server answers
         self.beside: Callable[[Text], None] | None = None  #: prints beside lines that are drawn again
         self.prompt: Text | None = None  #: the question that is open
         self._answer: _Answer | None = None  #: what a person has decided, and is on its way
@@ -212,9 +213,14 @@ class Session:
                 self._say_silence,
                 functools.partial(ask, *target(self.profile)),
                 lambda: self.prompt is not None,
+                self._show_silence,
             )
             click.get_current_context().call_on_close(self._silence.stop)
         self._silence.watch(client._patience, seconds)
+
+    def _show_silence(self, is_lost: bool) -> None:
+        if self.on_silence:
+            self.on_silence(is_lost)
 
     def _say_silence(self, words: str, bound: str) -> None:
         if self._answer is None or not bound:

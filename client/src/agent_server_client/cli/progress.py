@@ -27,6 +27,10 @@ _HALF = re.compile("\x1b(\\[[0-9;:]*)?$")
 _LOST = 9.0
 
 
+#: what the live line says while the server does not answer
+LOST = "connection lost, trying again"
+
+
 class _Action(NamedTuple):
     call: str  #: its id, by which an error names the action
     tool: str
@@ -45,7 +49,7 @@ def took(seconds: float) -> str:
 def retried(refusal: AgentServerError) -> str:
     """What is shown of a request that is tried again."""
     why = in_line(refusal.detail)
-    return f"connection lost, trying again ({why})" if refusal.status is None else f"trying again: {why}"
+    return f"{LOST} ({why})" if refusal.status is None else f"trying again: {why}"
 
 
 class Progress:
@@ -62,11 +66,12 @@ class Progress:
         self._text = self._thought = ""  #: what the model has written since its last event
         self._printed, self._printed_of = "", ""  #: the end of a command's output, and its action
         self._notice, self._notice_ends = "", 0.0
+        self._is_lost = False
 
     def take(self, event: Event, age: float = 0.0) -> None:
         """Take an event. age: seconds since it happened."""
         kind = str(event.get("kind")).rpartition(".")[2]
-        self._notice = ""
+        self._notice, self._is_lost = "", False
         if kind == "StreamingDeltaEvent":
             self._text = (self._text + _words(event.get("content")))[-_MOST_TEXT:]
             self._thought = (self._thought + _words(event.get("reasoning_content")))[-_MOST_TEXT:]
@@ -98,6 +103,10 @@ class Progress:
         """Show these words no longer."""
         self._notice = ""
 
+    def lose(self, is_lost: bool) -> None:
+        """Show until something comes that the server does not answer, or that no longer."""
+        self._notice, self._is_lost = "", is_lost
+
     @property
     def doing(self) -> str:
         """What the agent does now: `waits for the model, 12 s`, `terminal: pytest -q, 34 s`, or "" for nothing."""
@@ -107,6 +116,8 @@ class Progress:
         """The same in so many columns, of which a long command leaves those for its time."""
         if self._notice and self._clock() < self._notice_ends:
             return self._notice
+        if self._is_lost:
+            return LOST
         if self.status != "running":
             return ""
         spent = took(self._clock() - self._since)
