@@ -7,6 +7,7 @@ import httpx
 import pytest
 from agent_server_client import PendingAction
 from agent_server_client.cli import decisions, questions
+from agent_server_client.cli import elsewhere as elsewhere_module
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.program import Session
@@ -75,7 +76,7 @@ class AtTerminal:
             check()
             pytest.fail("the question stays open")
 
-        monkeypatch.setattr(decisions, "typed_line", typed_line)
+        monkeypatch.setattr(elsewhere_module, "typed_line", typed_line)
         monkeypatch.setattr(questions, "drop_typed", lambda: None)
         monkeypatch.setattr(decisions.Elsewhere, "follow", lambda *_: None)
         monkeypatch.setattr(self.session, "client", lambda **_: client)

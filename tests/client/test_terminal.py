@@ -124,7 +124,7 @@ def test_the_example_of_the_page_runs_an_agent_to_its_end(url):
 
 def test_a_run_that_nobody_watches_approves_nothing(url):
     environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
-    words = [sys.executable, "-m", "agent_server_client.cli", "run", "run: touch never", "--json", "--approve", "never"]
+    words = [sys.executable, "-m", "agentctl", "run", "run: touch never", "--json", "--approve", "never"]
 
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
@@ -140,7 +140,7 @@ def test_a_run_that_nobody_watches_approves_nothing(url):
 
 def test_a_run_with_approve_all_asks_about_no_action_and_says_so_once(url):
     environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
-    words = [sys.executable, "-m", "agent_server_client.cli", "run", "run: echo unasked", "--approve", "all"]
+    words = [sys.executable, "-m", "agentctl", "run", "run: echo unasked", "--approve", "all"]
 
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
@@ -172,7 +172,7 @@ def test_a_log_is_followed_through_a_kill_of_a_worker_and_a_restart_of_the_serve
             identity = client.post("/api/conversations", json={}).json()["id"]
             path = f"/api/v1/webhooks/events/{identity}"
             client.post(path, json=[message("1", "agent")]).raise_for_status()
-            words = [sys.executable, "-m", "agent_server_client.cli", "logs", "-f", identity, "--json"]
+            words = [sys.executable, "-m", "agentctl", "logs", "-f", identity, "--json"]
             environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
             with log.open("wb") as output:
                 followed = subprocess.Popen(words, stdout=output, env=environment)

@@ -49,6 +49,7 @@ from agent_server_client.wire import (
     Patience,
     Sent,
     Tries,
+    clock_ahead,
     passing,
 )
 
@@ -109,6 +110,7 @@ class Client:
         key = key or os.environ.get("AGENT_SERVER_KEY", "")
         self._patience = Patience(retry_seconds, first_seconds, on_retry)
         self._on_unknown_key = on_unknown_key
+        self.clock_ahead = 0.0  #: seconds by which the server's clock is ahead of this machine's, to about a second
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(keepalive_expiry=1)  # the server ends a connection that was idle for 5 s
         timeouts = httpx.Timeout(timeout, connect=min(timeout, 10.0))
@@ -146,26 +148,26 @@ class Client:
         headers |= options.pop("headers", {})
         tries = Tries(self._patience.seconds if again else 0.0, self._patience)
         may_have_arrived = False
-        while True:
-            asked: float | None = 0.0
-            cause: httpx.TransportError | None = None
-            try:
-                with self._patience:
+        with self._patience:  # a pause between two tries is a wait too
+            while True:
+                asked: float | None = 0.0
+                cause: httpx.TransportError | None = None
+                try:
                     response = self._http.request(method, path, headers=headers, **options)
-            except httpx.TransportError as error:
-                may_have_arrived |= method != "GET" and not isinstance(error, NOT_SENT)
-                refusal, cause, asked = self._unreachable(error, may_have_arrived), error, tries.asked_by_silence
-            else:
-                self._patience.hear()
-                self._look_at(response)
-                if not response.is_error:
-                    return response
-                refusal, asked = AgentServerError.of(response), passing(response)
-            is_left = asked is None or (refusal.status == 429 and not waits)
-            pause = None if is_left else tries.pause(asked or 0.0, refusal)
-            if pause is None:
-                raise refusal from cause
-            time.sleep(pause)
+                except httpx.TransportError as error:
+                    may_have_arrived |= method != "GET" and not isinstance(error, NOT_SENT)
+                    refusal, cause, asked = self._unreachable(error, may_have_arrived), error, tries.asked_by_silence
+                else:
+                    self._patience.hear()
+                    self._look_at(response)
+                    if not response.is_error:
+                        return response
+                    refusal, asked = AgentServerError.of(response), passing(response)
+                is_left = asked is None or (refusal.status == 429 and not waits)
+                pause = None if is_left else tries.pause(asked or 0.0, refusal)
+                if pause is None:
+                    raise refusal from cause
+                time.sleep(pause)
 
     def get(self, path: str, /, **params: Any) -> Any:
         """The JSON of a GET. params: those that are None are left out."""
@@ -197,40 +199,41 @@ class Client:
         cursor: the `id` of the event to go on after. seconds: most to read; then AgentServerError (504) is raised.
         """
         tries, whole = Tries(self._patience.seconds, self._patience), Tries(seconds)
-        while True:
-            timeout, opened = httpx.Timeout(max(0.01, min(SILENCE, whole.left)), connect=10.0), Tries(_YOUNG)
-            headers = {"Last-Event-ID": cursor} if cursor else {}
-            refusal, asked = AgentServerError(None, f"{self.url} ended the stream: follow it again"), _ENDED
-            try:
-                opening = self._http.stream("GET", path, headers=headers, timeout=timeout)
-                with self._patience, opening as response:
-                    self._patience.hear()
-                    self._look_at(response)
-                    if response.is_error:
-                        response.read()
-                        refusal, asked = AgentServerError.of(response), passing(response)
-                    else:
-                        lines = Lines()
-                        for piece in response.iter_bytes():
-                            tries.begin()
-                            self._patience.hear()
-                            is_comment = True
-                            for sent in lines.feed(piece):
-                                cursor, is_comment = sent.id or cursor, False
-                                yield sent
-                            if is_comment and opened.are_over and whole.left < SILENCE:
-                                asked = 0.0  # again, with the time that is left: comments would put off the end
-                                break
-            except httpx.TransportError as error:
-                refusal, asked = self._unreachable(error), tries.asked_by_silence
-            if whole.are_over:
-                raise AgentServerError(
-                    504, f"The agent has not stopped within {seconds:g} s, and goes on: follow it again"
-                )
-            pause = None if asked is None else tries.pause(asked, refusal)
-            if pause is None:
-                raise refusal
-            time.sleep(pause)
+        with self._patience:
+            while True:
+                timeout, opened = httpx.Timeout(max(0.01, min(SILENCE, whole.left)), connect=10.0), Tries(_YOUNG)
+                headers = {"Last-Event-ID": cursor} if cursor else {}
+                refusal, asked = AgentServerError(None, f"{self.url} ended the stream: follow it again"), _ENDED
+                try:
+                    opening = self._http.stream("GET", path, headers=headers, timeout=timeout)
+                    with opening as response:
+                        self._patience.hear()
+                        self._look_at(response)
+                        if response.is_error:
+                            response.read()
+                            refusal, asked = AgentServerError.of(response), passing(response)
+                        else:
+                            lines = Lines()
+                            for piece in response.iter_bytes():
+                                tries.begin()
+                                self._patience.hear()
+                                is_comment = True
+                                for sent in lines.feed(piece):
+                                    cursor, is_comment = sent.id or cursor, False
+                                    yield sent
+                                if is_comment and opened.are_over and whole.left < SILENCE:
+                                    asked = 0.0  # again, with the time that is left: comments would put off the end
+                                    break
+                except httpx.TransportError as error:
+                    refusal, asked = self._unreachable(error), tries.asked_by_silence
+                if whole.are_over:
+                    raise AgentServerError(
+                        504, f"The agent has not stopped within {seconds:g} s, and goes on: follow it again"
+                    )
+                pause = None if asked is None else tries.pause(asked, refusal)
+                if pause is None:
+                    raise refusal
+                time.sleep(pause)
 
     def conversation(self, conversation_id: str) -> "Conversation":
         """A conversation by its id, without a request. Raises ValueError for what is not a UUID."""
@@ -458,13 +461,14 @@ class Client:
         return user
 
     def _look_at(self, response: httpx.Response) -> None:
+        self.clock_ahead = clock_ahead(response, self.clock_ahead)
         if self._on_unknown_key and response.headers.get("X-Key-Status") == "unknown":
             self._on_unknown_key()
 
     def _unreachable(self, error: httpx.TransportError, may_have_arrived: bool = False) -> AgentServerError:
         if may_have_arrived:
             words = f"No answer from {self.url}: it is not known whether this took effect. Look before you repeat it"
-            return AgentServerError(None, words)
+            return AgentServerError(None, words, may_have_arrived=True)
         cause = str(error) or type(error).__name__
         refusal = AgentServerError(None, f"{self.url} does not answer: {cause}. Check that the server runs there")
         refusal.is_unreachable = True

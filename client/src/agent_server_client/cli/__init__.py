@@ -3,16 +3,26 @@
 import io
 import sys
 
+import click
+
 from agent_server_client.cli import audit, chat, conversations, decisions, folders, server
-from agent_server_client.cli.program import agentctl
+from agent_server_client.cli.program import INTERRUPTED, agentctl, closed
 
 for _module in (audit, chat, conversations, decisions, folders, server):
     for _command in _module.COMMANDS:
         agentctl.add_command(_command)
 
 
-def main() -> None:
-    """Run the command of this process's arguments."""
+def main() -> int:
+    """Run the command of this process's arguments, and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # an encoding without a character ends no command
         sys.stdout.reconfigure(errors="replace")
-    agentctl(prog_name="agentctl")
+    try:
+        return agentctl.main(prog_name="agentctl", standalone_mode=False) or 0
+    except BrokenPipeError:
+        return closed()
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code

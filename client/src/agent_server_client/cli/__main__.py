@@ -1,5 +1,7 @@
 """`python -m agent_server_client.cli`."""
 
+import sys
+
 from agent_server_client.cli import main
 
-main()
+sys.exit(main())

@@ -16,9 +16,11 @@ from rich.text import Text
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import clone
 from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.folders import fetch, force_option
 from agent_server_client.cli.live import followed
 from agent_server_client.cli.program import (
+    NOT_FOUND,
     REFUSED,
     STOPPED_SHORT,
     Failed,
@@ -30,7 +32,7 @@ from agent_server_client.cli.program import (
     known_ids,
     print_json,
 )
-from agent_server_client.cli.questions import agrees, is_asked
+from agent_server_client.cli.questions import Read, agrees, is_asked
 from agent_server_client.cli.shown import counted, print_table, shortest, shown_id, status_text, when
 from agent_server_client.cli.watching import RunState, before, rest_of, watched
 from agent_server_client.errors import AgentServerError
@@ -77,7 +79,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
     """Show a run until the agent stops. Raises Failed where it has not finished."""
     run = RunState(after)
     try:
-        with followed(session) as shown:
+        with followed(session, conversation.client) as shown:
             shown.begin(before(conversation, after))
             while True:
                 entries = conversation.follow(run.seen)
@@ -281,7 +283,7 @@ def logs(
     found = session.conversation(client, conversation)
     entries = found.events(after) if follow else found.log(after)
     run = RunState(after)
-    with followed(session, full=full, is_live=follow) as shown:
+    with followed(session, client, full=full, is_live=follow) as shown:
         shown.begin(before(found, after))
         for one in watched(session, found, entries, after, actions=True) if approver else entries:
             if isinstance(one, Entry):
@@ -322,7 +324,11 @@ def send(
     after = found.count() if follow else 0
     rejects = yes or not is_asked()
     if not rejects and (waiting := found.pending_actions()):
-        if not agrees(session, f"This message rejects {counted(len(waiting), 'action')}. Send it?"):
+        elsewhere = Elsewhere()
+        read = elsewhere.reader({one.id for one in waiting})
+        elsewhere.follow(session.client(patient=True, is_quiet=True))
+        words = f"This message rejects {counted(len(waiting), 'action')}. Send it?"
+        if not _agrees(session, words, read, "Nothing was sent. Send it again if it is still meant"):
             raise Failed(REFUSED, "Nothing was sent")
         rejects = True
     # Whoever saw nothing that waits rejects nothing that came meanwhile.
@@ -398,21 +404,39 @@ def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
         session.require(client, "`rm`", "admin")
     found = [session.conversation(client, one) for one in conversations]
     for one in found:
-        if not yes and not agrees(
-            session, f"Delete {shown_id(session.err, one.id)} ({_name_of(one)}) and the files of its sandbox?"
-        ):
+        if not yes and not _agrees_to_delete(session, one):
             raise Failed(REFUSED, f"{shown_id(session.err, one.id)} was not deleted")
         one.delete()
         _done(session, "Deleted", one)
 
 
+def _agrees_to_delete(session: Session, conversation: Conversation) -> bool:
+    """Whether the person agrees. Raises Failed where others delete it meanwhile."""
+    name = _name_of(conversation)
+    words = f"Delete {shown_id(session.err, conversation.id)} ({name or 'not there yet'}) and the files of its sandbox?"
+    elsewhere = Elsewhere()
+    if name:
+        elsewhere.follow_deletion(session.client(patient=True, is_quiet=True).conversation(conversation.id))
+    return _agrees(session, words, elsewhere.reader({conversation.id}), "Nothing was deleted here", NOT_FOUND)
+
+
+def _agrees(session: Session, question: str, read: Read, otherwise: str, code: int = REFUSED) -> bool:
+    """Whether the person says yes. otherwise: what is said, with the exit code, where the question is moot."""
+    try:
+        return agrees(session, question, read)
+    except Gone as gone:
+        session.err.print()
+        raise Failed(code, f"{gone} {otherwise}") from None
+
+
 def _name_of(conversation: Conversation) -> str:
+    """How a prompt names it; "" while it starts."""
     try:
         return in_line(conversation.info().get("title") or "without a title")
     except AgentServerError as error:
         if error.status != 404:
             raise
-        return "not there yet"
+        return ""
 
 
 @command("open")

@@ -36,7 +36,7 @@ from agent_server_client.cli.program import (
     several,
 )
 from agent_server_client.cli.progress import took
-from agent_server_client.cli.questions import Read, agrees, confirm, typed_line
+from agent_server_client.cli.questions import Read, agrees, confirm
 from agent_server_client.cli.shown import card, destination_card, named, shortest, shown_id
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line, visible
@@ -65,7 +65,8 @@ class Approver:
     mode: `ask` asks, `rules` leaves it to the rules and the inbox, `never` rejects it. By default it asks at a
     terminal, and else leaves it; so does `all`, where something waits although the policy holds no action back.
     read: reads the answers. follows: whether the command goes on to show the agent until Ctrl-C. seconds: how long it
-    waits for a decision that is left to others; by default for ever at a terminal, and else for an hour.
+    waits for a decision that is left to others; by default for ever at a terminal, and else for an hour. asks_again:
+    whether the command asks again about what still waits once a silent server answers.
     """
 
     def __init__(
@@ -76,11 +77,12 @@ class Approver:
         *,
         follows: bool = False,
         seconds: float | None = None,
+        asks_again: bool = False,
     ) -> None:
         is_person = read is not input or (sys.stdin.isatty() and session.err.is_terminal)
         if mode == "ask" and not is_person:
             raise Failed(2, "--approve ask needs a terminal: `rules` leaves it to the inbox, `never` rejects it")
-        self._session, self._read, self._follows = session, read, follows
+        self._session, self._read, self._follows, self._asks_again = session, read, follows, asks_again
         self._mode = mode if mode in ("ask", "rules", "never") else "ask" if is_person else "rules"
         self._seen: set[str] = set()
         self._elsewhere: Elsewhere | None = None
@@ -146,12 +148,10 @@ class Approver:
             self._session.err.print(line, style="yellow", soft_wrap=not self._session.err.is_terminal)
         return "left"
 
-    def _read_of(self, asked: Asked) -> Read:
-        """Reads an answer, and raises Gone where somebody else was faster."""
-        if (elsewhere := self._elsewhere) is None:
-            return self._read
-        elsewhere.ask(asked.keys)
-        return lambda: typed_line(lambda: elsewhere.check(asked.keys))
+    def _check(self, asked: Asked) -> None:
+        """Raise Gone where somebody else was faster."""
+        if self._elsewhere is not None:
+            self._elsewhere.check(asked.keys)
 
     def says_yes(self, question: str) -> bool:
         """Whether the person says yes. Nobody does where nobody is asked."""
@@ -164,7 +164,7 @@ class Approver:
 
     def _ask(self, asked: Asked) -> Outcome:
         outcome: Outcome | None = None
-        read, is_answered = self._read_of(asked), False
+        read, is_answered = self._elsewhere.reader(asked.keys) if self._elsewhere else self._read, False
 
         def answer() -> str:
             nonlocal is_answered
@@ -175,7 +175,11 @@ class Approver:
 
         try:
             while outcome is None:
-                outcome = self._take(lambda: asked.ask(self._session, answer))
+                outcome = self._take(lambda: asked.ask(self._session, answer, lambda: self._check(asked)))
+        except AgentServerError as error:
+            if error.status is None:
+                raise self._unsent(asked, error) from error
+            raise
         except Gone as gone:
             self._session.err.print(f"\n{gone}", style="yellow", soft_wrap=not self._session.err.is_terminal)
             return "gone"
@@ -193,6 +197,17 @@ class Approver:
             if self._follows:
                 self._session.err.print("Still following; Ctrl-C ends that, the agent goes on", style="dim")
         return outcome
+
+    def _unsent(self, asked: Asked, error: AgentServerError) -> AgentServerError:
+        """The error of an answer that no response came to, with the next step of the person."""
+        if self._asks_again:
+            self._seen -= asked.ids
+            words = "You are asked again once the server answers, if it still waits"
+        elif error.may_have_arrived:
+            words = "What still waits: agentctl inbox"
+        else:
+            words = f"Your answer was not sent, and it still waits unless somebody else decides it: {asked.later}"
+        return AgentServerError(None, f"{error.detail}. {words}", may_have_arrived=error.may_have_arrived)
 
     def _take(self, decide: Callable[[], Outcome | None]) -> Outcome | None:
         """Decide. A decision of somebody else does not end the run; None after a refusal that another answer mends."""
@@ -278,15 +293,23 @@ def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: boo
     if not session.as_json:
         for panel in (panel for one in shown for panel in one.cards()):
             session.err.print(panel)
-    if digest is None and not yes and not _says_yes(session, len(waiting)):
+    keys = set[str]().union(*(one.keys for one in shown))
+    if digest is None and not yes and not _says_yes(session, len(waiting), keys):
         raise Failed(REFUSED, "Nothing was approved: it still waits")
     decided = [_decide_destination(session, one, "approve", scope or "once") for one in destinations]
     _decide_and_say(session, actions, "approve", others=decided)
 
 
-def _says_yes(session: Session, number: int) -> bool:
+def _says_yes(session: Session, number: int, keys: set[str]) -> bool:
+    """Whether the person approves what the keys name. Raises Failed where others decide it meanwhile."""
+    elsewhere = Elsewhere()
+    read = elsewhere.reader(keys)
+    elsewhere.follow(session.client(patient=True, is_quiet=True))
     try:
-        return agrees(session, f"Approve {'this' if number == 1 else f'these {number}'}?")
+        return agrees(session, f"Approve {'this' if number == 1 else f'these {number}'}?", read)
+    except Gone as gone:
+        session.err.print()
+        raise Failed(NOT_DECIDED, f"{gone} Nothing was approved here") from None
     except KeyboardInterrupt:
         session.err.print("\nNothing was approved: it still waits.", style="yellow")
         raise click.exceptions.Exit(INTERRUPTED) from None

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import inf
+from threading import get_ident
 from typing import Any
 
 import click
@@ -118,6 +120,15 @@ class Failed(click.ClickException):
             console.print(Text.assemble(label, visible(self.message, prose=True)))
 
 
+@dataclass
+class _Answer:
+    """A person's answer that is on its way."""
+
+    words: str  #: what is told of it where the server does not answer
+    thread: int  #: that of its request
+    is_told: bool = False
+
+
 class Session:
     """What the commands of one call share."""
 
@@ -126,8 +137,11 @@ class Session:
         self._told_retry = inf  #: seconds into an outage at which it was told
         self._told_key = False  #: whether it was told that the server does not know the key
         self.on_lost: Callable[[AgentServerError], None] | None = None  #: shows a wait, instead of a line on stderr
+        self.on_silence: Callable[[bool], None] | None = None  #: shows whether the server answers
         self.beside: Callable[[Text], None] | None = None  #: prints beside lines that are drawn again
         self.prompt: Text | None = None  #: the question that is open
+        self._answer: _Answer | None = None  #: what a person has decided, and is on its way
+        self._held: list[str] | None = None  #: lines that wait until the terminal is free
         self._silence: Silence | None = None
         self.out, self.err = _Console(), _Console(stderr=True)
 
@@ -137,6 +151,32 @@ class Session:
             print_json(value)
         else:
             self.err.print(words, **style)
+
+    @contextmanager
+    def sending(self, client: Client) -> Iterator[None]:
+        """A person's answer is on its way by a client: what is told of a silent server says so, and what to do."""
+        seconds = client._patience.seconds
+        words = (
+            f"Your answer is sent again for up to {seconds:.0f} s; Ctrl-C ends that. What still waits: agentctl inbox"
+        )
+        self._answer = _Answer(words, get_ident())
+        if self._silence is not None and self._silence.is_silent:
+            self._tell_answer("The server still does not answer")
+        try:
+            yield
+        finally:
+            self._answer = None
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Another program has the terminal: lines wait until it ends."""
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            for words in held:
+                self.say(words)
 
     @contextmanager
     def waiting(self, words: str) -> Iterator[Callable[[str], None]]:
@@ -193,13 +233,36 @@ class Session:
         """Tell once of each time in which the server does not answer a client, which waits for so many seconds."""
         if self._silence is None:
             self._silence = Silence(
-                client.url, self.say, functools.partial(ask, *target(self.profile)), lambda: self.prompt is not None
+                client.url,
+                self._say_silence,
+                functools.partial(ask, *target(self.profile)),
+                lambda: self.prompt is not None,
+                self._show_silence,
             )
             click.get_current_context().call_on_close(self._silence.stop)
         self._silence.watch(client._patience, seconds)
 
+    def _show_silence(self, is_lost: bool) -> None:
+        if self.on_silence:
+            self.on_silence(is_lost)
+
+    def _say_silence(self, words: str, bound: str) -> None:
+        if self._answer is None or not bound:
+            self.say(f"{words}; {bound}." if bound else f"{words}.")
+        else:
+            self._tell_answer(words)
+
+    def _tell_answer(self, why: str) -> None:
+        """Say once of an answer that it is sent again."""
+        if self._answer is not None and not self._answer.is_told:
+            self._answer.is_told = True
+            self.say(f"{why}. {self._answer.words}")
+
     def say(self, words: str) -> None:
         """Say a line at any time: beside what is drawn, and above an open question, which is shown again."""
+        if self._held is not None:
+            self._held.append(words)
+            return
         line = Text(visible(words), "yellow")
         if self.prompt is not None:
             self.err.print()
@@ -223,6 +286,12 @@ class Session:
 
     def _tell_retry(self, refusal: AgentServerError, spent: float, left: float) -> None:
         """Say once of each outage, after a second, that the command waits for the server."""
+        if self._answer is not None:
+            if spent >= _FIRST and self._answer.thread == get_ident():
+                self._tell_answer(str(refusal))
+            return
+        if self.prompt is not None or self._held is not None:  # what is drawn would cover it: Silence tells it
+            return
         if self.on_lost:
             self.on_lost(refusal)
             return
@@ -316,9 +385,7 @@ class _Program(click.Group):
             with _usage_as_json(ctx.meta[_TYPED]):
                 return super().invoke(ctx)
         except BrokenPipeError:
-            # What is still buffered goes nowhere: Python would report it at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(CLOSED)
+            ctx.exit(closed())
         except (Failed, AgentServerError, Unsafe, subprocess.CalledProcessError, OSError) as error:
             failed = error if isinstance(error, Failed) else _failed(error, ctx.obj.profile if ctx.obj else "")
             failed.as_json |= ctx.obj is not None and ctx.obj.as_json
@@ -326,6 +393,13 @@ class _Program(click.Group):
         except (KeyboardInterrupt, click.Abort):
             click.echo(err=True)
             ctx.exit(INTERRUPTED)
+
+
+def closed() -> int:
+    """The exit code after the end of the program that read the output."""
+    # What is still buffered goes nowhere: Python would report it at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return CLOSED
 
 
 def key_places(profile: str = "") -> str:

@@ -1,0 +1,7 @@
+"""`python -m agentctl`."""
+
+import sys
+
+from agentctl import main
+
+sys.exit(main())
