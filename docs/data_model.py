@@ -79,7 +79,7 @@ def fields() -> Mapping[str, Mapping[str, tuple[str, str]]]:
     for record in {one.__qualname__: one for one in ours}.values():  # the last one has slots
         words = dict(_FIELD.findall(inspect.getsource(record)))
         of_key = found.setdefault(record.key, {})
-        of_key |= {one.name.decode(): (one.kind, words.get(one.member, "")) for one in stored(record)}
+        of_key |= {one.pattern: (one.kind.name, words.get(one.member, "")) for one in stored(record)}
     for group in groups():
         for key, named in group.fields.items():
             found.setdefault(key, {}).update({name: ("", words) for name, words in named.items()})

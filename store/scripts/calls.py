@@ -201,10 +201,7 @@ class ClaimIdempotencyKey:
         number: int
 
     class Finished(NamedTuple):
-        seed: str
-        status: str
-        content_type: str
-        body: str
+        record: list[bytes]
 
 
 class ClaimNotification:
@@ -370,18 +367,6 @@ class InterruptConversation:
 
     class Foreign(NamedTuple):
         state: LogState
-
-
-class ListAccessKeys:
-    """Replies of `list_access_keys.lua`."""
-
-    class Row(NamedTuple):
-        id: str
-        name: str
-        scopes: str
-        created_at: Micros
-        expires_at: Micros | None
-        used_at: Micros | None
 
 
 class ListDecisions:
@@ -1356,10 +1341,8 @@ class Calls:
                 return "reused"
             case b"full", 1, words:
                 return ClaimIdempotencyKey.Full(int(next(words)))
-            case b"finished", 4, words:
-                return ClaimIdempotencyKey.Finished(
-                    next(words).decode(), next(words).decode(), next(words).decode(), next(words).decode()
-                )
+            case b"finished", 1, words:
+                return ClaimIdempotencyKey.Finished(next(words))
         raise UnknownReply("claim_idempotency_key", reply)
 
     def claim_notification(self, root: str, *, target: str, token: str, span: int) -> ClaimNotification.Reply | None:
@@ -1776,10 +1759,10 @@ class Calls:
         return result
 
     def end_idempotency_claim(
-        self, root: str, *, key: str, token: str, span: int, outcome: str, word: str, content_type: str, body: str
+        self, root: str, *, key: str, token: str, span: int, fields: Mapping[str, Any]
     ) -> Literal["ended", "late"]:
         """End an attempt: its response is kept, or the record may be claimed again, or the key is free."""
-        reply = self._end_idempotency_claim([root], [key, token, span, outcome, word, content_type, body])
+        reply = self._end_idempotency_claim([root], [key, token, span, *chain.from_iterable(fields.items())])
         match _outcome(reply):
             case b"ended", 0, _:
                 return "ended"
@@ -1963,20 +1946,10 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def list_access_keys(self, root: str) -> list[ListAccessKeys.Row]:
-        """All keys, the newest first, without what they are looked up by."""
+    def list_access_keys(self, root: str) -> list[list[bytes]]:
+        """All keys, the newest first."""
         reply = self._list_access_keys([root], [])
-        result: list[ListAccessKeys.Row] = [
-            ListAccessKeys.Row(
-                id.decode(),
-                name.decode(),
-                scopes.decode(),
-                Micros(int(created_at)),
-                None if (value := expires_at) is None else Micros(int(value)),
-                None if (value := used_at) is None else Micros(int(value)),
-            )
-            for id, name, scopes, created_at, expires_at, used_at in _rows(reply, 6)
-        ]
+        result: list[list[bytes]] = [value for value in reply]
         return result
 
     def list_decisions(self, root: str) -> list[ListDecisions.Row] | None:
@@ -2044,11 +2017,11 @@ class Calls:
         raise UnknownReply("locate_event", reply)
 
     def make_access_key(
-        self, root: str, *, id: str, digest: str, name: str, scopes: str, expires_at: int | None = None, most: int
+        self, root: str, *, id: str, digest: str, expires_at: int | None = None, most: int, fields: Mapping[str, Any]
     ) -> MakeAccessKey.Made | Literal["full", "past"]:
         """Keep a key by its hash, once per id."""
         reply = self._make_access_key(
-            [root], [id, digest, name, scopes, "" if expires_at is None else expires_at, most]
+            [root], [id, digest, "" if expires_at is None else expires_at, most, *chain.from_iterable(fields.items())]
         )
         match _outcome(reply):
             case b"made", 1, words:
@@ -2077,9 +2050,9 @@ class Calls:
                 return "revoked"
         raise UnknownReply("make_rule", reply)
 
-    def make_ticket(self, root: str, *, digest: str, content: str, span: int, about: str) -> None:
+    def make_ticket(self, root: str, *, digest: str, span: int, fields: Mapping[str, Any]) -> None:
         """Keep a ticket by its hash for a while."""
-        self._make_ticket([root], [digest, content, span, about])
+        self._make_ticket([root], [digest, span, *chain.from_iterable(fields.items())])
 
     def name_workspace(self, root: str, *, owner: str, fresh: str, host_span: int) -> str | None:
         """The workspace sandbox of a key, which its calls reach before it has a conversation."""
