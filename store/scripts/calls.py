@@ -223,16 +223,14 @@ class ClaimQueue:
         conversation: str
         entry: bytes
         tried: int
-        sent: str
-        after: str
+        queue: list[bytes]
 
 
 class ClaimSweep:
     """Replies of `claim_sweep.lua`."""
 
     class Reply(NamedTuple):
-        created: Micros | None
-        id: str
+        sweep: list[bytes]
         conversations: list[str]
 
 
@@ -242,14 +240,6 @@ class CloseDestinations:
     class Reply(NamedTuple):
         closed: int
         unnoted: int
-
-
-class CloseTransfer:
-    """Replies of `close_transfer.lua`."""
-
-    class Reply(NamedTuple):
-        sent: str | None
-        received: str | None
 
 
 class CountOverTime:
@@ -606,8 +596,7 @@ class ReadLink:
 
     class Reply(NamedTuple):
         now: Micros
-        decision: str
-        at: Micros | None
+        use: list[bytes]
 
 
 class ReadListChanges:
@@ -720,7 +709,7 @@ class SendChunk:
     """Replies of `send_chunk.lua`."""
 
     class Closed(NamedTuple):
-        ending: str
+        transfer: list[bytes]
 
 
 class SendMessage:
@@ -773,7 +762,7 @@ class TakeChunk:
 
     class Reply(NamedTuple):
         chunk: bytes | None
-        ending: str | None
+        transfer: list[bytes]
 
 
 class TakeLink:
@@ -1366,9 +1355,7 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return ClaimQueue.Reply(
-            next(words).decode(), next(words), int(next(words)), next(words).decode(), next(words).decode()
-        )
+        return ClaimQueue.Reply(next(words).decode(), next(words), int(next(words)), next(words))
 
     def claim_rule_uses(self, root: str, *, doubts: Collection[str], uses: Iterable[tuple[str, str]]) -> int:
         """Count a use of a rule for each action that it is about to decide: all of them, or none."""
@@ -1400,11 +1387,7 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return ClaimSweep.Reply(
-            None if (value := next(words)) is None else Micros(int(value)),
-            next(words).decode(),
-            [value.decode() for value in words],
-        )
+        return ClaimSweep.Reply(next(words), [value.decode() for value in words])
 
     def claim_warm_sandbox(
         self, root: str, *, spec: str, version: str, start: str, host_span: int, gives_way: bool, owner: str
@@ -1464,16 +1447,13 @@ class Calls:
                 return "late"
         raise UnknownReply("close_notification", reply)
 
-    def close_transfer(self, root: str, *, id: str, kept: int, side: str, ending: str) -> CloseTransfer.Reply | None:
+    def close_transfer(self, root: str, *, id: str, kept: int, fields: Mapping[str, Any]) -> list[bytes] | None:
         """Note how one side ended a stream, unless it has done so already."""
-        reply = self._close_transfer([root], [id, kept, side, ending])
+        reply = self._close_transfer([root], [id, kept, *chain.from_iterable(fields.items())])
         if reply is None:
             return None
-        words = iter(reply)
-        return CloseTransfer.Reply(
-            None if (value := next(words)) is None else value.decode(),
-            None if (value := next(words)) is None else value.decode(),
-        )
+        result: list[bytes] = reply
+        return result
 
     def copy_events(
         self, root: str, *, utc: str, seconds: int, events: Iterable[tuple[str, str, int, bytes, bytes, bool]]
@@ -2449,11 +2429,7 @@ class Calls:
         """The use of a one-time link, and the time."""
         reply = self._read_link([root], [id])
         words = iter(reply)
-        return ReadLink.Reply(
-            Micros(int(next(words))),
-            next(words).decode(),
-            None if (value := next(words)) is None else Micros(int(value)),
-        )
+        return ReadLink.Reply(Micros(int(next(words))), next(words))
 
     def read_list_changes(self, root: str, *, number: int, most: int) -> ReadListChanges.Reply:
         """The ids of a list that have changed after a number, in the order of their newest changes."""
@@ -2737,7 +2713,7 @@ class Calls:
             case b"full", 0, _:
                 return "full"
             case b"closed", 1, words:
-                return SendChunk.Closed(next(words).decode())
+                return SendChunk.Closed(next(words))
         raise UnknownReply("send_chunk", reply)
 
     def send_message(
@@ -2907,7 +2883,7 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return TakeChunk.Reply(next(words), None if (value := next(words)) is None else value.decode())
+        return TakeChunk.Reply(next(words), next(words))
 
     def take_link(
         self, root: str, *, id: str, ends: int, decision: str
