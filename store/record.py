@@ -18,7 +18,10 @@ prefix of the fields of a mapping.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_origin, get_type_hints
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 #: marks a member that is not stored
 BESIDE: Mapping[str, bool] = {"beside": True}
@@ -41,6 +44,7 @@ _KINDS: Mapping[Any, Kind] = {
     str: TEXT,
     str | None: TEXT,
     int: Kind("number", int, str),
+    int | None: Kind("number", json.loads, lambda value: "" if value is None else str(value)),
     bool: Kind("flag", bool, lambda value: "1" if value else "", may_be_empty=True),
     bytes: Kind("sealed", bytes, bytes.decode),
     tuple[str, ...]: Kind("words, joined by commas", lambda value: tuple(value.decode().split(",")), ",".join),
@@ -51,7 +55,6 @@ class Stored(NamedTuple):
     """A field of a hash; or the fields of a mapping, whose names begin with its name."""
 
     name: bytes
-    member: str  #: the member of the class
     kind: Kind
     is_mapping: bool
 
@@ -80,28 +83,32 @@ class Record:
 
         Raises KeyError, TypeError or ValueError where a field without a default is missing, or cannot be read.
         """
-        for one in stored(cls):
-            name, member, kind, is_mapping = one
+        return cls(**cls.members(hash_, **beside))
+
+    @classmethod
+    def members(cls, hash_: Mapping[bytes, bytes], **beside: Any) -> dict[str, Any]:
+        """Read the members that a hash has, without the defaults. Raises ValueError."""
+        for member, one in stored(cls).items():
             if member in beside:
                 continue
-            if is_mapping:
+            if one.is_mapping:
                 beside[member] = one.entries(hash_)
-            elif (value := hash_.get(name)) is not None and (value or kind.may_be_empty):
-                beside[member] = kind.read(value)
-        return cls(**beside)
+            elif (value := hash_.get(one.name)) is not None and (value or one.kind.may_be_empty):
+                beside[member] = one.kind.read(value)
+        return beside
 
     @classmethod
     def fields_of(cls, **values: Any) -> dict[str, str]:
         """The fields that store these members. Raises KeyError for an unknown member."""
-        known, found = {one.member: one for one in stored(cls)}, dict[str, str]()
+        known, found = stored(cls), dict[str, str]()
         for member, value in values.items():
-            name, _, kind, is_mapping = known[member]
-            entries = value if is_mapping else {"": value}
-            found |= {name.decode() + end: kind.write(entry) for end, entry in entries.items()}
+            one = known[member]
+            entries = value if one.is_mapping else {"": value}
+            found |= {one.name.decode() + end: one.kind.write(entry) for end, entry in entries.items()}
         return found
 
 
-_stored: dict[type[Any], tuple[Stored, ...]] = {}
+_stored: dict[type[Any], Mapping[str, Stored]] = {}
 
 
 def pairs(words: list[bytes]) -> dict[bytes, bytes]:
@@ -109,12 +116,12 @@ def pairs(words: list[bytes]) -> dict[bytes, bytes]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def stored(record: type[Record]) -> tuple[Stored, ...]:
-    """The fields of a record's hash."""
+def stored(record: type[Record]) -> Mapping[str, Stored]:
+    """The fields of a record's hash, by member of the class."""
     if record in _stored:
         return _stored[record]
     hints = get_type_hints(record, include_extras=True)
-    found = []
+    found = {}
     for one in fields(record):  # type: ignore[arg-type]
         if "beside" in one.metadata:
             continue
@@ -122,8 +129,14 @@ def stored(record: type[Record]) -> tuple[Stored, ...]:
         name = next((mark for mark in marks if isinstance(mark, str)), one.name)
         if is_mapping := name.endswith("*"):
             hint = get_args(hint)[1]
-        hint = getattr(hint, "__supertype__", hint)
-        kind = next((mark for mark in marks if isinstance(mark, Kind)), _KINDS.get(hint, JSON))
-        found.append(Stored(name.removesuffix("*").encode(), one.name, kind, is_mapping))
-    _stored[record] = tuple(found)
-    return _stored[record]
+        kind = next((mark for mark in marks if isinstance(mark, Kind)), _KINDS.get(_plain(hint), JSON))
+        found[one.name] = Stored(name.removesuffix("*").encode(), kind, is_mapping)
+    _stored[record] = found
+    return found
+
+
+def _plain(hint: Any) -> Any:
+    """A type without the new names of `NewType`."""
+    if get_origin(hint) in (Union, UnionType):
+        return reduce(or_, map(_plain, get_args(hint)))
+    return getattr(hint, "__supertype__", hint)

@@ -59,7 +59,7 @@ def test_the_page_is_made_from_the_code():
 
 def test_every_field_that_a_script_names_is_declared():
     faults = [fault for name, source in scripts.sources().items() for fault in unknown_fields(name, source)]
-    assert faults == [], "declare it in the record of its hash, or in store/keys.toml"
+    assert faults == [], "declare it in the record of its hash"
 
 
 READER = "local function field(id, name) return redis.call('HGET', root .. ':box:' .. id, name) end "

@@ -17,6 +17,7 @@ from core.wire import ConversationId, Event, Micros, parse_json
 from settings.limits import ConversationLimits
 from store.approvals.audit import SERVER, Actor, said
 from store.approvals.effects import effect, held_risks
+from store.conversation import Conversation
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, StoreError
 from store.keys import ApprovalKeys, ConversationKeys
 from store.link.attempts import Stamp
@@ -265,8 +266,13 @@ class Confirmations:
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
-        root, fields = ConversationKeys(conversation_id).root, [("confirmation_policy", json.dumps(policy), True)]
-        reply = self._scripts.set_fields(root, stamp=Stamp.now(), held=held_risks(policy), fields=fields)
+        fields = Conversation.fields_of(confirmation_policy=policy)
+        reply = self._scripts.set_fields(
+            ConversationKeys(conversation_id).root,
+            stamp=Stamp.now(),
+            held=held_risks(policy),
+            fields=[(name, text, True) for name, text in fields.items()],
+        )
         self._projections.settled(conversation_id, reply)
 
 

@@ -34,7 +34,7 @@ from core.refused import Kind
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.errors import UNAVAILABLE, StoreError
-from store.keys import ApprovalKeys, ConversationKeys, audit_key
+from store.keys import REPORTED_FIELD, ApprovalKeys, ConversationKeys, audit_key
 from store.listing import Filter as ConversationFilter
 from store.listing import Listing
 from store.log.frames import PAGE_BYTES, original
@@ -52,7 +52,7 @@ _UNKNOWN_SIZE = 1024 * 1024
 Cursor = tuple[Micros, str, int]
 
 
-_STATE = ["execution_status", "title", "tags", "sandbox_id", "told.capabilities"]
+_STATE = ["execution_status", "title", "tags", "sandbox_id", f"{REPORTED_FIELD}capabilities"]
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and scripts of one page
 SCAN_CHUNK, MOST_CHUNKS = 1000, 5
