@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from textwrap import wrap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from store.record import Record, stored
 from store.scripts import Source, sources
@@ -57,9 +57,15 @@ class Group(NamedTuple):
 
 
 @cache
+def model() -> Mapping[str, Any]:
+    """The data model as `store/keys.toml` has it."""
+    return tomllib.loads((files("store") / "keys.toml").read_text())
+
+
+@cache
 def groups() -> tuple[Group, ...]:
     """The groups of keys."""
-    found = tomllib.loads((files("store") / "keys.toml").read_text())["group"]
+    found = model()["group"]
     return tuple(Group(**one | {"keys": tuple(Key(name, **of) for name, of in one["keys"].items())}) for one in found)
 
 
