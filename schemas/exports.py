@@ -119,7 +119,7 @@ def _end_line(digest: str) -> bytes:
 
 def _head_line(state: Mapping[str, Any]) -> bytes:
     """The first line of the export of a conversation, of its state; with its line feed."""
-    head = {"format": FORMAT, "version": VERSION, "events": int(state["seq"]), **_INFO.dump(state)}
+    head = {"format": FORMAT, "version": VERSION, "events": state["seq"], **_INFO.dump(state)}
     return json.dumps(head, separators=(",", ":")).encode() + b"\n"
 
 

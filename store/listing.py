@@ -8,7 +8,6 @@ deletion is noted after it: otherwise a deleted conversation would count as pres
 corrects what it reads.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -94,11 +93,6 @@ def _within(time: str, since: Micros | None, until: Micros | None) -> bool:
 def folded(title: str | None) -> str:
     """A title as it is sorted and searched: without case, in UTF-8, without a NUL, which ends titles in the index."""
     return _UNFIT.sub("\N{REPLACEMENT CHARACTER}", (title or "").casefold())
-
-
-def title_fields(title: str | None) -> dict[str, str]:
-    """The fields of a conversation's hash that a title has: as JSON, and folded."""
-    return {"title": json.dumps(title), "folded_title": folded(title)}
 
 
 class Listing:

@@ -124,6 +124,15 @@ class TargetState(Record):
     disabled_at: Micros | None = None  #: when the target rejected further messages
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetLease(Record):
+    """Who sends to a target now."""
+
+    key = TargetState.key
+    token: str  #: of the supervisor
+    lease: Micros  #: µs
+
+
 class Targets:
     """The queues of all targets."""
 

@@ -66,6 +66,14 @@ class Spending(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Unpriced(Record):
+    """What was spent without a price."""
+
+    key = Spending.key
+    model: str = ""  #: last model whose price is not known
+
+
+@dataclass(frozen=True, slots=True)
 class SoFar:
     """What a budget is compared with. model: the last whose price was not known; empty: there was none."""
 

@@ -47,6 +47,17 @@ def leaked(redis: Redis) -> list[str]:
     )
 
 
+#: a command of a script that removes keys, now or later
+_REMOVES = re.compile(r"redis\.call\('(?:UNLINK|DEL|EXPIRE|PEXPIRE|SREM)', ")
+
+
+def removed(source: Source) -> set[str]:
+    """What follows the root in the names of the keys that a script removes; of a set, that it takes members out."""
+    locals_ = dict(re.findall(r"local (\w+) = (root \.\. [^\n]+)", source.text))
+    named = (one for match in _REMOVES.finditer(source.text) for one in _arguments(source.text[match.end() :]))
+    return {_end(locals_.get(one, one)) for one in named}
+
+
 #: a command of a script that names fields
 _CALL = re.compile(r"redis\.call\('(HGET|HMGET|HSET|HSETNX|HDEL|HEXISTS|HINCRBY|HSTRLEN)', ")
 

@@ -6,6 +6,7 @@ is `waiting_for_confirmation`. An append opens and closes actions (`effects.py`)
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from redis import Redis
@@ -16,14 +17,18 @@ from core.wire import ConversationId, Event, Micros, parse_json
 from settings.limits import ConversationLimits
 from store.approvals.audit import SERVER, Actor, said
 from store.approvals.effects import effect, held_risks
+from store.conversation import Conversation
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, StoreError
 from store.keys import ApprovalKeys, ConversationKeys
 from store.link.attempts import Stamp
 from store.log.frames import PAGE_BYTES, original
 from store.projections import Projections
+from store.record import Record, pairs
 from store.scripts import Scripts
 from store.scripts.calls import DecidePending, TakeLink
 from telemetry import traces
+
+_NEVER = Micros(0)
 
 #: what is wrong with a decision, by the word that `decide_pending.lua` has for it
 PROBLEMS = {
@@ -261,8 +266,13 @@ class Confirmations:
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
-        root, fields = ConversationKeys(conversation_id).root, [("confirmation_policy", json.dumps(policy), True)]
-        reply = self._scripts.set_fields(root, stamp=Stamp.now(), held=held_risks(policy), fields=fields)
+        fields = Conversation.fields_of(confirmation_policy=policy)
+        reply = self._scripts.set_fields(
+            ConversationKeys(conversation_id).root,
+            stamp=Stamp.now(),
+            held=held_risks(policy),
+            fields=[(name, text, True) for name, text in fields.items()],
+        )
         self._projections.settled(conversation_id, reply)
 
 
@@ -278,11 +288,13 @@ def _described(since: str, action: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class Use(NamedTuple):
-    """What a link was used for."""
+@dataclass(frozen=True, slots=True)
+class LinkUse(Record):
+    """What a one-time link was used for."""
 
-    decision: str  #: `approve` or `reject`; empty: it was not used
-    at: Micros  #: by Redis' clock; 0: it was not used
+    key = f"{ApprovalKeys.root}:link:SHA-256"
+    decision: str = ""  #: `approve` or `reject`; empty: it was not used
+    at: Micros = _NEVER  #: µs by Redis' clock; 0: it was not used
 
 
 class LinkUses:
@@ -291,14 +303,14 @@ class LinkUses:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    def find(self, identity: str, ends: Micros) -> Use | None:
+    def find(self, identity: str, ends: Micros) -> LinkUse | None:
         """The use of a link; None of one that has expired. One round trip."""
         reply = self._scripts.read_link(ApprovalKeys.root, id=identity)
-        return Use(reply.decision, reply.at or Micros(0)) if reply.now < ends else None
+        return LinkUse.read(pairs(reply.use)) if reply.now < ends else None
 
     def take(
         self, identity: str, ends: Micros, decision: Literal["approve", "reject"]
-    ) -> tuple[Literal["first", "again", "other", "past"], Use]:
+    ) -> tuple[Literal["first", "again", "other", "past"], LinkUse]:
         """Use a link for a decision, which a repeat finds again. One round trip.
 
         Returns `first`, `again` after an earlier use for the same decision, `other` after one for the other decision,
@@ -307,10 +319,10 @@ class LinkUses:
         reply = self._scripts.take_link(ApprovalKeys.root, id=identity, ends=ends, decision=decision)
         match reply:
             case TakeLink.First():
-                return "first", Use(*reply)
+                return "first", LinkUse(*reply)
             case TakeLink.Again():
-                return "again", Use(*reply)
+                return "again", LinkUse(*reply)
             case TakeLink.Other():
-                return "other", Use(*reply)
+                return "other", LinkUse(*reply)
             case "past":
-                return "past", Use("", Micros(0))
+                return "past", LinkUse()

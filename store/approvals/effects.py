@@ -53,8 +53,7 @@ from core.wire import (
     event_time,
 )
 from store.approvals.audit import shown
-from store.keys import REPORTED_FIELD
-from store.listing import title_fields
+from store.conversation import Conversation, title_fields
 from store.log.frames import compressed
 from telemetry import traces
 
@@ -231,25 +230,25 @@ def _fields(name: str, value: Any) -> dict[str, str]:
     """The fields of the conversation's hash that one setting changes; none if it is not of the right shape."""
     match name, value:
         case "execution_status", str() if value in EXECUTION_STATUSES:
-            return {name: value}
+            return Conversation.fields_of(execution_status=value)
         case "title", str() | None:
             return title_fields(value and beginning(as_unicode(value), MOST_TITLE))
         case "tags", dict() if _are_texts(value.values()) and _is_kept(value):
-            return {name: json.dumps(value)}
+            return Conversation.fields_of(**{name: value})
         case "stats", dict() if _is_kept(value):
-            return {name: json.dumps(value)}
+            return Conversation.fields_of(**{name: value})
         case "last_user_message_id" | "leaf_event_id", str() if len(value) <= MOST_NAME:
-            return {REPORTED_FIELD + name: json.dumps(value)}
+            return Conversation.fields_of(told={name: value})
         case "capabilities", list() if are_capabilities(value):
-            return {REPORTED_FIELD + name: json.dumps(value)}
+            return Conversation.fields_of(told={name: value})
         # The published agent server adds to these without an event, and posts them in the snapshot at the end of a run.
         case "invoked_skills" | "activated_knowledge_skills", list() if _are_texts(value) and _is_kept(value):
-            return {REPORTED_FIELD + name: json.dumps(value)}
+            return Conversation.fields_of(told={name: value})
         case "blocked_actions" | "blocked_messages", dict() if _are_texts(value.values()) and _is_kept(value):
-            return {REPORTED_FIELD + name: json.dumps(value)}
+            return Conversation.fields_of(told={name: value})
         case "confirmation_policy", dict():
             try:
-                return {"held": held_risks(value), name: json.dumps(value)}
+                return Conversation.fields_of(held=held_risks(value), confirmation_policy=value)
             except ValueError:
                 return {}
     return {}

@@ -34,11 +34,12 @@ from core.refused import Kind
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.errors import UNAVAILABLE, StoreError
-from store.keys import ApprovalKeys, ConversationKeys, audit_key
+from store.keys import REPORTED_FIELD, ApprovalKeys, ConversationKeys, audit_key
 from store.listing import Filter as ConversationFilter
 from store.listing import Listing
 from store.log.frames import PAGE_BYTES, original
 from store.projections import Projections, Refresh
+from store.record import Record, pairs
 from store.scripts import Scripts
 
 _log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ _UNKNOWN_SIZE = 1024 * 1024
 Cursor = tuple[Micros, str, int]
 
 
-_STATE = ["execution_status", "title", "tags", "sandbox_id", "told.capabilities"]
+_STATE = ["execution_status", "title", "tags", "sandbox_id", f"{REPORTED_FIELD}capabilities"]
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and scripts of one page
 SCAN_CHUNK, MOST_CHUNKS = 1000, 5
@@ -64,6 +65,16 @@ MOST_DUE, PART = 100, 500
 
 #: µs between two parts of the sweep, whatever the number of supervisors
 _SWEEP_SPAN = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep(Record):
+    """The sweep of approvals: its cursor in the listing."""
+
+    key = ApprovalKeys.sweep
+    at: Micros  #: time of the last part, µs
+    created: int = 0  #: µs; empty: it begins again
+    id: str = ""
 
 
 class Entry(NamedTuple):
@@ -424,11 +435,11 @@ class ApprovalChecks:
         part = self._scripts.claim_sweep(ApprovalKeys.root, span=_SWEEP_SPAN, most=PART, kept=self._kept)
         if part is None:
             return
-        start = None if part.created is None else (part.created, ConversationId(part.id))
+        sweep = Sweep.read(pairs(part.sweep))
+        start = (Micros(sweep.created), ConversationId(sweep.id)) if sweep.created else None
         entries, following = self._listing.page(
             ConversationFilter(), by="created", descending=False, limit=PART, start=start
         )
-        at, identity = following or ("", "")
         for conversation_id in self._wrong({*map(ConversationId, part.conversations), *(one.id for one in entries)}):
             try:
                 self._projections.refresh(conversation_id)
@@ -436,7 +447,9 @@ class ApprovalChecks:
                 raise
             except Exception:  # the sweep goes on: others wait after it
                 _log.exception("the index of what waits in conversation %s cannot be refreshed", conversation_id)
-        self._redis.hset(ApprovalKeys.sweep, mapping={"created": at, "id": identity})
+        created, identity = following or ("", "")
+        cursor: dict[Any, Any] = {**Sweep.fields_of(created=created, id=identity)}
+        self._redis.hset(ApprovalKeys.sweep, mapping=cursor)
 
     def _wrong(self, ids: set[ConversationId]) -> list[ConversationId]:
         """Those of which the index says something else. Two round trips, and one for those where nothing can wait."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -20,6 +21,7 @@ from store.link.secrets import Sealer
 from store.listing import Listing
 from store.log.text import MessageText, texts
 from store.projections import Projections
+from store.record import Record
 from store.sandboxes import SandboxWing
 from store.sandboxes.start_tasks import StartTasks
 from store.scripts import Scripts
@@ -54,6 +56,15 @@ class ConversationWing(Conversations):
         self.in_sandboxes = AppConversations(self, listing, sandboxes)
         self.chats = Chats(scripts)
         self.queued_messages = QueuedMessages(scripts, start_tasks, self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat(Record):
+    """The last answer of a chat."""
+
+    key = chat_root("SHA-256")
+    conversation: str  #: that gave it; empty: several conversations gave it
+    words: str = ""  #: digest of the words that followed it
 
 
 class Chats:

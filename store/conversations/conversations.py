@@ -18,6 +18,7 @@ from core.cuts import beginning
 from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.effects import encodable, held_risks, message_claim
+from store.conversation import Conversation, read_state, title_fields
 from store.conversations.lists import Damaged, readable
 from store.errors import (
     ConversationNotFound,
@@ -28,10 +29,10 @@ from store.errors import (
     StoreFull,
     TooManySecrets,
 )
-from store.keys import APP_FIELD, REPORTED_FIELD, ConversationKeys, SandboxKeys, pair
+from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
 from store.link.secrets import Sealer
-from store.listing import Cursor, Filter, Listing, folded, title_fields
+from store.listing import Cursor, Filter, Listing, folded
 from store.log.text import record
 from store.projections import Projections
 from store.sandboxes.sandboxes import Places, Sandbox, Sandboxes, SandboxId
@@ -45,16 +46,6 @@ from store.scripts.calls import (
     ReportConversation,
     SetFields,
 )
-
-#: fields of the hash that the recovery after a restart of an agent server keeps
-_OF_RECOVERY = ("agent_log", "interrupted")
-
-#: fields of the hash that say where its log lies, by which secrets it is masked, and where its title is in the listing
-_UNSHOWN = (b"cold", b"cold_digest", b"aside_until", b"secrets_version", b"folded_title")
-
-#: fields of the hash that are JSON
-_JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)
-
 
 #: changes that agents know by name: they are events of the log. Source: the agent-server wire
 _ANNOUNCED = ("tags", "security_analyzer")
@@ -72,43 +63,10 @@ _NO_MODEL = "none"
 _PAGE = 100
 
 
-def read_state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
-    """A conversation's state, its members by name, from its hash and the names of its secrets."""
-    texts = {name.decode(): value.decode() for name, value in stored.items() if name not in _UNSHOWN}
-    app = _popped(texts, APP_FIELD)
-    told = _popped(texts, REPORTED_FIELD)
-    if "agent" in texts:
-        told["agent"] = json.loads(texts.pop("agent"))
-    state: dict[str, Any] = texts | {name: json.loads(texts.get(name, "null")) for name in _JSON_FIELDS}
-    state["info"] = {**state["info"], **told}
-    state["app"] = app
-    seconds = texts.get("confirmation_seconds")
-    state["confirmation_seconds"] = None if seconds is None else int(seconds)
-    return {**state["info"], **state, "secret_names": sorted(name.decode() for name in secret_names)}
-
-
-def _popped(texts: dict[str, str], prefix: str) -> dict[str, Any]:
-    """The fields of a prefix, taken out of the others and read."""
-    return {name.removeprefix(prefix): json.loads(texts.pop(name)) for name in [*texts] if name.startswith(prefix)}
-
-
-def optional_fields(sandbox_id: str | None, app: dict[str, Any], seconds: int | None) -> dict[str, str]:
-    """The fields that not every conversation has: its place in a sandbox, and its own `confirmation_seconds`."""
-    fields = {} if seconds is None else {"confirmation_seconds": str(seconds)}
-    if sandbox_id:
-        fields |= {"sandbox_id": sandbox_id, "groups": _groups_of(sandbox_id, app), **app_fields(app)}
-    return fields
-
-
 def _groups_of(sandbox_id: str, app: dict[str, Any]) -> str:
     """The groups that an app conversation is listed in, beside its status; see `store/keys.toml`."""
     parent = app.get("parent_conversation_id")
     return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
-
-
-def app_fields(app: Mapping[str, Any]) -> dict[str, str]:
-    """Members that only app conversations have, each a field of its own: so two writers keep each other's."""
-    return {APP_FIELD + name: json.dumps(value) for name, value in app.items()}
 
 
 class Conversations:
@@ -161,26 +119,31 @@ class Conversations:
             return bool(self.get(conversation_id)["incarnation"] == incarnation)
         policy = confirmation_policy or {"kind": "NeverConfirm"}
         stamp = Stamp.now()
-        fields: dict[str, str | int] = {
-            "id": conversation_id,
-            "seq": 0,
-            "revision": stamp.at,
-            "execution_status": "idle",
-            "confirmation_policy": json.dumps(policy),
-            "held": held_risks(policy),
-            **title_fields(title),
-            "tags": json.dumps(tags or {}),
-            "stats": "{}",
-            "security_analyzer": json.dumps(security_analyzer),
-            "info": json.dumps(info),
-            "created_at": stamp.utc_time,
-            "updated_at": stamp.utc_time,
-            "text_chunk": 0,
-            "groups": "",
-        }
+        fields = title_fields(title) | Conversation.fields_of(
+            id=conversation_id,
+            seq=0,
+            revision=stamp.at,
+            execution_status="idle",
+            confirmation_policy=policy,
+            held=held_risks(policy),
+            tags=tags or {},
+            stats={},
+            security_analyzer=security_analyzer,
+            info=info,
+            created_at=stamp.utc_time,
+            updated_at=stamp.utc_time,
+            text_chunk=0,
+            groups="",
+        )
+        if confirmation_seconds is not None:
+            fields |= Conversation.fields_of(confirmation_seconds=confirmation_seconds)
         if sandbox_id:
-            fields["secrets_version"] = incarnation  # it is masked by the secrets of the others there, too
-        fields |= optional_fields(sandbox_id, app or {}, confirmation_seconds)
+            fields |= Conversation.fields_of(
+                sandbox_id=sandbox_id,
+                secrets_version=incarnation,  # it is masked by the secrets of the others there, too
+                groups=_groups_of(sandbox_id, app or {}),
+                app=app or {},
+            )
         sealed = self._sealer.seal(conversation_id, secrets or {})
         start_id = (app or {}).get("start_id", "")
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True, start_id=start_id)
@@ -282,13 +245,10 @@ class Conversations:
 
         True if its agent must be told a title or tags. One round trip. Raises ConversationNotFound.
         """
-        rows = list[tuple[str, str, bool]]()
-        for name, value in fields.items():
-            text = "" if value is None and name == "confirmation_seconds" else json.dumps(value)
-            rows.append((name, text, name in _ANNOUNCED))
         if "title" in fields:
-            rows.append(("folded_title", folded(fields["title"]), False))
-        rows += ((name, value, False) for name, value in app_fields(app or {}).items())
+            fields["folded_title"] = folded(fields["title"])
+        stored = Conversation.fields_of(**fields, app=app or {})
+        rows = [(name, text, name in _ANNOUNCED) for name, text in stored.items()]
         root = ConversationKeys(conversation_id).root
         reply = self._scripts.set_fields(root, stamp=Stamp.now(), held="-", fields=rows)
         return isinstance(self._projections.settled(conversation_id, reply), SetFields.Due)
@@ -312,7 +272,6 @@ class Conversations:
         Raises NotItsSandbox, NotStartedHere, TooManyConversations.
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
-        fields |= {REPORTED_FIELD + name: value for name, value in (told or {}).items()}
         report = partial(
             self._scripts.report_conversation,
             ConversationKeys(conversation_id).root,
@@ -321,7 +280,7 @@ class Conversations:
             title=json.dumps(beginning(title, MOST_TITLE)) if title else "",
             folded_title=folded(title and beginning(title, MOST_TITLE)),
             tags=json.dumps(kept) if kept else "",
-            fields={name: json.dumps(value) for name, value in fields.items()} | app_fields(app or {}),
+            fields=Conversation.fields_of(**fields, told=told or {}, app=app or {}),
         )
         reply = report()
         if reply is None:
@@ -377,7 +336,7 @@ class Conversations:
         others, _ = self._places.known(SandboxId(sandbox_id))
         for other in others - {conversation_id}:
             root = ConversationKeys(ConversationId(other)).root
-            self._scripts.keep_fields(root, fields={"secrets_version": str(uuid4())})
+            self._scripts.keep_fields(root, fields=Conversation.fields_of(secrets_version=str(uuid4())))
 
     def secrets_of(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The secrets of a conversation, unsealed: for its agent alone. One round trip. Raises SecretsRefused."""
@@ -422,8 +381,8 @@ class Conversations:
             raise NotItsSandbox
 
     def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[Any], *, interrupted: bool) -> None:
-        """Keep what the recovery knows; see `store/keys.toml`. Of an unknown conversation nothing is kept."""
-        fields = {"agent_log": json.dumps(agent_log), "interrupted": json.dumps(interrupted)}
+        """Keep what the recovery knows, as `Conversation` has it. Of an unknown conversation nothing is kept."""
+        fields = Conversation.fields_of(agent_log=agent_log, interrupted=interrupted)
         self._scripts.keep_fields(ConversationKeys(conversation_id).root, fields=fields)
 
     def settle_labels(self, conversation_id: ConversationId, due: str) -> None:

@@ -23,13 +23,14 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from redis import Redis
 
 from core.wire import ConversationId, Seq
 from store.approvals.inbox_stream import Sent
+from store.conversation import Conversation, State
 from store.errors import UNREADABLE, FellBehind
 from store.keys import APP_FIELD, ConversationKeys, ListingKeys, SandboxKeys, changed_channel
 from store.link.connection import LazyCluster
@@ -58,11 +59,10 @@ READ, MOST_READS = 200, 5
 
 WAITING = "waiting_for_confirmation"
 
-#: fields of a conversation's hash that are text, JSON, or JSON of an app conversation
-_TEXTS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "groups", *VERSION]
-_JSON = ["title", "tags"]
+#: members of a summary: of every conversation, and of an app conversation
+_MEMBERS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "groups", *VERSION]
 _OF_APP = ["parent_conversation_id", "llm_model"]
-_FIELDS = [*_TEXTS, *_JSON, *(APP_FIELD + name for name in _OF_APP)]
+_FIELDS = [*_MEMBERS, "title", "tags", *(APP_FIELD + name for name in _OF_APP)]
 
 #: items that are read at once, and seconds from one reading to the next
 PAGE, READ_SECONDS = 200, 0.25
@@ -96,9 +96,6 @@ def name_in_log(conversation_id: ConversationId, error: Exception) -> None:
         while len(_named) > _MOST_NAMED:
             _named.popitem(last=False)
         log.error("the conversation %s cannot be read: lists and sweeps pass it over", conversation_id, exc_info=error)
-
-
-State = Mapping[str, Any]
 
 
 class Form(NamedTuple):
@@ -260,11 +257,10 @@ class ConversationList:
 
 def _summary(values: list[bytes | None]) -> dict[str, Any]:
     """The summary of a conversation where nothing waits, from the values of its fields."""
-    stored = dict(zip(_FIELDS, ((value or b"").decode() for value in values), strict=True))
-    summary: dict[str, Any] = {name: stored[name] for name in _TEXTS}
-    summary |= {name: json.loads(stored[name]) for name in _JSON}
-    app = {name: json.loads(stored[APP_FIELD + name] or "null") for name in _OF_APP}
-    return {**summary, "app": app, "pending": 0}
+    stored = {name.encode(): value for name, value in zip(_FIELDS, values, strict=True) if value is not None}
+    found = dict.fromkeys(_MEMBERS, "") | Conversation.members(stored)
+    app = dict.fromkeys(_OF_APP) | found["app"]
+    return {name: found[name] for name in (*_MEMBERS, "title", "tags")} | {"app": app, "pending": 0}
 
 
 def _with_pending(summary: dict[str, Any], records: list[bytes]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ initial message is.
 """
 
 import json
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -18,6 +18,7 @@ from store.conversations.conversations import Conversations
 from store.errors import UNREADABLE, ConversationNotFound, StartTaskNotFound, StoreError
 from store.keys import StartKeys
 from store.link.attempts import minted
+from store.record import Record, pairs
 from store.sandboxes.start_tasks import FINISHED, StartTask, StartTasks, in_micros
 from store.scripts import Scripts
 from store.scripts.calls import QueueMessage
@@ -65,6 +66,18 @@ class QueuedMessage(NamedTuple):
     after: str  #: the last event of the agent's log before it was sent; empty: none
     lease: str
     fault: str = ""  #: why its record cannot be read, so that it must be given up; empty: it can
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue(Record):
+    """The state of a conversation's queue."""
+
+    key = f"{StartKeys.root}:queued:ID"
+    start_id: str = ""  #: the start task, until it is READY
+    lease: str = ""
+    tried: str = ""  #: tries of the first message: `store/scripts/_tried.lua`; missing: it only waits
+    sent: str = ""  #: id of the first message, once an agent may have it
+    after: str = ""  #: last event of the agent's log before that
 
 
 class QueuedMessages:
@@ -140,6 +153,7 @@ class QueuedMessages:
         reply = self._scripts.claim_queue(StartKeys.root, lease=lease, span=in_micros(LEASE), poll=in_micros(_POLL))
         if reply is None:
             return None
+        queue = Queue.read(pairs(reply.queue))
         identity, _, message = reply.entry.decode(errors="replace").partition(" ")
         read: dict[str, Any] = {"content": [], "sender": "", "may_decide": False}
         fault = ""
@@ -152,8 +166,8 @@ class QueuedMessages:
             conversation_id=ConversationId(reply.conversation),
             **read,
             tried_for=reply.tried / 1e6,
-            was_sent=reply.sent == identity,
-            after=reply.after,
+            was_sent=queue.sent == identity,
+            after=queue.after,
             lease=lease,
             fault=fault,
         )
@@ -169,20 +183,20 @@ class QueuedMessages:
         tries before it count as they did.
         """
         tried = "" if waits else f"{in_micros(queued.tried_for)} 0"  # a gap since 0 counts for nothing: `_tried.lua`
-        return self._postpone(queued, seconds, {"tried": tried} if waits or untried else {})
+        return self._postpone(queued, seconds, **({"tried": tried} if waits or untried else {}))
 
-    def _postpone(self, queued: QueuedMessage, seconds: float, state: Mapping[str, str]) -> bool:
+    def _postpone(self, queued: QueuedMessage, seconds: float, **state: str) -> bool:
         return self._scripts.postpone_queue(
             StartKeys.root,
             conversation=queued.conversation_id,
             lease=queued.lease,
             span=in_micros(seconds),
-            state=state,
+            state=Queue.fields_of(**state),
         )
 
     def note_sent(self, queued: QueuedMessage, after: str) -> bool:
         """Note that an agent may have a message from now on, and the last event of its log before; False as `renew`."""
-        return self._postpone(queued, LEASE, {"sent": queued.id, "after": after})
+        return self._postpone(queued, LEASE, sent=queued.id, after=after)
 
     def settle(self, queued: QueuedMessage) -> bool:
         """Take a message off its queue: it was delivered, or is given up. False as `renew`."""

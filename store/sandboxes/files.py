@@ -9,6 +9,7 @@ one: where the other side is silent for 30 s it is broken off, and Redis forgets
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
@@ -29,9 +30,10 @@ from store.errors import (
 from store.keys import SandboxKeys
 from store.link.health import Health
 from store.link.signals import answer, answered, ask_supervisors
+from store.record import Record, pairs
 from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
-from store.scripts.calls import CloseTransfer, SendChunk
+from store.scripts.calls import SendChunk
 
 #: bytes of a full chunk, and most chunks that wait
 CHUNK, MOST_WAITING = 256 * 1024, 16
@@ -73,6 +75,17 @@ _ERRORS: dict[Outcome, Callable[[str], StoreError]] = {
     Outcome.BUSY: ArchivesBusy,
     Outcome.FAILED: ArchiveFailed,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer(Record):
+    """A stream under way. sent, received: an outcome and its sentence; None while that side goes on."""
+
+    key = f"{SandboxKeys.root}:transfer:ID"
+    first: int = 0  #: number of the chunk at the head of the list
+    next: int = 0  #: number of the chunk to be sent next
+    sent: tuple[Outcome, str] | None = None  #: how the sender ended it; missing: it goes on
+    received: tuple[Outcome, str] | None = None  #: how the receiver ended it
 
 
 class Archives:
@@ -149,8 +162,8 @@ class Sender:
                 raise ArchiveFailed(f"Nobody has received the archive for {SILENCE:g} s")
             time.sleep(_POLL)
         match reply:
-            case SendChunk.Closed(ending):
-                _raise(ending)
+            case SendChunk.Closed(found):
+                _raise(Transfer.read(pairs(found)).received)
             case None:
                 raise ArchiveFailed(_FORGOTTEN)
         del self._held[:CHUNK]
@@ -163,7 +176,7 @@ class Sender:
             SandboxKeys.root, id=self.id, kept=_KEPT, number=self._number, most=MOST_WAITING, chunk=chunk
         )
 
-    def _close(self, outcome: Outcome, words: str) -> str | None:
+    def _close(self, outcome: Outcome, words: str) -> tuple[Outcome, str] | None:
         """How the receiver ended the stream, None while it goes on."""
         return _closed(self._scripts, self.id, "sent", outcome, words).received
 
@@ -211,12 +224,12 @@ class Receiver:
             reply = self._scripts.take_chunk(SandboxKeys.root, id=self.id, kept=_KEPT, number=self._number)
             if reply is None:
                 raise ArchiveFailed(_FORGOTTEN)
-            if reply.ending is not None:
-                _raise(reply.ending)
+            sent = Transfer.read(pairs(reply.transfer)).sent
+            _raise(sent)
             if reply.chunk is not None:
                 self._number += 1
                 return reply.chunk
-            if reply.ending is not None:
+            if sent is not None:
                 return None
             if self._given_up():
                 raise ArchiveFailed("The archive is not wanted any more")
@@ -225,16 +238,16 @@ class Receiver:
             time.sleep(_POLL)
 
 
-def _closed(scripts: Scripts, transfer_id: str, side: str, outcome: Outcome, words: str) -> CloseTransfer.Reply:
+def _closed(scripts: Scripts, transfer_id: str, side: str, outcome: Outcome, words: str) -> Transfer:
     """How the sender and the receiver ended a stream, after one side has."""
-    ending = json.dumps([outcome, words])
-    reply = scripts.close_transfer(SandboxKeys.root, id=transfer_id, kept=_KEPT, side=side, ending=ending)
-    return reply or CloseTransfer.Reply(sent=None, received=json.dumps([Outcome.FAILED, _FORGOTTEN]))
+    fields = Transfer.fields_of(**{side: (outcome, words)})
+    reply = scripts.close_transfer(SandboxKeys.root, id=transfer_id, kept=_KEPT, fields=fields)
+    return Transfer(received=(Outcome.FAILED, _FORGOTTEN)) if reply is None else Transfer.read(pairs(reply))
 
 
-def _raise(ending: str) -> None:
+def _raise(ending: tuple[Outcome, str] | None) -> None:
     """Raise the error that an ending stands for, if it is not that of a whole stream."""
-    outcome, words = json.loads(ending)
+    outcome, words = ending or (Outcome.WHOLE, "")
     if outcome != Outcome.WHOLE:
         raise _ERRORS[Outcome(outcome)](words)
 

@@ -378,7 +378,7 @@ class Sandboxes:
 
     def note_settled(self, sandbox_id: SandboxId, start: int) -> None:
         """Note that the conversations of a sandbox are settled after a start of its processes."""
-        self._scripts.keep_fields(SandboxKeys.box(sandbox_id), fields={"settled": start})
+        self._scripts.keep_fields(SandboxKeys.box(sandbox_id), fields=SandboxUpkeep.fields_of(settled=start))
 
     # reading
 

@@ -510,6 +510,17 @@ def _failure(found: Mapping[bytes, bytes]) -> Failure:
     return Failure(503 if detail == _FORGOTTEN else 502, detail)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmPool(Record):
+    """The state of the pool of a spec."""
+
+    key = f"{SandboxKeys.root}:pool:SPEC"
+    version: str  #: of the spec
+    most: int  #: sandboxes that are kept
+    failures: int = 0  #: in a row
+    after: int = 0  #: µs after which one may be started again
+
+
 class Pool(NamedTuple):
     """What a spec keeps warm. most: sandboxes of all hosts together."""
 

@@ -201,10 +201,7 @@ class ClaimIdempotencyKey:
         number: int
 
     class Finished(NamedTuple):
-        seed: str
-        status: str
-        content_type: str
-        body: str
+        record: list[bytes]
 
 
 class ClaimNotification:
@@ -226,16 +223,14 @@ class ClaimQueue:
         conversation: str
         entry: bytes
         tried: int
-        sent: str
-        after: str
+        queue: list[bytes]
 
 
 class ClaimSweep:
     """Replies of `claim_sweep.lua`."""
 
     class Reply(NamedTuple):
-        created: Micros | None
-        id: str
+        sweep: list[bytes]
         conversations: list[str]
 
 
@@ -245,14 +240,6 @@ class CloseDestinations:
     class Reply(NamedTuple):
         closed: int
         unnoted: int
-
-
-class CloseTransfer:
-    """Replies of `close_transfer.lua`."""
-
-    class Reply(NamedTuple):
-        sent: str | None
-        received: str | None
 
 
 class CountOverTime:
@@ -377,18 +364,6 @@ class InterruptConversation:
 
     class Foreign(NamedTuple):
         state: LogState
-
-
-class ListAccessKeys:
-    """Replies of `list_access_keys.lua`."""
-
-    class Row(NamedTuple):
-        id: str
-        name: str
-        scopes: str
-        created_at: Micros
-        expires_at: Micros | None
-        used_at: Micros | None
 
 
 class ListDecisions:
@@ -628,8 +603,7 @@ class ReadLink:
 
     class Reply(NamedTuple):
         now: Micros
-        decision: str
-        at: Micros | None
+        use: list[bytes]
 
 
 class ReadListChanges:
@@ -742,7 +716,7 @@ class SendChunk:
     """Replies of `send_chunk.lua`."""
 
     class Closed(NamedTuple):
-        ending: str
+        transfer: list[bytes]
 
 
 class SendMessage:
@@ -795,7 +769,7 @@ class TakeChunk:
 
     class Reply(NamedTuple):
         chunk: bytes | None
-        ending: str | None
+        transfer: list[bytes]
 
 
 class TakeLink:
@@ -1364,10 +1338,8 @@ class Calls:
                 return "reused"
             case b"full", 1, words:
                 return ClaimIdempotencyKey.Full(int(next(words)))
-            case b"finished", 4, words:
-                return ClaimIdempotencyKey.Finished(
-                    next(words).decode(), next(words).decode(), next(words).decode(), next(words).decode()
-                )
+            case b"finished", 1, words:
+                return ClaimIdempotencyKey.Finished(next(words))
         raise UnknownReply("claim_idempotency_key", reply)
 
     def claim_notification(self, root: str, *, target: str, token: str, span: int) -> ClaimNotification.Reply | None:
@@ -1391,9 +1363,7 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return ClaimQueue.Reply(
-            next(words).decode(), next(words), int(next(words)), next(words).decode(), next(words).decode()
-        )
+        return ClaimQueue.Reply(next(words).decode(), next(words), int(next(words)), next(words))
 
     def claim_rule_uses(self, root: str, *, doubts: Collection[str], uses: Iterable[tuple[str, str]]) -> int:
         """Count a use of a rule for each action that it is about to decide: all of them, or none."""
@@ -1425,11 +1395,7 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return ClaimSweep.Reply(
-            None if (value := next(words)) is None else Micros(int(value)),
-            next(words).decode(),
-            [value.decode() for value in words],
-        )
+        return ClaimSweep.Reply(next(words), [value.decode() for value in words])
 
     def claim_warm_sandbox(
         self, root: str, *, spec: str, version: str, start: str, host_span: int, gives_way: bool, owner: str
@@ -1489,16 +1455,13 @@ class Calls:
                 return "late"
         raise UnknownReply("close_notification", reply)
 
-    def close_transfer(self, root: str, *, id: str, kept: int, side: str, ending: str) -> CloseTransfer.Reply | None:
+    def close_transfer(self, root: str, *, id: str, kept: int, fields: Mapping[str, Any]) -> list[bytes] | None:
         """Note how one side ended a stream, unless it has done so already."""
-        reply = self._close_transfer([root], [id, kept, side, ending])
+        reply = self._close_transfer([root], [id, kept, *chain.from_iterable(fields.items())])
         if reply is None:
             return None
-        words = iter(reply)
-        return CloseTransfer.Reply(
-            None if (value := next(words)) is None else value.decode(),
-            None if (value := next(words)) is None else value.decode(),
-        )
+        result: list[bytes] = reply
+        return result
 
     def copy_events(
         self, root: str, *, utc: str, seconds: int, events: Iterable[tuple[str, str, int, bytes, bytes, bool]]
@@ -1784,10 +1747,10 @@ class Calls:
         return result
 
     def end_idempotency_claim(
-        self, root: str, *, key: str, token: str, span: int, outcome: str, word: str, content_type: str, body: str
+        self, root: str, *, key: str, token: str, span: int, fields: Mapping[str, Any]
     ) -> Literal["ended", "late"]:
         """End an attempt: its response is kept, or the record may be claimed again, or the key is free."""
-        reply = self._end_idempotency_claim([root], [key, token, span, outcome, word, content_type, body])
+        reply = self._end_idempotency_claim([root], [key, token, span, *chain.from_iterable(fields.items())])
         match _outcome(reply):
             case b"ended", 0, _:
                 return "ended"
@@ -1979,20 +1942,10 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def list_access_keys(self, root: str) -> list[ListAccessKeys.Row]:
-        """All keys, the newest first, without what they are looked up by."""
+    def list_access_keys(self, root: str) -> list[list[bytes]]:
+        """All keys, the newest first."""
         reply = self._list_access_keys([root], [])
-        result: list[ListAccessKeys.Row] = [
-            ListAccessKeys.Row(
-                id.decode(),
-                name.decode(),
-                scopes.decode(),
-                Micros(int(created_at)),
-                None if (value := expires_at) is None else Micros(int(value)),
-                None if (value := used_at) is None else Micros(int(value)),
-            )
-            for id, name, scopes, created_at, expires_at, used_at in _rows(reply, 6)
-        ]
+        result: list[list[bytes]] = [value for value in reply]
         return result
 
     def list_decisions(self, root: str) -> list[ListDecisions.Row] | None:
@@ -2060,11 +2013,11 @@ class Calls:
         raise UnknownReply("locate_event", reply)
 
     def make_access_key(
-        self, root: str, *, id: str, digest: str, name: str, scopes: str, expires_at: int | None = None, most: int
+        self, root: str, *, id: str, digest: str, expires_at: int | None = None, most: int, fields: Mapping[str, Any]
     ) -> MakeAccessKey.Made | Literal["full", "past"]:
         """Keep a key by its hash, once per id."""
         reply = self._make_access_key(
-            [root], [id, digest, name, scopes, "" if expires_at is None else expires_at, most]
+            [root], [id, digest, "" if expires_at is None else expires_at, most, *chain.from_iterable(fields.items())]
         )
         match _outcome(reply):
             case b"made", 1, words:
@@ -2093,9 +2046,9 @@ class Calls:
                 return "revoked"
         raise UnknownReply("make_rule", reply)
 
-    def make_ticket(self, root: str, *, digest: str, content: str, span: int, about: str) -> None:
+    def make_ticket(self, root: str, *, digest: str, span: int, fields: Mapping[str, Any]) -> None:
         """Keep a ticket by its hash for a while."""
-        self._make_ticket([root], [digest, content, span, about])
+        self._make_ticket([root], [digest, span, *chain.from_iterable(fields.items())])
 
     def name_workspace(self, root: str, *, owner: str, fresh: str, host_span: int) -> str | None:
         """The workspace sandbox of a key, which its calls reach before it has a conversation."""
@@ -2492,11 +2445,7 @@ class Calls:
         """The use of a one-time link, and the time."""
         reply = self._read_link([root], [id])
         words = iter(reply)
-        return ReadLink.Reply(
-            Micros(int(next(words))),
-            next(words).decode(),
-            None if (value := next(words)) is None else Micros(int(value)),
-        )
+        return ReadLink.Reply(Micros(int(next(words))), next(words))
 
     def read_list_changes(self, root: str, *, number: int, most: int) -> ReadListChanges.Reply:
         """The ids of a list that have changed after a number, in the order of their newest changes."""
@@ -2780,7 +2729,7 @@ class Calls:
             case b"full", 0, _:
                 return "full"
             case b"closed", 1, words:
-                return SendChunk.Closed(next(words).decode())
+                return SendChunk.Closed(next(words))
         raise UnknownReply("send_chunk", reply)
 
     def send_message(
@@ -2950,7 +2899,7 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return TakeChunk.Reply(next(words), None if (value := next(words)) is None else value.decode())
+        return TakeChunk.Reply(next(words), next(words))
 
     def take_link(
         self, root: str, *, id: str, ends: int, decision: str
