@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
+from werkzeug.routing import Rule
+
 from tests.servers import PROJECT
 
 DOCUMENT = json.loads((PROJECT / "docs/openapi.json").read_text())
@@ -81,20 +83,25 @@ class Operation(NamedTuple):
 
 
 @cache
-def operations() -> dict[str, Operation]:
-    """The operations of the document by the names of their views."""
-    found = (
+def operations() -> tuple[Operation, ...]:
+    """The operations of the document."""
+    return tuple(
         Operation(method.upper(), path, content)
         for path, methods in DOCUMENT["paths"].items()
         for method, content in methods.items()
         if method in METHODS
     )
-    return {one.name: one for one in found}
 
 
-def body_of(name: str) -> Any:
-    """The smallest body of an operation, by the name of its view; None: it reads no JSON."""
-    found = operations().get(name)
+def operation_of(rule: Rule) -> Operation | None:
+    """The first operation of a rule; None: the document does not have it, as of metrics and sockets."""
+    path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
+    return next((one for one in operations() if one.path == path and one.method in rule.methods), None)
+
+
+def body_of(rule: Rule) -> Any:
+    """The smallest body of a rule's operation; None: it reads no JSON."""
+    found = operation_of(rule)
     return found.body() if found and found.takes_json() else None
 
 

@@ -12,7 +12,7 @@ from app import create_app
 from core.refused import Refused
 from docs import make
 from settings.config import Config
-from tests.fitting import Operation, body_of, operations
+from tests.fitting import body_of, operation_of
 
 LIMITS = {"rate_limit_starts": "none", "secret_key": "a key for tests only"}
 UNREACHABLE = create_app(Config.of(redis_url="unix:///nowhere/redis.sock", **LIMITS))
@@ -142,7 +142,7 @@ def test_a_wrong_method_is_405_and_names_the_allowed_methods(client):
 @pytest.mark.parametrize("bad", ["x", "5f1c8a52", "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f000g", "%00", "{}"])
 def test_a_conversation_id_other_than_a_uuid_is_422(client, bad):
     def check(rule):
-        response = client.open(address(rule, bad), method=of(rule), json=body_of(name_of(rule)))
+        response = client.open(address(rule, bad), method=of(rule), json=body_of(rule))
         assert_error(response, 422)
         assert response.get_json()["detail"][0]["loc"] == ["path", "conversation_id"]
 
@@ -152,8 +152,9 @@ def test_a_conversation_id_other_than_a_uuid_is_422(client, bad):
 def test_a_store_that_cannot_be_reached_is_503(client):
     def check(rule):
         name, method = name_of(rule), of(rule)
-        query = operations()[name].query() if name in operations() else {}
-        body = {"json": body_of(name)}
+        operation = operation_of(rule)
+        query = operation.query() if operation else {}
+        body = {"json": body_of(rule)}
         if name in LINED:
             body = {"data": LINED[name], "content_type": "application/x-ndjson"}
         headers = {"Authorization": "Bearer some key"} if "/webhooks/" in rule.rule else {}
@@ -169,12 +170,13 @@ def test_a_store_that_cannot_be_reached_is_503(client):
     assert faults_of(RULES, check) == []
 
 
-def reads(operation: Operation) -> bool:
-    """Whether it reads a body of JSON before it asks anything else."""
-    return operation.takes_json() and not operation.is_forwarded and not operation.is_of_sandboxes
+def reads(rule) -> bool:
+    """Whether an operation reads a body of JSON before it asks anything else."""
+    found = operation_of(rule)
+    return found.takes_json() and not found.is_forwarded and not found.is_of_sandboxes
 
 
-READING = [rule for rule in RULES if "POST" in rule.methods and reads(operations()[name_of(rule)])]
+READING = [rule for rule in RULES if "POST" in rule.methods and reads(rule)]
 
 
 def test_bodies_other_than_json_are_refused(client):
