@@ -75,11 +75,12 @@ class Operation(NamedTuple):
 
     def body(self) -> Any:
         """Its smallest body of JSON."""
-        return (
-            UNSAID[self.name]
-            if self.name in UNSAID
-            else smallest(self.content["requestBody"]["content"]["application/json"]["schema"])
-        )
+        return UNSAID[self.name] if self.name in UNSAID else smallest(self.schema())
+
+    def schema(self) -> dict[str, Any]:
+        """The schema of its body of JSON."""
+        schema: dict[str, Any] = self.content["requestBody"]["content"]["application/json"]["schema"]
+        return schema
 
 
 @cache
