@@ -24,6 +24,12 @@ PIECE, MOST_NAME, MOST_HEADER = 256 * 1024, 64 * 1024, 1024 * 1024
 _DECIMAL = re.compile(rb"(-?\d{1,11})(?:\.(\d+))?")
 _ENCODING = ("utf-8", "surrogateescape")
 
+#: types of blocks that say something of the member after them
+_EXTENSIONS = (
+    *(tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
+
 
 class ArchiveUnreadable(RuntimeFailure):
     """The bytes are not a tar stream, or end within one."""
@@ -60,12 +66,6 @@ _TYPES = {
     Kind.SYMLINK: tarfile.SYMTYPE,
     Kind.HARDLINK: tarfile.LNKTYPE,
 }
-
-#: types of blocks that say something of the member after them
-_EXTENSIONS = (
-    *(tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE),
-    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-)
 
 
 @dataclass(frozen=True, slots=True)
