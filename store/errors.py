@@ -103,7 +103,7 @@ class ActionsWait(StoreError):
     kind = Kind.CONFLICT
     words = (
         "Not sent: an action waits for a decision, and none was to be made (`rejects` or `accepts` is false). "
-        "Decide it first"
+        "Decide it first: GET /api/v1/pending-actions lists it"
     )
 
 

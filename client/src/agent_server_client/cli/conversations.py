@@ -353,7 +353,8 @@ def pause(session: Session, conversation: str, now: bool) -> None:
         _ask_sandbox(session, client, found["id"], "pause", "Paused")
         return
     if (status := found.info()["execution_status"]) not in ("running", "waiting_for_confirmation"):
-        _done(session, f"Nothing stops, because the agent is {status}", found)
+        is_so = "has failed" if status == "error" else f"is {status}"
+        _done(session, f"Nothing stops, because the agent {is_so}", found)
         return
     if now:
         found.interrupt()
