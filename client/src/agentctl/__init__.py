@@ -5,6 +5,7 @@ Limitation: for the first hundredth of a second, in which Python itself starts, 
 
 # `signal` imports enum, for several milliseconds in which Ctrl-C would print a traceback.
 import _signal  # type: ignore[import-not-found]
+import importlib
 import os
 
 #: exit code after Ctrl-C, as of the command itself
@@ -21,12 +22,11 @@ def main() -> int:
     is_heeded = before is _signal.default_int_handler  # a shell that runs it in the background ignores Ctrl-C
     if is_heeded:
         _signal.signal(_signal.SIGINT, _quit)
-    from agent_server_client.cli import main as run
-
+    run = importlib.import_module("agent_server_client.cli").main
     if is_heeded:
         _signal.signal(_signal.SIGINT, before)
     try:
-        return run()
+        return int(run())
     finally:
         if is_heeded:
             _signal.signal(_signal.SIGINT, _quit)  # what is left to do writes nothing
