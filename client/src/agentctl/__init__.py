@@ -16,8 +16,8 @@ def _quit(_: int, __: object) -> None:
     os._exit(_INTERRUPTED)
 
 
-def main() -> int:
-    """Run the command of this process's arguments, and return its exit code."""
+def main() -> None:
+    """Run the command of this process's arguments, and exit with its code."""
     before = _signal.getsignal(_signal.SIGINT)
     is_heeded = before is _signal.default_int_handler  # a shell that runs it in the background ignores Ctrl-C
     if is_heeded:
@@ -26,7 +26,7 @@ def main() -> int:
     if is_heeded:
         _signal.signal(_signal.SIGINT, before)
     try:
-        return int(run())
+        run()
     finally:
         if is_heeded:
             _signal.signal(_signal.SIGINT, _quit)  # what is left to do writes nothing
