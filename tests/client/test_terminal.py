@@ -1,5 +1,6 @@
 """agentctl as a person uses it, in a terminal, against whole servers."""
 
+import contextlib
 import json
 import os
 import re
@@ -205,3 +206,43 @@ def lines_of(path) -> list[dict]:
 
 def texts(path) -> list[str]:
     return [entry["event"]["llm_message"]["content"][0]["text"] for entry in lines_of(path)]
+
+
+def test_a_question_of_approve_send_and_rm_ends_when_others_decide_or_delete(url):
+    with Client(url) as server:
+        first = server.start("run: echo first")
+        wait_until(first.pending_actions, "an action that waits")
+        with terminal("approve", first.id[:8], AGENT_SERVER_URL=url) as shown:
+            shown.wait_for("Approve this?")
+            first.pending_actions()[0].reject("Not today")
+            shown.wait_for("It was rejected by anyone: Not today. Nothing was approved here")
+            assert shown.end() == 6
+
+        second = server.start("run: echo second")
+        wait_until(second.pending_actions, "an action that waits")
+        with terminal("send", second.id[:8], "more", AGENT_SERVER_URL=url) as shown:
+            shown.wait_for("This message rejects 1 action. Send it?")
+            second.pending_actions()[0].approve()
+            shown.wait_for("It was approved by anyone. Nothing was sent.")
+            assert shown.end() == 1
+
+        with terminal("rm", second.id[:8], AGENT_SERVER_URL=url) as shown:
+            shown.wait_for("and the files of its sandbox? [y/N]")
+            second.delete()
+            shown.wait_for("Somebody has deleted it meanwhile. Nothing was deleted here")
+            assert shown.end() == 4
+        first.delete()
+
+
+def test_an_answer_to_a_server_that_refuses_connections_is_told_within_seconds(tmp_path):
+    with contextlib.ExitStack() as stack:
+        client, _ = stack.enter_context(supervised_server(tmp_path))
+        url = str(client.base_url).rstrip("/")
+        with terminal("run", "run: true", AGENT_SERVER_URL=url) as shown:
+            shown.wait_for("[l]eave [?]")
+            stack.close()
+            shown.press("a\n")
+            shown.wait_for("Your answer is sent again")
+            shown.press("\x03")
+            shown.wait_for("It is not known whether your answer arrived. What still waits: agentctl inbox")
+            assert shown.end() == 130

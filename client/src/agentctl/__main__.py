@@ -1,7 +1,5 @@
 """`python -m agentctl`."""
 
-import sys
-
 from agentctl import main
 
-sys.exit(main())
+main()

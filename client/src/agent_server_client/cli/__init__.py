@@ -2,6 +2,7 @@
 
 import io
 import sys
+from typing import NoReturn
 
 import click
 
@@ -13,10 +14,14 @@ for _module in (audit, chat, conversations, decisions, folders, server):
         agentctl.add_command(_command)
 
 
-def main() -> int:
-    """Run the command of this process's arguments, and return its exit code."""
+def main() -> NoReturn:
+    """Run the command of this process's arguments, and exit with its code."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # an encoding without a character ends no command
         sys.stdout.reconfigure(errors="replace")
+    sys.exit(_exit_code())
+
+
+def _exit_code() -> int:
     try:
         return agentctl.main(prog_name="agentctl", standalone_mode=False) or 0
     except BrokenPipeError:

@@ -80,12 +80,8 @@ class AskedActions:
         answer = ask(session, self._answers(), read)
         if answer == "edit":
             try:
-                arguments = edited(session, first.item)
-                check()
-            except Gone as gone:
-                raise Gone(f"{gone} Your edit was not sent.") from None
+                arguments = self._edited(session, check)
             except NotEdited as error:
-                check()
                 session.err.print(f"{error} It still waits.", style="yellow")
                 return None
             with session.sending(self.client):
@@ -101,6 +97,16 @@ class AskedActions:
             session.err.print("Reason, which the agent reads (Enter: none):", end=" ", soft_wrap=True)
             return self.reject(session, read().strip())
         return "left"
+
+    def _edited(self, session: Session, check: Callable[[], None]) -> dict[str, Any]:
+        """The arguments as the person has edited them. Raises NotEdited, and Gone where it waits no longer."""
+        try:
+            return edited(session, self._actions[0].item)
+        finally:
+            try:
+                check()
+            except Gone as gone:
+                raise Gone(f"{gone} Your edit was not sent.") from None
 
     def reject(self, session: Session, reason: str) -> Outcome:
         with session.sending(self.client):
