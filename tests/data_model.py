@@ -6,7 +6,7 @@ from functools import cache
 
 from redis import Redis
 
-from docs.data_model import fields, keys, parted, roots_of
+from docs.data_model import Key, fields, keys, parted, roots_of
 from store.scripts import Source
 
 #: how Redis calls what the tables call otherwise
@@ -20,16 +20,17 @@ _STANDS_FOR = {"LIST": ".+", "…": ".+", "{all}": r"\{[^{}]+\}"}
 @cache
 def lasting() -> tuple[tuple[re.Pattern[str], str], ...]:
     """The keys that may have no expiry: a pattern of the name, and the type as Redis calls it."""
-    found = []
-    for key in keys():
-        if not key.expires and key.type != "channel":
-            # A test may have a listing of its own, by a name in the place of `all`.
-            parts = re.split(r"(SHA-256|\{all\}|\b[A-Z]+\b|…)", key.name)
-            pattern = "".join(
-                _STANDS_FOR.get(part, _ANY) if at % 2 else re.escape(part) for at, part in enumerate(parts)
-            )
-            found.append((re.compile(pattern), _TYPES.get(key.type, key.type)))
-    return tuple(found)
+    return tuple(
+        (pattern_of(key), _TYPES.get(key.type, key.type)) for key in keys() if not key.expires and key.type != "channel"
+    )
+
+
+def pattern_of(key: Key) -> re.Pattern[str]:
+    """The names of a key. A test may have a listing of its own, by a name in the place of `all`."""
+    parts = re.split(r"(SHA-256|\{all\}|\b[A-Z]+\b|…)", key.name)
+    return re.compile(
+        "".join(_STANDS_FOR.get(part, _ANY) if at % 2 else re.escape(part) for at, part in enumerate(parts))
+    )
 
 
 def leaked(redis: Redis) -> list[str]:
