@@ -31,7 +31,8 @@ from core.wire import (
     parse_json,
     read_event,
 )
-from net.transport import Transport, deadline
+from net.connections import deadline
+from net.transport import Transport
 from telemetry import traces
 
 #: most sentences that are taken of what an agent server ignores of a start
