@@ -300,18 +300,25 @@ def cautious(tmp_path, monkeypatch):
 
 
 def test_a_line_looks_like_a_command_that_ran_only_once_it_begins_and_as_a_person_edited_it(capfd, cautious):
+    printed = []
+
+    def prints(words: str) -> bool:
+        printed.append(capfd.readouterr().out)  # the agent's thread prints a line after its event
+        return words in "".join(printed)
+
     cautious.send(events.parts("run: echo asked\nrun: echo never"), run=True)
-    wait_until(lambda: cautious.log.state.status == "waiting_for_confirmation", "two actions that wait")
+    wait_until(lambda: prints("waits for a decision: echo never"), "two actions that wait")
     first, second = cautious.log.state.open
-    waiting = capfd.readouterr().out
-    assert "waits for a decision: echo asked" in waiting
-    assert "$ echo" not in waiting
+    assert "waits for a decision: echo asked" in "".join(printed)
+    assert "$ echo" not in "".join(printed)
+    printed.clear()
 
     edit = {"action_id": first, "decision": "edit", "arguments": {"command": "echo edited"}}
     cautious.decide_each([edit, {"action_id": second, "decision": "reject", "reason": "No."}])
     wait_until(lambda: cautious.log.state.status == "finished", "the end")
 
-    lines = [line.partition(" ")[2] for line in capfd.readouterr().out.splitlines()]
+    wait_until(lambda: prints("echo edited"), "the command")
+    lines = [line.partition(" ")[2] for line in "".join(printed).splitlines()]
     assert [line for line in lines if "echo" in line] == ["$ echo edited"]
 
 
