@@ -45,7 +45,7 @@ COMMANDS = leaves(agentctl)
 
 
 def takes_an_id(command: click.Command) -> bool:
-    return any("ID" in (one.metavar or "") for one in command.params)
+    return any("ID" in (one.metavar or "") for one in command.params if isinstance(one, click.Argument))
 
 
 def typed(words: str, identity: str) -> list[str]:

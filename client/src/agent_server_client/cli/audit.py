@@ -26,7 +26,7 @@ _MOST_TITLE = 24
 
 @command()
 @click.argument("text", required=False)
-@click.option("--conversation", metavar="ID", help="Decisions about one conversation, by its whole id.")
+@click.option("--conversation", metavar="ID", help="Decisions about one conversation.")
 @click.option("--who", metavar="NAME", help="Decisions of one key, by its whole name.")
 @click.option("--decision", type=click.Choice(get_args(_DECISIONS)), help="Decisions of one kind.")
 @click.option("--tool", metavar="NAME", help="Decisions about actions of one tool.")
@@ -45,6 +45,8 @@ def audit(
     TEXT is a part of the command, the summary, the destination, the reason or the title. It needs an admin's key.
     """
     client = session.client()
+    if conversation:
+        conversation = session.conversation(client, conversation).id
     filters = {"actor": who, "decision": decision, "tool_name": tool, "conversation_id": conversation}
     found = list(islice(client.audit(text=text, **filters), limit + 1))
     if len(found) > limit:
