@@ -16,14 +16,13 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from redis import Redis
-
 from core.approvals import canonical
 from core.cuts import beginning
 from core.wire import ConversationId, Micros, micros
 from store.errors import ConversationNotFound
 from store.keys import ApprovalKeys, ConversationKeys, SandboxKeys, audit_key
 from store.link.attempts import Stamp
+from store.link.commands import Redis
 from store.listing import MOST_SCANNED, SCAN_CHUNK
 from store.projections import Projections
 from store.scripts import Scripts
@@ -123,13 +122,13 @@ class Audit:
     A deleted conversation keeps its list for AUDIT_DAYS, and the index has the entries of the last AUDIT_DAYS.
     """
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def of(self, conversation_id: ConversationId, *, after: int = 0, limit: int) -> list[bytes]:
         """The entries that follow a seq, as JSON. Empty of a conversation that never waited. One round trip."""
-        entries: Any = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), after, after + limit - 1)
+        entries = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), after, after + limit - 1)
         return list(entries)
 
     def page(self, conversation_id: ConversationId, *, after: int = 0, limit: int) -> tuple[list[bytes], int | None]:
@@ -200,8 +199,8 @@ class Audit:
             return []
         else:
             first, last = max(0, start.seq - 1 - most), start.seq - 2
-        entries: Any = self._redis.lrange(chain_key(chain), first, last)
-        found = [(_place_of(raw), raw) for raw in entries]
+        entries = self._redis.lrange(chain_key(chain), first, last)
+        found: list[tuple[Place, bytes | None]] = [(_place_of(raw), raw) for raw in entries]
         return found[::-1] if descending else found
 
 

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from redis import Redis
-
 from core.approvals import action_digest, shown_arguments
 from core.refused import Kind
 from core.wire import ConversationId, Event, Micros, parse_json
@@ -21,6 +19,7 @@ from store.conversation import Conversation
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, StoreError
 from store.keys import ApprovalKeys, ConversationKeys
 from store.link.attempts import Stamp
+from store.link.commands import Redis
 from store.log.frames import PAGE_BYTES, original
 from store.projections import Projections
 from store.record import Record, pairs
@@ -152,7 +151,7 @@ class Approvals(NamedTuple):
 class Confirmations:
     """The policy and the pending actions of conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, projections: Projections, bounds: ConversationLimits) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, projections: Projections, bounds: ConversationLimits) -> None:
         self._redis = redis
         self._scripts = scripts
         self._projections = projections
@@ -204,7 +203,7 @@ class Confirmations:
         for one in decisions:
             check_reason(one.reason, self._bounds.max_reason_bytes)
         edited = [one.action_id for one in decisions if one.verb == "edit"]
-        records: Any = self._redis.hmget(ConversationKeys(conversation_id).pending, edited) if edited else []
+        records = self._redis.hmget(ConversationKeys(conversation_id).pending, edited) if edited else []
         tools = {
             name: json.loads(json.loads(record)["tool"]) for name, record in zip(edited, records, strict=True) if record
         }
@@ -237,7 +236,7 @@ class Confirmations:
 
     def open_ids(self, conversation_id: ConversationId) -> list[str]:
         """Ids of the open, unanswered actions, in no order, whether or not they are pending. One round trip."""
-        stored: Any = self._redis.hkeys(ConversationKeys(conversation_id).pending)
+        stored = self._redis.hkeys(ConversationKeys(conversation_id).pending)
         return [one.decode() for one in stored]
 
     def drop(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> None:

@@ -29,14 +29,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from redis import Redis
-
 from core.wire import ConversationId, Seq, micros
 from store.approvals.inbox import Cursor, Filter, Inbox, PendingAction, load
 from store.approvals.inbox import Entry as Indexed
 from store.destinations import Destinations
 from store.errors import FellBehind
 from store.keys import ApprovalKeys
+from store.link.commands import Redis
 from store.log.feed import PAGE, Entry, Feed, Follower, Followers, Held, Reading
 from store.scripts import Scripts
 
@@ -129,7 +128,7 @@ def _fields(words: list[bytes]) -> dict[str, str]:
 class InboxFeed(Feed):
     """The one reader of the changes in this process."""
 
-    def __init__(self, last: Seq, redis: "Redis", scripts: Scripts, ring_bytes: int) -> None:
+    def __init__(self, last: Seq, redis: Redis, scripts: Scripts, ring_bytes: int) -> None:
         super().__init__(ApprovalKeys.signal, "", last, ring_bytes)
         self._redis = redis
         self._scripts = scripts
@@ -240,7 +239,7 @@ class InboxStream:
     """The streams of this process."""
 
     def __init__(
-        self, redis: "Redis", scripts: Scripts, followers: Followers, inbox: Inbox, destinations: Destinations
+        self, redis: Redis, scripts: Scripts, followers: Followers, inbox: Inbox, destinations: Destinations
     ) -> None:
         self._destinations = destinations
         self._redis = redis

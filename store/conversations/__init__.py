@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from redis import Redis
-
 from core.wire import ConversationId
 from settings.limits import ConversationLimits
 from store.conversations.cold import Cold
@@ -17,6 +15,7 @@ from store.conversations.lists import ConversationList, ConversationPages
 from store.conversations.message_search import MessageSearch
 from store.conversations.queued_messages import QueuedMessages
 from store.keys import chat_root
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.listing import Listing
 from store.log.text import MessageText, texts
@@ -35,7 +34,7 @@ class ConversationWing(Conversations):
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         scripts: Scripts,
         listing: Listing,
         projections: Projections,

@@ -11,8 +11,6 @@ from functools import partial
 from typing import Any, TypedDict
 from uuid import uuid4
 
-from redis import Redis
-
 from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
 from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
@@ -31,6 +29,7 @@ from store.errors import (
 )
 from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.listing import Cursor, Filter, Listing, folded
 from store.log.text import record
@@ -74,7 +73,7 @@ class Conversations:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         scripts: Scripts,
         listing: Listing,
         projections: Projections,
@@ -208,7 +207,7 @@ class Conversations:
                 keys = ConversationKeys(conversation_id)
                 pipe.hgetall(keys.root)
                 pipe.hkeys(keys.secrets)
-            replies: list[Any] = pipe.execute() if conversation_ids else []
+            replies = pipe.execute() if conversation_ids else []
         return list(zip(*[iter(replies)] * 2, strict=True))
 
     def page(
@@ -235,7 +234,7 @@ class Conversations:
 
     def sandbox_of(self, conversation_id: ConversationId) -> str | None:
         """The sandbox of a conversation; None if it is detached. One round trip. Raises ConversationNotFound."""
-        stored: Any = self._redis.hmget(ConversationKeys(conversation_id).root, ["id", "sandbox_id"])
+        stored = self._redis.hmget(ConversationKeys(conversation_id).root, ["id", "sandbox_id"])
         if stored[0] is None:
             raise ConversationNotFound
         return stored[1].decode() if stored[1] else None
@@ -340,7 +339,7 @@ class Conversations:
 
     def secrets_of(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The secrets of a conversation, unsealed: for its agent alone. One round trip. Raises SecretsRefused."""
-        sealed: Any = self._redis.hgetall(ConversationKeys(conversation_id).secrets)
+        sealed = self._redis.hgetall(ConversationKeys(conversation_id).secrets)
         return self._sealer.open(conversation_id, {name.decode(): value for name, value in sealed.items()})
 
     def secrets_in(self, sandbox_id: SandboxId) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -396,7 +395,7 @@ class Conversations:
         The tombstone is written first: after a kill in between the conversation still exists. revision: that which it
         must have; of another one nothing changes, and this is False. Raises ConversationNotFound.
         """
-        sandbox_id: Any = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
+        sandbox_id = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
         if sandbox_id and not revision:
             self.bury(conversation_id, sandbox_id.decode())
         reply = self._scripts.delete_conversation(

@@ -9,8 +9,6 @@ from threading import Lock
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from redis import Redis
-
 from core.masking import NOTHING, Mask
 from core.pauses import take_turns
 from core.wire import ConversationId, Event, Micros, Seq, user_message
@@ -43,6 +41,7 @@ from store.errors import (
 )
 from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
 from store.link.attempts import Stamp, minted
+from store.link.commands import Redis
 from store.log.frames import PAGE_BYTES, compressed, original, originals
 from store.log.text import MessageText, Position, fold, matches, passes, record, texts, times
 from store.log.text import count as count_text
@@ -70,7 +69,7 @@ class EventLog:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         scripts: Scripts,
         projections: Projections,
         conversations: Conversations,

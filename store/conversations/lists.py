@@ -26,13 +26,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from redis import Redis
-
 from core.wire import ConversationId, Seq
 from store.approvals.inbox_stream import Sent
 from store.conversation import Conversation, State
 from store.errors import UNREADABLE, FellBehind
 from store.keys import APP_FIELD, ConversationKeys, ListingKeys, SandboxKeys, changed_channel
+from store.link.commands import Redis
 from store.link.connection import LazyCluster
 from store.link.signals import MAYBE_MISSED
 from store.listing import Cursor, Filter, Listing
@@ -116,7 +115,7 @@ class ConversationPages:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         listing: Listing,
         read: Callable[[Sequence[ConversationId]], Sequence[State | Damaged | None]],
         kept_bytes: int = KEPT_BYTES,
@@ -175,7 +174,7 @@ class ConversationPages:
         with self._redis.pipeline(transaction=False) as pipe:
             for entry in entries:
                 pipe.hmget(ConversationKeys(entry.id).root, VERSION)
-            replies: list[Any] = pipe.execute()
+            replies = pipe.execute()
         return [b" ".join(value or b"" for value in values) for values in replies]
 
     def _show(self, form: Form, state: State) -> bytes:
@@ -195,7 +194,7 @@ class ConversationPages:
 class ConversationList:
     """What a list shows of every conversation, whatever its log, its agent or its settings weigh."""
 
-    def __init__(self, redis: "Redis", listing: Listing) -> None:
+    def __init__(self, redis: Redis, listing: Listing) -> None:
         self._redis = redis
         self._listing = listing
         self._pages = ConversationPages(redis, listing, self.get_each)
@@ -213,7 +212,7 @@ class ConversationList:
         with self._redis.pipeline(transaction=False) as pipe:
             for identity in ids:
                 pipe.hmget(ConversationKeys(identity).root, _FIELDS)
-            replies: list[Any] = pipe.execute() if ids else []
+            replies = pipe.execute() if ids else []
         found = [
             readable(one, _summary, values) if values[0] else None for one, values in zip(ids, replies, strict=True)
         ]
@@ -222,7 +221,7 @@ class ConversationList:
         with self._redis.pipeline(transaction=False) as pipe:
             for at, _ in waiting:
                 pipe.hvals(ConversationKeys(ids[at]).pending)
-            counted: list[Any] = pipe.execute() if waiting else []
+            counted = pipe.execute() if waiting else []
         for (at, state), records in zip(waiting, counted, strict=True):
             found[at] = readable(ids[at], _with_pending, state, records)
         return found

@@ -14,11 +14,11 @@ from typing import Any
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from redis import Redis
 
 from core.wire import ConversationId, Micros
 from store.errors import KeyUnreadable, SecretsRefused
 from store.keys import SEAL_CHECK
+from store.link.commands import Redis
 
 DIFFERS = (
     "SECRET_KEY is not the key that the data in Redis were sealed with: secrets and sandboxes that are sealed with "
@@ -127,7 +127,7 @@ def fernet_for(secret_key: str, owner: str) -> Fernet:
 class SealCheck:
     """The check of one process."""
 
-    def __init__(self, probe: "Redis", sealer: Sealer) -> None:
+    def __init__(self, probe: Redis, sealer: Sealer) -> None:
         """probe: a client that waits so briefly that a request may ask first."""
         self._probe = probe
         self._sealer = sealer
@@ -140,7 +140,7 @@ class SealCheck:
         """
         if not self._sealer.has_key:
             return None
-        word: Any = self._probe.get(SEAL_CHECK)
+        word = self._probe.get(SEAL_CHECK)
         if word is None:
             self._probe.set(SEAL_CHECK, self._sealer.seal_word(), nx=True)
             word = self._probe.get(SEAL_CHECK) or b""

@@ -14,13 +14,13 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from redis import Redis
 from zstandard import ZstdCompressor, ZstdDecompressor
 
 from core.pauses import take_turns
 from core.wire import ConversationId, Event, Micros, Seq, bare_kind, micros
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
+from store.link.commands import Redis
 
 _RECORD = b"\xf7"
 _TEXT = b"\xf6"
@@ -225,7 +225,7 @@ class _Chunk(NamedTuple):
 class MessageText:
     """This process' cache of conversations' text; bounded, the least recently used chunk is dropped first."""
 
-    def __init__(self, redis: "Redis", cache_bytes: int) -> None:
+    def __init__(self, redis: Redis, cache_bytes: int) -> None:
         """cache_bytes: the maximum cost of all chunks."""
         self._redis = redis
         self._cache_bytes = cache_bytes

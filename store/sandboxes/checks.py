@@ -12,12 +12,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from redis import Redis
-
 from core import wire
 from core.wire import ConversationId, Micros
 from settings.limits import SandboxLimits
 from store.keys import ConversationKeys, SandboxKeys
+from store.link.commands import Redis
 from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
 from store.scripts.calls import Spans
@@ -89,7 +88,7 @@ class Checks:
 class Echoes:
     """The expected echoes of all conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 

@@ -14,8 +14,6 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
 
-from redis import Redis
-
 from core.refused import Kind
 from core.wire import ConversationId, Seq
 from store.errors import (
@@ -28,6 +26,7 @@ from store.errors import (
     StoreError,
 )
 from store.keys import SandboxKeys
+from store.link.commands import Redis
 from store.link.health import Health
 from store.link.signals import answer, answered, ask_supervisors
 from store.record import Record, pairs
@@ -91,7 +90,7 @@ class Transfer(Record):
 class Archives:
     """The streams of all hosts."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
@@ -321,7 +320,7 @@ class Between(NamedTuple):
 class SandboxFiles:
     """The files of all sandboxes. Each read raises HostSilent, FilesBusy, FileNotKept, FileUnreadable, StoreFull."""
 
-    def __init__(self, redis: "Redis", health: Health) -> None:
+    def __init__(self, redis: Redis, health: Health) -> None:
         self._redis = redis
         self._health = health
 

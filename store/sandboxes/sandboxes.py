@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Annotated, Any, NewType
 
-from redis import Redis
-
 from core.cuts import head_and_tail, last_lines
 from core.wire import ConversationId, Micros
 from settings.limits import SandboxLimits
@@ -35,6 +33,7 @@ from store.errors import (
 )
 from store.keys import SandboxKeys
 from store.link.attempts import is_finished, minted_text
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.link.signals import answer, answered
 from store.record import BESIDE, Record, pairs
@@ -202,7 +201,7 @@ def key_hash(key: str) -> str:
 class Sandboxes:
     """All sandboxes of all hosts. Every age is measured by Redis' clock, whatever the callers' clocks say."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, limits: SandboxLimits, sealer: Sealer) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, limits: SandboxLimits, sealer: Sealer) -> None:
         self._redis = redis
         self._scripts = scripts
         self._sealer = sealer
@@ -368,12 +367,12 @@ class Sandboxes:
 
     def of_session_key(self, key: str) -> SandboxId | None:
         """The sandbox whose agent server a key opens; None as `of_hook_key`, and no use is noted. One round trip."""
-        stored: Any = self._redis.hget(SandboxKeys.by_key, f"session {key_hash(key)}")
+        stored = self._redis.hget(SandboxKeys.by_key, f"session {key_hash(key)}")
         return SandboxId(stored.decode()) if stored else None
 
     def settled_start(self, sandbox_id: SandboxId) -> int:
         """The start after which the conversations of a sandbox were settled last; 0: never."""
-        stored: Any = self._redis.hget(SandboxKeys.box(sandbox_id), "settled")
+        stored = self._redis.hget(SandboxKeys.box(sandbox_id), "settled")
         return int(stored or 0)
 
     def note_settled(self, sandbox_id: SandboxId, start: int) -> None:
@@ -436,7 +435,7 @@ class Sandboxes:
         """The last lines that a sandbox printed. Raises SandboxNotFound, HostSilent."""
         sandbox = self.get(sandbox_id)
         if sandbox.status == "ERROR" or sandbox.handle is None:
-            kept: Any = self._redis.get(SandboxKeys.log(sandbox_id))
+            kept = self._redis.get(SandboxKeys.log(sandbox_id))
             return last_lines((kept or b"").decode(), tail)
         return answered(self._redis, _LOG_TIMEOUT, "log", sandbox_id, tail=tail).decode()
 
@@ -562,7 +561,7 @@ class Sandboxes:
     def removals(self, host: str, folder: str = "") -> list[tuple[str, SandboxId]]:
         """Sandboxes that were deleted while their host was lost, each after the name of its runtime: those whose files
         are in that folder of the host, or in none."""
-        found: Any = self._redis.smembers(SandboxKeys.removals(host))
+        found = self._redis.smembers(SandboxKeys.removals(host))
         words = [member.decode(errors="surrogateescape").split(" ", 2) for member in found]
         parts = [(*one, "", "")[:3] for one in words]
         return [(runtime, SandboxId(identity)) for runtime, identity, of in parts if of in ("", folder)]
@@ -598,7 +597,7 @@ def _last(log: str) -> str:
 class Places:
     """The places of all sandboxes. A sandbox that does not exist has no bound: nothing comes of what starts there."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, most: int) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, most: int) -> None:
         self._redis = redis
         self._scripts = scripts
         self._most = most

@@ -32,13 +32,13 @@ from importlib.resources import files
 from itertools import takewhile
 from typing import Any
 
-from redis import Redis
 from redis.connection import DefaultParser
 from redis.exceptions import NoScriptError, ResponseError
 
 from core.bounds import AS_REDIS, Durability
 from store.errors import LogDamaged, NewerData
 from store.keys import DATA_VERSION, VERSION, ApprovalKeys, ListingKeys, RuleKeys
+from store.link.commands import Redis
 from store.link.connection import LazyCluster
 from store.scripts import heads
 from store.scripts.calls import Calls
@@ -272,7 +272,7 @@ class _LoadedScript:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         text: str,
         options: dict[str, Any],
         require_room: Callable[[], None] | None,
@@ -326,7 +326,7 @@ class Scripts(Calls):
     """Every script as a method, sent once per server and called by its hash."""
 
     def __init__(
-        self, redis: "Redis", durability: Durability = AS_REDIS, require_room: Callable[[], None] | None = None
+        self, redis: Redis, durability: Durability = AS_REDIS, require_room: Callable[[], None] | None = None
     ) -> None:
         """durability: what is proven of the scripts that write. The client's connections send the proofs. require_room:
         called before each script that brings something, raises StoreFull.
