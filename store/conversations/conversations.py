@@ -16,7 +16,7 @@ from core.cuts import beginning
 from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.effects import encodable, held_risks, message_claim
-from store.conversation import Conversation, read_state, title_fields
+from store.conversation import Conversation, State, read_state, title_fields
 from store.conversations.lists import Damaged, readable
 from store.errors import (
     ConversationNotFound,
@@ -182,18 +182,18 @@ class Conversations:
         inherited = {"sandbox_id": sandbox_id, "confirmation_seconds": parent["confirmation_seconds"]}
         self.create(conversation_id, app={"parent_conversation_id": parent_id}, **inherited)
 
-    def get(self, conversation_id: ConversationId) -> dict[str, Any]:
+    def get(self, conversation_id: ConversationId) -> State:
         """The state of a conversation. Raises ConversationNotFound."""
         [state] = self.get_many([conversation_id])
         if state is None:
             raise ConversationNotFound
         return state
 
-    def get_many(self, conversation_ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
+    def get_many(self, conversation_ids: Sequence[ConversationId]) -> list[State | None]:
         """States in the order of the ids, None for an unknown id. One round trip."""
         return [read_state(stored, names) if stored else None for stored, names in self._stored(conversation_ids)]
 
-    def get_each(self, conversation_ids: Sequence[ConversationId]) -> list[dict[str, Any] | Damaged | None]:
+    def get_each(self, conversation_ids: Sequence[ConversationId]) -> list[State | Damaged | None]:
         """As `get_many`; one that cannot be read is named in the log, and keeps none of the others back."""
         return [
             readable(one, read_state, *stored) if stored[0] else None
@@ -212,7 +212,7 @@ class Conversations:
 
     def page(
         self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
-    ) -> tuple[list[dict[str, Any]], Cursor | None]:
+    ) -> tuple[list[State], Cursor | None]:
         """One page of the conversations that pass, and the next page's cursor. Cost: `Listing.page`, and one read.
 
         Each wrong entry of the listing that the page meets is corrected, by one round trip. A conversation that cannot
@@ -466,7 +466,7 @@ class AppConversations:
         self._listing = listing
         self._sandboxes = sandboxes
 
-    def get_many(self, ids: list[ConversationId]) -> list[dict[str, Any] | None]:
+    def get_many(self, ids: list[ConversationId]) -> list[State | None]:
         """States in the order of the ids, each with its sandbox and the ids of its children, at most MOST_CHILDREN.
 
         None for an id that is unknown or detached. Two round trips, and one read of sandboxes, whatever the number.
@@ -480,22 +480,22 @@ class AppConversations:
         self._add_sandboxes(apps)
         return found
 
-    def get(self, conversation_id: ConversationId) -> dict[str, Any]:
+    def get(self, conversation_id: ConversationId) -> State:
         """One of them, as `get_many`. Raises ConversationNotFound."""
         [state] = self.get_many([conversation_id])
         if state is None:
             raise ConversationNotFound
         return state
 
-    def children(self, conversation_id: ConversationId) -> Iterator[dict[str, Any]]:
+    def children(self, conversation_id: ConversationId) -> Iterator[State]:
         """Every child's state, the oldest first; a page at a time, so that children may be deleted meanwhile."""
         return self._each(f"of-{conversation_id}")
 
-    def each_in(self, sandbox_id: SandboxId) -> Iterator[dict[str, Any]]:
+    def each_in(self, sandbox_id: SandboxId) -> Iterator[State]:
         """The state of every conversation in a sandbox, the oldest first; read as `children` are."""
         return self._each(f"in-{sandbox_id}")
 
-    def _each(self, group: str) -> Iterator[dict[str, Any]]:
+    def _each(self, group: str) -> Iterator[State]:
         start: Cursor | None = None
         while True:
             states, start = self._conversations.page(
@@ -507,7 +507,7 @@ class AppConversations:
 
     def search(
         self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
-    ) -> tuple[list[dict[str, Any]], Cursor | None]:
+    ) -> tuple[list[State], Cursor | None]:
         """One page by `created`, `updated` or `title`, without children's ids, and the next page's cursor.
 
         A page may be shorter than the limit and not the last, as `Listing.page`. Cost: that of `Conversations.page` and
@@ -565,12 +565,12 @@ class AppConversations:
             return "runs"
         return "asks" if found else "rests" if self.in_sandbox(sandbox_id) else ""
 
-    def _with_status(self, sandbox_id: SandboxId, *statuses: str) -> list[dict[str, Any]]:
+    def _with_status(self, sandbox_id: SandboxId, *statuses: str) -> list[State]:
         filters = Filter(group=f"in-{sandbox_id}", statuses=statuses)
         found, _ = self._conversations.page(filters, by="updated", descending=True, limit=_PAGE, start=None)
         return found
 
-    def _add_sandboxes(self, states: list[dict[str, Any]]) -> None:
+    def _add_sandboxes(self, states: list[State]) -> None:
         ids = list({SandboxId(state["sandbox_id"]) for state in states})
         sandboxes: dict[str, Sandbox | None] = dict(zip(ids, self._sandboxes.get_many(ids), strict=True))
         for state in states:

@@ -75,9 +75,7 @@ class Damaged:
     """
 
 
-def readable(
-    conversation_id: ConversationId, read: Callable[..., dict[str, Any]], *stored: Any
-) -> dict[str, Any] | Damaged:
+def readable(conversation_id: ConversationId, read: Callable[..., State], *stored: Any) -> State | Damaged:
     """What `read` makes of what is stored: a state; or Damaged, which the log names once for each process."""
     try:
         state = read(*stored)
@@ -199,11 +197,11 @@ class ConversationList:
         self._listing = listing
         self._pages = ConversationPages(redis, listing, self.get_each)
 
-    def get_many(self, ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
+    def get_many(self, ids: Sequence[ConversationId]) -> list[State | None]:
         """As `get_each`, with None also for a conversation that cannot be read."""
         return [None if isinstance(state, Damaged) else state for state in self.get_each(ids)]
 
-    def get_each(self, ids: Sequence[ConversationId]) -> list[dict[str, Any] | Damaged | None]:
+    def get_each(self, ids: Sequence[ConversationId]) -> list[State | Damaged | None]:
         """Summaries in the order of the ids, None for an id that is unknown, Damaged as its module says.
 
         A summary has the fields above, `app` and `pending`: the number of actions that wait for a decision. One round
@@ -254,7 +252,7 @@ class ConversationList:
         return found, start
 
 
-def _summary(values: list[bytes | None]) -> dict[str, Any]:
+def _summary(values: list[bytes | None]) -> State:
     """The summary of a conversation where nothing waits, from the values of its fields."""
     stored = {name.encode(): value for name, value in zip(_FIELDS, values, strict=True) if value is not None}
     found = dict.fromkeys(_MEMBERS, "") | Conversation.members(stored)
@@ -262,7 +260,7 @@ def _summary(values: list[bytes | None]) -> dict[str, Any]:
     return {name: found[name] for name in (*_MEMBERS, "title", "tags")} | {"app": app, "pending": 0}
 
 
-def _with_pending(summary: dict[str, Any], records: list[bytes]) -> dict[str, Any]:
+def _with_pending(summary: State, records: list[bytes]) -> State:
     return {**summary, "pending": sum("decided" not in json.loads(record) for record in records)}
 
 
