@@ -239,7 +239,7 @@ def _ranges(filters: Filter) -> dict[str, tuple[Micros | None, Micros | None]]:
     }
 
 
-def _entered(filters: Filter, by: str, descending: bool, start: Cursor | None) -> tuple[Any, str] | None:
+def _entered(filters: Filter, by: str, descending: bool, start: Cursor | None) -> tuple[object, str] | None:
     """The cursor from which a page is read: not before the range of its order begins."""
     since, until = _ranges(filters).get(by, (None, None))
     edge, at = (until if descending else since), start and start[0]

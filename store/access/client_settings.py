@@ -158,7 +158,7 @@ class ClientSettings:
         except SecretsRefused:
             raise SettingsUnreadable from None
 
-    def _opened(self, owner: str, sealed: bytes) -> Any:
+    def _opened(self, owner: str, sealed: bytes) -> object:
         return json.loads(zlib.decompress(self._sealer.open_bytes("settings", owner, sealed)))
 
     def _sealed(self, owner: str, text: str) -> bytes:

@@ -14,7 +14,7 @@ They have `sandbox_id` instead of `destination`, and the `conversation_id` in wh
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from core.approvals import canonical
 from core.cuts import beginning
@@ -258,6 +258,6 @@ def _place_of(raw: bytes) -> Place:
     return Place(micros(entry["time"]), chain_of(entry), entry["seq"])
 
 
-def chain_of(entry: dict[str, Any]) -> str:
+def chain_of(entry: dict[str, object]) -> str:
     """The chain of an entry: that of its conversation, unless it names another."""
     return str(entry.get("chain") or entry["conversation_id"])

@@ -57,7 +57,7 @@ class Decision(NamedTuple):
     verb: Literal["approve", "reject", "edit"]
     reason: str = ""
     digest: str | None = None
-    arguments: Any = None  #: of an edit: those that take the place of the action's
+    arguments: object = None  #: of an edit: those that take the place of the action's
     since: str = ""
 
 
@@ -80,7 +80,7 @@ def check_reason(reason: str, most_bytes: int) -> None:
         raise ReasonTooLong(most_bytes)
 
 
-def encode_decisions(decisions: Sequence[Decision], tools: dict[str, Any]) -> str:
+def encode_decisions(decisions: Sequence[Decision], tools: dict[str, object]) -> str:
     """Decisions as `decide_pending.lua` takes them. tools: by the ids of edited actions, the names of their tools."""
     return json.dumps(
         [
@@ -209,7 +209,7 @@ class Confirmations:
         }
         return encode_decisions(decisions, tools)
 
-    def decided(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
+    def decided(self, conversation_id: ConversationId) -> list[dict[str, object]]:
         """The actions that were approved and are not observed yet, in log order. Raises ConversationNotFound."""
         decided = self._scripts.list_decisions(ConversationKeys(conversation_id).root)
         if decided is None:
@@ -222,7 +222,7 @@ class Confirmations:
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
         """The pending actions, in log order. Raises ConversationNotFound."""
-        found: list[dict[str, Any]] = []
+        found: list[dict[str, object]] = []
         last = 0
         while True:
             page = self._scripts.list_pending(ConversationKeys(conversation_id).root, after=last, most_bytes=PAGE_BYTES)
@@ -263,7 +263,7 @@ class Confirmations:
         )
         self._projections.refresh(conversation_id)
 
-    def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
+    def set_policy(self, conversation_id: ConversationId, policy: dict[str, object]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
         fields = Conversation.fields_of(confirmation_policy=policy)
         reply = self._scripts.set_fields(
@@ -275,7 +275,7 @@ class Confirmations:
         self._projections.settled(conversation_id, reply)
 
 
-def _described(since: str, action: dict[str, Any]) -> dict[str, Any]:
+def _described(since: str, action: dict[str, object]) -> dict[str, object]:
     return {
         "id": action["id"],
         "tool_name": action.get("tool_name"),

@@ -108,7 +108,7 @@ class PendingAction:
     summary: str | None
     thought: str
     security_risk: str
-    arguments: Any
+    arguments: object
     since: str
     expires_at: str | None
     digest: str
@@ -182,7 +182,7 @@ def _read(entry: Entry, state: list[Any], stored: bytes | None, kept: bytes | No
     )
 
 
-def thought_of(event: dict[str, Any]) -> str:
+def thought_of(event: dict[str, object]) -> str:
     """The text of the agent's thought about an action; empty where it has none."""
     parts = event.get("thought")
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []

@@ -93,13 +93,13 @@ class Change(Entry):
         )
 
 
-def _shown(action: PendingAction) -> dict[str, Any]:
+def _shown(action: PendingAction) -> dict[str, object]:
     """An item, as `GET /api/v1/pending-actions` shows it."""
     return {name: value for name, value in asdict(action).items() if name not in _INTERNAL}
 
 
-def _members(found: dict[str, str]) -> dict[str, Any]:
-    members: dict[str, Any] = {name: found[name] for name in ("conversation_id", "action_id")}
+def _members(found: dict[str, str]) -> dict[str, object]:
+    members: dict[str, object] = {name: found[name] for name in ("conversation_id", "action_id")}
     if found["kind"] == "opened":
         return {**members, "since": found["since"]}
     if found["kind"] == "closed":

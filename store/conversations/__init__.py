@@ -78,7 +78,7 @@ class Chats:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    def remember(self, owner: str, said: Sequence[Mapping[str, Any]], conversation_id: ConversationId) -> None:
+    def remember(self, owner: str, said: Sequence[Mapping[str, object]], conversation_id: ConversationId) -> None:
         """Note which conversation gave the last message of a chat.
 
         owner: id of the key; "" without one. said: all messages, with `role` and `content`. One round trip.
@@ -86,7 +86,7 @@ class Chats:
         self._scripts.remember_chat(chat_root(_digest(owner, said)), conversation=conversation_id, span=_SECONDS * 1000)
 
     def take(
-        self, owner: str, said: Sequence[Mapping[str, Any]], words: Sequence[Mapping[str, Any]]
+        self, owner: str, said: Sequence[Mapping[str, object]], words: Sequence[Mapping[str, object]]
     ) -> ConversationId | None:
         """The conversation that gave the last message of a chat, for the words that follow; None: there is none, or
         other words have followed. It may be deleted. One round trip."""
@@ -94,7 +94,7 @@ class Chats:
         return ConversationId(found) if found else None
 
 
-def _digest(owner: str, said: Sequence[Mapping[str, Any]]) -> str:
+def _digest(owner: str, said: Sequence[Mapping[str, object]]) -> str:
     """Of a chat as one key sees it; clients may change the blanks of a text, and their instructions with every call."""
     spoken = [
         [one["role"], " ".join(" ".join(texts(one["content"])).split()), _images(one["content"])]

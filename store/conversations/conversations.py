@@ -62,7 +62,7 @@ _NO_MODEL = "none"
 _PAGE = 100
 
 
-def _groups_of(sandbox_id: str, app: dict[str, Any]) -> str:
+def _groups_of(sandbox_id: str, app: Mapping[str, object]) -> str:
     """The groups that an app conversation is listed in, beside its status; see `store/keys.toml`."""
     parent = app.get("parent_conversation_id")
     return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
@@ -93,17 +93,17 @@ class Conversations:
         self,
         conversation_id: ConversationId,
         *,
-        confirmation_policy: dict[str, Any] | None = None,
+        confirmation_policy: dict[str, object] | None = None,
         title: str | None = None,
         tags: dict[str, str] | None = None,
-        security_analyzer: dict[str, Any] | None = None,
-        initial_message: list[dict[str, Any]] | None = None,
-        secrets: Mapping[str, Any] | None = None,
+        security_analyzer: Mapping[str, object] | None = None,
+        initial_message: list[dict[str, object]] | None = None,
+        secrets: Mapping[str, object] | None = None,
         sandbox_id: str | None = None,
         app: dict[str, Any] | None = None,
         confirmation_seconds: int | None = None,
         start_body: bytes = b"",
-        **info: Any,
+        **info: object,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
 
@@ -259,10 +259,10 @@ class Conversations:
         *,
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
-        app: Mapping[str, Any] | None = None,
-        told: Mapping[str, Any] | None = None,
+        app: Mapping[str, object] | None = None,
+        told: Mapping[str, object] | None = None,
         parent_id: ConversationId | None = None,
-        **fields: Any,
+        **fields: object,
     ) -> None:
         """Keep an agent server's report; an unknown child of a conversation there is created. Members that the report
         lacks stay.
@@ -307,7 +307,7 @@ class Conversations:
                 raise IllegalMove(verb, state.status)
 
     def put_secrets(
-        self, conversation_id: ConversationId, secrets: Mapping[str, Any], sandbox_id: str | None = None
+        self, conversation_id: ConversationId, secrets: Mapping[str, object], sandbox_id: str | None = None
     ) -> None:
         """Keep secrets, sealed; no response contains them. They are masked in all conversations of its sandbox.
 
@@ -337,12 +337,12 @@ class Conversations:
             root = ConversationKeys(ConversationId(other)).root
             self._scripts.keep_fields(root, fields=Conversation.fields_of(secrets_version=str(uuid4())))
 
-    def secrets_of(self, conversation_id: ConversationId) -> dict[str, Any]:
+    def secrets_of(self, conversation_id: ConversationId) -> dict[str, object]:
         """The secrets of a conversation, unsealed: for its agent alone. One round trip. Raises SecretsRefused."""
         sealed = self._redis.hgetall(ConversationKeys(conversation_id).secrets)
         return self._sealer.open(conversation_id, {name.decode(): value for name, value in sealed.items()})
 
-    def secrets_in(self, sandbox_id: SandboxId) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def secrets_in(self, sandbox_id: SandboxId) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
         """The secrets of each conversation in a sandbox that has some: for its way out alone. Two round trips.
 
         First those of conversations that the sandbox's owner started, or of which no key is known; then those of other
@@ -356,7 +356,7 @@ class Conversations:
                 pipe.hget(ConversationKeys(one).root, f"{APP_FIELD}started_by")
                 pipe.hgetall(ConversationKeys(one).secrets)
             owner, *found = pipe.execute()
-        own, others = list[dict[str, Any]](), list[dict[str, Any]]()
+        own, others = list[dict[str, object]](), list[dict[str, object]]()
         for one, key, sealed in zip(ids, found[::2], found[1::2], strict=True):
             if sealed:
                 is_own = not owner or key is None or json.loads(key) == owner.decode()
@@ -364,7 +364,9 @@ class Conversations:
                 (own if is_own else others).append(opened)
         return own, others
 
-    def interrupt(self, conversation_id: ConversationId, sandbox_id: str, stamp: Stamp, error: dict[str, Any]) -> None:
+    def interrupt(
+        self, conversation_id: ConversationId, sandbox_id: str, stamp: Stamp, error: Mapping[str, object]
+    ) -> None:
         """Note that the agent server of a conversation ended: a run is paused, and remembered as interrupted.
 
         stamp: its id prefix is that of this end, so that a repeat appends nothing. error: members of a
@@ -379,7 +381,7 @@ class Conversations:
         if isinstance(self._projections.settled(conversation_id, reply), InterruptConversation.Foreign):
             raise NotItsSandbox
 
-    def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[Any], *, interrupted: bool) -> None:
+    def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[object], *, interrupted: bool) -> None:
         """Keep what the recovery knows, as `Conversation` has it. Of an unknown conversation nothing is kept."""
         fields = Conversation.fields_of(agent_log=agent_log, interrupted=interrupted)
         self._scripts.keep_fields(ConversationKeys(conversation_id).root, fields=fields)
@@ -438,7 +440,7 @@ class _FirstMessage(TypedDict):
     echo: str
 
 
-def _first_message(content: list[dict[str, Any]] | None, stamp: Stamp, *, in_sandbox: bool) -> _FirstMessage:
+def _first_message(content: list[dict[str, object]] | None, stamp: Stamp, *, in_sandbox: bool) -> _FirstMessage:
     if content is None or in_sandbox:
         echo = "" if content is None else f"{message_claim(content)} {uuid4().hex}"
         return {"message_id": "", "pair": "", "event": b"", "record": b"", "echo": echo}
@@ -538,7 +540,7 @@ class AppConversations:
         told = {name: reported[name] for name in REPORTED_MEMBERS if reported.get(name) is not None}
         self._conversations.report(conversation_id, sandbox_id, app=app, told=told, parent_id=parent_id, **fields)
 
-    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any], **fields: Any) -> bool:
+    def update(self, conversation_id: ConversationId, *, app: Mapping[str, object], **fields: object) -> bool:
         """Set members of an app conversation, and its title or tags, as `Conversations.update`. Three round trips.
 
         Raises ConversationNotFound, also of a detached conversation.

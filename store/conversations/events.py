@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import unquote
 
 from core.masking import NOTHING, Mask
@@ -157,7 +157,7 @@ class EventLog:
                     raise LogTooLong(self._bounds.max_conversation_bytes)
 
     def send(
-        self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool, actor: Actor = SERVER
+        self, conversation_id: ConversationId, *, content: list[dict[str, object]], run: bool, actor: Actor = SERVER
     ) -> None:
         """Append a user's message; with run, start the agent. Pending actions are rejected, never approved.
 

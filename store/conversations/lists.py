@@ -75,7 +75,7 @@ class Damaged:
     """
 
 
-def readable(conversation_id: ConversationId, read: Callable[..., State], *stored: Any) -> State | Damaged:
+def readable(conversation_id: ConversationId, read: Callable[..., State], *stored: object) -> State | Damaged:
     """What `read` makes of what is stored: a state; or Damaged, which the log names once for each process."""
     try:
         state = read(*stored)
@@ -276,7 +276,7 @@ class Change(Entry):
 
     __slots__ = ("id", "name")
 
-    def __init__(self, number: Seq, identity: str, shown: Any | None) -> None:
+    def __init__(self, number: Seq, identity: str, shown: object | None) -> None:
         super().__init__(number, json.dumps({"id": identity} if shown is None else shown).encode())
         self.id = identity
         self.name = "deleted" if shown is None else "changed"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from core.masking import NOTHING, Mask, credentials_in
 from core.wire import ConversationId
@@ -163,7 +163,7 @@ class Masks:
         return known
 
 
-def secret_texts(secrets: Mapping[str, Any]) -> Iterator[str]:
+def secret_texts(secrets: Mapping[str, object]) -> Iterator[str]:
     """The values of secrets as clients set them: texts, and what objects have as `value` or in headers.
 
     What an agent looks up by itself (`LookupSecret`) is not known here.

@@ -180,7 +180,7 @@ class Health:
         except UNAVAILABLE:
             return None
 
-    def _faults(self, node: dict[str, Any]) -> list[str]:
+    def _faults(self, node: dict[str, object]) -> list[str]:
         full = _full(node)
         is_unwritten = node.get("aof_last_write_status", "ok") != "ok"
         found = (
@@ -220,7 +220,7 @@ class Health:
         return list(found.values()) if all(isinstance(one, dict) for one in found.values()) else [found]
 
 
-def _evicting(info: dict[str, Any]) -> str | None:
+def _evicting(info: dict[str, object]) -> str | None:
     policy, most = _text(info.get("maxmemory_policy")), info.get("maxmemory")
     if not most or policy in (None, "noeviction"):
         return None
@@ -236,7 +236,7 @@ def _full(info: dict[str, Any]) -> tuple[int, int] | None:
     return (used, most) if most and used > most * _NEARLY else None
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     """redis-py reads a version such as 7.2 as a number."""
     return None if value is None else str(value)
 

@@ -32,7 +32,7 @@ class Sealer:
     def __init__(self, secret_keys: tuple[str, ...]) -> None:
         self._secret_keys = secret_keys
 
-    def seal(self, conversation_id: ConversationId, secrets: Mapping[str, Any]) -> dict[str, bytes]:
+    def seal(self, conversation_id: ConversationId, secrets: Mapping[str, object]) -> dict[str, bytes]:
         """Secrets by name, as JSON, sealed. Raises SecretsRefused when there are any and no key is set."""
         if not secrets:
             return {}
@@ -49,13 +49,13 @@ class Sealer:
         except InvalidToken:
             raise SecretsRefused from None
 
-    def seal_body(self, conversation_id: ConversationId, body: Mapping[str, Any]) -> bytes:
+    def seal_body(self, conversation_id: ConversationId, body: Mapping[str, object]) -> bytes:
         """What a request brought that starts an agent, sealed. Raises SecretsRefused when no key is set."""
         return self.seal_bytes("start", conversation_id, zlib.compress(json.dumps(body).encode()))
 
-    def open_body(self, conversation_id: ConversationId, sealed: bytes) -> dict[str, Any]:
+    def open_body(self, conversation_id: ConversationId, sealed: bytes) -> dict[str, object]:
         """The same, unsealed. Raises SecretsRefused as `open`."""
-        body: dict[str, Any] = json.loads(zlib.decompress(self.open_bytes("start", conversation_id, sealed)))
+        body: dict[str, object] = json.loads(zlib.decompress(self.open_bytes("start", conversation_id, sealed)))
         return body
 
     def seal_key(self, sandbox_id: str, key: str) -> str:

@@ -167,7 +167,7 @@ def ask_supervisors(redis: Redis, verb: str, sandbox_id: str, **details: Any) ->
     redis.publish(SandboxKeys.signal, json.dumps(Request(verb, sandbox_id, details)))
 
 
-def answered(redis: Redis, seconds: float, verb: str, sandbox_id: str, **details: Any) -> bytes:
+def answered(redis: Redis, seconds: float, verb: str, sandbox_id: str, **details: object) -> bytes:
     """What the supervisor that has a sandbox replies to a request. Raises HostSilent after so many seconds."""
     reply = SandboxKeys.reply(str(uuid4()))
     ask_supervisors(redis, verb, sandbox_id, reply=reply, **details)

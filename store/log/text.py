@@ -63,7 +63,7 @@ def _source(source: str) -> bytes:
     return "".join(f"{byte:03o}" for byte in source.encode()).encode().translate(_TO_BYTES)
 
 
-def body_of(fields: dict[str, Any]) -> str:
+def body_of(fields: dict[str, object]) -> str:
     """The searchable text of a MessageEvent. Source: the agent-server wire."""
     message = fields.get("llm_message")
     message = message if isinstance(message, dict) else {}
@@ -74,7 +74,7 @@ def body_of(fields: dict[str, Any]) -> str:
     return " ".join(parts)
 
 
-def texts(content: Any) -> list[str]:
+def texts(content: object) -> list[str]:
     """The text parts of a message's content, which is a list of parts or one text."""
     if isinstance(content, str):
         return [content]
@@ -101,7 +101,7 @@ def texts_of(fields: dict[str, Any]) -> list[str]:
     return []
 
 
-def _strings(value: Any) -> list[str]:
+def _strings(value: object) -> list[str]:
     """The strings in a JSON value, however deep, in their order; not the names of members."""
     found, left = list[str](), [value]
     while left:
@@ -115,7 +115,7 @@ def _strings(value: Any) -> list[str]:
     return found
 
 
-def has_text(fields: dict[str, Any], needle: bytes) -> bool:
+def has_text(fields: dict[str, object], needle: bytes) -> bool:
     """Whether a text of an event contains the needle, which is `fold`ed text. Others get turns."""
     return any(_contains(text, needle) for text in texts_of(fields))
 

@@ -92,7 +92,7 @@ class Host:
     id: str
     seen_at: Micros  #: its last heartbeat, by Redis' clock
     sandboxes: int  #: that it has, whatever their status
-    said: dict[str, Any] | None  #: what isolates its process sandboxes, as it has said; None: it has said nothing yet
+    said: dict[str, object] | None  #: what isolates its process sandboxes; None: it has said nothing yet
     version: str | None  #: of its supervisor
 
 
@@ -102,7 +102,7 @@ class Hosts:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    def note(self, host: str, isolation: dict[str, Any], version: str) -> None:
+    def note(self, host: str, isolation: dict[str, object], version: str) -> None:
         """Note what isolates the process sandboxes of a host, and its supervisor's version; forget lost hosts."""
         known = self._redis.hkeys(SandboxKeys.isolation)
         living = {name for name, _ in self._living()}

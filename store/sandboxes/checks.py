@@ -9,7 +9,7 @@ supervisor had claimed is due again when the lease ends. All times are those of 
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 from core import wire
@@ -71,7 +71,7 @@ class Checks:
         self._scripts.close_check(SandboxKeys.root, entry=check.entry, lease_end=check.lease_end, again=again)
 
     def note(
-        self, conversation_id: ConversationId, before: Sequence[Any], after: Sequence[Any], *, ended: bool
+        self, conversation_id: ConversationId, before: Sequence[object], after: Sequence[object], *, ended: bool
     ) -> None:
         """Keep how far the logs were compared, unless another comparison has kept its own since `before` was read.
 

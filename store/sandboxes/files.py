@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from uuid import uuid4
 
 from core.refused import Kind
@@ -359,7 +359,7 @@ class SandboxFiles:
         """Reply to a worker: with the content, or with the sentence of an error."""
         answer(self._redis, reply, found.encode() + b" " + data)
 
-    def _ask(self, verb: str, sandbox_id: SandboxId, **details: Any) -> bytes | None:
+    def _ask(self, verb: str, sandbox_id: SandboxId, **details: object) -> bytes | None:
         self._health.require_room()  # for the reply, which lies in Redis until it is read
         word, _, data = answered(self._redis, FILE_TIMEOUT, verb, sandbox_id, **details).partition(b" ")
         found = Found(word.decode())

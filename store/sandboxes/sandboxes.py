@@ -97,7 +97,7 @@ class Sandbox(Record):
     linked_dir: str = ""  #: another path of that folder, where a symlink is in the way; empty: there is none
     handle: dict[str, Any] | None = None
     agent_url: str
-    urls: list[dict[str, Any]] = field(default_factory=list)
+    urls: list[dict[str, object]] = field(default_factory=list)
     detail: str  #: at most 8 KiB
     disk_bytes: int | None = None  #: of its files, as measured last
     memory_bytes: int | None = None  #: of its processes, as measured last while it ran
@@ -110,7 +110,7 @@ class Sandbox(Record):
     source: dict[str, Any] | None = None  #: where the files of its first start come from; null: it starts with none
     owner: str = ""  #: id of the key that started it; empty: nobody's
     leaving: bool = False  #: it is being deleted: lists have it no longer, and its key is shown to nobody
-    strays: dict[str, Any] | None = None  #: `count` and `newest` of the conversations that its agent server alone has
+    strays: dict[str, object] | None = None  #: `count` and `newest` of what its agent server alone has
     adopted: str = ""  #: id of the start task that took it from the workspace of its key; empty: none did
     trace: str = ""  #: W3C traceparent of the request that asked for its start; empty: none, or the start has ended
     seen_at: Micros = field(compare=False, metadata=BESIDE)  #: the time of the reading, which its ages are measured to
@@ -151,7 +151,7 @@ class Sandbox(Record):
             return None
 
     @property
-    def isolated_by(self) -> dict[str, Any] | None:
+    def isolated_by(self) -> dict[str, object] | None:
         """What isolates its processes, as its runtime says; None while it has none."""
         return (self.handle or {}).get("isolation")
 

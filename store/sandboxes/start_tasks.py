@@ -82,12 +82,12 @@ class StartBodies:
         self._redis = redis
         self._sealer = sealer
 
-    def sealed(self, conversation_id: ConversationId, body: Mapping[str, Any]) -> bytes:
+    def sealed(self, conversation_id: ConversationId, body: Mapping[str, object]) -> bytes:
         """What a conversation keeps of the body that starts its agent. Raises SecretsRefused."""
         kept = {name: value for name, value in body.items() if name not in _ONCE}
         return self._sealer.seal_body(conversation_id, kept)
 
-    def of(self, conversation_id: ConversationId) -> dict[str, Any] | None:
+    def of(self, conversation_id: ConversationId) -> Mapping[str, object] | None:
         """The body that started the agent of a conversation; None where it brought none. Raises SecretsRefused."""
         sealed = self._redis.get(ConversationKeys(conversation_id).start)
         return self._sealer.open_body(conversation_id, sealed) if sealed else None
@@ -141,7 +141,7 @@ class StartTaskUpkeep(Record):
     """Fields of a start task that its driver and the scripts alone use."""
 
     key = StartTask.key
-    echo: dict[str, Any]  #: the part of the request that clients see
+    echo: Mapping[str, object]  #: the part of the request that clients see
     secrets: dict[str, str] | None = None  #: sealed; only while it is unfinished
     lease: str = ""  #: id of the last one
     parent_id: str = ""  #: of the conversation that its own will be a child of
@@ -208,10 +208,10 @@ class StartTasks:
     def create_once(
         self,
         conversation_id: ConversationId,
-        request: dict[str, Any],
-        body: Mapping[str, Any],
+        request: dict[str, object],
+        body: Mapping[str, object],
         *,
-        echo: dict[str, Any],
+        echo: dict[str, object],
         owner: str = "",
         joiner: Joiner | None = None,
     ) -> tuple[StartTask, bool]:
@@ -231,7 +231,7 @@ class StartTasks:
         identity: str,
         conversation_id: ConversationId,
         request: dict[str, Any],
-        echo: dict[str, Any],
+        echo: Mapping[str, object],
         owner: str,
         joiner: Joiner | None,
         *,
@@ -413,7 +413,7 @@ class StartTasks:
             StartKeys.root, id=start_id, lease=lease, span=in_micros(seconds), counter=counter
         )
 
-    def advance(self, start_id: str, lease: str, **fields: Any) -> bool:
+    def advance(self, start_id: str, lease: str, **fields: object) -> bool:
         """Write the progress of an unfinished start task, and renew its lease; False as `renew`."""
         return self._scripts.advance_start_task(
             StartKeys.root, id=start_id, lease=lease, span=in_micros(LEASE), fields=StartTask.fields_of(**fields)
@@ -469,7 +469,7 @@ class StartTasks:
             self._meter.count_start(status)
         return is_mine
 
-    def secrets_of(self, start: StartTask) -> dict[str, Any]:
+    def secrets_of(self, start: StartTask) -> dict[str, object]:
         """The secrets that came with the request; none once the start task is finished."""
         stored = self._redis.hget(StartKeys.task(start.id), "secrets")
         return self._sealer.open(start.conversation_id, json.loads(stored or b"{}"))

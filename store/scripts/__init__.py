@@ -30,7 +30,6 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from itertools import takewhile
-from typing import Any
 
 from redis.connection import DefaultParser
 from redis.exceptions import NoScriptError, ResponseError
@@ -274,7 +273,7 @@ class _LoadedScript:
         self,
         redis: Redis,
         text: str,
-        options: dict[str, Any],
+        options: Mapping[str, object],
         require_room: Callable[[], None] | None,
         follows: bool,
     ) -> None:
@@ -288,7 +287,7 @@ class _LoadedScript:
         self._follows = follows
         self._thaw: Callable[[str], None] | None = None
 
-    def __call__(self, keys: list[str], args: list[Any]) -> Any:
+    def __call__(self, keys: list[str], args: list[object]) -> object:
         if self._require_room is not None:
             self._require_room()
         if self._follows:
@@ -314,7 +313,7 @@ class _LoadedScript:
         script._thaw = thaw
         return script
 
-    def _send(self, command: tuple[Any, ...]) -> Any:
+    def _send(self, command: tuple[object, ...]) -> object:
         try:
             return self._redis.execute_command(*command, **self._options)
         except NoScriptError:
