@@ -37,12 +37,12 @@ class Conversation(Record):
     incarnation: str  #: one per creation
     seq: Seq  #: of the last event
     execution_status: str
-    confirmation_policy: dict[str, Any]
+    confirmation_policy: Mapping[str, object]
     title: Annotated[str | None, JSON]
     tags: dict[str, str]
-    stats: dict[str, Any]
-    security_analyzer: dict[str, Any] | None
-    info: dict[str, Any]  #: the rest of the start request
+    stats: Mapping[str, object]
+    security_analyzer: Mapping[str, object] | None
+    info: Mapping[str, object]  #: the rest of the start request
     held: str  #: risks that are held back, joined by commas
     created_at: str  #: UTC, Z
     updated_at: str  #: UTC, Z
@@ -53,12 +53,12 @@ class Conversation(Record):
     secrets_version: str  #: version of the secrets that mask its events
     sandbox_id: str
     groups: str  #: of the listing, joined by commas
-    app: Annotated[dict[str, Any], f"{APP_FIELD}*"]  #: a member that only app conversations have
-    agent: dict[str, Any]  #: as its agent server reported it last
-    told: Annotated[dict[str, Any], f"{REPORTED_FIELD}*"]  #: another member that it reports
+    app: Annotated[Mapping[str, object], f"{APP_FIELD}*"]  #: a member that only app conversations have
+    agent: Mapping[str, object]  #: as its agent server reported it last
+    told: Annotated[Mapping[str, object], f"{REPORTED_FIELD}*"]  #: another member that it reports
     labels_due: str  #: request whose title or tags the agent may not have
     posted: int  #: number of the log's events that the agent has too
-    agent_log: list[Any]  #: how far both logs were compared: `supervisor/agent_log.py`
+    agent_log: list[object]  #: how far both logs were compared: `supervisor/agent_log.py`
     interrupted: Annotated[bool, JSON]  #: a run was under way when the agent server ended or froze
     unapproved_resumes: int  #: runs that nobody decided
     approvals: str  #: a number that grows with every change of what waits, also from one life of an id to the next
@@ -87,7 +87,7 @@ class ConversationUpkeep(Record):
     delivery_reason: Annotated[str, JSON]
     delivery_actions: list[str]  #: ids
     delivery_at: Micros  #: µs
-    delivery_decisions: list[dict[str, Any]]  #: the decision of each action
+    delivery_decisions: list[Mapping[str, object]]  #: the decision of each action
     delivery_trace: str  #: W3C traceparent
 
 

@@ -3,9 +3,6 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
-
-from redis import Redis
 
 from core.refused import Kind
 from core.wire import Micros
@@ -14,6 +11,7 @@ from store.access.client_settings import ClientSettings
 from store.access.idempotency import Idempotency
 from store.errors import StoreError
 from store.keys import rate_key
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.scripts import Scripts
 
@@ -23,7 +21,7 @@ class AccessWing:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         scripts: Scripts,
         sealer: Sealer,
         clock: Callable[[], Micros],
@@ -91,7 +89,7 @@ class TooManySilentSockets(QuotaExceeded):
 class Counters:
     """One counter per limit and client, which expires with its window. Redis' clock ends a window."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
@@ -101,5 +99,5 @@ class Counters:
 
     def seconds_left(self, name: str) -> float:
         """Seconds until the window ends; 0 without a window."""
-        left: Any = self._redis.pttl(rate_key(name))
+        left = self._redis.pttl(rate_key(name))
         return float(max(left, 0) / 1000)

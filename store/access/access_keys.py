@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
 from uuid import uuid4
 
 from core.access import Principal
@@ -94,7 +93,7 @@ class Ticket(Record):
     """One use of an access key, or of none."""
 
     key = f"{AccessRoot.root}:ticket:SHA-256"
-    content: list[Any]  #: whom it stands for: name, id of the key, scopes, and what it opens
+    content: list[object]  #: whom it stands for: name, id of the key, scopes, and what it opens
     about: str  #: the conversation or the preview that it opens; empty: the inbox and the lists
     taken: str = ""  #: id of the request that took it
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 from uuid import uuid4
 
-from redis import Redis
-
 from core.refused import Kind
 from core.wire import Micros
 from store.errors import SecretsRefused, StoreError
 from store.keys import ClientKeys
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.record import Record
 from store.scripts import Scripts
@@ -90,7 +89,7 @@ class ClientRecord(Record):
 class ClientSettings:
     """What every key keeps. owner: id of the key, as `Principal.owner` has it."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer, clock: Callable[[], Micros]) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, sealer: Sealer, clock: Callable[[], Micros]) -> None:
         """clock: Redis'."""
         self._redis = redis
         self._scripts = scripts
@@ -156,14 +155,13 @@ class ClientSettings:
 
     def _read(self, owner: str) -> tuple[int, Entries]:
         """The revision and the entries."""
-        stored: Any = self._redis.hgetall(ClientKeys.root(owner))
-        found = ClientRecord.read(stored)
+        found = ClientRecord.read(self._redis.hgetall(ClientKeys.root(owner)))
         try:
             return found.revision, {name: self._opened(owner, sealed) for name, sealed in found.sealed.items()}
         except SecretsRefused:
             raise SettingsUnreadable from None
 
-    def _opened(self, owner: str, sealed: bytes) -> Any:
+    def _opened(self, owner: str, sealed: bytes) -> object:
         return json.loads(zlib.decompress(self._sealer.open_bytes("settings", owner, sealed)))
 
     def _sealed(self, owner: str, text: str) -> bytes:

@@ -21,14 +21,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from redis import Redis
-
 from core.approvals import canonical, text_of
 from core.cuts import beginning
 from core.wire import ConversationId, Micros, micros
 from store.errors import ConversationNotFound
 from store.keys import ApprovalKeys, ConversationKeys, SandboxKeys, audit_key
 from store.link.attempts import Stamp
+from store.link.commands import Redis
 from store.listing import MOST_SCANNED, SCAN_CHUNK
 from store.log.feed import Entry
 from store.log.text import fold
@@ -150,13 +149,13 @@ class Audit:
     A deleted conversation keeps its list for AUDIT_DAYS, and the index has the entries of the last AUDIT_DAYS.
     """
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def of(self, conversation_id: ConversationId, *, after: int = 0, limit: int) -> list[bytes]:
         """The entries that follow a seq, as JSON. Empty of a conversation that never waited. One round trip."""
-        entries: Any = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), after, after + limit - 1)
+        entries = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), after, after + limit - 1)
         return list(entries)
 
     def decisions(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -244,8 +243,8 @@ class Audit:
             return []
         else:
             first, last = max(0, start.seq - 1 - most), start.seq - 2
-        entries: Any = self._redis.lrange(chain_key(chain), first, last)
-        found = [(_place_of(raw), raw) for raw in entries]
+        entries = self._redis.lrange(chain_key(chain), first, last)
+        found: list[tuple[Place, bytes | None]] = [(_place_of(raw), raw) for raw in entries]
         return found[::-1] if descending else found
 
 
@@ -323,6 +322,6 @@ def is_decision(entry: Entry) -> bool:
     return entry.seq == 0 and DECISION.encode() in entry.raw and entry.fields.get("kind") == DECISION
 
 
-def chain_of(entry: dict[str, Any]) -> str:
+def chain_of(entry: dict[str, object]) -> str:
     """The chain of an entry: that of its conversation, unless it names another."""
     return str(entry.get("chain") or entry["conversation_id"])

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from redis import Redis
-
 from core.approvals import action_digest, shown_arguments
 from core.refused import Kind
 from core.wire import ConversationId, Event, Micros, parse_json
@@ -21,6 +19,7 @@ from store.conversation import Conversation
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, StoreError
 from store.keys import ApprovalKeys, ConversationKeys
 from store.link.attempts import Stamp
+from store.link.commands import Redis
 from store.log.frames import PAGE_BYTES, original
 from store.projections import Projections
 from store.record import Record, pairs
@@ -58,7 +57,7 @@ class Decision(NamedTuple):
     verb: Literal["approve", "reject", "edit"]
     reason: str = ""
     digest: str | None = None
-    arguments: Any = None  #: of an edit: those that take the place of the action's
+    arguments: object = None  #: of an edit: those that take the place of the action's
     since: str = ""
 
 
@@ -81,7 +80,7 @@ def check_reason(reason: str, most_bytes: int) -> None:
         raise ReasonTooLong(most_bytes)
 
 
-def encode_decisions(decisions: Sequence[Decision], tools: dict[str, Any]) -> str:
+def encode_decisions(decisions: Sequence[Decision], tools: dict[str, object]) -> str:
     """Decisions as `decide_pending.lua` takes them. tools: by the ids of edited actions, the names of their tools."""
     return json.dumps(
         [
@@ -152,7 +151,7 @@ class Approvals(NamedTuple):
 class Confirmations:
     """The policy and the pending actions of conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, projections: Projections, bounds: ConversationLimits) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, projections: Projections, bounds: ConversationLimits) -> None:
         self._redis = redis
         self._scripts = scripts
         self._projections = projections
@@ -204,13 +203,13 @@ class Confirmations:
         for one in decisions:
             check_reason(one.reason, self._bounds.max_reason_bytes)
         edited = [one.action_id for one in decisions if one.verb == "edit"]
-        records: Any = self._redis.hmget(ConversationKeys(conversation_id).pending, edited) if edited else []
+        records = self._redis.hmget(ConversationKeys(conversation_id).pending, edited) if edited else []
         tools = {
             name: json.loads(json.loads(record)["tool"]) for name, record in zip(edited, records, strict=True) if record
         }
         return encode_decisions(decisions, tools)
 
-    def decided(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
+    def decided(self, conversation_id: ConversationId) -> list[dict[str, object]]:
         """The actions that were approved and are not observed yet, in log order. Raises ConversationNotFound."""
         decided = self._scripts.list_decisions(ConversationKeys(conversation_id).root)
         if decided is None:
@@ -223,7 +222,7 @@ class Confirmations:
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
         """The pending actions, in log order. Raises ConversationNotFound."""
-        found: list[dict[str, Any]] = []
+        found: list[dict[str, object]] = []
         last = 0
         while True:
             page = self._scripts.list_pending(ConversationKeys(conversation_id).root, after=last, most_bytes=PAGE_BYTES)
@@ -237,7 +236,7 @@ class Confirmations:
 
     def open_ids(self, conversation_id: ConversationId) -> list[str]:
         """Ids of the open, unanswered actions, in no order, whether or not they are pending. One round trip."""
-        stored: Any = self._redis.hkeys(ConversationKeys(conversation_id).pending)
+        stored = self._redis.hkeys(ConversationKeys(conversation_id).pending)
         return [one.decode() for one in stored]
 
     def drop(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> None:
@@ -264,7 +263,7 @@ class Confirmations:
         )
         self._projections.refresh(conversation_id)
 
-    def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
+    def set_policy(self, conversation_id: ConversationId, policy: dict[str, object]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
         fields = Conversation.fields_of(confirmation_policy=policy)
         reply = self._scripts.set_fields(
@@ -276,7 +275,7 @@ class Confirmations:
         self._projections.settled(conversation_id, reply)
 
 
-def _described(since: str, action: dict[str, Any]) -> dict[str, Any]:
+def _described(since: str, action: dict[str, object]) -> dict[str, object]:
     return {
         "id": action["id"],
         "tool_name": action.get("tool_name"),

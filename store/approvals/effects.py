@@ -85,7 +85,7 @@ UNAPPROVED_POLICY = "unapproved_policy"
 _SILENT_KINDS = ("PauseEvent", "InterruptEvent")
 
 
-def held_risks(policy: dict[str, Any]) -> str:
+def held_risks(policy: dict[str, object]) -> str:
     """The risks that a policy holds back, joined by commas, as the scripts read them.
 
     Source: the agent-server wire. Raises ValueError for any other value.
@@ -107,7 +107,7 @@ def held_risks(policy: dict[str, Any]) -> str:
 _json = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def effect(event: Event) -> dict[str, Any]:
+def effect(event: Event) -> dict[str, object]:
     """The effect of one event; empty when it has none."""
     match event.kind:
         case "ActionEvent":
@@ -127,7 +127,7 @@ def effect(event: Event) -> dict[str, Any]:
     return {}
 
 
-def final_effect(event: Event) -> dict[str, Any]:
+def final_effect(event: Event) -> dict[str, object]:
     """The part of an event's effect that a copy of it has too. Source: docs/wire.md, 8."""
     speaks = event.kind == "MessageEvent" or (event.kind == "ActionEvent" and finish_message(event.fields) is not None)
     return {"final": True} if speaks and event.source == "agent" else {}
@@ -157,7 +157,7 @@ def closes(event: Event, action: Event) -> bool:
     return found.get("close") == action.id or ("close_call" in found and found["close_call"] == json.dumps(call))
 
 
-def written(effect: dict[str, Any]) -> str:
+def written(effect: dict[str, object]) -> str:
     """An effect as `append_events.lua` gets it; empty when there is none."""
     return _json(effect) if effect else ""
 
@@ -166,7 +166,7 @@ def _is_snapshot(event: Event) -> bool:
     return event.kind == "ConversationStateUpdateEvent" and event.fields.get("key") == "full_state"
 
 
-def finish_message(action: dict[str, Any]) -> str | None:
+def finish_message(action: dict[str, object]) -> str | None:
     """The message of an ActionEvent that finishes; None if the event does not finish."""
     details = action.get("action")
     if not isinstance(details, dict) or details.get("kind") != "FinishAction":
@@ -180,7 +180,7 @@ def encodable(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _opened(event: Event) -> dict[str, Any]:
+def _opened(event: Event) -> dict[str, object]:
     action = event.fields.get("action")
     if action is None:
         return {}
@@ -210,11 +210,11 @@ def _opened(event: Event) -> dict[str, Any]:
     }
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _set(key: Any, value: Any) -> dict[str, Any]:
+def _set(key: object, value: object) -> dict[str, object]:
     if not isinstance(key, str):
         return {}
     if key != "full_state":
@@ -226,7 +226,7 @@ def _set(key: Any, value: Any) -> dict[str, Any]:
     return {"set": fields, "snapshot": True} if fields else {}
 
 
-def _fields(name: str, value: Any) -> dict[str, str]:
+def _fields(name: str, value: object) -> dict[str, str]:
     """The fields of the conversation's hash that one setting changes; none if it is not of the right shape."""
     match name, value:
         case "execution_status", str() if value in EXECUTION_STATUSES:
@@ -254,11 +254,11 @@ def _fields(name: str, value: Any) -> dict[str, str]:
     return {}
 
 
-def _are_texts(values: Iterable[Any]) -> bool:
+def _are_texts(values: Iterable[object]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _is_kept(value: dict[str, Any] | list[Any]) -> bool:
+def _is_kept(value: dict[str, object] | list[object]) -> bool:
     """Whether lists, reports and imports carry it too."""
     return len(json.dumps(value)) <= MOST_REPORTED_BYTES
 
@@ -278,7 +278,7 @@ def claim(event: Event) -> str | None:
     return None
 
 
-def message_claim(content: Any) -> str:
+def message_claim(content: object) -> str:
     """The claim of the echo of a message; what an agent adds to its parts by itself counts for nothing."""
     parts = [_said(part) for part in content] if isinstance(content, list) else content
     return "message " + sha256(json.dumps(parts).encode()).hexdigest()
@@ -288,7 +288,7 @@ def reject_claim(action_id: str) -> str:
     return f"reject {action_id}"
 
 
-def policy_claim(policy: dict[str, Any]) -> str:
+def policy_claim(policy: dict[str, object]) -> str:
     return f"policy {_risks(policy)}"
 
 
@@ -331,7 +331,7 @@ def _risks(policy: Any) -> str:
         return "unknown"
 
 
-def _said(part: Any) -> Any:
+def _said(part: object) -> object:
     if not isinstance(part, dict):
         return part
     return [part.get(name) for name in ("type", "text", "image_urls")]

@@ -27,14 +27,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from redis import Redis
-
 from core.approvals import shown_arguments
 from core.refused import Kind
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import REPORTED_FIELD, ApprovalKeys, ConversationKeys, audit_key
+from store.link.commands import Redis
 from store.listing import Filter as ConversationFilter
 from store.listing import Listing
 from store.log.frames import PAGE_BYTES, original
@@ -109,7 +108,7 @@ class PendingAction:
     summary: str | None
     thought: str
     security_risk: str
-    arguments: Any
+    arguments: object
     since: str
     expires_at: str | None
     digest: str
@@ -128,7 +127,7 @@ def fitting(entries: Sequence[Entry], room: int = PAGE_BYTES) -> int:
     return len(entries)
 
 
-def load(redis: "Redis", entries: Sequence[Entry]) -> list[PendingAction | None]:
+def load(redis: Redis, entries: Sequence[Entry]) -> list[PendingAction | None]:
     """The pending actions of entries, in their order, None for each that its conversation does not bear out.
 
     One round trip, whatever the number of conversations. The caller bounds the bytes by `fitting`.
@@ -142,7 +141,7 @@ def load(redis: "Redis", entries: Sequence[Entry]) -> list[PendingAction | None]
         for entry in entries:
             pipe.hget(ConversationKeys(entry.conversation_id).pending, entry.action_id)
             pipe.lindex(ConversationKeys(entry.conversation_id).log, entry.item["seq"] - 1)
-        replies: list[Any] = pipe.execute()
+        replies = pipe.execute()
     states = dict(zip(of, replies, strict=False))
     found = zip(*[iter(replies[len(of) :])] * 2, strict=True)
     return [
@@ -183,7 +182,7 @@ def _read(entry: Entry, state: list[Any], stored: bytes | None, kept: bytes | No
     )
 
 
-def thought_of(event: dict[str, Any]) -> str:
+def thought_of(event: dict[str, object]) -> str:
     """The text of the agent's thought about an action; empty where it has none."""
     parts = event.get("thought")
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
@@ -242,7 +241,7 @@ class Filter:
 class Index:
     """The index of what waits, with what follows a change of it."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
@@ -276,7 +275,7 @@ class Index:
 
         True if more audit entries follow, and nobody else has noted a later state: whoever does indexes them.
         """
-        stored: Any = self._redis.hget(ApprovalKeys.noted, conversation_id)
+        stored = self._redis.hget(ApprovalKeys.noted, conversation_id)
         audited = int(stored.split()[1]) if stored else 0
         root = ConversationKeys(conversation_id).root
         found = self._scripts.read_unindexed(root, after=audited, most=MOST_ENTRIES)
@@ -295,7 +294,7 @@ class Index:
 class Inbox:
     """The pending actions of all conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, approvals: Refresh) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, approvals: Refresh) -> None:
         """approvals: refreshed for a conversation whose entries are wrong."""
         self._redis = redis
         self._scripts = scripts
@@ -349,7 +348,7 @@ class Inbox:
             return sum(1 for _ in self._each_entry(filters))
         least = "-inf" if filters.since is None else filters.since
         most = "+inf" if filters.until is None else f"({filters.until}"
-        return int(self._redis.zcount(ApprovalKeys.waiting, least, most))
+        return self._redis.zcount(ApprovalKeys.waiting, least, most)
 
     def _read(self, entries: list[Entry]) -> Iterator[PendingAction]:
         """The pending actions of entries, read PAGE_BYTES at a time."""
@@ -408,7 +407,7 @@ class ApprovalChecks:
     """The checks of all supervisors. None has a lease: each step is decided by a script, and may be done twice."""
 
     def __init__(
-        self, redis: "Redis", scripts: Scripts, listing: Listing, projections: Projections, *, audit_days: int
+        self, redis: Redis, scripts: Scripts, listing: Listing, projections: Projections, *, audit_days: int
     ) -> None:
         """audit_days: for which an audit entry is indexed."""
         self._redis = redis
@@ -448,15 +447,14 @@ class ApprovalChecks:
             except Exception:  # the sweep goes on: others wait after it
                 _log.exception("the index of what waits in conversation %s cannot be refreshed", conversation_id)
         created, identity = following or ("", "")
-        cursor: dict[Any, Any] = {**Sweep.fields_of(created=created, id=identity)}
-        self._redis.hset(ApprovalKeys.sweep, mapping=cursor)
+        self._redis.hset(ApprovalKeys.sweep, mapping=Sweep.fields_of(created=created, id=identity))
 
     def _wrong(self, ids: set[ConversationId]) -> list[ConversationId]:
         """Those of which the index says something else. Two round trips, and one for those where nothing can wait."""
         if not ids:
             return []
         among = list(ids)
-        noted: Any = self._redis.hmget(ApprovalKeys.noted, among)  # first: what changes after it counts as wrong
+        noted = self._redis.hmget(ApprovalKeys.noted, among)  # first: what changes after it counts as wrong
         replies = self._pipelined(
             command
             for keys in map(ConversationKeys, among)
@@ -475,7 +473,7 @@ class ApprovalChecks:
         with self._redis.pipeline(transaction=False) as pipe:
             for command in commands:
                 pipe.execute_command(*command)
-            replies: list[Any] = pipe.execute()
+            replies = pipe.execute()
         return replies
 
 

@@ -15,16 +15,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from uuid import uuid4
-
-from redis import Redis
 
 from core.wire import ConversationId, Micros, micros
 from settings.limits import ConversationLimits
 from store.conversations.lists import name_in_log
 from store.errors import UNREADABLE, TemporaryRefusal
 from store.keys import ColdKeys, ConversationKeys
+from store.link.commands import Redis
 from store.listing import Cursor, Filter, Listing
 from store.log.frames import (
     Frozen,
@@ -127,22 +126,21 @@ class _Cold(NamedTuple):
     digest: str | None = None  #: of its object; None: it is not known
 
 
-def checks(redis: "Redis", objects: Objects) -> Iterator[Checked]:
+def checks(redis: Redis, objects: Objects) -> Iterator[Checked]:
     """Every object: first those that cold conversations need, then all others that are there.
 
     One object, or one piece, is in memory at a time. Nothing is written, and servers may run meanwhile.
 
     Raises ObjectsAway, or one of UNAVAILABLE.
     """
-    client: Any = redis  # returns bytes; redis-py's annotations do not say so
-    for member, _ in client.zscan_iter(ColdKeys.objects, count=100):
-        if needed := _needing(client, member.decode()):
-            yield from _checked(client, objects, member.decode(), needed)
+    for member, _ in redis.zscan_iter(ColdKeys.objects, count=100):
+        if needed := _needing(redis, member.decode()):
+            yield from _checked(redis, objects, member.decode(), needed)
     for name in objects.names():
         is_piece = head_name(name)[1] is not None  # which is checked with its object
-        if is_piece or (_needing(client, name) and client.zscore(ColdKeys.objects, name) is not None):
+        if is_piece or (_needing(redis, name) and redis.zscore(ColdKeys.objects, name) is not None):
             continue
-        yield from _checked(client, objects, name, _needing(client, name))
+        yield from _checked(redis, objects, name, _needing(redis, name))
 
 
 def owner(name: str) -> ConversationId:
@@ -150,22 +148,22 @@ def owner(name: str) -> ConversationId:
     return ConversationId(head_name(name)[0].rpartition("-")[0])
 
 
-def _needing(redis: Any, name: str) -> _Cold | None:
+def _needing(redis: Redis, name: str) -> _Cold | None:
     """The cold conversation whose log an object has; None: there is none."""
     keys = ConversationKeys(owner(name))
     stored, digest, *state = redis.hmget(keys.root, *_STORED)
     if stored != name.encode():
         return None
-    incarnation, revision, last_chunk = (word.decode() for word in state)
+    incarnation, revision, last_chunk = ((word or b"").decode() for word in state)
     pairs = (pair.decode() for pair in redis.smembers(keys.pairs))
     return _Cold(
         Frozen(name, keys.id, incarnation, revision),
         ColdKeys.moved(int(last_chunk), pairs),
-        digest and digest.decode(),
+        digest.decode() if digest else None,
     )
 
 
-def _checked(redis: Any, objects: Objects, name: str, needed: _Cold | None) -> Iterator[Checked]:
+def _checked(redis: Redis, objects: Objects, name: str, needed: _Cold | None) -> Iterator[Checked]:
     """One object with its pieces; nothing of one that is gone, or no longer needed, at the end of its check."""
     try:
         content = objects.get(name)
@@ -207,8 +205,8 @@ class Changed(Exception):
 class Pieces:
     """Puts logs into pieces, and brings them back."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
-        self._redis: Any = redis  # returns bytes; redis-py's annotations do not say so
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
+        self._redis = redis
         self._scripts = scripts
 
     def put(self, of: Frozen, parts: Sequence[str], keep: Callable[[str, bytes], None]) -> bytes:
@@ -293,9 +291,8 @@ class Pieces:
             yield reply.events
 
     def _members(self, key: str) -> Iterator[list[bytes]]:
-        rank, found = 0, [None]
-        while found:
-            found = self._redis.zrange(key, rank, rank + _MEMBERS - 1, withscores=True)
+        rank = 0
+        while found := self._redis.zrange(key, rank, rank + _MEMBERS - 1, withscores=True):
             yield [word for member, score in found for word in (repr(score).encode(), member)]
             rank += len(found)
 
@@ -317,10 +314,10 @@ class Cold:
     """Freezes conversations, thaws them, and knows the objects that nobody needs."""
 
     def __init__(
-        self, redis: "Redis", scripts: Scripts, listing: Listing, bounds: ConversationLimits, objects: Objects | None
+        self, redis: Redis, scripts: Scripts, listing: Listing, bounds: ConversationLimits, objects: Objects | None
     ) -> None:
         """objects: where they lie; None: nothing is frozen, and what is cold stays so. scripts: that thaw nothing."""
-        self._redis: Any = redis  # returns bytes; redis-py's annotations do not say so
+        self._redis = redis
         self._scripts = scripts
         self._listing = listing
         self._most_bytes = bounds.cold_max_bytes
@@ -341,7 +338,7 @@ class Cold:
         with self._redis.pipeline(transaction=False) as pipe:
             for entry in entries:
                 pipe.hmget(ConversationKeys(entry.id).root, _STATE)
-            states: list[Any] = pipe.execute() if entries else []
+            states = pipe.execute() if entries else []
         found, (seconds, micro) = list[ConversationId](), self._redis.time()
         for entry, state in zip(entries, states, strict=True):
             try:
@@ -430,7 +427,7 @@ class Cold:
         with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.hget(ConversationKeys(owner(name)).root, "cold")
-            held: list[Any] = pipe.execute() if names else []
+            held = pipe.execute() if names else []
         needed = [name for name, cold in zip(names, held, strict=True) if cold == name.encode()]
         self._note(_LOOK, needed)
         return [
@@ -470,7 +467,7 @@ class Cold:
         with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.hexists(ConversationKeys(owner(name)).root, "incarnation")
-            known: list[Any] = pipe.execute() if names else []
+            known = pipe.execute() if names else []
         ours = [name for name, is_known in zip(names, known, strict=True) if is_known]
         if ours:
             self._scripts.note_objects(ColdKeys.root, span=_LEFT, only_new=True, names=ours)

@@ -58,7 +58,7 @@ class QueuedMessage(NamedTuple):
 
     id: str
     conversation_id: ConversationId
-    content: list[dict[str, Any]]
+    content: list[dict[str, object]]
     sender: str  #: name of their key
     may_decide: bool  #: whether its sender may decide the actions that wait when it is delivered
     tried_for: float  #: seconds for which its delivery was tried without success
@@ -88,7 +88,9 @@ class QueuedMessages:
         self._start_tasks = start_tasks
         self._conversations = conversations
 
-    def put(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
+    def put(
+        self, conversation_id: ConversationId, *, content: list[dict[str, object]], actor: Actor
+    ) -> tuple[UUID, int]:
         """Queue a message for a conversation in a sandbox, or for one that starts. Returns its id and its position.
 
         Raises ConversationNotFound, NobodyReceives, TooManyQueued.
@@ -104,7 +106,7 @@ class QueuedMessages:
             raise ConversationNotFound
         return self._put(conversation_id, "", content, actor)
 
-    def put_for_start(self, start_id: str, *, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
+    def put_for_start(self, start_id: str, *, content: list[dict[str, object]], actor: Actor) -> tuple[UUID, int]:
         """Queue a message for the conversation of a start task. Returns its id and its position.
 
         Raises StartTaskNotFound, NobodyReceives, TooManyQueued.
@@ -114,13 +116,13 @@ class QueuedMessages:
             raise StartTaskNotFound
         return self._put_for_start(start, content, actor)
 
-    def _put_for_start(self, start: StartTask, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
+    def _put_for_start(self, start: StartTask, content: list[dict[str, object]], actor: Actor) -> tuple[UUID, int]:
         if start.status == "ERROR":
             raise NobodyReceives(start.detail)
         return self._put(start.conversation_id, "" if start.status in FINISHED else start.id, content, actor)
 
     def _put(
-        self, conversation_id: ConversationId, start_id: str, content: list[dict[str, Any]], actor: Actor
+        self, conversation_id: ConversationId, start_id: str, content: list[dict[str, object]], actor: Actor
     ) -> tuple[UUID, int]:
         identity = minted("message")
         message = json.dumps({"content": content, "may_decide": actor.may_decide, "sender": actor.name})

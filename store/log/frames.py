@@ -20,7 +20,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from itertools import islice
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from zstandard import ZstdCompressionDict, ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
 
@@ -209,7 +209,7 @@ def ranges_in(content: bytes, digest: str, may: set[str] | None) -> list[Range]:
 
 def _line(of: Frozen, digests: Sequence[str]) -> bytes:
     """The only line that the object of a log may begin with."""
-    fields: dict[str, Any] = {"format": _FORMAT, **of._asdict(), "pieces": digests}
+    fields: dict[str, object] = {"format": _FORMAT, **of._asdict(), "pieces": digests}
     return json.dumps(fields).encode()
 
 

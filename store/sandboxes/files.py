@@ -11,10 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from uuid import uuid4
-
-from redis import Redis
 
 from core.refused import Kind
 from core.wire import ConversationId, Seq
@@ -28,6 +26,7 @@ from store.errors import (
     StoreError,
 )
 from store.keys import SandboxKeys
+from store.link.commands import Redis
 from store.link.health import Health
 from store.link.signals import answer, answered, ask_supervisors
 from store.record import Record, pairs
@@ -91,7 +90,7 @@ class Transfer(Record):
 class Archives:
     """The streams of all hosts."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
@@ -324,7 +323,7 @@ class Between(NamedTuple):
 class SandboxFiles:
     """The files of all sandboxes. Each read raises HostSilent, FilesBusy, FileNotKept, FileUnreadable, StoreFull."""
 
-    def __init__(self, redis: "Redis", health: Health) -> None:
+    def __init__(self, redis: Redis, health: Health) -> None:
         self._redis = redis
         self._health = health
 
@@ -363,7 +362,7 @@ class SandboxFiles:
         """Reply to a worker: with the content, or with the sentence of an error."""
         answer(self._redis, reply, found.encode() + b" " + data)
 
-    def _ask(self, verb: str, sandbox_id: SandboxId, **details: Any) -> bytes | None:
+    def _ask(self, verb: str, sandbox_id: SandboxId, **details: object) -> bytes | None:
         self._health.require_room()  # for the reply, which lies in Redis until it is read
         word, _, data = answered(self._redis, FILE_TIMEOUT, verb, sandbox_id, **details).partition(b" ")
         found = Found(word.decode())

@@ -963,7 +963,7 @@ class Calls:
     _use_sandbox: Sends
 
     def adopt_fork(
-        self, root: str, *, fork: str, at: int, claims: Collection[str], fields: Mapping[str, Any]
+        self, root: str, *, fork: str, at: int, claims: Collection[str], fields: Mapping[str, object]
     ) -> AdoptFork.Adopted | AdoptFork.Exists | None:
         """Rename the keys of a finished copy to those of its conversation, unless that conversation exists."""
         reply = self._adopt_fork([root], [fork, at, len(claims), *claims, *chain.from_iterable(fields.items())])
@@ -1000,7 +1000,7 @@ class Calls:
         result: str = reply.decode()
         return result
 
-    def advance_start_task(self, root: str, *, id: str, lease: str, span: int, fields: Mapping[str, Any]) -> bool:
+    def advance_start_task(self, root: str, *, id: str, lease: str, span: int, fields: Mapping[str, object]) -> bool:
         """Write the progress of an unfinished start task, and renew its lease."""
         reply = self._advance_start_task([root], [id, lease, span, *chain.from_iterable(fields.items())])
         result: bool = reply in (1, b"1")
@@ -1455,7 +1455,7 @@ class Calls:
                 return "late"
         raise UnknownReply("close_notification", reply)
 
-    def close_transfer(self, root: str, *, id: str, kept: int, fields: Mapping[str, Any]) -> list[bytes] | None:
+    def close_transfer(self, root: str, *, id: str, kept: int, fields: Mapping[str, object]) -> list[bytes] | None:
         """Note how one side ended a stream, unless it has done so already."""
         reply = self._close_transfer([root], [id, kept, *chain.from_iterable(fields.items())])
         if reply is None:
@@ -1533,8 +1533,8 @@ class Calls:
         echo: str,
         start_body: bytes,
         start_id: str,
-        secrets: Mapping[str, Any],
-        fields: Mapping[str, Any],
+        secrets: Mapping[str, object],
+        fields: Mapping[str, object],
     ) -> CreateConversation.Created | CreateConversation.Exists | None:
         """Create a conversation unless the id is taken, with its first message when there is one."""
         reply = self._create_conversation(
@@ -1564,7 +1564,7 @@ class Calls:
         raise UnknownReply("create_conversation", reply)
 
     def create_start_task(
-        self, root: str, *, id: str, conversation: str, most: int, asked: str, body: bytes, fields: Mapping[str, Any]
+        self, root: str, *, id: str, conversation: str, most: int, asked: str, body: bytes, fields: Mapping[str, object]
     ) -> CreateStartTask.Created | CreateStartTask.Exists | CreateStartTask.Full | Literal["gone"]:
         """Create a start task, once per id."""
         reply = self._create_start_task(
@@ -1747,7 +1747,7 @@ class Calls:
         return result
 
     def end_idempotency_claim(
-        self, root: str, *, key: str, token: str, span: int, fields: Mapping[str, Any]
+        self, root: str, *, key: str, token: str, span: int, fields: Mapping[str, object]
     ) -> Literal["ended", "late"]:
         """End an attempt: its response is kept, or the record may be claimed again, or the key is free."""
         reply = self._end_idempotency_claim([root], [key, token, span, *chain.from_iterable(fields.items())])
@@ -1924,7 +1924,7 @@ class Calls:
                 return "foreign"
         raise UnknownReply("join_sandbox", reply)
 
-    def keep_fields(self, root: str, *, fields: Mapping[str, Any]) -> bool:
+    def keep_fields(self, root: str, *, fields: Mapping[str, object]) -> bool:
         """Keep fields of a sandbox or a conversation that no client sees change: neither a revision nor a time does."""
         reply = self._keep_fields([root], [*chain.from_iterable(fields.items())])
         result: bool = reply in (1, b"1")
@@ -2013,7 +2013,7 @@ class Calls:
         raise UnknownReply("locate_event", reply)
 
     def make_access_key(
-        self, root: str, *, id: str, digest: str, expires_at: int | None = None, most: int, fields: Mapping[str, Any]
+        self, root: str, *, id: str, digest: str, expires_at: int | None = None, most: int, fields: Mapping[str, object]
     ) -> MakeAccessKey.Made | Literal["full", "past"]:
         """Keep a key by its hash, once per id."""
         reply = self._make_access_key(
@@ -2046,7 +2046,7 @@ class Calls:
                 return "revoked"
         raise UnknownReply("make_rule", reply)
 
-    def make_ticket(self, root: str, *, digest: str, span: int, fields: Mapping[str, Any]) -> None:
+    def make_ticket(self, root: str, *, digest: str, span: int, fields: Mapping[str, object]) -> None:
         """Keep a ticket by its hash for a while."""
         self._make_ticket([root], [digest, span, *chain.from_iterable(fields.items())])
 
@@ -2350,14 +2350,16 @@ class Calls:
             [value.decode() for value in words],
         )
 
-    def postpone_queue(self, root: str, *, conversation: str, lease: str, span: int, state: Mapping[str, Any]) -> bool:
+    def postpone_queue(
+        self, root: str, *, conversation: str, lease: str, span: int, state: Mapping[str, object]
+    ) -> bool:
         """Renew the lease of a queue, or make it due again, and note what its driver has done."""
         reply = self._postpone_queue([root], [conversation, lease, span, *chain.from_iterable(state.items())])
         result: bool = reply in (1, b"1")
         return result
 
     def put_secrets(
-        self, root: str, *, utc: str, version: str, most: int, most_bytes: int, secrets: Mapping[str, Any]
+        self, root: str, *, utc: str, version: str, most: int, most_bytes: int, secrets: Mapping[str, object]
     ) -> PutSecrets.Put | PutSecrets.TooMany | None:
         """Keep secrets beside a conversation, sealed by the caller."""
         reply = self._put_secrets([root], [utc, version, most, most_bytes, *chain.from_iterable(secrets.items())])
@@ -2628,7 +2630,7 @@ class Calls:
         title: str,
         folded_title: str,
         tags: str,
-        fields: Mapping[str, Any],
+        fields: Mapping[str, object],
     ) -> ReportConversation.Reported | ReportConversation.Foreign | None:
         """Keep the report of a sandbox's agent server about a conversation, member by member: a member that a client changes meanwhile stays."""
         reply = self._report_conversation(
@@ -2644,7 +2646,7 @@ class Calls:
         raise UnknownReply("report_conversation", reply)
 
     def report_sandbox(
-        self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Mapping[str, Any]
+        self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Mapping[str, object]
     ) -> Literal["noted", "passed", "taken"] | None:
         """Write the observed state of a sandbox of the host."""
         reply = self._report_sandbox([root], [id, host, supervisor, status, log, *chain.from_iterable(fields.items())])
