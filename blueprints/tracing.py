@@ -29,6 +29,7 @@ class Tracing:
     def __init__(self, app: Flask, meter: Meter) -> None:
         """Trace the app's requests from now on. Raises ValueError for a variable that the SDK cannot read."""
         self._spans = Spans()
+        traces.use(self._spans)
         self._meter = meter
         app.after_request_funcs.setdefault(None, []).insert(0, self._describe)  # the first one is called last
         app.wsgi_app = self._traced(app.wsgi_app)  # type: ignore[assignment]

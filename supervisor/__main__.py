@@ -59,6 +59,7 @@ from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Strays, Upkeep, WarmPools
+from telemetry import traces
 from telemetry.logs import log_to_stderr, say
 from telemetry.meter import SUPERVISOR, Meter, Tallies
 from telemetry.traces import hindrance, wants_traces
@@ -133,7 +134,9 @@ def _spans() -> Any:
         return None
     try:
         if not (reason := hindrance(os.environ)):
-            return importlib.import_module("telemetry.spans").Spans()
+            spans = importlib.import_module("telemetry.spans").Spans()
+            traces.use(spans)
+            return spans
     except (ImportError, ValueError) as error:  # a broken package, or a variable that the SDK cannot read
         reason = f"OTEL_… asks for traces, and nothing is traced: {error}"
     log.warning(reason)

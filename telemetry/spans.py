@@ -29,7 +29,6 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from core.wire import API_VERSION, ConversationId, Micros, micros
-from telemetry import traces
 
 #: the revision of the semantic conventions that the names of attributes are taken from
 SEMANTIC_CONVENTIONS = "https://opentelemetry.io/schemas/1.41.0"
@@ -47,7 +46,7 @@ class Spans:
     """The spans of one process."""
 
     def __init__(self) -> None:
-        """Continue the traces that the store has kept. Raises ValueError for a variable that the SDK cannot read."""
+        """Raises ValueError for a variable that the SDK cannot read."""
         named = Resource({"service.name": "agent-server", "service.version": API_VERSION})
         self._provider = TracerProvider(
             resource=named.merge(OTELResourceDetector().detect()),
@@ -56,7 +55,6 @@ class Spans:
         )
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self.tracer = self._provider.get_tracer("agent-server", API_VERSION, schema_url=SEMANTIC_CONVENTIONS)
-        traces.use(self)
 
     def end(self, seconds: float) -> None:
         """Send what has not been sent yet, in so many seconds at most."""
