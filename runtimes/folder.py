@@ -109,7 +109,7 @@ class Directories:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """A file, a symlink or a directory; of a directory, `directory` is itself, open, and `name` is empty."""
 
     path: bytes  #: relative to the folder; empty for the folder itself
@@ -137,7 +137,7 @@ def entries(
     *,
     without: Collection[bytes] = (),
     enters: Callable[[bytes], bool] = lambda _: True,
-) -> Iterator[Entry]:
+) -> Iterator[FolderEntry]:
     """Every file, symlink and directory of a folder, itself first and each directory before its content.
 
     start: the directory that is walked, if not the whole folder. without: names of directories that are left out with
@@ -156,13 +156,13 @@ def entries(
                 continue
             with unreadable(path):
                 directory = directories.opened(path)
-                yield Entry(path, os.fstat(directory), directory, b"")
+                yield FolderEntry(path, os.fstat(directory), directory, b"")
                 yield from _inside(path, directory, stack, without)
         if not _is_at(directories.root, folder):
             raise RuntimeFailure(f"{folder} was removed meanwhile")
 
 
-def _inside(path: bytes, directory: int, stack: Stack, without: Collection[bytes]) -> Iterator[Entry]:
+def _inside(path: bytes, directory: int, stack: Stack, without: Collection[bytes]) -> Iterator[FolderEntry]:
     with os.scandir(directory) as scanned:
         for item in scanned:
             name = os.fsencode(item.name)
@@ -175,7 +175,7 @@ def _inside(path: bytes, directory: int, stack: Stack, without: Collection[bytes
                     if name not in without:
                         stack.push(inner)
                 elif stat.S_ISREG(seen.st_mode) or stat.S_ISLNK(seen.st_mode):
-                    yield Entry(inner, seen, directory, name)
+                    yield FolderEntry(inner, seen, directory, name)
 
 
 def _is_at(directory: int, path: Path) -> bool:

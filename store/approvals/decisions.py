@@ -278,7 +278,7 @@ def _described(since: str, action: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class Use(NamedTuple):
+class LinkUse(NamedTuple):
     """What a link was used for."""
 
     decision: str  #: `approve` or `reject`; empty: it was not used
@@ -291,14 +291,14 @@ class LinkUses:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    def find(self, identity: str, ends: Micros) -> Use | None:
+    def find(self, identity: str, ends: Micros) -> LinkUse | None:
         """The use of a link; None of one that has expired. One round trip."""
         reply = self._scripts.read_link(ApprovalKeys.root, id=identity)
-        return Use(reply.decision, reply.at or Micros(0)) if reply.now < ends else None
+        return LinkUse(reply.decision, reply.at or Micros(0)) if reply.now < ends else None
 
     def take(
         self, identity: str, ends: Micros, decision: Literal["approve", "reject"]
-    ) -> tuple[Literal["first", "again", "other", "past"], Use]:
+    ) -> tuple[Literal["first", "again", "other", "past"], LinkUse]:
         """Use a link for a decision, which a repeat finds again. One round trip.
 
         Returns `first`, `again` after an earlier use for the same decision, `other` after one for the other decision,
@@ -307,10 +307,10 @@ class LinkUses:
         reply = self._scripts.take_link(ApprovalKeys.root, id=identity, ends=ends, decision=decision)
         match reply:
             case TakeLink.First():
-                return "first", Use(*reply)
+                return "first", LinkUse(*reply)
             case TakeLink.Again():
-                return "again", Use(*reply)
+                return "again", LinkUse(*reply)
             case TakeLink.Other():
-                return "other", Use(*reply)
+                return "other", LinkUse(*reply)
             case "past":
-                return "past", Use("", Micros(0))
+                return "past", LinkUse("", Micros(0))

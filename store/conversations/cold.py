@@ -25,7 +25,7 @@ from settings.limits import ConversationLimits
 from store.conversations.lists import name_in_log
 from store.errors import UNREADABLE, TemporaryRefusal
 from store.keys import ColdKeys, ConversationKeys
-from store.listing import Cursor, Filter, Listing
+from store.listing import Cursor, Listing, ListingFilter
 from store.log.frames import (
     Frozen,
     Range,
@@ -115,7 +115,7 @@ class Checked(NamedTuple):
     fault: str | None  #: None: it verifies
 
 
-class _Cold(NamedTuple):
+class _ColdConversation(NamedTuple):
     """A cold conversation, as Redis has it."""
 
     of: Frozen
@@ -145,7 +145,7 @@ def owner(name: str) -> ConversationId:
     return ConversationId(head_name(name)[0].rpartition("-")[0])
 
 
-def _needing(redis: Any, name: str) -> _Cold | None:
+def _needing(redis: Any, name: str) -> _ColdConversation | None:
     """The cold conversation whose log an object has; None: there is none."""
     keys = ConversationKeys(owner(name))
     stored, *state = redis.hmget(keys.root, "cold", "incarnation", "revision", "text_chunk")
@@ -153,10 +153,10 @@ def _needing(redis: Any, name: str) -> _Cold | None:
         return None
     incarnation, revision, last_chunk = (word.decode() for word in state)
     pairs = (pair.decode() for pair in redis.smembers(keys.pairs))
-    return _Cold(Frozen(name, keys.id, incarnation, revision), ColdKeys.moved(int(last_chunk), pairs))
+    return _ColdConversation(Frozen(name, keys.id, incarnation, revision), ColdKeys.moved(int(last_chunk), pairs))
 
 
-def _checked(redis: Any, objects: Objects, name: str, needed: _Cold | None) -> Iterator[Checked]:
+def _checked(redis: Any, objects: Objects, name: str, needed: _ColdConversation | None) -> Iterator[Checked]:
     """One object with its pieces; nothing of one that is gone, or no longer needed, at the end of its check."""
     try:
         content = objects.get(name)
@@ -182,11 +182,11 @@ def _check_piece(objects: Objects, name: str, digest: str, may: set[str] | None,
         raise Unreadable(f"its piece {name}: {error}") from None
 
 
-def _as_it_says(name: str, content: bytes) -> _Cold:
+def _as_it_says(name: str, content: bytes) -> _ColdConversation:
     """What an object that no conversation needs says of itself, but for its name. Raises Unreadable."""
     try:
         fields, _ = json.JSONDecoder().raw_decode(content.partition(b"\n")[0].decode("utf-8", "replace"))
-        return _Cold(Frozen(name, owner(name), fields["incarnation"], fields["revision"]), None)
+        return _ColdConversation(Frozen(name, owner(name), fields["incarnation"], fields["revision"]), None)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Unreadable(f"it is damaged: {error}") from None
 
@@ -327,7 +327,7 @@ class Cold:
         conversations: fewer than `limit`, or none, does not mean that no others are left. Three round trips.
         """
         entries, self._start = self._listing.page(
-            Filter(updated_until=before), by="updated", descending=False, limit=_SCANNED, start=self._start
+            ListingFilter(updated_until=before), by="updated", descending=False, limit=_SCANNED, start=self._start
         )
         with self._redis.pipeline(transaction=False) as pipe:
             for entry in entries:

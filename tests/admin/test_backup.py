@@ -14,7 +14,7 @@ from redis import Redis
 
 from admin.backup_file import Reader
 from boot.embedded import RESTORING, EmbeddedStore, release
-from runtimes.tar_stream import Kind, Member
+from runtimes.tar_stream import Member, MemberKind
 from settings.config import Config
 from store.keys import DATA_VERSION
 from store.link.snapshot import snapshot
@@ -142,7 +142,7 @@ def test_a_note_of_a_stranger_moves_no_cursor(tmp_path):
     manifest = b"file appendonly.aof.1.incr.aof seq 1 type i\n"
     files = {"manifest": manifest, "1.incr.aof": b""}
     members += [
-        (Member(f"appendonlydir/appendonly.aof.{name}".encode(), Kind.FILE, 0o600, size=len(content)), content)
+        (Member(f"appendonlydir/appendonly.aof.{name}".encode(), MemberKind.FILE, 0o600, size=len(content)), content)
         for name, content in files.items()
     ]
     (tmp_path / "file").write_bytes(written(head, members))
