@@ -43,14 +43,14 @@ class Unreadable(Exception):
     """There is no whole export to verify; the message says why."""
 
 
-class Head(NamedTuple):
+class ChainEnd(NamedTuple):
     """The last entry of a chain."""
 
     seq: int
     hash: str
 
 
-_NONE = Head(0, "")
+_NONE = ChainEnd(0, "")
 
 
 def main(words: list[str] | None = None) -> int:
@@ -86,14 +86,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def verify(
-    lines: Iterable[bytes], kept: Mapping[str, Head] | None = None, *, is_part: bool = False
-) -> tuple[dict[str, Head], int]:
+    lines: Iterable[bytes], kept: Mapping[str, ChainEnd] | None = None, *, is_part: bool = False
+) -> tuple[dict[str, ChainEnd], int]:
     """The last entry of every chain, and the number of entries. Raises Fault.
 
     lines: each with its newline; the entries of a chain in their order, those of several mixed as they like.
     kept: heads that an earlier verification found. Keeps one head per chain in memory.
     """
-    heads: dict[str, Head] = {}
+    heads: dict[str, ChainEnd] = {}
     kept, number = kept or {}, 0
     for number, line in enumerate(lines, 1):
         entry = _entry(line, number)
@@ -110,7 +110,7 @@ def verify(
             raise Fault(f"{where}: previous is {entry['previous']!r}, and the hash before is {before.hash!r}")
         if known and known.seq == seq and known.hash != entry["hash"]:
             raise Fault(f"{where}: its hash is {entry['hash']}, and the kept head is {known.hash}")
-        heads[chain] = Head(seq, entry["hash"])
+        heads[chain] = ChainEnd(seq, entry["hash"])
     for chain, head in kept.items():
         found = heads.get(chain, _NONE)
         if found.seq < head.seq and not is_part:
@@ -147,21 +147,21 @@ def _named(chain: str) -> str:
     return chain if chain.startswith("destinations-") else f"conversation {chain}"
 
 
-def _beginning(entry: dict[str, Any], known: Head | None, is_part: bool) -> Head:
+def _beginning(entry: dict[str, Any], known: ChainEnd | None, is_part: bool) -> ChainEnd:
     """What the first entry of a chain must follow: nothing, in a part the kept head or whatever it names."""
     if not is_part or entry["seq"] == 1:
         return _NONE
     if known and known.seq < entry["seq"]:
         return known
-    return Head(entry["seq"] - 1, entry["previous"])
+    return ChainEnd(entry["seq"] - 1, entry["previous"])
 
 
-def _read_heads(path: str) -> dict[str, Head]:
+def _read_heads(path: str) -> dict[str, ChainEnd]:
     heads = {}
     for line in Path(path).read_text().splitlines():
         match line.split(" "):
             case [chain, seq, hash_] if seq.isdecimal():
-                heads[chain] = Head(int(seq), hash_)
+                heads[chain] = ChainEnd(int(seq), hash_)
             case _:
                 raise Unreadable(f"{path} has a line that is not CHAIN SEQ HASH: {beginning(line, 100)!r}")
     return heads

@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from admin.backup_file import Head, Writer
+from admin.backup_file import BackupHead, Writer
 from core.programs import admin
 from core.wire import API_VERSION
 from runtimes import RuntimeFailure
 from runtimes.archive import pack
 from runtimes.shadow import beside, held
-from runtimes.tar_stream import PIECE, Kind, Member, TarReader
+from runtimes.tar_stream import PIECE, Member, MemberKind, TarReader
 from settings import ConfigError
 from settings.config import Config
 from settings.data_dir import SECRET_KEY_FILE, folder_of
@@ -224,14 +224,14 @@ class _Backup:
                 self.sandboxes += self._try_part(folder.name, self._sandbox, writer, host, folder)
         writer.finish()
 
-    def _head(self) -> Head:
+    def _head(self) -> BackupHead:
         info = {} if self._folder is None and self._is_fake() else self._redis.info("server")
         if not info:
             raise NotBackedUp(_IN_MEMORY)
         kind = "Valkey" if "valkey_version" in info else "Redis"
         stored = self._redis.get(DATA_VERSION)
         config = self._config
-        head = Head(
+        head = BackupHead(
             project=API_VERSION,
             data=int(stored) if stored and stored.isdigit() else VERSION,
             program=f"{kind} {info.get('valkey_version') or info.get('redis_version')}",
@@ -255,7 +255,7 @@ class _Backup:
             return True
         return False
 
-    def _leave_out(self, head: Head) -> None:
+    def _leave_out(self, head: BackupHead) -> None:
         if head.seals:
             head.left_out.append("SECRET_KEY is not in it: the restored server needs the same value")
         if (place := self._config.keeping.cold_place) and place.bucket:
@@ -292,7 +292,7 @@ class _Backup:
             logs = sorted(one.name for one in folder.iterdir() if _LOG.fullmatch(one.name))
         except OSError as error:
             raise RuntimeFailure(f"{folder}: {error.strerror}") from error
-        writer.add(Member(name.encode(), Kind.DIRECTORY, mode))
+        writer.add(Member(name.encode(), MemberKind.DIRECTORY, mode))
         for log in logs:
             try:
                 descriptor = os.open(folder / log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -342,7 +342,7 @@ class _Backup:
 
     def _snapshot(self, writer: Writer) -> None:
         with snapshot(self._redis) as (size, pieces):
-            writer.add(Member(f"{AOF}/{_BASE}".encode(), Kind.FILE, 0o600, size=size), pieces)
+            writer.add(Member(f"{AOF}/{_BASE}".encode(), MemberKind.FILE, 0o600, size=size), pieces)
         writer.file(f"{AOF}/{_FOLLOWING}", b"")
         lines = f"file {_BASE} seq 1 type b\nfile {_FOLLOWING} seq 1 type i\n"
         writer.file(f"{AOF}/{_MANIFEST}", lines.encode())
@@ -398,7 +398,7 @@ def _named(line: str) -> tuple[str, str]:
 
 def _add_file(writer: Writer, name: str, descriptor: int, size: int) -> None:
     """So many bytes of an open file; those that are missing by now are zeros."""
-    writer.add(Member(name.encode(), Kind.FILE, 0o600, size=size), _content(descriptor, size))
+    writer.add(Member(name.encode(), MemberKind.FILE, 0o600, size=size), _content(descriptor, size))
 
 
 def _content(descriptor: int, size: int) -> Iterator[bytes]:
@@ -414,7 +414,7 @@ def _add_folder(writer: Writer, folder: Path, name: str) -> None:
     reader, prefix = TarReader(pack(folder)), name.encode()
     for member in reader.members():
         path = _below(prefix, member.name)
-        target = _below(prefix, member.target) if member.kind is Kind.HARDLINK else member.target
+        target = _below(prefix, member.target) if member.kind is MemberKind.HARDLINK else member.target
         inner = Member(path, member.kind, member.mode, member.mtime, member.size, target)
         writer.add(inner, reader.content(member))
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
 
-from runtimes.tar_stream import END, PIECE, Kind, Member, TarReader, header, padding, shown
+from runtimes.tar_stream import END, PIECE, Member, MemberKind, TarReader, header, padding, shown
 
 #: of this format; a reader refuses a newer one
 VERSION = 1
@@ -67,7 +67,7 @@ class Damaged(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
+class BackupHead:
     """What a backup says of itself before its data."""
 
     version: int = VERSION
@@ -126,7 +126,7 @@ def part_of(name: bytes) -> str:
 class Writer:
     """Writes a backup, one member after the other."""
 
-    def __init__(self, sink: BinaryIO, head: Head) -> None:
+    def __init__(self, sink: BinaryIO, head: BackupHead) -> None:
         """Raises OSError, as every call."""
         self._stream = ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(sink, closefd=False)
         self._parts = _Parts()
@@ -139,7 +139,7 @@ class Writer:
         """
         part = self._parts.of(member)
         part.begin(member)
-        target = _DATA + member.target if member.kind is Kind.HARDLINK else member.target
+        target = _DATA + member.target if member.kind is MemberKind.HARDLINK else member.target
         self._stream.write(
             header(Member(_DATA + member.name, member.kind, member.mode, member.mtime, member.size, target))
         )
@@ -159,7 +159,7 @@ class Writer:
 
     def file(self, name: str, content: bytes) -> None:
         """Write a small file."""
-        self.add(Member(name.encode(), Kind.FILE, 0o600, size=len(content)), [content])
+        self.add(Member(name.encode(), MemberKind.FILE, 0o600, size=len(content)), [content])
 
     def finish(self) -> None:
         """Write the manifest and the end."""
@@ -168,7 +168,9 @@ class Writer:
         self._stream.close()
 
     def _put(self, name: bytes, content: bytes) -> None:
-        self._stream.write(header(Member(name, Kind.FILE, 0o600, size=len(content))) + content + padding(len(content)))
+        self._stream.write(
+            header(Member(name, MemberKind.FILE, 0o600, size=len(content))) + content + padding(len(content))
+        )
 
 
 class Reader:
@@ -207,7 +209,7 @@ class Reader:
             yield piece
 
     def _small(self, member: Member, most: int) -> Any:
-        if member.kind is not Kind.FILE or member.size > most:
+        if member.kind is not MemberKind.FILE or member.size > most:
             raise Damaged(f"`{shown(member.name)}` has {member.size} bytes; {most} are allowed")
         try:
             return json.loads(b"".join(self._tar.content(member)))
@@ -224,7 +226,7 @@ class Reader:
         raise Damaged(f"It is damaged: the checksum of {names[0] if names else 'a part'} differs from the manifest")
 
 
-def _read_head(words: Any) -> Head:
+def _read_head(words: Any) -> BackupHead:
     """Raises Damaged, also of a newer format: its members may mean something else."""
     if not isinstance(words, dict) or words.get("format") != FORMAT:
         raise Damaged("It is not a backup of this server")
@@ -235,7 +237,7 @@ def _read_head(words: Any) -> Head:
             "Restore it with the release that made it, or a newer one"
         )
     try:
-        head = Head(**{one.name: words[one.name] for one in fields(Head)})
+        head = BackupHead(**{one.name: words[one.name] for one in fields(BackupHead)})
     except KeyError as missing:
         raise Damaged(f"`backup.json` has no {missing}") from None
     texts = [head.project, head.program, head.host, head.time]
@@ -266,21 +268,21 @@ def checked(member: Member) -> Member:
     A hard link may lead only to a file of the same working directory: else a sandbox would share the server's keys.
     """
     name = member.name.removeprefix(_DATA)
-    if member.kind is Kind.DIRECTORY:
+    if member.kind is MemberKind.DIRECTORY:
         name = name.rstrip(b"/")
     words = name.split(b"/")
     if not member.name.startswith(_DATA) or {b"..", b".", b""} & set(words):
         raise Damaged(f"The member {shown(member.name)} lies outside of DATA_DIR")
     if _FILES.fullmatch(name):
-        if member.kind is not Kind.FILE:
+        if member.kind is not MemberKind.FILE:
             raise Damaged(f"The member {shown(member.name)} is no file")
         return Member(name, member.kind, 0o600, member.mtime, member.size)
     target, work = member.target, _WORK.fullmatch(name)
     if not work and not _OF_SANDBOX.fullmatch(name):
         raise Damaged(f"No backup has a member {shown(member.name)}")
-    if member.kind in (Kind.SYMLINK, Kind.HARDLINK) and not work:
+    if member.kind in (MemberKind.SYMLINK, MemberKind.HARDLINK) and not work:
         raise Damaged(f"The member {shown(member.name)} is a link")
-    if work and member.kind is Kind.HARDLINK:
+    if work and member.kind is MemberKind.HARDLINK:
         target = target.removeprefix(_DATA)
         if not target.startswith(work[1] + b"/") or b".." in target.split(b"/"):
             raise Damaged(f"The member {shown(member.name)} is a hard link to what is not its sandbox's")

@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 from admin import store_files
 from admin.backup import AOF, written_failure
-from admin.backup_file import Damaged, Head, Reader, is_restored
+from admin.backup_file import BackupHead, Damaged, Reader, is_restored
 from boot.embedded import RESTORING, EmbeddedStore, release, server_program
 from core.disk import RESERVE
 from core.visible import visible
@@ -62,7 +62,7 @@ class NotRestored(Exception):
 
 @dataclass(frozen=True)
 class _Restored:
-    head: Head
+    head: BackupHead
     conversations: int
     sandboxes: int
     aside: Path | None  #: where the earlier content is
@@ -198,7 +198,7 @@ def _restore(source: BinaryIO, folder: Path, staged: Path, host: str) -> _Restor
     return _Restored(reader.head, conversations, sandboxes, _place(folder, staged), notes)
 
 
-def _require_readable(head: Head) -> None:
+def _require_readable(head: BackupHead) -> None:
     if head.data > VERSION:
         raise NotRestored(
             f"Its data have the version {head.data}, and this release ({head.project} made it) reads up to {VERSION}. "
@@ -276,7 +276,7 @@ def _rename_host(staged: Path, source: str, host: str) -> str:
     return source
 
 
-def _settle(head: Head, staged: Path, source: str, host: str) -> tuple[int, int, list[str]]:
+def _settle(head: BackupHead, staged: Path, source: str, host: str) -> tuple[int, int, list[str]]:
     """Read the store once, and note that no process of a sandbox is here; conversations, sandboxes, and notes.
 
     Raises NotRestored where this program does not read it.

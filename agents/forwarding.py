@@ -167,7 +167,7 @@ class ClientGone(Exception):
     """The client has ended its connection: nobody waits for the response."""
 
 
-class Call(NamedTuple):
+class ForwardedCall(NamedTuple):
     """What a client wants of an agent server."""
 
     method: str
@@ -252,7 +252,7 @@ class Forwarding:
         except KeyUnreadable as error:
             raise AgentUnreachable(str(error)) from None
 
-    def open(self, sandbox_id: SandboxId, call: Call) -> "Answer":
+    def open(self, sandbox_id: SandboxId, call: ForwardedCall) -> "Answer":
         """Send a call, and return the response when its head is there; the sandbox is woken first if it is paused.
 
         Raises NotReachable, TooManySandboxes, AgentUnreachable, TooManyForwarded, ClientGone, and what the content
@@ -403,7 +403,7 @@ def _reason(error: Exception, silence: float) -> str:
     return f"The agent server does not answer: {beginning(one_line(str(error)), 500) or type(error).__name__}"
 
 
-class Head(NamedTuple):
+class ForwardedHead(NamedTuple):
     """The head of a response as a client gets it."""
 
     status: int
@@ -432,7 +432,7 @@ def headers_of(sent: Callable[[str], str | None], session_api_key: str) -> dict[
     return {"Accept": "*/*", **kept, "Accept-Encoding": "identity", "X-Session-API-Key": session_api_key}
 
 
-def head_of(status: int, sent: Iterable[tuple[bytes, bytes]]) -> Head:
+def head_of(status: int, sent: Iterable[tuple[bytes, bytes]]) -> ForwardedHead:
     """The head that a client gets of an agent server's response.
 
     Raises AgentUnreachable for a redirect, which is not followed as it could lead anywhere, or a 401: the agent server
@@ -458,7 +458,7 @@ def head_of(status: int, sent: Iterable[tuple[bytes, bytes]]) -> Head:
         _, separator, parameters = disposition.partition(";")
         headers.append(("Content-Disposition", f"attachment{separator}{parameters}"))
     headers += [("Content-Security-Policy", _POLICY), ("X-Content-Type-Options", "nosniff")]
-    return Head(status, headers)
+    return ForwardedHead(status, headers)
 
 
 def _is_in(path: str, folders: Iterable[str]) -> bool:

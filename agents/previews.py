@@ -18,7 +18,7 @@ from typing import NamedTuple
 import h11
 
 from agents.client import AgentUnreachable
-from agents.forwarding import Call, Forwarding
+from agents.forwarding import ForwardedCall, Forwarding
 from agents.tunnels import Tunnel
 from core.bounds import LEAST_PREVIEW_PORT
 from core.pauses import take_turns
@@ -161,7 +161,7 @@ def listening_ports(
     forwarding: Forwarding, sandbox_id: SandboxId, require_client: Callable[[], None] = lambda: None
 ) -> list[int]:
     """The ports at which programs of a sandbox listen. Raises as `Forwarding.open`, and RouteLacking."""
-    call = Call("GET", "/api/ports", b"", lambda _: None, require_client=require_client)
+    call = ForwardedCall("GET", "/api/ports", b"", lambda _: None, require_client=require_client)
     answer = forwarding.open(sandbox_id, call)
     try:
         answer.require_route(call.path)
@@ -182,7 +182,7 @@ def listening_ports(
     return sorted({port for port in found if type(port) is int and LEAST_PREVIEW_PORT <= port <= 65535})
 
 
-class Head(NamedTuple):
+class PreviewHead(NamedTuple):
     """The head of a program's response, as the browser gets it."""
 
     status: int
@@ -208,7 +208,7 @@ class Exchange:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MOST_HEAD)
         self._received = 0
 
-    def ask(self, method: str, target: str, headers: list[tuple[str, str]], body: Iterable[bytes]) -> Head:
+    def ask(self, method: str, target: str, headers: list[tuple[str, str]], body: Iterable[bytes]) -> PreviewHead:
         """Send a request, and return the head of its response; of an upgrade it is a 101, see `rest`.
 
         Raises AgentUnreachable, PreviewBodyTooLong, ClientGone, and what the body raises.
@@ -229,7 +229,7 @@ class Exchange:
             interim += 1
             if interim > _MOST_INTERIM:
                 raise AgentUnreachable(f"The program at this port sends more than {_MOST_INTERIM} interim responses")
-        return Head(event.status_code, response_headers(event.status_code, event.headers, self._port))
+        return PreviewHead(event.status_code, response_headers(event.status_code, event.headers, self._port))
 
     def _send_body(self, body: Iterable[bytes]) -> None:
         sent = 0

@@ -21,7 +21,7 @@ from core.wire import ConversationId, bare_kind
 from store import Store
 from store.approvals.effects import finish_message, message_claim
 from store.errors import ConversationNotFound
-from store.log.feed import Entry, Follower, Reading
+from store.log.feed import FeedEntry, Follower, Reading
 from store.log.text import texts
 from store.sandboxes.sandboxes import SandboxId
 
@@ -139,7 +139,7 @@ class Turn(Reading):
         pieces, self._pieces = self._pieces, []
         return pieces
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: FeedEntry) -> None:
         if not entry.raw:  # a run has ended without an event
             return
         fields = entry.fields

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from agents.client import MOST_BYTES, AgentRefused, AgentUnreachable, ResponseTooLong
-from agents.forwarding import Call, ClientGone, Forwarding
+from agents.forwarding import ClientGone, ForwardedCall, Forwarding
 from agents.waking import NotReachable
 from core.masking import without_inputs, without_secrets_of
 from core.refused import Kind, Refused
@@ -111,7 +111,7 @@ class Verbs:
     def call(self, sandbox_id: SandboxId, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """One exchange about a conversation; path: below those of conversations."""
         content = None if body is None else json.dumps(body).encode()
-        call = Call(method, f"/api/conversations/{path}", b"", _HEADERS.get, content)
+        call = ForwardedCall(method, f"/api/conversations/{path}", b"", _HEADERS.get, content)
         answer = self.forwarding.open(sandbox_id, call._replace(require_client=self._require_client))
         try:
             raw = bytearray()

@@ -26,7 +26,7 @@ from bench.load import TIMEOUT, Received, received
 from bench.measure import Effort, Row, interleaved, timed
 from core.wire import ConversationId, Event, Micros, event_time, micros, now
 from store.approvals.audit import Actor
-from store.approvals.inbox import Cursor, Filter, PendingAction
+from store.approvals.inbox import Cursor, InboxFilter, PendingAction
 
 #: actions that wait in each conversation, and actions of a page
 _WAITING, _PAGE = 10, 5
@@ -35,7 +35,7 @@ _WAITING, _PAGE = 10, 5
 _CALLS = 50
 
 _ALICE = Actor("key", "alice")
-_ALL = Filter()
+_ALL = InboxFilter()
 
 #: when the first event of the bench was
 _FIRST = Micros(corpus.FIRST)
@@ -72,13 +72,13 @@ class _Inbox:
         ids = [self._begin() for _ in range(conversations)]
         self._deciding = cycle(ids)
         middle = ids[conversations // 2]
-        [first, *_], _ = self._page(filters=Filter(conversation_id=middle))
-        _, cursor = self._page(filters=Filter(since=micros(first.since)), limit=_WAITING - _PAGE)
+        [first, *_], _ = self._page(filters=InboxFilter(conversation_id=middle))
+        _, cursor = self._page(filters=InboxFilter(since=micros(first.since)), limit=_WAITING - _PAGE)
         self.calls: dict[str, Callable[[], object]] = {
             "a page, the oldest": self._page,
             "a page, the newest": partial(self._page, descending=True),
             "a page from the middle on": partial(self._page, start=cursor),
-            "a page of one conversation": partial(self._page, filters=Filter(conversation_id=middle)),
+            "a page of one conversation": partial(self._page, filters=InboxFilter(conversation_id=middle)),
             "a decision, and ten actions that wait after it": self._decide,
         }
 
@@ -101,7 +101,7 @@ class _Inbox:
         self._append(conversation_id)
 
     def _page(
-        self, *, filters: Filter = _ALL, descending: bool = False, limit: int = _PAGE, start: Cursor | None = None
+        self, *, filters: InboxFilter = _ALL, descending: bool = False, limit: int = _PAGE, start: Cursor | None = None
     ) -> tuple[list[PendingAction], Cursor | None]:
         return self._store.approvals.inbox.page(filters, descending=descending, limit=limit, start=start)
 

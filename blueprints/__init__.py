@@ -32,7 +32,7 @@ from telemetry.meter import Meter
 
 if TYPE_CHECKING:
     from blueprints.api import Api
-    from blueprints.console import Files
+    from blueprints.console import ConsoleFiles
     from blueprints.guard import Guard
     from blueprints.posture import Posture
     from blueprints.terminals import OpenSockets
@@ -51,7 +51,7 @@ class Server:
     links: Links
     guard: "Guard"
     posture: "Posture"
-    console: "Files"
+    console: "ConsoleFiles"
     api: "Api"
     meter: Meter
     expiry: ExpiryDriver

@@ -31,7 +31,7 @@ from schemas.approvals import (
 from schemas.events import read_some_ids
 from schemas.fields import Success
 from store.approvals.decisions import Decision
-from store.approvals.inbox import Filter
+from store.approvals.inbox import InboxFilter
 from store.approvals.inbox_stream import Sent
 from store.approvals.rules import UsedRule
 from store.errors import Stopping
@@ -53,7 +53,7 @@ _EVENTS = (
 def list_pending_actions(search: dict[str, Any]) -> dict[str, Any]:
     """List what waits for a decision in all conversations. A page may be shorter than its limit and not the last."""
     page = {name: search.pop(name) for name in ("descending", "limit", "start")}
-    items, following = current_store.approvals.inbox.page(Filter(**search), **page)
+    items, following = current_store.approvals.inbox.page(InboxFilter(**search), **page)
     return {"items": items, "next_page_id": page_id(page["descending"], following)}
 
 
@@ -64,7 +64,7 @@ def list_pending_actions(search: dict[str, Any]) -> dict[str, Any]:
 @pending_actions.response(200, {"type": "integer", "minimum": 0}, description="The number of pending actions")
 def count_pending_actions(filters: dict[str, Any]) -> Response:
     """Count what waits for a decision, with the filters of the list."""
-    return json_response(b"%d" % current_store.approvals.inbox.count(Filter(**filters)))
+    return json_response(b"%d" % current_store.approvals.inbox.count(InboxFilter(**filters)))
 
 
 inbox_stream = Blueprint("Inbox Stream", __name__, url_prefix="/api/v1/pending-actions")
@@ -89,7 +89,7 @@ def stream_pending_actions(query: dict[str, Any]) -> Response:
     """Follow all pending actions: a snapshot, unless the client resumes, then each change once."""
     after = last_event_id(ChangeId(), query.pop("last_event_id", None))
     try:
-        return streamed(current_store.streams.inbox.follow(after, Filter(**query)), _lines)
+        return streamed(current_store.streams.inbox.follow(after, InboxFilter(**query)), _lines)
     except Stopping:
         return ended_stream()
 

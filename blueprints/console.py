@@ -66,7 +66,7 @@ class File(NamedTuple):
     mimetype: str
 
 
-class Files:
+class ConsoleFiles:
     """All files of the console, read once: the page, and the others by their path under the hash."""
 
     def __init__(self) -> None:

@@ -50,7 +50,7 @@ from settings.specs import SpecNotFound
 from store.conversations.lists import ListStream, Show
 from store.errors import SandboxNotFound, Stopping
 from store.link.attempts import minted
-from store.listing import Filter
+from store.listing import ListingFilter
 from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import StartTask
 
@@ -175,7 +175,7 @@ def search_conversations(search: dict[str, Any]) -> Response:
     """List conversations, a page at a time."""
     form = _WITH_SKILLS if search.pop("include_skills") else _WITHOUT_SKILLS
     status = search.pop("status", None)
-    filters = Filter(statuses=() if status is None else (status,))
+    filters = ListingFilter(statuses=() if status is None else (status,))
     items, following = current_store.conversations.pages.page(filters, form, **search)
     return json_response(json_page(items, page_id(search["by"], search["descending"], following)) + b"\n")
 
@@ -523,7 +523,7 @@ def search_all_conversations(search: dict[str, Any]) -> Response:
     page = {name: search.pop(name) for name in ("by", "descending", "limit", "start")}
     sandbox_id = search.pop("sandbox_id", None)
     group = None if sandbox_id is None else f"in-{sandbox_id}"
-    filters = Filter(group=group, statuses=tuple(repeated("status", schemas.read_statuses)), **search)
+    filters = ListingFilter(group=group, statuses=tuple(repeated("status", schemas.read_statuses)), **search)
     items, following = current_store.conversations.summaries.page(filters, _LISTED, **page)
     return json_response(json_page(items, page_id(page["by"], page["descending"], following)) + b"\n")
 

@@ -50,10 +50,10 @@ from schemas.events import (
 )
 from schemas.fields import UUID_TEXT, Fault, Place, Success
 from store.approvals.audit import is_decision
-from store.conversations.events import Histogram as EventHistogram
+from store.conversations.events import EventHistogram
 from store.conversations.message_search import Cursor, FoundMessage, Query
 from store.errors import EventsTooLong, Stopping
-from store.log.feed import Entry
+from store.log.feed import FeedEntry
 from store.log.text import passes
 
 events = Blueprint("Events", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
@@ -280,7 +280,7 @@ def stream_conversation_events(filters: dict[str, Any], conversation_id: Convers
         return ended_stream()
 
 
-def _lines(entry: Entry, filters: dict[str, Any]) -> bytes:
+def _lines(entry: FeedEntry, filters: dict[str, Any]) -> bytes:
     if not entry.raw:
         return b""
     if is_decision(entry):

@@ -26,7 +26,7 @@ from flask import Response, g, jsonify, request
 from webargs import core
 from werkzeug.exceptions import Forbidden, NotFound
 
-from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, pairs_of
+from agents.forwarding import PATH, QUERY_PATHS, Answer, ClientGone, Folder, ForwardedCall, pairs_of
 from agents.places import after_making_room
 from agents.waking import wake
 from blueprints import current_client, current_forwarding, current_server, current_specs, current_store
@@ -235,7 +235,7 @@ def _shown(conversation_id: ConversationId, path: str) -> Response:
         raise NotFound("No such file in the workspace")
     query = f"path={quote(from_text(place), safe='', errors='surrogateescape')}".encode()
     path = f"/api/conversations/{conversation_id}/file/download"
-    call = Call("GET", path, query, request.headers.get, require_client=caller_required())
+    call = ForwardedCall("GET", path, query, request.headers.get, require_client=caller_required())
     answer = current_forwarding.open(sandbox_id, call)
     response = Response(answer, answer.status)
     del response.headers["Content-Type"]
@@ -327,7 +327,7 @@ def _forward(sandbox_id: SandboxId, service: str, path: str, read_folder: Callab
         content = lambda: folder().mapped_json(raw, is_command=is_command) or None  # noqa: E731
     elif request.content_length or "chunked" in request.headers.get("Transfer-Encoding", "").lower():
         content = _pieces()
-    call = Call(
+    call = ForwardedCall(
         request.method,
         path,
         request.query_string,

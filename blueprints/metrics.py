@@ -21,7 +21,7 @@ from blueprints.api import Blueprint, needs
 from blueprints.websocket import TakenOver
 from core.wire import API_VERSION, Micros
 from store.errors import UNAVAILABLE
-from store.gauges import Reading
+from store.gauges import StoreGauges
 from store.notifications import TargetState
 from telemetry.meter import Meter, ProcessCounts, RouteCounts, Seconds, template
 
@@ -124,7 +124,7 @@ def _processes(*kinds: ProcessCounts) -> Iterator[Metric]:
     yield _by("cold_calls", "Calls of cold storage by processes of this host", "verb outcome", calls, _COUNTER)
 
 
-def _store(reading: Reading) -> Iterator[Metric]:
+def _store(reading: StoreGauges) -> Iterator[Metric]:
     yield _by("conversations", "Conversations by execution status", "status", reading.conversations)
     yield _gauge("cold_objects", "Objects in cold storage: of cold conversations, and to remove", reading.objects)
     yield _gauge("pending_actions", "Actions that wait for a decision", reading.pending_actions)
@@ -150,7 +150,7 @@ def _store(reading: Reading) -> Iterator[Metric]:
         yield _gauge("store_max_memory_bytes", "Its limit; 0: it has none", reading.max_memory_bytes or 0)
 
 
-def _spending(reading: Reading) -> Iterator[Metric]:
+def _spending(reading: StoreGauges) -> Iterator[Metric]:
     """By model: those that have a price, and "other"."""
     models = reading.models
     kinds = ("input", "output", "cached", "written")

@@ -19,7 +19,7 @@ from notifications.sending import Outcome
 from schemas.operations import NotificationOutcome, Notifications, NotificationTest, Readiness, ServerInfo, Status
 from settings.specs import unsupported
 from store.errors import UNAVAILABLE, Stopping
-from store.listing import Filter
+from store.listing import ListingFilter
 
 operations = Blueprint("Server Details", __name__)
 
@@ -164,7 +164,7 @@ def _missing_supervisor() -> str | None:
 def _idle_time(uptime: float) -> float:
     """Seconds since a conversation changed last; uptime where none is known."""
     with suppress(*UNAVAILABLE):
-        found, _ = current_store.conversations.page(Filter(), by="updated", descending=True, limit=1, start=None)
+        found, _ = current_store.conversations.page(ListingFilter(), by="updated", descending=True, limit=1, start=None)
         if found:
             return max(0.0, (current_store.link.health.recent_clock() - micros(found[0]["updated_at"])) / 1e6)
     return uptime

@@ -36,10 +36,10 @@ from agents.previews import (
     LOOPBACK_HOST,
     MOST_SENT,
     Exchange,
-    Head,
     NoPreview,
     Preview,
     PreviewBodyTooLong,
+    PreviewHead,
     listening_ports,
     request_headers,
 )
@@ -201,7 +201,7 @@ class PreviewHosts:
             served: Iterable[bytes] = self._served(environ, start_response)
             return served
         try:
-            return _Visit(self._app, self._exchanges, environ, place, self._host).serve(start_response)
+            return _HostRequest(self._app, self._exchanges, environ, place, self._host).serve(start_response)
         except _Refusal as refusal:
             return _said(environ, start_response, refusal.status, refusal)
         except _REFUSALS as refusal:
@@ -241,7 +241,7 @@ def _said(environ: dict[str, Any], start_response: StartResponse, status: str, r
     return [raw]
 
 
-class _Visit:
+class _HostRequest:
     """One request to a host of previews."""
 
     def __init__(self, app: Flask, exchanges: Quota, environ: dict[str, Any], place: Authority, host: str) -> None:
@@ -428,7 +428,7 @@ class _Served:
             end()
 
 
-def _carry(client: socket.socket, tunnel: Tunnel, head: Head, rest: bytes, until: float) -> None:
+def _carry(client: socket.socket, tunnel: Tunnel, head: PreviewHead, rest: bytes, until: float) -> None:
     """Answer a handshake, and carry bytes both ways until either side ends, or the preview does."""
     names = "".join(f"{name}: {value}\r\n" for name, value in head.headers)
     ending = threading.Event()

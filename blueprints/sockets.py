@@ -50,7 +50,7 @@ from store.errors import (
     StoreFull,
 )
 from store.link.connection import NotKept
-from store.log.feed import Entry, Follower
+from store.log.feed import FeedEntry, Follower
 
 #: what the query of a socket may have: where it begins, and who asks
 _QUERY = frozenset({*Follow().fields, "session_api_key", "ticket"})
@@ -153,7 +153,7 @@ class Session:
         if any([self._calls_for_the_state(entry) for entry in entries]):  # a list: each check notes the status
             self._send_state()
 
-    def _is_wanted(self, entry: Entry) -> bool:
+    def _is_wanted(self, entry: FeedEntry) -> bool:
         if entry.seq == 0 and not self._with_seq and self._is_of_ours(entry):
             return False
         if self._since is None or not 0 < entry.seq <= self._live_from:
@@ -161,13 +161,13 @@ class Session:
         return micros(entry.fields["timestamp"]) >= self._since
 
     @staticmethod
-    def _is_of_ours(entry: Entry) -> bool:
+    def _is_of_ours(entry: FeedEntry) -> bool:
         """Whether the agent-server wire has no such event: a decision, a new title, the output of a command so far."""
         if entry.raw.endswith(_STATE_UPDATE) or is_decision(entry):
             return True
         return COMMAND_OUTPUT.encode() in entry.raw and entry.fields.get("kind") == COMMAND_OUTPUT
 
-    def _calls_for_the_state(self, entry: Entry) -> bool:
+    def _calls_for_the_state(self, entry: FeedEntry) -> bool:
         """Whether a full state must follow an entry: a live one that ends a run, with or without an event."""
         if not entry.raw:
             return True

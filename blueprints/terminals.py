@@ -35,7 +35,7 @@ from flask import Blueprint, Response, g, request
 from marshmallow import ValidationError
 
 from agents.client import MOST_BYTES, AgentUnreachable, ResponseTooLong
-from agents.forwarding import Call, ClientGone, Folder, Forwarding, SandboxNotNamed
+from agents.forwarding import ClientGone, Folder, ForwardedCall, Forwarding, SandboxNotNamed
 from agents.tunnels import Tunnel, open_tunnel
 from agents.waking import NotReachable
 from blueprints import current_actor, current_server, current_store
@@ -126,7 +126,7 @@ def open_terminal(conversation_id: ConversationId) -> Response:
             return TakenOver()
         ends = guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED))
         with current_server().bash_sockets.holding(socket), ends:
-            Session(store, current_server().forwarding, conversation_id, current_actor(), socket).serve(size)
+            TerminalSession(store, current_server().forwarding, conversation_id, current_actor(), socket).serve(size)
     return TakenOver()
 
 
@@ -142,7 +142,7 @@ def _admitted(socket: WebSocket, needed: tuple[Scope, ...], refusal: str) -> boo
     return False
 
 
-class Session:
+class TerminalSession:
     """One terminal of one client. The request's thread receives what is typed, a second one sends what is printed."""
 
     def __init__(
@@ -248,7 +248,7 @@ def follow_commands() -> Response:
             return TakenOver()
         ends = guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED))
         with current_server().bash_sockets.holding(socket), ends:
-            Commands(store, current_server().forwarding, g.principal.owner, socket).serve(resends=resends)
+            CommandSocket(store, current_server().forwarding, g.principal.owner, socket).serve(resends=resends)
     return TakenOver()
 
 
@@ -282,7 +282,7 @@ class OpenSockets:
             socket.close(CLOSE_CODES[Stopping], str(Stopping()))
 
 
-class Commands:
+class CommandSocket:
     """The commands of one socket. Each is followed by a thread of its own, until its end or that of the socket."""
 
     def __init__(self, store: Store, forwarding: Forwarding, owner: str, socket: WebSocket) -> None:
@@ -393,7 +393,7 @@ class Commands:
         """The JSON of an agent server's response. Raises AgentUnreachable and what `Forwarding.open` raises."""
         headers = {} if content is None else {"Content-Type": "application/json"}
         sent = content, None, str, self._require_client
-        call = Call(method, f"/api/bash/{path}", query.encode(), headers.get, *sent)
+        call = ForwardedCall(method, f"/api/bash/{path}", query.encode(), headers.get, *sent)
         answer = self._forwarding.open(sandbox_id, call)
         try:
             raw = b""

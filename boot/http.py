@@ -52,7 +52,7 @@ class BodyTooSlow(Exception):
     """A client did not send the body of its request in time; the message is for the client."""
 
 
-class Share:
+class TimeBudget:
     """Bounds the part of this process's time that a kind of work takes, by pauses after each piece of it."""
 
     def __init__(self, share: int) -> None:
@@ -67,7 +67,7 @@ class Share:
         return self._free_at - now
 
 
-_unread = Share(_UNREAD_SHARE)
+_unread = TimeBudget(_UNREAD_SHARE)
 
 
 class RequestBody:

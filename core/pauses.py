@@ -56,7 +56,7 @@ _latest, _shared = 0, float("-inf")
 _paid = 0.0
 
 
-class Share:
+class TurnShare:
     """The turns of one of those who share this process: its greenlets together get half of the time, however many.
 
     It gets all of it while none of the others is at work.

@@ -38,7 +38,7 @@ from boot.keeper import parent_is_there
 from core.prices import Prices, read_prices
 from egress.gate import Gate
 from egress.proxy import Proxy
-from egress.roads import MOST_LOOKUPS_IN_ALL
+from egress.resolver import MOST_LOOKUPS_IN_ALL
 from settings import ConfigError
 from settings.config import Config
 from settings.specs import Specs

@@ -37,10 +37,10 @@ import httpcore
 
 from core.egress import destination_name
 from core.origins import is_loopback
-from core.pauses import Share
+from core.pauses import TurnShare
+from egress.client_hello import NotTls, received
 from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker, UnusableSecret
-from egress.hello import NotTls, received
-from egress.roads import CONNECT_SECONDS, Roads, TooManyLookups, Unreachable
+from egress.resolver import CONNECT_SECONDS, Resolver, TooManyLookups, Unreachable
 from egress.services import (
     METHODS,
     Base,
@@ -54,7 +54,7 @@ from egress.services import (
     toward,
     within,
 )
-from egress.spending import Call, OverBudget, refused
+from egress.spending import ModelCall, OverBudget, refused
 from net.carry import PIECE, accept_all, drain, end, join
 from settings.egress import MODEL_SERVICE, Service
 from store.errors import UNAVAILABLE, StoreFull
@@ -124,14 +124,14 @@ class _Count:
 class Proxy:
     """Serves any number of connections at once."""
 
-    def __init__(self, gate: Gate, roads: Roads | None = None) -> None:
-        self.gate, self.roads = gate, roads or Roads()
-        self.by_name = _pool(self.roads)
-        self.to_services = _pool(self.roads.to_services(), httpcore.default_ssl_context())
+    def __init__(self, gate: Gate, resolver: Resolver | None = None) -> None:
+        self.gate, self.resolver = gate, resolver or Resolver()
+        self.by_name = _pool(self.resolver)
+        self.to_services = _pool(self.resolver.to_services(), httpcore.default_ssl_context())
         self._lock = threading.Lock()
         self._at_once: Counter[str] = Counter()  #: by sandbox
         self._from: Counter[str] = Counter()  #: by address of a pod
-        self._shares: WeakValueDictionary[str, Share] = WeakValueDictionary()  #: of the sandboxes with a connection
+        self._shares: WeakValueDictionary[str, TurnShare] = WeakValueDictionary()  #: of the sandboxes with a connection
         self._by_rule: defaultdict[str, set[socket.socket]] = defaultdict(set)  #: both ends of open tunnels
 
     def serve(self, listener: socket.socket) -> None:
@@ -141,7 +141,7 @@ class Proxy:
 
     def carry(self, client: socket.socket) -> None:
         """Serve one connection of a sandbox to its end. Raises OSError."""
-        talk = _Talk(client)
+        talk = _SandboxConnection(client)
         # A pod that shows no key takes no more room than one that does. A launcher has bounds of its own.
         address = "" if client.family == socket.AF_UNIX else client.getpeername()[0]
         with self._room(self._from, address) as has_room:
@@ -159,7 +159,7 @@ class Proxy:
                     return
                 with self._lock:
                     talk.share = self._shares.setdefault(speaker.sandbox_id, talk.share)
-                with self.roads.lookups.of(speaker.sandbox_id):
+                with self.resolver.lookups.of(speaker.sandbox_id):
                     while self._serve_one(talk, speaker):
                         talk.begin_again()
 
@@ -180,7 +180,7 @@ class Proxy:
                 if not at_once[owner]:
                     del at_once[owner]
 
-    def _serve_one(self, talk: "_Talk", speaker: Speaker) -> bool:
+    def _serve_one(self, talk: "_SandboxConnection", speaker: Speaker) -> bool:
         """Serve one request; whether another may come on its connection."""
         try:
             request = talk.request()
@@ -233,7 +233,7 @@ class Proxy:
 
     # a service
 
-    def _to_service(self, talk: "_Talk", speaker: Speaker, request: h11.Request, target: str) -> None:
+    def _to_service(self, talk: "_SandboxConnection", speaker: Speaker, request: h11.Request, target: str) -> None:
         name, rest = split_target(target)
         service = speaker.service(name)
         if service is None:
@@ -257,7 +257,7 @@ class Proxy:
 
     def _call(
         self, speaker: Speaker, to: Destination, service: Service, request: h11.Request, path: str
-    ) -> Call | None:
+    ) -> ModelCall | None:
         """What counts a request as a call of a model; None: it is none. Raises Refusal."""
         if not service.is_model or request.method in (b"GET", b"HEAD", b"OPTIONS"):
             return None
@@ -268,11 +268,11 @@ class Proxy:
             self.gate.record(speaker, to.name, to.port, REFUSED)
             status, body = refused(path, list(request.headers), over)
             raise Refusal(status, str(over), body) from None
-        return Call(self.gate.accounts, speaker.sandbox_id, owner, path, speaker.model_of(service))
+        return ModelCall(self.gate.accounts, speaker.sandbox_id, owner, path, speaker.model_of(service))
 
     # a plain request by name
 
-    def _plain(self, talk: "_Talk", speaker: Speaker, request: h11.Request, target: str) -> None:
+    def _plain(self, talk: "_SandboxConnection", speaker: Speaker, request: h11.Request, target: str) -> None:
         match = _PLAIN.fullmatch(target)
         if match is None:
             host = _ANY_AUTHORITY.match(target)
@@ -290,7 +290,7 @@ class Proxy:
 
     def _pass_on(
         self,
-        talk: "_Talk",
+        talk: "_SandboxConnection",
         speaker: Speaker,
         to: Destination,
         pool: httpcore.ConnectionPool,
@@ -298,7 +298,7 @@ class Proxy:
         url: httpcore.URL,
         headers: Headers,
         service: Service | None = None,
-        call: Call | None = None,
+        call: ModelCall | None = None,
     ) -> None:
         """Send a request on, and its response back as it comes. Raises Refusal where none has begun."""
         count, begun = _Count(), False
@@ -355,7 +355,7 @@ class Proxy:
 
     # a tunnel
 
-    def _tunnel(self, talk: "_Talk", speaker: Speaker, request: h11.Request, target: str) -> None:
+    def _tunnel(self, talk: "_SandboxConnection", speaker: Speaker, request: h11.Request, target: str) -> None:
         match = _TUNNEL.fullmatch(target)
         if match is None:
             host = target.rpartition(":")[0] or target
@@ -367,7 +367,7 @@ class Proxy:
         count, outcome = _Count(), FAILED
         try:
             try:
-                server = self.roads.connect(to.name, to.port)
+                server = self.resolver.connect(to.name, to.port)
             except Unreachable as error:
                 raise Refusal(502, _sentence(error)) from None
             with server:
@@ -417,19 +417,19 @@ class Proxy:
                 end(*ends[rule_id])
 
 
-def _pool(roads: Roads, context: ssl.SSLContext | None = None) -> httpcore.ConnectionPool:
+def _pool(resolver: Resolver, context: ssl.SSLContext | None = None) -> httpcore.ConnectionPool:
     """A pool that keeps no connection for another request."""
     return httpcore.ConnectionPool(
-        context, max_connections=MOST_IN_ALL, max_keepalive_connections=0, network_backend=roads.backend()
+        context, max_connections=MOST_IN_ALL, max_keepalive_connections=0, network_backend=resolver.backend()
     )
 
 
-class _Talk:
+class _SandboxConnection:
     """One connection of a sandbox, as h11 reads and writes it."""
 
     def __init__(self, client: socket.socket) -> None:
         self.client = client
-        self.share = Share()  #: its own until its sandbox is known
+        self.share = TurnShare()  #: its own until its sandbox is known
         self._http = self._new()
         self._is_first = True
 
@@ -533,7 +533,7 @@ class _Talk:
         return self.client.recv(most)
 
 
-def _splice(client: socket.socket, server: socket.socket, count: _Count, share: Share) -> None:
+def _splice(client: socket.socket, server: socket.socket, count: _Count, share: TurnShare) -> None:
     """Carry bytes both ways until both directions have ended, or nothing passed for IDLE_SECONDS."""
 
     def read(source: socket.socket) -> Iterator[bytes]:
@@ -555,7 +555,7 @@ def _splice(client: socket.socket, server: socket.socket, count: _Count, share: 
     join(client, server, read)
 
 
-def _pieces(response: httpcore.Response, share: Share) -> Iterator[bytes]:
+def _pieces(response: httpcore.Response, share: TurnShare) -> Iterator[bytes]:
     """The body of a response as it comes, with turns in between: a chunk may have one byte."""
     for piece in response.iter_stream():
         share.take_turns()

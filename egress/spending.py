@@ -320,7 +320,7 @@ def refused(path: str, headers: Headers, over: OverBudget) -> tuple[int, dict[st
     return 429, {"error": {"message": str(over), "type": code, "param": None, "code": code}}
 
 
-class Call:
+class ModelCall:
     """One call of a model that was admitted: read as its response passes, and booked once, before it is whole."""
 
     def __init__(self, accounts: Accounts, sandbox_id: str, owner: str, path: str, model: str) -> None:

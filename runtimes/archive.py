@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from runtimes import RuntimeFailure
-from runtimes.folder import Directories, Entry, Stack, entries, lock_of, locked, opened_file, remove, unreadable
+from runtimes.folder import Directories, FolderEntry, Stack, entries, lock_of, locked, opened_file, remove, unreadable
 from runtimes.tar_stream import (
     END,
     PIECE,
     ArchiveTooLarge,
-    Kind,
     Member,
+    MemberKind,
     MemberRefused,
     TarReader,
     header,
@@ -84,20 +84,20 @@ class Target:
     def add(self, member: Member, content: Iterable[memoryview | bytes]) -> None:
         """Make what the member says. Raises MemberRefused, OSError."""
         match member.kind:
-            case Kind.DIRECTORY:
+            case MemberKind.DIRECTORY:
                 path = _path(member.name)
                 self._open(path, member.name)
                 self._modes.push(b"%d %d %s" % (member.mode & 0o1777, member.mtime, path))
-            case Kind.FILE:
+            case MemberKind.FILE:
                 with self.file(member) as file:
                     for piece in content:
                         while piece:
                             piece = piece[os.write(file, piece) :]
-            case Kind.SYMLINK:
+            case MemberKind.SYMLINK:
                 directory, name = self._place(member.name)
                 os.symlink(member.target, name, dir_fd=directory)
                 os.utime(name, ns=(member.mtime, member.mtime), dir_fd=directory, follow_symlinks=False)
-            case Kind.HARDLINK:
+            case MemberKind.HARDLINK:
                 self._link(member)
 
     @contextlib.contextmanager
@@ -194,13 +194,13 @@ def pack(folder: Path, most_holes: int | None = None) -> Iterator[bytes]:
     for entry in entries(folder):
         name = b"./" + entry.path
         if entry.is_directory:
-            yield header(_member(entry, Kind.DIRECTORY, name))
+            yield header(_member(entry, MemberKind.DIRECTORY, name))
         elif entry.is_symlink:
             with unreadable(entry.path):
                 target = os.readlink(entry.name, dir_fd=entry.directory)
-                yield header(_member(entry, Kind.SYMLINK, name, os.fsencode(target)))
+                yield header(_member(entry, MemberKind.SYMLINK, name, os.fsencode(target)))
         elif (first := links.first(entry)) is not None:
-            yield header(_member(entry, Kind.HARDLINK, name, b"./" + first))
+            yield header(_member(entry, MemberKind.HARDLINK, name, b"./" + first))
         else:
             yield from _packed(entry, name, links, holes)
     yield END
@@ -239,13 +239,13 @@ def copy(source: Path, folder: Path) -> None:
         for entry in entries(source):
             with naming(entry.path):
                 if entry.is_directory:
-                    target.add(_member(entry, Kind.DIRECTORY, entry.path), ())
+                    target.add(_member(entry, MemberKind.DIRECTORY, entry.path), ())
                 elif entry.is_symlink:
                     with unreadable(entry.path):
                         to = os.fsencode(os.readlink(entry.name, dir_fd=entry.directory))
-                        target.add(_member(entry, Kind.SYMLINK, entry.path, to), ())
+                        target.add(_member(entry, MemberKind.SYMLINK, entry.path, to), ())
                 elif (first := links.first(entry)) is not None:
-                    target.add(_member(entry, Kind.HARDLINK, entry.path, first), ())
+                    target.add(_member(entry, MemberKind.HARDLINK, entry.path, first), ())
                 else:
                     _copy_file(entry, target, links)
         target.finish()
@@ -258,18 +258,18 @@ class _Links:
         self._names: dict[tuple[int, int], bytes] = {}
         self._room = _MOST_LINK_NAMES
 
-    def first(self, entry: Entry) -> bytes | None:
+    def first(self, entry: FolderEntry) -> bytes | None:
         """An earlier name of that file; None if there is none."""
         return self._names.get(entry.identity) if entry.stat.st_nlink > 1 else None
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: FolderEntry) -> None:
         """Note the first name of a file, which is stored under it now."""
         if entry.stat.st_nlink > 1 and self._room > len(entry.path):
             self._names[entry.identity] = entry.path
             self._room -= len(entry.path) + 200  # the bytes that Python needs beside the name
 
 
-def _member(entry: Entry, kind: Kind, name: bytes, target: bytes = b"", size: int = 0) -> Member:
+def _member(entry: FolderEntry, kind: MemberKind, name: bytes, target: bytes = b"", size: int = 0) -> Member:
     return Member(name, kind, stat.S_IMODE(entry.stat.st_mode), entry.stat.st_mtime_ns, size, target)
 
 
@@ -279,7 +279,7 @@ class _Holes:
     def __init__(self, room: int) -> None:
         self._room = room
 
-    def take(self, entry: Entry, seen: os.stat_result) -> None:
+    def take(self, entry: FolderEntry, seen: os.stat_result) -> None:
         """Raises RuntimeFailure that names the file whose holes are too large."""
         self._room -= max(0, seen.st_size - seen.st_blocks * 512)
         if self._room < 0:
@@ -288,13 +288,13 @@ class _Holes:
             )
 
 
-def _packed(entry: Entry, name: bytes, links: _Links, holes: _Holes) -> Iterator[bytes]:
+def _packed(entry: FolderEntry, name: bytes, links: _Links, holes: _Holes) -> Iterator[bytes]:
     """The header and the content of a file, of the size that it has when it is opened."""
     with unreadable(entry.path), opened_file(entry.name, entry.directory) as (file, seen):
         holes.take(entry, seen)
         links.note(entry)
         size = seen.st_size
-        yield header(_member(entry, Kind.FILE, name, size=size))
+        yield header(_member(entry, MemberKind.FILE, name, size=size))
         left = size
         while left:
             piece = os.read(file, min(PIECE, left)) or bytes(min(PIECE, left))
@@ -303,14 +303,14 @@ def _packed(entry: Entry, name: bytes, links: _Links, holes: _Holes) -> Iterator
         yield padding(size)
 
 
-def _copy_file(entry: Entry, target: Target, links: _Links) -> None:
+def _copy_file(entry: FolderEntry, target: Target, links: _Links) -> None:
     with contextlib.ExitStack() as opened:
         file, size = -1, 0
         with unreadable(entry.path):
             file, seen = opened.enter_context(opened_file(entry.name, entry.directory))
             size = seen.st_size
         if file >= 0:
-            with target.file(_member(entry, Kind.FILE, entry.path)) as copied:
+            with target.file(_member(entry, MemberKind.FILE, entry.path)) as copied:
                 _copy_content(file, copied, size)
             links.note(entry)
 

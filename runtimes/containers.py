@@ -22,8 +22,8 @@ from runtimes.shadow import beside, forget, held
 from runtimes.tar_stream import (
     END,
     ArchiveUnreadable,
-    Kind,
     Member,
+    MemberKind,
     MemberRefused,
     TarReader,
     header,
@@ -162,13 +162,13 @@ def placed(chunks: Iterable[bytes], folder: str, owner: Owner) -> Iterator[bytes
     reader = TarReader(chunks)
     for member in reader.members():
         name = _below(top, member.name)
-        if name == top and member.kind is not Kind.DIRECTORY:
+        if name == top and member.kind is not MemberKind.DIRECTORY:
             raise MemberRefused("It has a file in the place of its folder")
-        target = _below(top, member.target) if member.kind is Kind.HARDLINK else member.target
+        target = _below(top, member.target) if member.kind is MemberKind.HARDLINK else member.target
         # The last member's folder is there, as are those around it: an archive has the order of a walk.
         for parent in _missing(posixpath.dirname(name), inside, top):
             yield _folder(parent, owner._replace(mode=0o755))
-        inside = name if member.kind is Kind.DIRECTORY else posixpath.dirname(name)
+        inside = name if member.kind is MemberKind.DIRECTORY else posixpath.dirname(name)
         yield from _written(replace(member, name=name, target=target, uid=owner.uid, gid=owner.gid), reader)
     yield END
 
@@ -187,7 +187,7 @@ def unrooted(chunks: Iterable[bytes]) -> Iterator[bytes]:
     reader = TarReader(placed(chunks, top.decode(), Owner(0, 0, 0o755)))
     for member in reader.members():
         if member.name != top:
-            target = member.target.removeprefix(top + b"/") if member.kind is Kind.HARDLINK else member.target
+            target = member.target.removeprefix(top + b"/") if member.kind is MemberKind.HARDLINK else member.target
             yield from _written(replace(member, name=member.name.removeprefix(top + b"/"), target=target), reader)
     yield END
 
@@ -209,7 +209,7 @@ def _missing(parent: bytes, inside: bytes, top: bytes) -> list[bytes]:
 
 
 def _folder(path: bytes, owner: Owner) -> bytes:
-    return header(Member(path, Kind.DIRECTORY, owner.mode, uid=owner.uid, gid=owner.gid))
+    return header(Member(path, MemberKind.DIRECTORY, owner.mode, uid=owner.uid, gid=owner.gid))
 
 
 def _written(member: Member, reader: TarReader) -> Iterator[bytes]:

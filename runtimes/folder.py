@@ -109,7 +109,7 @@ class Directories:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """A file, a symlink or a directory; of a directory, `directory` is itself, open, and `name` is empty."""
 
     path: bytes  #: relative to the folder; empty for the folder itself
@@ -138,7 +138,7 @@ def entries(
     without: Collection[bytes] = (),
     enters: Callable[[bytes], bool] = lambda _: True,
     passing: Callable[[bytes], None] = lambda _: None,
-) -> Iterator[Entry]:
+) -> Iterator[FolderEntry]:
     """Every file, symlink and directory of a folder, itself first and each directory before its content.
 
     start: the directory that is walked, if not the whole folder. without: names of directories that are left out with
@@ -158,7 +158,7 @@ def entries(
                 continue
             with unreadable(path):
                 directory = directories.opened(path)
-                yield Entry(path, os.fstat(directory), directory, b"")
+                yield FolderEntry(path, os.fstat(directory), directory, b"")
                 yield from _inside(path, directory, stack, without, passing)
         if not _is_at(directories.root, folder):
             raise RuntimeFailure(f"{folder} was removed meanwhile")
@@ -166,7 +166,7 @@ def entries(
 
 def _inside(
     path: bytes, directory: int, stack: Stack, without: Collection[bytes], passing: Callable[[bytes], None]
-) -> Iterator[Entry]:
+) -> Iterator[FolderEntry]:
     with os.scandir(directory) as scanned:
         for item in scanned:
             name = os.fsencode(item.name)
@@ -180,7 +180,7 @@ def _inside(
                     if name not in without:
                         stack.push(inner)
                 elif stat.S_ISREG(seen.st_mode) or stat.S_ISLNK(seen.st_mode):
-                    yield Entry(inner, seen, directory, name)
+                    yield FolderEntry(inner, seen, directory, name)
 
 
 def _is_at(directory: int, path: Path) -> bool:

@@ -18,7 +18,7 @@ from runtimes.folder import remove
 from runtimes.git import NotRecorded, Timeout
 from runtimes.reading import HEAVY
 from runtimes.shadow import Shadow
-from runtimes.tar_stream import Kind, Member, TarReader
+from runtimes.tar_stream import Member, MemberKind, TarReader
 
 #: bytes of contents that are copied for a record, and the largest size that a file whose content is not copied shows
 MOST_COPIED, _MOST_SIZE = 2 * shadow.MOST_CONTENT, 1 << 40
@@ -44,7 +44,7 @@ class Mirror(Shadow):
     def _has_folder(self) -> bool:
         return self._exists()
 
-    def _recorded(self, state: shadow.State) -> str:
+    def _recorded(self, state: shadow.ShadowState) -> str:
         remove(self._work)
         self._work.mkdir(mode=0o700)
         state.files = dict.fromkeys(state.files, _UNKNOWN)  # times of a tar stream are seconds: each file is read again
@@ -81,15 +81,15 @@ def copy(folder: Path, chunks: Iterable[bytes], timeout: Timeout) -> None:
 
 def _add(target: Target, member: Member, reader: TarReader | None) -> None:
     """Make what the member says, so that this process can read it. reader: None where only a file's size counts."""
-    mode = 0o700 if member.kind is Kind.DIRECTORY or member.mode & 0o100 else 0o600
+    mode = 0o700 if member.kind is MemberKind.DIRECTORY or member.mode & 0o100 else 0o600
     usable = Member(member.name, member.kind, mode, member.mtime, member.size, member.target)
-    if member.kind is Kind.FILE and reader is None:
+    if member.kind is MemberKind.FILE and reader is None:
         with target.file(usable) as file:
             os.ftruncate(file, min(member.size, _MOST_SIZE))
         return
-    target.add(usable, reader.content(member) if reader and member.kind is Kind.FILE else ())
+    target.add(usable, reader.content(member) if reader and member.kind is MemberKind.FILE else ())
 
 
 def _linked(member: Member) -> bytes:
     """The file of which a member is a further name, if it is one."""
-    return member.target if member.kind is Kind.HARDLINK else b""
+    return member.target if member.kind is MemberKind.HARDLINK else b""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from runtimes import FileTooLong, FolderNotKept, RuntimeFailure
 from runtimes.folder import Directories, entries, opened_file, unreadable
-from runtimes.tar_stream import PIECE, Kind, Member, TarReader
+from runtimes.tar_stream import PIECE, Member, MemberKind, TarReader
 
 #: directories that are made by tools and would hide what people wrote. Source: the app-server wire
 HEAVY = frozenset(
@@ -29,7 +29,7 @@ _MOST_LINKS = 8
 
 
 #: members that are files: a further name of one is a link in a tar stream
-_FILES = (Kind.FILE, Kind.HARDLINK)
+_FILES = (MemberKind.FILE, MemberKind.HARDLINK)
 
 
 def below(kept: str, cwd: str, folder: str) -> bytes:
@@ -100,7 +100,7 @@ def content_in(packed: Callable[[], Generator[bytes]], path: bytes, most: int, *
     """As `content`, of such a stream. Cost: reads what stands before the file, and before each symlink on the way."""
     with closing(_members(packed, path, roots)) as members:
         for reader, member, real in members:
-            if member.kind is Kind.FILE and _inside(member.name, b"") == real:
+            if member.kind is MemberKind.FILE and _inside(member.name, b"") == real:
                 return _bounded(reader.content(member), most)
     return None
 
@@ -117,7 +117,7 @@ def _members(
             for member in reader.members():
                 name = _inside(member.name, b"")
                 if member.target and name not in links and (real + b"/").startswith(name + b"/"):
-                    is_hard = member.kind is Kind.HARDLINK
+                    is_hard = member.kind is MemberKind.HARDLINK
                     links[name] = posixpath.join(kept[0], member.target) if is_hard else member.target
                     break
                 yield reader, member, real

@@ -74,7 +74,7 @@ _UNPACKED = 50
 _STATUSES = {"A": "ADDED", "D": "DELETED"}
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     status: str  #: ADDED, DELETED, UPDATED
     path: str
 
@@ -90,7 +90,7 @@ Seen = tuple[str, int, int, int, int]
 
 
 @dataclass
-class State:
+class ShadowState:
     tree: str  #: that was recorded last; empty before the first time
     files: dict[str, Seen]
     records: list[_Record]
@@ -147,7 +147,9 @@ class Shadow:
             state.records.append(_Record(conversation, seq, tree))
             self._keep(state)
 
-    def changes(self, conversation: str, since: int, until: int | None = None, *, walks: bool = True) -> list[Change]:
+    def changes(
+        self, conversation: str, since: int, until: int | None = None, *, walks: bool = True
+    ) -> list[FileChange]:
         """The files that differ between two moments, sorted: before the event `since` (0: at the start) and before the
         event `until`, or now. walks: read the folder; otherwise "now" is when it was read last."""
         with self._used() as state:
@@ -157,7 +159,7 @@ class Shadow:
             options = ("-r", "-z", "--no-renames", "--name-status", "--ignore-submodules=none")
             words = self._git("diff-tree", *options, before, after).split(b"\0")
         found = [
-            Change(_STATUSES.get(status[:1].decode(), "UPDATED"), os.fsdecode(path))
+            FileChange(_STATUSES.get(status[:1].decode(), "UPDATED"), os.fsdecode(path))
             for status, path in zip(words[::2], words[1::2], strict=False)
         ]
         if len(found) > MOST_CHANGES:
@@ -173,7 +175,7 @@ class Shadow:
             return self._content(before, path), self._content(after, path)
 
     @contextlib.contextmanager
-    def _used(self) -> Iterator[State]:
+    def _used(self) -> Iterator[ShadowState]:
         """The state, with the lock held. What Git or the file system fails with is one sentence."""
         if git_program() is None:
             raise NotRecorded("There is no git program on the sandbox's host, so its folder is not recorded")
@@ -203,7 +205,9 @@ class Shadow:
         for left in (*self._git_dir.glob("*.lock"), *self._git_dir.glob("refs/**/*.lock"), self._git_dir / "gc.pid"):
             left.unlink(missing_ok=True)
 
-    def _between(self, state: State, conversation: str, since: int, until: int | None, walks: bool) -> tuple[str, str]:
+    def _between(
+        self, state: ShadowState, conversation: str, since: int, until: int | None, walks: bool
+    ) -> tuple[str, str]:
         before = _at(state, conversation, since)
         if until is not None:
             return before, _at(state, conversation, until)
@@ -213,12 +217,12 @@ class Shadow:
         self._keep(state)
         return before, after
 
-    def _read(self) -> State:
+    def _read(self) -> ShadowState:
         try:
             kept = json.loads((self._own / "state.json").read_bytes())
             kept["files"] = {path: tuple(seen) for path, seen in kept["files"].items()}
             kept["records"] = [_Record(*one) for one in kept["records"]]
-            state = State(**kept)
+            state = ShadowState(**kept)
             if all(map(_TREE.fullmatch, [state.tree, *state.trees, *(one.tree for one in state.records)])):
                 return state
             raise ValueError
@@ -226,9 +230,9 @@ class Shadow:
             pass
         except (ValueError, KeyError, TypeError, AttributeError):
             log.warning("%s is damaged: the records of this folder begin again", self._own / "state.json")
-        return State("", {}, [], {}, 0)
+        return ShadowState("", {}, [], {}, 0)
 
-    def _keep(self, state: State) -> None:
+    def _keep(self, state: ShadowState) -> None:
         """Write the state, and drop records while there are too many, or too many bytes."""
         is_full = used(self._place, MOST_BYTES) > MOST_BYTES
         if shrinks := is_full or len(state.records) > MOST_RECORDS:
@@ -245,7 +249,7 @@ class Shadow:
         if is_full:
             raise NotRecorded(f"The records of the sandbox's folder take more than {MOST_BYTES >> 20} MiB")
 
-    def _shrink(self, state: State) -> None:
+    def _shrink(self, state: ShadowState) -> None:
         """Drop all but the first record of each conversation and the last ones."""
         firsts: dict[str, _Record] = {}
         for one in sorted(state.records, key=lambda one: one.seq):
@@ -255,7 +259,7 @@ class Shadow:
         kept = {state.tree, *(one.tree for one in state.records)}
         state.trees = {tree: number for tree, number in state.trees.items() if tree in kept}
 
-    def _remove_unnamed(self, state: State) -> None:
+    def _remove_unnamed(self, state: ShadowState) -> None:
         """Remove the references that the state does not name, and the objects that only they keep."""
         numbers = {str(number) for number in state.trees.values()}
         refs = self._git("for-each-ref", "--format=%(refname)", "refs/trees/").decode().split()
@@ -270,7 +274,7 @@ class Shadow:
         except RuntimeFailure as failure:
             log.warning("%s is not packed: %s", self._git_dir, failure)
 
-    def _recorded(self, state: State) -> str:
+    def _recorded(self, state: ShadowState) -> str:
         """The tree of the folder as it is now, whose place in the state is set."""
         timeout = Timeout(RECORD_SECONDS)
         seen = self._walked(timeout)
@@ -330,7 +334,7 @@ class Shadow:
         return found
 
     def _imported(
-        self, state: State, seen: dict[str, Seen], changed: list[str], gone: list[str], timeout: Timeout
+        self, state: ShadowState, seen: dict[str, Seen], changed: list[str], gone: list[str], timeout: Timeout
     ) -> str:
         """The tree that differs from the last one by some files, which are read; `seen` has what they are by then."""
         # --force: a kill before the state was written has left a reference of this number.
@@ -395,7 +399,7 @@ class Shadow:
             yield git
 
 
-def _at(state: State, conversation: str, seq: int) -> str:
+def _at(state: ShadowState, conversation: str, seq: int) -> str:
     """The tree that was recorded last before an event; 0: at the start."""
     own = [one for one in state.records if one.conversation == conversation]
     found = sorted((one for one in own if one.seq < max(seq, 1)), key=lambda one: one.seq)

@@ -43,7 +43,7 @@ class ArchiveTooLarge(RuntimeFailure):
     """An archive has too many bytes or too many members."""
 
 
-class Kind(StrEnum):
+class MemberKind(StrEnum):
     """What a member is."""
 
     FILE = "file"
@@ -53,18 +53,18 @@ class Kind(StrEnum):
 
 
 _KINDS = {
-    tarfile.REGTYPE: Kind.FILE,
-    tarfile.AREGTYPE: Kind.FILE,
-    tarfile.CONTTYPE: Kind.FILE,
-    tarfile.DIRTYPE: Kind.DIRECTORY,
-    tarfile.SYMTYPE: Kind.SYMLINK,
-    tarfile.LNKTYPE: Kind.HARDLINK,
+    tarfile.REGTYPE: MemberKind.FILE,
+    tarfile.AREGTYPE: MemberKind.FILE,
+    tarfile.CONTTYPE: MemberKind.FILE,
+    tarfile.DIRTYPE: MemberKind.DIRECTORY,
+    tarfile.SYMTYPE: MemberKind.SYMLINK,
+    tarfile.LNKTYPE: MemberKind.HARDLINK,
 }
 _TYPES = {
-    Kind.FILE: tarfile.REGTYPE,
-    Kind.DIRECTORY: tarfile.DIRTYPE,
-    Kind.SYMLINK: tarfile.SYMTYPE,
-    Kind.HARDLINK: tarfile.LNKTYPE,
+    MemberKind.FILE: tarfile.REGTYPE,
+    MemberKind.DIRECTORY: tarfile.DIRTYPE,
+    MemberKind.SYMLINK: tarfile.SYMTYPE,
+    MemberKind.HARDLINK: tarfile.LNKTYPE,
 }
 
 
@@ -73,7 +73,7 @@ class Member:
     """One member. Names are bytes: a file's name need not be text."""
 
     name: bytes
-    kind: Kind
+    kind: MemberKind
     mode: int = 0o644
     mtime: int = 0  #: ns since 1970
     size: int = 0  #: bytes of content that follow; 0 but for a file
@@ -214,8 +214,8 @@ def _member(info: tarfile.TarInfo, records: dict[bytes, bytes]) -> Member:
         kind=kind,
         mode=info.mode,
         mtime=_ns(records.get(b"mtime", b"%d" % info.mtime)),
-        size=int(size) if kind is Kind.FILE else 0,
-        target=target if kind in (Kind.SYMLINK, Kind.HARDLINK) else b"",
+        size=int(size) if kind is MemberKind.FILE else 0,
+        target=target if kind in (MemberKind.SYMLINK, MemberKind.HARDLINK) else b"",
         uid=_number(records.get(b"uid", b"%d" % info.uid)),
         gid=_number(records.get(b"gid", b"%d" % info.gid)),
     )

@@ -20,7 +20,7 @@ MOST_HOSTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class StoreGauges:
     """The store at one time. Ages are in seconds by Redis' clock; 0 where nothing waits."""
 
     at: Micros  #: by Redis' clock
@@ -52,7 +52,7 @@ class Gauges:
         self._redis = redis
         self._limits = limits
 
-    def read(self) -> Reading:
+    def read(self) -> StoreGauges:
         """Three round trips. Raises one of UNAVAILABLE."""
         clock = self._redis.time()  # a cluster's client takes it in no pipeline
         now = clock[0] + clock[1] / 1e6
@@ -80,7 +80,7 @@ class Gauges:
         conversations, numbers = numbers[: len(EXECUTION_STATUSES)], numbers[len(EXECUTION_STATUSES) :]
         sandboxes, outboxes = numbers[: len(SANDBOX_STATUSES)], numbers[len(SANDBOX_STATUSES) :]
         ages = {name.decode(): max(0.0, now - at / 1e6) for name, at in hosts}
-        return Reading(
+        return StoreGauges(
             Micros(round(now * 1_000_000)),
             dict(zip(EXECUTION_STATUSES, conversations, strict=True)),
             objects,

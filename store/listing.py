@@ -32,7 +32,7 @@ Cursor = tuple[Micros | str, ConversationId]
 _TIMES = ("created_since", "created_until", "updated_since", "updated_until")
 
 
-class Entry(NamedTuple):
+class ListingEntry(NamedTuple):
     """One conversation of a page."""
 
     id: ConversationId
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ListingFilter:
     """A filter of conversations; each absent member lets all pass.
 
     The narrowest list is read, that of the group or else of the one status. The listing's index decides the other
@@ -136,7 +136,7 @@ class Listing:
             title="",
         )
 
-    def correct(self, entry: Entry, state: Mapping[str, Any] | None) -> None:
+    def correct(self, entry: ListingEntry, state: Mapping[str, Any] | None) -> None:
         """Bring an entry up to date with the state that was read of its conversation, None where it is gone.
 
         One round trip, none where they agree. A worker that was killed before it listed its change leaves a wrong one.
@@ -149,14 +149,14 @@ class Listing:
 
     def page(
         self,
-        filters: Filter,
+        filters: ListingFilter,
         *,
         by: str,
         descending: bool,
         limit: int,
         start: Cursor | None,
         version: Sequence[str] = (),
-    ) -> tuple[list[Entry], Cursor | None]:
+    ) -> tuple[list[ListingEntry], Cursor | None]:
         """Conversations in the order of `created`, `updated` or `title`; and the next page's cursor.
 
         version: fields of each whose values are wanted too.
@@ -164,7 +164,7 @@ class Listing:
         One round trip. With filters at most MOST_SCANNED entries are scanned, in MOST_SCANNED / SCAN_CHUNK round trips
         at most: the page may be shorter than the limit and not the last.
         """
-        found: list[Entry] = []
+        found: list[ListingEntry] = []
         for _ in range(MOST_SCANNED // SCAN_CHUNK):
             entries, start = self._page(filters, by, descending, limit - len(found), start, version)
             found += entries
@@ -172,7 +172,7 @@ class Listing:
                 break
         return found, start
 
-    def count(self, filters: Filter) -> int:
+    def count(self, filters: ListingFilter) -> int:
         """The number of conversations that pass.
 
         One round trip for a list, or a list and one range of time. Other filters scan all of the list's entries, and
@@ -201,13 +201,13 @@ class Listing:
 
     def _page(
         self,
-        filters: Filter,
+        filters: ListingFilter,
         by: str,
         descending: bool,
         most: int,
         start: Cursor | None,
         version: Sequence[str] = (),
-    ) -> tuple[list[Entry], Cursor | None]:
+    ) -> tuple[list[ListingEntry], Cursor | None]:
         """The entries that one script finds, and the cursor of the next one."""
         words = filters.words(by)
         at, identity = _entered(filters, by, descending, start) or ("", "")
@@ -224,7 +224,8 @@ class Listing:
             **words,
         )
         entries = [
-            Entry(ConversationId(one.id), _place(by, one.place), one.revision, one.version) for one in page.entries
+            ListingEntry(ConversationId(one.id), _place(by, one.place), one.revision, one.version)
+            for one in page.entries
         ]
         if not page.following:
             return entries, None
@@ -232,14 +233,14 @@ class Listing:
         return entries, (_place(by, place), ConversationId(last.decode()))
 
 
-def _ranges(filters: Filter) -> dict[str, tuple[Micros | None, Micros | None]]:
+def _ranges(filters: ListingFilter) -> dict[str, tuple[Micros | None, Micros | None]]:
     return {
         "created": (filters.created_since, filters.created_until),
         "updated": (filters.updated_since, filters.updated_until),
     }
 
 
-def _entered(filters: Filter, by: str, descending: bool, start: Cursor | None) -> tuple[object, str] | None:
+def _entered(filters: ListingFilter, by: str, descending: bool, start: Cursor | None) -> tuple[object, str] | None:
     """The cursor from which a page is read: not before the range of its order begins."""
     since, until = _ranges(filters).get(by, (None, None))
     edge, at = (until if descending else since), start and start[0]

@@ -46,10 +46,10 @@ from settings.specs import Specs
 from store import Store
 from store.errors import UNAVAILABLE, NewerData
 from store.link.health import DataVersion
-from supervisor.archives import Archives, Files
+from supervisor.archives import HostArchives, HostFiles
 from supervisor.checks import Checker
 from supervisor.deliveries import DeliveryDriver
-from supervisor.endings import Endings, Host, Recovery
+from supervisor.endings import Endings, Recovery, SandboxHost
 from supervisor.keeping import ColdSweep, Retention
 from supervisor.launches import announce
 from supervisor.loop import Loop, Tasks
@@ -210,8 +210,8 @@ def _runtimes(config: Config, specs: Specs, host: str, folder: Path) -> dict[str
     }
 
 
-def _host(config: Config, lease: HostLease) -> Host:
-    return Host(
+def _host(config: Config, lease: HostLease) -> SandboxHost:
+    return SandboxHost(
         lease.host,
         lease.identity,
         config.host.sandbox_url_host,
@@ -300,13 +300,13 @@ def _supervise(
     runtimes, host = _runtimes(config, specs, lease.host, folder), _host(config, lease)
     recovery = Recovery(store)
     endings = Endings(store, runtimes, host, recovery)
-    archives = Archives(store, specs, runtimes, host.id, most_bytes=config.http.max_archive_bytes)
+    archives = HostArchives(store, specs, runtimes, host.id, most_bytes=config.http.max_archive_bytes)
     shared = config.sandboxes.sandbox_sharing == "shared"
     tasks = Tasks(
         sandboxes=Reconciler(store, specs, runtimes, host, client, recovery, endings, archives),
         upkeep=Upkeep(store, runtimes, host.id, folder=host.folder),
         archives=archives,
-        files=Files(store, specs, runtimes, host.id),
+        files=HostFiles(store, specs, runtimes, host.id),
         starts=StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandboxes.sandbox_start_seconds),
         deliveries=DeliveryDriver(store, commands),
         messages=MessageDriver(store, commands),

@@ -131,7 +131,7 @@ class _Fill:
     given_up: threading.Event
 
 
-class Archives:
+class HostArchives:
     """The archives of one host. Any number of threads may use it."""
 
     def __init__(
@@ -283,7 +283,7 @@ class _Walk(NamedTuple):
     refusal: str  #: why the folder was not recorded; empty if it was
 
 
-class Files:
+class HostFiles:
     """The files of one host's sandboxes. Any number of threads may use it."""
 
     def __init__(

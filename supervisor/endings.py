@@ -418,7 +418,7 @@ def _one_of_several() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Host:
+class SandboxHost:
     """The settings of a host for its sandboxes. Times are in seconds."""
 
     id: str
@@ -437,7 +437,7 @@ class Host:
 class Endings:
     """Ends the processes of one sandbox per call. Any number of threads may use it, each for another sandbox."""
 
-    def __init__(self, store: Store, runtimes: Mapping[str, Runtime], host: Host, recovery: Recovery) -> None:
+    def __init__(self, store: Store, runtimes: Mapping[str, Runtime], host: SandboxHost, recovery: Recovery) -> None:
         """runtimes: by their names in specs."""
         self._store = store
         self._runtimes = runtimes

@@ -24,7 +24,7 @@ from settings.keeping import KeepingSettings
 from store import Store
 from store.conversations.cold import Objects, ObjectsAway
 from store.errors import UNAVAILABLE, ConversationNotFound
-from store.listing import Cursor, Filter
+from store.listing import Cursor, ListingFilter
 
 log = logging.getLogger("supervisor")
 
@@ -184,7 +184,7 @@ class Retention:
         if not shortest:
             return
         at = self._store.link.health.clock()  # a host whose clock goes wrong deletes nothing for its age
-        filters = Filter(updated_until=Micros(round(at - shortest * _DAY)))
+        filters = ListingFilter(updated_until=Micros(round(at - shortest * _DAY)))
         found, following = self._store.conversations.page(
             filters, by="updated", descending=False, limit=RETENTION_PART, start=self._start
         )

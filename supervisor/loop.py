@@ -18,11 +18,11 @@ from typing import Any
 from core.pauses import Backoff
 from store import Store
 from store.errors import UNAVAILABLE, NewerData
-from store.link.signals import Request
+from store.link.signals import SupervisorRequest
 from store.sandboxes.files import FILE_TIMEOUT, Found
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 from store.sandboxes.start_tasks import StartTask
-from supervisor.archives import Archives, Files
+from supervisor.archives import HostArchives, HostFiles
 from supervisor.checks import Checker
 from supervisor.deliveries import DeliveryDriver
 from supervisor.keeping import ColdSweep, Retention
@@ -70,7 +70,7 @@ class _Turns:
     """Of one sandbox: how many of its requests threads serve, and those that wait with the time when they came."""
 
     served: int = 0
-    waiting: deque[tuple[float, Request]] = field(default_factory=deque)
+    waiting: deque[tuple[float, SupervisorRequest]] = field(default_factory=deque)
 
 
 class Requests:
@@ -79,8 +79,8 @@ class Requests:
     def __init__(
         self,
         run: Callable[[Callable[[str], None], str], None],
-        serve: Callable[[Request], None],
-        refuse: Callable[[Request], None],
+        serve: Callable[[SupervisorRequest], None],
+        refuse: Callable[[SupervisorRequest], None],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -89,7 +89,7 @@ class Requests:
         self._lock = threading.Lock()  #: of `_turns`
         self._turns: dict[str, _Turns] = {}  #: of the sandboxes that have requests
 
-    def take(self, asked: Request) -> None:
+    def take(self, asked: SupervisorRequest) -> None:
         """Have a request served once its sandbox has a thread for it."""
         with self._lock:
             turns = self._turns.setdefault(asked.sandbox_id, _Turns())
@@ -119,7 +119,7 @@ class Requests:
             if goes_on:
                 self._run(self._serve_next, sandbox_id)
 
-    def _next(self, sandbox_id: str) -> Request | None:
+    def _next(self, sandbox_id: str) -> SupervisorRequest | None:
         """The next request for whose reply a worker still waits."""
         with self._lock:
             waiting = self._turns[sandbox_id].waiting
@@ -136,8 +136,8 @@ class Tasks:
 
     sandboxes: Reconciler
     upkeep: Upkeep
-    archives: Archives
-    files: Files
+    archives: HostArchives
+    files: HostFiles
     starts: StartDriver
     deliveries: DeliveryDriver
     messages: MessageDriver
@@ -308,7 +308,7 @@ class Loop:
         finally:
             self._driven.discard(lease)
 
-    def _serve(self, asked: Request) -> None:
+    def _serve(self, asked: SupervisorRequest) -> None:
         served: dict[str, Callable[..., None]] = {
             "log": self._tasks.sandboxes.send_log,
             "archive": self._tasks.archives.send,
@@ -324,7 +324,7 @@ class Loop:
         except Exception as error:
             _log_failure(f"a request for the {asked.verb} of a sandbox", error)
 
-    def _refuse(self, asked: Request) -> None:
+    def _refuse(self, asked: SupervisorRequest) -> None:
         """Reply that too many requests wait. The reader of a log is told nothing, as its reply has no errors."""
         if asked.verb != "log":
             self._store.sandboxes.files.answer(asked.details["reply"], Found.BUSY, _FULL.encode())

@@ -23,8 +23,8 @@ from settings.specs import Spec, Specs, unsupported
 from store import Store
 from store.errors import UNAVAILABLE, KeyUnreadable
 from store.sandboxes.sandboxes import Sandbox, SandboxId
-from supervisor.archives import Archives
-from supervisor.endings import KEPT, RESUMABLE, Endings, Host, Recovery, ended_start_fields
+from supervisor.archives import HostArchives
+from supervisor.endings import KEPT, RESUMABLE, Endings, Recovery, SandboxHost, ended_start_fields
 from supervisor.launches import files_of, launch
 from supervisor.presence import Gaps, Silences
 
@@ -76,11 +76,11 @@ class Reconciler:
         store: Store,
         specs: Specs,
         runtimes: Mapping[str, Runtime],
-        host: Host,
+        host: SandboxHost,
         client: httpx.Client,
         recovery: Recovery,
         endings: Endings,
-        archives: Archives,
+        archives: HostArchives,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

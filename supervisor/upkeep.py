@@ -32,7 +32,7 @@ from store import Store
 from store.errors import KeyUnreadable, SandboxNotFound, SandboxRefuses, TooManySandboxes
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 from store.sandboxes.start_tasks import Pool
-from supervisor.endings import Host
+from supervisor.endings import SandboxHost
 
 log = logging.getLogger("supervisor")
 
@@ -203,7 +203,7 @@ class Strays:
     """One thread asks what is `due`; any number may `look`, each at another sandbox."""
 
     def __init__(
-        self, store: Store, client: httpx.Client, host: Host, *, clock: Callable[[], float] = time.monotonic
+        self, store: Store, client: httpx.Client, host: SandboxHost, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """client: for the agent servers. clock: seconds."""
         self._store = store

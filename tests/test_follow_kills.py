@@ -11,7 +11,7 @@ from redis import Redis
 
 from core.wire import ConversationId
 from store.approvals.audit import SERVER
-from store.listing import Filter
+from store.listing import ListingFilter
 from tests.chance import often
 from tests.conftest import action, as_events, limits_of, store_of
 from tests.servers import store_server
@@ -51,7 +51,7 @@ def test_a_kill_at_any_moment_leaves_nothing_unlisted_and_nothing_unindexed(tmp_
 
             states = {state["id"]: int(state["revision"]) for state in store.conversations.get_many(ids) if state}
             listed, _ = store.conversations._listing.page(
-                Filter(), by="created", descending=True, limit=1000, start=None
+                ListingFilter(), by="created", descending=True, limit=1000, start=None
             )
             revisions = {one.id: one.revision for one in listed}
             assert {one: revisions.get(one) for one in states} == states

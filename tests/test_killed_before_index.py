@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 
 from settings.config import Config
-from store.approvals.inbox import Filter
+from store.approvals.inbox import InboxFilter
 from tests.conftest import SECRET_KEY, action, limits_of, store_of
 from tests.killed_app import WorkerKilled, killed_here
 from tests.servers import agent_server, store_server, wait_until
@@ -134,6 +134,6 @@ def test_a_supervisor_indexes_what_a_killed_worker_did_not(whole, client, redis,
         for other in (decided, deleted):
             wait_until(lambda other=other: kinds(redis, other) == ["opened", "decided"], "the decision")
     found, _ = store_of(whole[2], LIMITS).approvals.inbox.page(
-        Filter(conversation), descending=False, limit=2, start=None
+        InboxFilter(conversation), descending=False, limit=2, start=None
     )
     assert [one.action_id for one in found] == [appended["id"]]

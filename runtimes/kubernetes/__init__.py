@@ -49,7 +49,7 @@ from core.cuts import last_lines_of_more
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, folders_of, reading
 from runtimes.containers import CARRIER, HOST, LAST_LINES, START, Volumes, packed, readable, unrooted
 from runtimes.isolation import NAMED
-from runtimes.kubernetes.cluster import POLL, Cluster, Kind, Object, Snapshot, naming, output_of
+from runtimes.kubernetes.cluster import POLL, Cluster, Object, ObjectKind, Snapshot, naming, output_of
 from runtimes.kubernetes.manifests import (
     EGRESS_SERVICE,
     EGRESS_URL,
@@ -128,7 +128,7 @@ class KubernetesRuntime(Volumes):
         return Mirror(
             beside(self._folder / launch.sandbox_id),
             reading.below(work, work, folder),
-            lambda: self._cluster.find(Kind.CLAIM, name) is not None,
+            lambda: self._cluster.find(ObjectKind.CLAIM, name) is not None,
             partial(self._packed, launch),
         )
 
@@ -138,7 +138,7 @@ class KubernetesRuntime(Volumes):
             held = self._held(launch) if launch.network else None
             self._require_policy(POLICY if held is None else HELD_POLICY)
             started = self._started(launch) or self._create(launch, held)
-            reached = self._cluster.find(Kind.SERVICE, name_of(launch.sandbox_id))
+            reached = self._cluster.find(ObjectKind.SERVICE, name_of(launch.sandbox_id))
             if reached is None:
                 raise RuntimeFailure("its service was removed meanwhile")
             handle = _handle(launch.sandbox_id, started, launch.ports)
@@ -170,7 +170,7 @@ class KubernetesRuntime(Volumes):
         handles = {}
         if self._in_use:
             with contextlib.suppress(RuntimeFailure):
-                claims, pods = (self._cluster.listed(kind, self._mine) for kind in (Kind.CLAIM, Kind.POD))
+                claims, pods = (self._cluster.listed(kind, self._mine) for kind in (ObjectKind.CLAIM, ObjectKind.POD))
                 self.discard_leftovers(pods)
                 for one, found in [*((claim, None) for claim in claims), *((pod, pod) for pod in pods)]:
                     names = one["metadata"].get("annotations") or {}
@@ -187,7 +187,7 @@ class KubernetesRuntime(Volumes):
         with naming("the cluster cannot be asked"):
             found = self._pods.value().get(name)
             if found is None or handle["pod"] != found["metadata"]["uid"]:  # it is younger
-                found = self._cluster.find(Kind.POD, name)
+                found = self._cluster.find(ObjectKind.POD, name)
         if found is None or handle["pod"] not in (None, found["metadata"]["uid"]):
             return Observation(State.GONE, "its pod was removed")
         return observation(found)
@@ -210,9 +210,9 @@ class KubernetesRuntime(Volumes):
             name = name_of(sandbox_id)
             self._end(name, NO_GRACE)
             self._sandboxes.remove(name)
-            self._cluster.delete(Kind.SERVICE, name)
-            self._cluster.delete(Kind.CLAIM, name)
-            if not self._cluster.ended(Kind.CLAIM, name):
+            self._cluster.delete(ObjectKind.SERVICE, name)
+            self._cluster.delete(ObjectKind.CLAIM, name)
+            if not self._cluster.ended(ObjectKind.CLAIM, name):
                 raise RuntimeFailure("its volume is still there: a pod may use it")
         self._forget(sandbox_id)
 
@@ -240,23 +240,23 @@ class KubernetesRuntime(Volumes):
         """
         name = name_of(launch.sandbox_id)
         with naming(f"the files of sandbox {launch.sandbox_id} cannot be written"):
-            found = self._cluster.find(Kind.CLAIM, name)
+            found = self._cluster.find(ObjectKind.CLAIM, name)
             if found is not None and FILLING not in found["metadata"]["labels"]:
                 return
             if found is not None:
                 self._remove_claim(name)
             body = claim(launch, self._host)
             body["metadata"]["labels"][FILLING] = "true"
-            if self._cluster.create(Kind.CLAIM, body) is None:
+            if self._cluster.create(ObjectKind.CLAIM, body) is None:
                 raise RuntimeFailure("another supervisor fills them")
             try:
                 with self._carrier(launch) as pod:
                     command = ("tar", "-x", "-p", "-f", "-", "-C", work_folder(launch))
                     for _ in output_of(self._cluster.connection(), pod, command, unrooted(readable(chunks))):
                         pass
-                self._cluster.unlabel(Kind.CLAIM, name, FILLING)
+                self._cluster.unlabel(ObjectKind.CLAIM, name, FILLING)
             except BaseException:
-                self._cluster.delete(Kind.CLAIM, name)
+                self._cluster.delete(ObjectKind.CLAIM, name)
                 raise
 
     def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:
@@ -266,14 +266,14 @@ class KubernetesRuntime(Volumes):
         """Remove the carriers among these pods that another supervisor left."""
         for one in pods:
             if one["metadata"]["labels"].get(CARRIER, self._identity) != self._identity:
-                self._cluster.delete(Kind.POD, one["metadata"]["name"], grace_seconds=NO_GRACE)
+                self._cluster.delete(ObjectKind.POD, one["metadata"]["name"], grace_seconds=NO_GRACE)
 
     def _work_of(self, launch: Launch) -> str:
         return work_folder(launch)
 
     def _remove_claim(self, name: str) -> None:
-        self._cluster.delete(Kind.CLAIM, name)
-        if not self._cluster.ended(Kind.CLAIM, name):
+        self._cluster.delete(ObjectKind.CLAIM, name)
+        if not self._cluster.ended(ObjectKind.CLAIM, name):
             raise RuntimeFailure("a half-filled volume of an earlier supervisor is still in use")
 
     def _packed(self, launch: Launch) -> Generator[bytes]:
@@ -286,10 +286,10 @@ class KubernetesRuntime(Volumes):
     def _reader(self, launch: Launch) -> Iterator[str]:
         """The name of a pod that has the sandbox's volume."""
         name = name_of(launch.sandbox_id)
-        own = self._cluster.find(Kind.POD, name)
+        own = self._cluster.find(ObjectKind.POD, name)
         if own is not None and _runs(own):
             yield name
-        elif self._cluster.find(Kind.CLAIM, name) is None:
+        elif self._cluster.find(ObjectKind.CLAIM, name) is None:
             raise RuntimeFailure("it has no volume")
         else:
             with self._carrier(launch) as pod:
@@ -299,17 +299,17 @@ class KubernetesRuntime(Volumes):
     def _carrier(self, launch: Launch) -> Iterator[str]:
         body = carrier(launch, self._host, self._identity)
         name = body["metadata"]["name"]
-        self._cluster.create(Kind.POD, body)
+        self._cluster.create(ObjectKind.POD, body)
         try:
             self._wait_for(name)
             yield name
         finally:
-            self._cluster.delete(Kind.POD, name, grace_seconds=NO_GRACE)
+            self._cluster.delete(ObjectKind.POD, name, grace_seconds=NO_GRACE)
 
     def _wait_for(self, name: str) -> None:
         """Wait until a carrier runs. Raises RuntimeFailure with the reason if it does not."""
         deadline = time.monotonic() + _CARRIER_TIMEOUT
-        while (pod := self._cluster.find(Kind.POD, name)) is None or not _runs(pod):
+        while (pod := self._cluster.find(ObjectKind.POD, name)) is None or not _runs(pod):
             if pod is None:
                 raise RuntimeFailure("the pod that was to read its volume was deleted meanwhile")
             seen = observation(pod)
@@ -318,7 +318,7 @@ class KubernetesRuntime(Volumes):
             time.sleep(POLL)
 
     def _listed_pods(self) -> dict[str, Object]:
-        return {one["metadata"]["name"]: one for one in self._cluster.listed(Kind.POD, self._mine)}
+        return {one["metadata"]["name"]: one for one in self._cluster.listed(ObjectKind.POD, self._mine)}
 
     def _held(self, launch: Launch) -> Held:
         """What a pod that asks no resolver is given: the addresses of the webhooks' host and of the proxy."""
@@ -330,7 +330,7 @@ class KubernetesRuntime(Volumes):
                 raise RuntimeFailure(
                     'its spec says egress = "named": set KUBERNETES_EGRESS_IMAGE to the server\'s image'
                 )
-        open_to_all = self._cluster.find(Kind.POLICY, POLICY)
+        open_to_all = self._cluster.find(ObjectKind.POLICY, POLICY)
         if open_to_all is not None and not _leaves_out_held(open_to_all):
             raise RuntimeFailure(
                 f"the NetworkPolicy {POLICY} holds for sandboxes whose spec says egress too, and opens the internet: "
@@ -340,7 +340,7 @@ class KubernetesRuntime(Volumes):
 
     def _address(self, name: str) -> str:
         """The address of a Service of the namespace, or of another host. Raises RuntimeFailure."""
-        found = self._cluster.find(Kind.SERVICE, name) if "." not in name and ":" not in name else None
+        found = self._cluster.find(ObjectKind.SERVICE, name) if "." not in name and ":" not in name else None
         if found is not None and found["spec"].get("clusterIP") not in (None, "None"):
             return str(found["spec"]["clusterIP"])
         if name == EGRESS_SERVICE:
@@ -351,7 +351,7 @@ class KubernetesRuntime(Volumes):
             raise RuntimeFailure(f"{name} of its webhooks has no address here: set WEBHOOK_BASE_URL") from None
 
     def _require_policy(self, name: str) -> None:
-        if self._cluster.find(Kind.POLICY, name) is None:
+        if self._cluster.find(ObjectKind.POLICY, name) is None:
             namespace = self._cluster.connection().namespace
             raise RuntimeFailure(
                 f"the namespace {namespace} has no NetworkPolicy {name}, without which a sandbox reaches the whole "
@@ -361,7 +361,7 @@ class KubernetesRuntime(Volumes):
     def _started(self, launch: Launch) -> Object | None:
         """The pod of this start, if there is one. That of an earlier start is ended; a later one is refused."""
         name = name_of(launch.sandbox_id)
-        found = self._cluster.find(Kind.POD, name)
+        found = self._cluster.find(ObjectKind.POD, name)
         if found is None:
             return None
         start = int(found["metadata"]["labels"].get(START, 0))
@@ -380,16 +380,16 @@ class KubernetesRuntime(Volumes):
     def _create(self, launch: Launch, held: Held | None) -> Object:
         """Make the objects of a sandbox that are not there, and its pod, or the Sandbox whose controller makes it."""
         name, what = name_of(launch.sandbox_id), pod(launch, self._host, held)
-        self._cluster.create(Kind.CLAIM, claim(launch, self._host))
-        self._cluster.create(Kind.SERVICE, service(launch, self._host))
-        self._cluster.put(Kind.SECRET, secret(launch, self._host))
+        self._cluster.create(ObjectKind.CLAIM, claim(launch, self._host))
+        self._cluster.create(ObjectKind.SERVICE, service(launch, self._host))
+        self._cluster.put(ObjectKind.SECRET, secret(launch, self._host))
         if self._sandboxes.in_use():
             made: Object | None = self._sandboxes.start(what)
         else:
-            made = self._cluster.create(Kind.POD, what) or self._started(launch)  # another start was faster
+            made = self._cluster.create(ObjectKind.POD, what) or self._started(launch)  # another start was faster
         if made is None:
             raise RuntimeFailure(f"another pod had the name {name} at that moment")
-        volume = self._cluster.find(Kind.CLAIM, name)
+        volume = self._cluster.find(ObjectKind.CLAIM, name)
         if volume is None or "deletionTimestamp" in volume["metadata"] or FILLING in volume["metadata"]["labels"]:
             self._end(name, NO_GRACE)
             raise RuntimeFailure("its volume is being removed, or was only half filled by a supervisor that ended")
@@ -398,14 +398,14 @@ class KubernetesRuntime(Volumes):
     def _end(self, name: str, grace_seconds: int) -> None:
         """End a pod and remove its secret; returns when the pod is gone. One of a Sandbox has its own grace."""
         self._sandboxes.suspend(name)
-        found = self._cluster.find(Kind.POD, name)
+        found = self._cluster.find(ObjectKind.POD, name)
         left = f"its pod has not ended; if its node is lost: kubectl delete pod {name} --force"
         if found is not None and managed(found):
             left += "; else see whether agent-sandbox's controller runs, which ends it"
         else:
-            self._cluster.delete(Kind.POD, name, grace_seconds=grace_seconds)
-        self._cluster.delete(Kind.SECRET, name)
-        if not self._cluster.ended(Kind.POD, name):
+            self._cluster.delete(ObjectKind.POD, name, grace_seconds=grace_seconds)
+        self._cluster.delete(ObjectKind.SECRET, name)
+        if not self._cluster.ended(ObjectKind.POD, name):
             raise RuntimeFailure(left)
 
 

@@ -56,7 +56,7 @@ _EXEC_TIMEOUT = 60.0
 _MOST_WORDS = 2000
 
 
-class Refused(RuntimeFailure):
+class ClusterRefused(RuntimeFailure):
     """The API server refused a call. status: of HTTP."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -70,7 +70,7 @@ def naming(what: str) -> Iterator[None]:
     try:
         yield
     except RuntimeFailure as error:
-        if type(error) not in (RuntimeFailure, Refused):
+        if type(error) not in (RuntimeFailure, ClusterRefused):
             raise
         raise RuntimeFailure(f"{what}: {error}") from error
 
@@ -130,7 +130,7 @@ def connect() -> Connection:
     )
 
 
-def _refusal(error: Any) -> Refused:
+def _refusal(error: Any) -> ClusterRefused:
     """What the API server says, and what to do about it. error: an ApiException."""
     try:
         message = str(json.loads(error.body)["message"])
@@ -142,13 +142,13 @@ def _refusal(error: Any) -> Refused:
         message += MORE_ROOM
     elif error.status == 403 and "cannot" in message:
         message += ". Give the supervisor's account the Role of deploy/kubernetes/rbac.yaml"
-    return Refused(message, error.status)
+    return ClusterRefused(message, error.status)
 
 
 Object = dict[str, Any]
 
 
-class Kind(StrEnum):
+class ObjectKind(StrEnum):
     """The kinds of objects that are used here, as the client's methods name them."""
 
     POD = "pod"
@@ -173,16 +173,16 @@ class Cluster:
                 self._loaded = connect()
             return self._loaded
 
-    def find(self, kind: Kind, name: str) -> Object | None:
+    def find(self, kind: ObjectKind, name: str) -> Object | None:
         """The object of that name; None if there is none."""
         try:
             return self._object("read", kind, name=name)
-        except Refused as refusal:
+        except ClusterRefused as refusal:
             if refusal.status == 404:
                 return None
             raise
 
-    def listed(self, kind: Kind, labels: str) -> list[Object]:
+    def listed(self, kind: ObjectKind, labels: str) -> list[Object]:
         """All objects that a label selector finds, read in pages."""
         found: list[Object] = []
         further: Object = {}
@@ -193,34 +193,34 @@ class Cluster:
                 return found
             further = {"_continue": page["metadata"]["continue"]}
 
-    def create(self, kind: Kind, body: Object) -> Object | None:
+    def create(self, kind: ObjectKind, body: Object) -> Object | None:
         """Make an object; None if there is one of that name, which stays as it is."""
         try:
             return self._object("create", kind, body=body)
-        except Refused as refusal:
+        except ClusterRefused as refusal:
             if refusal.status == 409:
                 return None
             raise
 
-    def put(self, kind: Kind, body: Object) -> None:
+    def put(self, kind: ObjectKind, body: Object) -> None:
         """Make an object, or replace the one of that name."""
         if self.create(kind, body) is None:
             self._object("replace", kind, name=body["metadata"]["name"], body=body)
 
-    def delete(self, kind: Kind, name: str, *, grace_seconds: int | None = None) -> None:
+    def delete(self, kind: ObjectKind, name: str, *, grace_seconds: int | None = None) -> None:
         """Ask for the end of an object, which may take a while. One that is gone stays so."""
         body: Object = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         try:
             self._object("delete", kind, name=name, body=body)
-        except Refused as refusal:
+        except ClusterRefused as refusal:
             if refusal.status != 404:
                 raise
 
-    def unlabel(self, kind: Kind, name: str, label: str) -> None:
+    def unlabel(self, kind: ObjectKind, name: str, label: str) -> None:
         """Take a label from an object."""
         self._object("patch", kind, name=name, body={"metadata": {"labels": {label: None}}})
 
-    def change(self, kind: Kind, name: str, operations: list[Object]) -> None:
+    def change(self, kind: ObjectKind, name: str, operations: list[Object]) -> None:
         """Change an object by all of these operations of a JSON patch, or by none."""
         self._object("patch", kind, name=name, body=operations, _content_type="application/json-patch+json")
 
@@ -230,13 +230,13 @@ class Cluster:
         try:
             with connection.errors():
                 connection.custom.get_api_resources(SANDBOX_GROUP, SANDBOX_VERSION, _request_timeout=_TIMEOUT)
-        except Refused as refusal:
+        except ClusterRefused as refusal:
             if refusal.status == 404:
                 return False
             raise
         return True
 
-    def ended(self, kind: Kind, name: str, *, seconds: float = 30.0) -> bool:
+    def ended(self, kind: ObjectKind, name: str, *, seconds: float = 30.0) -> bool:
         """Wait for the end of an object; False if it is still there after so long."""
         deadline = time.monotonic() + seconds
         while self.find(kind, name) is not None:
@@ -266,11 +266,11 @@ class Cluster:
             )
         return {one["metadata"]["name"]: one["containers"][0]["usage"]["memory"] for one in found["items"]}
 
-    def _object(self, verb: str, kind: Kind, **words: Any) -> Object:
+    def _object(self, verb: str, kind: ObjectKind, **words: Any) -> Object:
         """The response to one of the client's calls: {create,delete,list,patch,read,replace}_namespaced_KIND."""
         connection = self.connection()
-        api = connection.networking if kind is Kind.POLICY else connection.core
-        if kind is Kind.SANDBOX:
+        api = connection.networking if kind is ObjectKind.POLICY else connection.core
+        if kind is ObjectKind.SANDBOX:
             api, verb = connection.custom, "get" if verb == "read" else verb
             words |= {"group": SANDBOX_GROUP, "version": SANDBOX_VERSION, "plural": _SANDBOXES}
         with connection.errors():

@@ -30,9 +30,9 @@ from runtimes.kubernetes.cluster import (
     SANDBOX_GROUP,
     SANDBOX_VERSION,
     Cluster,
-    Kind,
+    ClusterRefused,
     Object,
-    Refused,
+    ObjectKind,
     Snapshot,
 )
 
@@ -347,8 +347,8 @@ class AgentSandboxes:
         """
         body = manifest(pod)
         name, start = body["metadata"]["name"], body["metadata"]["labels"][START]
-        if self._cluster.create(Kind.SANDBOX, body) is None:
-            known = self._cluster.find(Kind.SANDBOX, name)
+        if self._cluster.create(ObjectKind.SANDBOX, body) is None:
+            known = self._cluster.find(ObjectKind.SANDBOX, name)
             if known is None or "deletionTimestamp" in known["metadata"]:
                 raise RuntimeFailure("its Sandbox was removed meanwhile")
             before = known["metadata"]["labels"].get(START, "0")
@@ -359,7 +359,7 @@ class AgentSandboxes:
                 {"op": "replace", "path": path, "value": start},
                 {"op": "replace", "path": "/spec", "value": body["spec"]},
             ]
-            self._cluster.change(Kind.SANDBOX, name, changes)
+            self._cluster.change(ObjectKind.SANDBOX, name, changes)
         return self._made(name, start)
 
     def suspend(self, name: str) -> None:
@@ -367,27 +367,27 @@ class AgentSandboxes:
         if self._served.value():
             try:
                 changes = [{"op": "add", "path": "/spec/operatingMode", "value": "Suspended"}]
-                self._cluster.change(Kind.SANDBOX, name, changes)
-            except Refused as refusal:
+                self._cluster.change(ObjectKind.SANDBOX, name, changes)
+            except ClusterRefused as refusal:
                 if refusal.status != 404:
                     raise
 
     def remove(self, name: str) -> None:
         """Remove a Sandbox, whose pod has ended."""
         if self._served.value():
-            self._cluster.delete(Kind.SANDBOX, name)
+            self._cluster.delete(ObjectKind.SANDBOX, name)
 
     def _made(self, name: str, start: str) -> Object:
         """Wait for the pod of a start. The Sandbox is suspended where there is none, for its controller goes on."""
         deadline, failing = time.monotonic() + _MADE, float("inf")
         while True:
-            pod = self._cluster.find(Kind.POD, name)
+            pod = self._cluster.find(ObjectKind.POD, name)
             if pod is not None:
                 labelled = pod["metadata"]["labels"].get(START, "0")
                 _check_order(labelled, start)
                 if labelled == start and "deletionTimestamp" not in pod["metadata"]:
                     return pod
-            sandbox = self._cluster.find(Kind.SANDBOX, name)
+            sandbox = self._cluster.find(ObjectKind.SANDBOX, name)
             if sandbox is None:
                 raise RuntimeFailure("its Sandbox was removed meanwhile")
             _check_order(sandbox["metadata"]["labels"].get(START, "0"), start)

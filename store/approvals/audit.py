@@ -29,7 +29,7 @@ from store.keys import ApprovalKeys, ConversationKeys, SandboxKeys, audit_key
 from store.link.attempts import Stamp
 from store.link.commands import Redis
 from store.listing import MOST_SCANNED, SCAN_CHUNK
-from store.log.feed import Entry
+from store.log.feed import FeedEntry
 from store.log.text import fold
 from store.projections import Projections
 from store.scripts import Scripts
@@ -317,7 +317,7 @@ def decision_of(entry: dict[str, Any]) -> dict[str, Any]:
     return {"actor": actor, **{name: entry[name] for name in ("action_ids", "decision", "reason", "seq", "time")}}
 
 
-def is_decision(entry: Entry) -> bool:
+def is_decision(entry: FeedEntry) -> bool:
     """Whether what followers receive is a decision, which no log keeps."""
     return entry.seq == 0 and DECISION.encode() in entry.raw and entry.fields.get("kind") == DECISION
 

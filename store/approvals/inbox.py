@@ -34,8 +34,7 @@ from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import REPORTED_FIELD, ApprovalKeys, ConversationKeys, audit_key
 from store.link.commands import Redis
-from store.listing import Filter as ConversationFilter
-from store.listing import Listing
+from store.listing import Listing, ListingFilter
 from store.log.frames import PAGE_BYTES, original
 from store.projections import Projections, Refresh
 from store.record import Record, pairs
@@ -76,7 +75,7 @@ class Sweep(Record):
     id: str = ""
 
 
-class Entry(NamedTuple):
+class InboxEntry(NamedTuple):
     """An entry of the index of pending actions."""
 
     conversation_id: ConversationId
@@ -118,7 +117,7 @@ class PendingAction:
     opened: str  #: id of the entry of the stream by which it was opened
 
 
-def fitting(entries: Sequence[Entry], room: int = PAGE_BYTES) -> int:
+def fitting(entries: Sequence[InboxEntry], room: int = PAGE_BYTES) -> int:
     """How many of the first entries fit: their events have at most `room` bytes together."""
     for number, entry in enumerate(entries):
         room -= entry.size
@@ -127,7 +126,7 @@ def fitting(entries: Sequence[Entry], room: int = PAGE_BYTES) -> int:
     return len(entries)
 
 
-def load(redis: Redis, entries: Sequence[Entry]) -> list[PendingAction | None]:
+def load(redis: Redis, entries: Sequence[InboxEntry]) -> list[PendingAction | None]:
     """The pending actions of entries, in their order, None for each that its conversation does not bear out.
 
     One round trip, whatever the number of conversations. The caller bounds the bytes by `fitting`.
@@ -150,7 +149,7 @@ def load(redis: Redis, entries: Sequence[Entry]) -> list[PendingAction | None]:
     ]
 
 
-def _read(entry: Entry, state: list[Any], stored: bytes | None, kept: bytes | None) -> PendingAction | None:
+def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes | None) -> PendingAction | None:
     """The pending action of an entry; None where the conversation says otherwise."""
     status, title, tags, sandbox, told = state
     if status != b"waiting_for_confirmation" or stored is None or kept is None:
@@ -205,7 +204,7 @@ class TooManyToCount(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class InboxFilter:
     """A filter of pending actions; each absent member lets all pass. The index decides all but `tag` and `text`."""
 
     conversation_id: ConversationId | None = None
@@ -301,7 +300,7 @@ class Inbox:
         self._approvals = approvals
 
     def page(
-        self, filters: Filter, *, descending: bool, limit: int, start: Cursor | None
+        self, filters: InboxFilter, *, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[PendingAction], Cursor | None]:
         """Pending actions by when they began to wait, those of a batch as in its log, and the next page's cursor.
         Each is what its conversation says.
@@ -328,7 +327,7 @@ class Inbox:
                 break
         return found, start
 
-    def count(self, filters: Filter) -> int:
+    def count(self, filters: InboxFilter) -> int:
         """The number of pending actions that pass. Raises TooManyToCount.
 
         By the index alone, in one round trip for all or those of a time, and one per SCAN_CHUNK with other filters.
@@ -350,14 +349,14 @@ class Inbox:
         most = "+inf" if filters.until is None else f"({filters.until}"
         return self._redis.zcount(ApprovalKeys.waiting, least, most)
 
-    def _read(self, entries: list[Entry]) -> Iterator[PendingAction]:
+    def _read(self, entries: list[InboxEntry]) -> Iterator[PendingAction]:
         """The pending actions of entries, read PAGE_BYTES at a time."""
         while entries:
             number = fitting(entries) or 1
             yield from filter(None, self._load(entries[:number]))
             entries = entries[number:]
 
-    def _load(self, entries: list[Entry]) -> list[PendingAction | None]:
+    def _load(self, entries: list[InboxEntry]) -> list[PendingAction | None]:
         """The actions of entries, None for each that is wrong, whose conversation is refreshed then."""
         found = load(self._redis, entries)
         # A worker was killed before it refreshed them, or is about to.
@@ -367,7 +366,7 @@ class Inbox:
             self._approvals.refresh(conversation_id)
         return found
 
-    def _each_entry(self, filters: Filter) -> Iterator[Entry]:
+    def _each_entry(self, filters: InboxFilter) -> Iterator[InboxEntry]:
         start: Cursor | None = None
         while True:
             entries, start = self._entries(filters, False, SCAN_CHUNK, start)
@@ -376,8 +375,8 @@ class Inbox:
                 return
 
     def _entries(
-        self, filters: Filter, descending: bool, most: int, start: Cursor | None
-    ) -> tuple[list[Entry], Cursor | None]:
+        self, filters: InboxFilter, descending: bool, most: int, start: Cursor | None
+    ) -> tuple[list[InboxEntry], Cursor | None]:
         """The entries that one script finds, and the cursor of the next one."""
         at, member, seq = start or (None, "", None)
         page = self._scripts.page_pending_actions(
@@ -394,7 +393,7 @@ class Inbox:
             since=filters.since,
             before=filters.until,
         )
-        entries = [Entry(*_member(one.member), one.at, json.loads(one.item)) for one in page.items]
+        entries = [InboxEntry(*_member(one.member), one.at, json.loads(one.item)) for one in page.items]
         return entries, page.following[0] if page.following else None
 
 
@@ -437,7 +436,7 @@ class ApprovalChecks:
         sweep = Sweep.read(pairs(part.sweep))
         start = (Micros(sweep.created), ConversationId(sweep.id)) if sweep.created else None
         entries, following = self._listing.page(
-            ConversationFilter(), by="created", descending=False, limit=PART, start=start
+            ListingFilter(), by="created", descending=False, limit=PART, start=start
         )
         for conversation_id in self._wrong({*map(ConversationId, part.conversations), *(one.id for one in entries)}):
             try:

@@ -30,13 +30,12 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from core.wire import ConversationId, Seq, micros
-from store.approvals.inbox import Cursor, Filter, Inbox, PendingAction, load
-from store.approvals.inbox import Entry as Indexed
+from store.approvals.inbox import Cursor, Inbox, InboxEntry, InboxFilter, PendingAction, load
 from store.destinations import Destinations
 from store.errors import FellBehind
 from store.keys import ApprovalKeys
 from store.link.commands import Redis
-from store.log.feed import PAGE, Entry, Feed, Follower, Followers, Held, Reading
+from store.log.feed import PAGE, Feed, FeedEntry, Follower, Followers, Held, Reading
 from store.scripts import Scripts
 
 #: bytes that end a page of changes, and bytes of the events whose items one page loads
@@ -63,7 +62,7 @@ def id_of(place: Seq) -> str:
     return f"{place >> 64}-{place & (1 << 64) - 1}"
 
 
-class Change(Entry):
+class InboxChange(FeedEntry):
     """A change of the inbox. action: the one that was opened, None of another change or where it waits no longer."""
 
     __slots__ = ("action", "is_destination", "key", "name", "risk", "tool")
@@ -77,7 +76,7 @@ class Change(Entry):
         self.tool, self.risk = found["tool"], found["risk"]
         self.action = action
 
-    def passes(self, filters: Filter) -> bool:
+    def passes(self, filters: InboxFilter) -> bool:
         """Whether a client wants it. By tag, an end passes always: the tags may have changed since the opening."""
         if self.is_destination:
             return filters.destinations and filters.conversation_id in (None, self.key[0])
@@ -133,7 +132,7 @@ class InboxFeed(Feed):
         self._redis = redis
         self._scripts = scripts
 
-    def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
+    def page(self, after: Seq) -> tuple[Seq, list[FeedEntry]]:
         """The place of the last change, and the next changes. Raises FellBehind where some are no longer held.
 
         It refreshes no conversation, unlike other readers: what fails for one would end the streams of all.
@@ -150,13 +149,13 @@ class InboxFeed(Feed):
             fitting.append((place, one))
         entries = [_indexed(place, one) for place, one in fitting if one["kind"] == "opened"]
         opened = {action.opened: action for action in load(self._redis, entries) if action is not None}
-        return held.last, [Change(place, one, opened.get(id_of(place))) for place, one in fitting]
+        return held.last, [InboxChange(place, one, opened.get(id_of(place))) for place, one in fitting]
 
 
-def _indexed(place: Seq, found: dict[str, str]) -> Indexed:
+def _indexed(place: Seq, found: dict[str, str]) -> InboxEntry:
     """The entry of the index by which an opened action is read."""
     item = {"seq": int(found["seq"]), "since": found["since"], "size": int(found["size"]), "opened": id_of(place)}
-    return Indexed(*_key(found), micros(found["since"]), item)
+    return InboxEntry(*_key(found), micros(found["since"]), item)
 
 
 class Sent(NamedTuple):
@@ -171,7 +170,7 @@ class InboxFollower(Reading):
     """A snapshot of what waits where the client needs one, then every change once. Close it."""
 
     def __init__(
-        self, follower: Follower, inbox: Inbox, destinations: Destinations, filters: Filter, reset: str
+        self, follower: Follower, inbox: Inbox, destinations: Destinations, filters: InboxFilter, reset: str
     ) -> None:
         """reset: why the client gets a snapshot, "" where it gets none."""
         super().__init__(follower)
@@ -227,7 +226,7 @@ class InboxFollower(Reading):
                 return
 
     def _next_changes(self, timeout: float) -> list[Sent]:
-        changes = [change for change in self._follower.next(timeout) if isinstance(change, Change)]
+        changes = [change for change in self._follower.next(timeout) if isinstance(change, InboxChange)]
         return [
             Sent(change.name, change.raw, "" if self._is_catching_up else id_of(change.seq))
             for change in changes
@@ -247,7 +246,7 @@ class InboxStream:
         self._followers = followers
         self._inbox = inbox
 
-    def follow(self, after: str | None, filters: Filter) -> InboxFollower:
+    def follow(self, after: str | None, filters: InboxFilter) -> InboxFollower:
         """Follow the inbox after the change of an id; None: from a snapshot. Raises TooManyFollowers, Stopping.
 
         A filter's `since`, `until` and `text` must be absent.

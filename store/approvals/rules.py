@@ -107,14 +107,14 @@ class UsedRule:
     last_used_at: Micros | None
 
 
-class Use(NamedTuple):
+class RuleUse(NamedTuple):
     """The use of a rule for one action, before its decision."""
 
     rule: Rule
     claim: str
 
     @classmethod
-    def of(cls, rule: Rule, conversation_id: ConversationId, *action: str) -> "Use":
+    def of(cls, rule: Rule, conversation_id: ConversationId, *action: str) -> "RuleUse":
         """action: what tells this wait of an action from every other, also from that in another incarnation."""
         return cls(rule, sha256(json.dumps([rule.id, conversation_id, *action]).encode()).hexdigest())
 
@@ -182,7 +182,7 @@ class Rules:
             self._remembered = reply.version, rules
         return rules
 
-    def claim(self, uses: Sequence[Use], doubts: Collection[str] = ()) -> Use | None:
+    def claim(self, uses: Sequence[RuleUse], doubts: Collection[str] = ()) -> RuleUse | None:
         """Count uses, all or none, each once by its claim. Returns the first one that its rule refuses.
 
         Raises Doubted, and counts nothing, while one of the rules in `doubts` (ids) is in force.
@@ -195,7 +195,7 @@ class Rules:
             raise Doubted
         return uses[refused - 1] if refused else None
 
-    def give_back(self, uses: Collection[Use]) -> None:
+    def give_back(self, uses: Collection[RuleUse]) -> None:
         """Count uses as not made: their actions were decided by other means."""
         if uses:
             self._scripts.return_rule_uses(RuleKeys.root, uses=[(use.rule.id, use.claim) for use in uses])
@@ -299,7 +299,7 @@ class RuleDecisions:
                     waiting.append(Waiting(shown["id"], shown["since"], digest, *matched))
         return waiting
 
-    def _claim_alike(self, conversation_id: ConversationId, waiting: Sequence[Waiting]) -> dict[str, Use]:
+    def _claim_alike(self, conversation_id: ConversationId, waiting: Sequence[Waiting]) -> dict[str, RuleUse]:
         """A use for each action, of rules that decide alike; empty where they do not, or have no use left.
 
         Also empty if the rules approve, and one that rejects may match: then a person decides.
@@ -307,7 +307,9 @@ class RuleDecisions:
         doubts = {rule.id for one in waiting for rule in one.doubts}
         left = {one.id: list(one.rules) for one in waiting}
         while all(left.values()):
-            uses = {one.id: Use.of(left[one.id][0], conversation_id, one.id, one.since, one.digest) for one in waiting}
+            uses = {
+                one.id: RuleUse.of(left[one.id][0], conversation_id, one.id, one.since, one.digest) for one in waiting
+            }
             rules = {use.rule.id: use.rule for use in uses.values()}
             if len({rule.decision for rule in rules.values()}) > 1 or len(rules) > MOST_TOGETHER:
                 return {}
@@ -322,7 +324,7 @@ class RuleDecisions:
         return {}
 
     def _decide(
-        self, conversation_id: ConversationId, found: Approvals, waiting: Sequence[Waiting], uses: dict[str, Use]
+        self, conversation_id: ConversationId, found: Approvals, waiting: Sequence[Waiting], uses: dict[str, RuleUse]
     ) -> None:
         """Decide actions whose uses are counted. Where others were faster, their uses are given back."""
         names = dict.fromkeys(use.rule.id for use in uses.values())
@@ -353,7 +355,7 @@ class RuleDecisions:
         self._deliveries.close(claim, again_in=0 if claim.is_of(delivery) else None)
 
     def _give_back(
-        self, conversation_id: ConversationId, audited: int, uses: dict[str, Use], over: Collection[str]
+        self, conversation_id: ConversationId, audited: int, uses: dict[str, RuleUse], over: Collection[str]
     ) -> None:
         """Give back the uses for actions that were decided by other means since so many entries of the audit.
 

@@ -24,7 +24,7 @@ from store.conversations.lists import name_in_log
 from store.errors import UNREADABLE, TemporaryRefusal
 from store.keys import ColdKeys, ConversationKeys
 from store.link.commands import Redis
-from store.listing import Cursor, Filter, Listing
+from store.listing import Cursor, Listing, ListingFilter
 from store.log.frames import (
     Frozen,
     Range,
@@ -118,7 +118,7 @@ class Checked(NamedTuple):
     fault: str | None  #: None: it verifies
 
 
-class _Cold(NamedTuple):
+class _ColdConversation(NamedTuple):
     """A cold conversation, as Redis has it."""
 
     of: Frozen
@@ -148,7 +148,7 @@ def owner(name: str) -> ConversationId:
     return ConversationId(head_name(name)[0].rpartition("-")[0])
 
 
-def _needing(redis: Redis, name: str) -> _Cold | None:
+def _needing(redis: Redis, name: str) -> _ColdConversation | None:
     """The cold conversation whose log an object has; None: there is none."""
     keys = ConversationKeys(owner(name))
     stored, digest, *state = redis.hmget(keys.root, *_STORED)
@@ -156,14 +156,14 @@ def _needing(redis: Redis, name: str) -> _Cold | None:
         return None
     incarnation, revision, last_chunk = ((word or b"").decode() for word in state)
     pairs = (pair.decode() for pair in redis.smembers(keys.pairs))
-    return _Cold(
+    return _ColdConversation(
         Frozen(name, keys.id, incarnation, revision),
         ColdKeys.moved(int(last_chunk), pairs),
         digest.decode() if digest else None,
     )
 
 
-def _checked(redis: Redis, objects: Objects, name: str, needed: _Cold | None) -> Iterator[Checked]:
+def _checked(redis: Redis, objects: Objects, name: str, needed: _ColdConversation | None) -> Iterator[Checked]:
     """One object with its pieces; nothing of one that is gone, or no longer needed, at the end of its check."""
     try:
         content = objects.get(name)
@@ -189,11 +189,11 @@ def _check_piece(objects: Objects, name: str, digest: str, may: set[str] | None,
         raise Unreadable(f"its piece {name}: {error}") from None
 
 
-def _as_it_says(name: str, content: bytes) -> _Cold:
+def _as_it_says(name: str, content: bytes) -> _ColdConversation:
     """What an object that no conversation needs says of itself, but for its name. Raises Unreadable."""
     try:
         fields, _ = json.JSONDecoder().raw_decode(content.partition(b"\n")[0].decode("utf-8", "replace"))
-        return _Cold(Frozen(name, owner(name), fields["incarnation"], fields["revision"]), None)
+        return _ColdConversation(Frozen(name, owner(name), fields["incarnation"], fields["revision"]), None)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Unreadable(f"it is damaged: {error}") from None
 
@@ -224,7 +224,7 @@ class Pieces:
             digests.append(digest)
         return head(of, digests, first if len(digests) == 1 else b"")
 
-    def restore(self, cold: _Cold, content: bytes, get: Callable[[str], bytes], aside: int) -> None:
+    def restore(self, cold: _ColdConversation, content: bytes, get: Callable[[str], bytes], aside: int) -> None:
         """Bring a log back. content: of its object. get: a piece by its name. aside: µs for which it is not frozen
         again.
 
@@ -333,7 +333,7 @@ class Cold:
         conversations: fewer than `limit`, or none, does not mean that no others are left. Three round trips.
         """
         entries, self._start = self._listing.page(
-            Filter(updated_until=before), by="updated", descending=False, limit=_SCANNED, start=self._start
+            ListingFilter(updated_until=before), by="updated", descending=False, limit=_SCANNED, start=self._start
         )
         with self._redis.pipeline(transaction=False) as pipe:
             for entry in entries:
@@ -403,7 +403,7 @@ class Cold:
             may = ColdKeys.moved(int(last_chunk), (pair.decode() for pair in pairs))
             of = Frozen(name, conversation_id, incarnation, revision)
             with self._readable(of) as objects, suppress(Changed):
-                cold = _Cold(of, may, digest and digest.decode())
+                cold = _ColdConversation(of, may, digest and digest.decode())
                 self._pieces.restore(cold, objects.get(name), objects.get, _THAWED)
             self._note(_LEFT, [name])
 

@@ -31,7 +31,7 @@ from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
 from store.link.commands import Redis
 from store.link.secrets import Sealer
-from store.listing import Cursor, Filter, Listing, folded
+from store.listing import Cursor, Listing, ListingFilter, folded
 from store.log.text import record
 from store.projections import Projections
 from store.sandboxes.sandboxes import Places, Sandbox, Sandboxes, SandboxId
@@ -211,7 +211,7 @@ class Conversations:
         return list(zip(*[iter(replies)] * 2, strict=True))
 
     def page(
-        self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
+        self, filters: ListingFilter, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[State], Cursor | None]:
         """One page of the conversations that pass, and the next page's cursor. Cost: `Listing.page`, and one read.
 
@@ -230,7 +230,7 @@ class Conversations:
 
     def count(self, *, status: str | None = None) -> int:
         """The number of conversations, of a status or in all. One round trip."""
-        return self._listing.count(Filter(statuses=_one(status)))
+        return self._listing.count(ListingFilter(statuses=_one(status)))
 
     def sandbox_of(self, conversation_id: ConversationId) -> str | None:
         """The sandbox of a conversation; None if it is detached. One round trip. Raises ConversationNotFound."""
@@ -453,11 +453,11 @@ def _one(status: str | None) -> tuple[str, ...]:
     return () if status is None else (status,)
 
 
-def app_filter(*, sandbox_id: str | None = None, with_children: bool = False, **others: Any) -> Filter:
-    """The filter for app conversations; others are the title and the times of `Filter`."""
+def app_filter(*, sandbox_id: str | None = None, with_children: bool = False, **others: Any) -> ListingFilter:
+    """The filter for app conversations; others are the title and the times of `ListingFilter`."""
     if sandbox_id is not None:
-        return Filter(group=f"in-{sandbox_id}", top=not with_children, **others)
-    return Filter(group="app" if with_children else "top", **others)
+        return ListingFilter(group=f"in-{sandbox_id}", top=not with_children, **others)
+    return ListingFilter(group="app" if with_children else "top", **others)
 
 
 class AppConversations:
@@ -501,14 +501,14 @@ class AppConversations:
         start: Cursor | None = None
         while True:
             states, start = self._conversations.page(
-                Filter(group=group), by="created", descending=False, limit=_PAGE, start=start
+                ListingFilter(group=group), by="created", descending=False, limit=_PAGE, start=start
             )
             yield from states
             if start is None:
                 return
 
     def search(
-        self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
+        self, filters: ListingFilter, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[State], Cursor | None]:
         """One page by `created`, `updated` or `title`, without children's ids, and the next page's cursor.
 
@@ -520,7 +520,7 @@ class AppConversations:
         self._add_sandboxes(found)
         return found, following
 
-    def count(self, filters: Filter) -> int:
+    def count(self, filters: ListingFilter) -> int:
         """The number of app conversations that pass. Cost: that of `Listing.count`."""
         return self._listing.count(filters)
 
@@ -551,7 +551,7 @@ class AppConversations:
 
     def in_sandbox(self, sandbox_id: SandboxId) -> int:
         """The number of conversations in a sandbox. One round trip."""
-        return self._listing.count(Filter(group=f"in-{sandbox_id}"))
+        return self._listing.count(ListingFilter(group=f"in-{sandbox_id}"))
 
     def runs_in(self, sandbox_id: SandboxId) -> bool:
         """Whether an agent runs a conversation of a sandbox, among the MOST_SCANNED that changed last."""
@@ -568,7 +568,7 @@ class AppConversations:
         return "asks" if found else "rests" if self.in_sandbox(sandbox_id) else ""
 
     def _with_status(self, sandbox_id: SandboxId, *statuses: str) -> list[State]:
-        filters = Filter(group=f"in-{sandbox_id}", statuses=statuses)
+        filters = ListingFilter(group=f"in-{sandbox_id}", statuses=statuses)
         found, _ = self._conversations.page(filters, by="updated", descending=True, limit=_PAGE, start=None)
         return found
 

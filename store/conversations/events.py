@@ -395,7 +395,7 @@ def _with_body(kind: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class EventHistogram:
     """Events of a window in equal buckets. A conversation without events has no window unless one is asked for."""
 
     start: Micros | None
@@ -425,7 +425,7 @@ class Histograms:
         since: Micros | None = None,
         until: Micros | None = None,
         body: str | None = None,
-    ) -> Histogram:
+    ) -> EventHistogram:
         """The events of a window, by default of all, in so many buckets. Raises ConversationNotFound.
 
         body: messages with this text alone are counted, in the same window. One round trip, and further ones where
@@ -500,11 +500,11 @@ def _bounded(counts: dict[str, list[int]]) -> dict[str, list[int]]:
     return {name: counts[name] for name in kept} | ({OTHER: _added(*others)} if others else {})
 
 
-def _histogram(start: str, end: str, buckets: int, series: dict[str, list[int]]) -> Histogram:
+def _histogram(start: str, end: str, buckets: int, series: dict[str, list[int]]) -> EventHistogram:
     """Without events an edge that was not asked for is that of the other side, if there is one."""
     first, last = start or end, end or start
     if not first:
-        return Histogram(None, None, 0.0, series)
+        return EventHistogram(None, None, 0.0, series)
     begins = Micros(int(first))
     ends = max(begins, Micros(int(last)))
-    return Histogram(begins, ends, (ends - begins) / 1e6 / buckets, series)
+    return EventHistogram(begins, ends, (ends - begins) / 1e6 / buckets, series)

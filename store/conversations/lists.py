@@ -34,9 +34,8 @@ from store.keys import APP_FIELD, ConversationKeys, ListingKeys, SandboxKeys, ch
 from store.link.commands import Redis
 from store.link.connection import LazyCluster
 from store.link.signals import MAYBE_MISSED
-from store.listing import Cursor, Filter, Listing
-from store.listing import Entry as Listed
-from store.log.feed import Entry, Feed, Follower, Followers, Held, Reading
+from store.listing import Cursor, Listing, ListingEntry, ListingFilter
+from store.log.feed import Feed, FeedEntry, Follower, Followers, Held, Reading
 from store.scripts import Scripts
 
 log = logging.getLogger(__name__)
@@ -126,7 +125,7 @@ class ConversationPages:
         self._size, self._most = 0, kept_bytes
 
     def page(
-        self, filters: Filter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
+        self, filters: ListingFilter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[bytes], Cursor | None]:
         """One page of the conversations that pass the filters, but for `tag`; and the next page's cursor.
 
@@ -152,7 +151,7 @@ class ConversationPages:
                 shown[entry.id] = self._show(form, state)
         return [shown[entry.id] for entry in entries if entry.id in shown], following
 
-    def _find(self, form: Form, entries: Sequence[Listed]) -> dict[ConversationId, bytes]:
+    def _find(self, form: Form, entries: Sequence[ListingEntry]) -> dict[ConversationId, bytes]:
         """What is kept of the entries that are right, by id; not of a conversation that has changed."""
         found = [(entry, self._kept.get((form.name, entry.id))) for entry in entries]
         kept = [(entry, one) for entry, one in found if one is not None and one.revision == entry.revision]
@@ -165,7 +164,7 @@ class ConversationPages:
                 self._kept.move_to_end((form.name, identity))
         return shown
 
-    def _versions(self, entries: Sequence[Listed]) -> list[bytes]:
+    def _versions(self, entries: Sequence[ListingEntry]) -> list[bytes]:
         """What conversations have in the fields of VERSION, joined by blanks. None, or one round trip in a cluster."""
         if not self._is_cluster:
             return [entry.version for entry in entries]
@@ -225,7 +224,7 @@ class ConversationList:
         return found
 
     def page(
-        self, filters: Filter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
+        self, filters: ListingFilter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[bytes], Cursor | None]:
         """One page of summaries in a form, by `created`, `updated` or `title`, and the next page's cursor.
 
@@ -271,7 +270,7 @@ Load = Callable[[Sequence[Any]], Sequence[Any | None]]
 Show = Callable[[Any], Any]
 
 
-class Change(Entry):
+class ListChange(FeedEntry):
     """The newest change of an item; its bytes are the data of the event."""
 
     __slots__ = ("id", "name")
@@ -300,14 +299,14 @@ class ListFeed(Feed):
         self._show = show
         self._next_read = 0.0
 
-    def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
+    def page(self, after: Seq) -> tuple[Seq, list[FeedEntry]]:
         """The number of the last change, and the next changes. Raises FellBehind where some are no longer held."""
         held, changes = _read_changes(self._scripts, self._root, after, PAGE)
         if not held.continues(after):
             raise FellBehind
         items = self._load([identity for identity, _ in changes])
         return held.last, [
-            Change(number, identity, None if item is None else self._show(item))
+            ListChange(number, identity, None if item is None else self._show(item))
             for (identity, number), item in zip(changes, items, strict=True)
         ]
 
@@ -344,7 +343,7 @@ class ListFollower(Reading):
         if self._reset:
             reset, self._reset = json.dumps({"reason": self._reset}).encode(), ""
             return [Sent("reset", reset), Sent("ready", b"{}", self.seq)]
-        changes = [change for change in self._follower.next(timeout) if isinstance(change, Change)]
+        changes = [change for change in self._follower.next(timeout) if isinstance(change, ListChange)]
         newest = {change.id: change.seq for change in changes}
         return [Sent(change.name, change.raw, str(change.seq)) for change in changes if newest[change.id] == change.seq]
 

@@ -10,7 +10,7 @@ from core.wire import ConversationId, Micros, Seq
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
 from store.link.commands import Redis
-from store.listing import Filter, Listing
+from store.listing import Listing, ListingFilter
 from store.log.frames import PAGE_BYTES, originals
 from store.log.text import MessageText, Pieces, fold, matches
 from store.scripts import Scripts
@@ -70,7 +70,7 @@ class MessageSearch:
         """The positions of the page's messages, and the cursor of the next page."""
         first = (start.at, start.conversation_id) if start else None
         entries, beyond = self._listing.page(
-            Filter(), by="created", descending=True, limit=MOST_CONVERSATIONS, start=first
+            ListingFilter(), by="created", descending=True, limit=MOST_CONVERSATIONS, start=first
         )
         found: list[Cursor] = []
         room, needle = MOST_TEXT_BYTES, fold(query.text)

@@ -146,7 +146,7 @@ class Signals:
             watcher(MAYBE_MISSED)
 
 
-class Request(NamedTuple):
+class SupervisorRequest(NamedTuple):
     """What a worker asks the supervisor that has a sandbox: its log, its files, or its archive."""
 
     verb: str
@@ -157,14 +157,14 @@ class Request(NamedTuple):
 class Woken(NamedTuple):
     """What the signals of one wait were about."""
 
-    requests: list[Request]
+    requests: list[SupervisorRequest]
     sandboxes: set[str]  #: ids of those with processes whose desired state a client has changed
     others: bool  #: a sandbox is to start, or one that is not named has changed
 
 
 def ask_supervisors(redis: Redis, verb: str, sandbox_id: str, **details: Any) -> None:
     """Send a request to every supervisor; the one that has the sandbox serves it. A lost one is not sent again."""
-    redis.publish(SandboxKeys.signal, json.dumps(Request(verb, sandbox_id, details)))
+    redis.publish(SandboxKeys.signal, json.dumps(SupervisorRequest(verb, sandbox_id, details)))
 
 
 def answered(redis: Redis, seconds: float, verb: str, sandbox_id: str, **details: object) -> bytes:
@@ -211,7 +211,7 @@ class Wakeups:
             if message["type"] != "message" or message["channel"].decode() != SandboxKeys.signal:
                 continue
             if message["data"].startswith(b"["):
-                woken.requests.append(Request(*json.loads(message["data"])))
+                woken.requests.append(SupervisorRequest(*json.loads(message["data"])))
             elif message["data"]:
                 woken.sandboxes.add(message["data"].decode())
             else:

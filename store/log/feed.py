@@ -47,7 +47,7 @@ Shared = TypeVar("Shared")
 MOST_READ = 10_000
 
 
-class Entry:
+class FeedEntry:
     """One event of a feed. Its seq is 0 when the log does not keep it; its bytes are empty when a run has ended without
     an event."""
 
@@ -81,7 +81,7 @@ class Feed(ABC):
         self.changed = threading.Condition()
         self.ended: StoreError | None = None
         self.followers: set[Follower] = set()
-        self.ring: deque[Entry] = deque()
+        self.ring: deque[FeedEntry] = deque()
         self.first = 0  #: index of the ring's first entry; the feed's first entry had 0
         self.dropped = last  #: the ring has every event after this seq, up to `last`
         self.last = last
@@ -95,7 +95,7 @@ class Feed(ABC):
         self._sharing = threading.Lock()
 
     @abstractmethod
-    def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
+    def page(self, after: Seq) -> tuple[Seq, list[FeedEntry]]:
         """The seq of the log's last event, and the next events after a seq.
 
         Raises a StoreError where the log does not continue from that seq, or one of UNAVAILABLE.
@@ -139,7 +139,7 @@ class Feed(ABC):
             self.stale = bool(entries and self.last < end) or self._received != received
             self._enter(entries)
 
-    def _enter(self, entries: list[Entry]) -> None:
+    def _enter(self, entries: list[FeedEntry]) -> None:
         lowest = min((one.index for one in self.followers if one.index is not None), default=self.first)
         self.ring.extend(entries)
         self._size += sum(entry.cost for entry in entries)
@@ -194,18 +194,18 @@ class ConversationFeed(Feed):
         self._id = conversation_id
         self._scripts = scripts
 
-    def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
+    def page(self, after: Seq) -> tuple[Seq, list[FeedEntry]]:
         """The last seq, and the next events. Raises ConversationNotFound."""
         incarnation, last, events = read_log(self._scripts, self._id, after, PAGE)
         if incarnation != self.incarnation:
             raise ConversationNotFound
-        return last, [Entry(Seq(seq), raw) for seq, raw in enumerate(events, after + 1)]
+        return last, [FeedEntry(Seq(seq), raw) for seq, raw in enumerate(events, after + 1)]
 
     def receive(self, signal: bytes) -> None:
         """Take a published message: wake a follower to read, or enter an event that the log does not keep."""
         if signal.startswith(b"{") or signal == b"state":
             with self.changed:
-                self._enter([Entry(Seq(0), b"" if signal == b"state" else signal)])
+                self._enter([FeedEntry(Seq(0), b"" if signal == b"state" else signal)])
         elif signal in (MAYBE_MISSED, b"0") or int(signal) > self.last:
             super().receive(signal)
 
@@ -236,7 +236,7 @@ class Follower:
         """Stop following; a thread that waits in `next` returns."""
         self._closed(self)
 
-    def next(self, timeout: float) -> list[Entry]:
+    def next(self, timeout: float) -> list[FeedEntry]:
         """The next events, in order, as soon as there are any; none after `close` or at the timeout.
 
         timeout is in seconds. Raises FellBehind, Stopping, what the feed's `page` raises, or one of UNAVAILABLE:
@@ -273,8 +273,8 @@ class Follower:
         """The result of `load`, called once for all followers at this index."""
         return load() if self.index is None else self.feed.share(self.index, load)
 
-    def _take(self, index: int) -> list[Entry]:
-        taken: list[Entry] = []
+    def _take(self, index: int) -> list[FeedEntry]:
+        taken: list[FeedEntry] = []
         size = 0
         if index < self.feed.first:
             self._fell_behind()
@@ -291,7 +291,7 @@ class Follower:
         self.index = index
         return taken
 
-    def _replay(self) -> list[Entry]:
+    def _replay(self) -> list[FeedEntry]:
         _, entries = self.feed.page(self.seq)
         self.seq = entries[-1].seq if entries else self.seq
         return entries

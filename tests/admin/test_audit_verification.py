@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admin.audit import Fault, Head, main, verify
+from admin.audit import ChainEnd, Fault, main, verify
 from core.approvals import digest
 from tests.audits import chain, sealed
 from tests.servers import PROJECT
@@ -36,7 +36,7 @@ def test_an_untouched_export_of_two_conversations_verifies_and_has_two_heads():
     heads, entries = verify(MIXED)
 
     assert entries == 10
-    assert heads[ONE] == Head(5, json.loads(LINES[-1])["hash"])
+    assert heads[ONE] == ChainEnd(5, json.loads(LINES[-1])["hash"])
     assert set(heads) == {ONE, OTHER}
 
 
@@ -145,7 +145,7 @@ def test_a_part_may_begin_late_and_must_follow_the_kept_head():
     verify(LINES[3:], is_part=True)
     verify(LINES[3:], heads, is_part=True)
     assert "seq 4 is due here" in fault_of(LINES[4:], heads, is_part=True)
-    assert "previous is" in fault_of(LINES[3:], {ONE: Head(3, digest("other"))}, is_part=True)
+    assert "previous is" in fault_of(LINES[3:], {ONE: ChainEnd(3, digest("other"))}, is_part=True)
 
 
 def test_the_command_prints_heads_that_it_takes_again(tmp_path, capsys):
@@ -187,4 +187,4 @@ def test_the_command_says_why_an_export_does_not_verify(tmp_path, capsys):
 
 
 def test_a_part_of_an_unknown_conversation_begins_anywhere():
-    assert verify(LINES[2:], {str(uuid4()): Head(9, "x")}, is_part=True)[1] == 3
+    assert verify(LINES[2:], {str(uuid4()): ChainEnd(9, "x")}, is_part=True)[1] == 3

@@ -18,7 +18,7 @@ from admin.backup_file import Reader
 from admin.restore import _Room
 from admin.restore import main as run_restore
 from boot.embedded import RESTORING, EmbeddedStore, release
-from runtimes.tar_stream import Kind, Member
+from runtimes.tar_stream import Member, MemberKind
 from settings.config import Config
 from store.keys import DATA_VERSION
 from store.link.snapshot import snapshot
@@ -146,7 +146,7 @@ def test_a_note_of_a_stranger_moves_no_cursor(tmp_path):
     manifest = b"file appendonly.aof.1.incr.aof seq 1 type i\n"
     files = {"manifest": manifest, "1.incr.aof": b""}
     members += [
-        (Member(f"appendonlydir/appendonly.aof.{name}".encode(), Kind.FILE, 0o600, size=len(content)), content)
+        (Member(f"appendonlydir/appendonly.aof.{name}".encode(), MemberKind.FILE, 0o600, size=len(content)), content)
         for name, content in files.items()
     ]
     (tmp_path / "file").write_bytes(written(head, members))
@@ -248,7 +248,7 @@ def test_a_restore_whose_folders_cannot_all_be_moved_puts_back_what_was_there(tm
 
 
 def test_a_file_that_unpacks_to_more_than_the_disk_has_is_refused_with_the_member_and_the_bound(tmp_path):
-    huge = Member(b"data/appendonlydir/appendonly.aof.1.incr.aof", Kind.FILE, size=10**17)
+    huge = Member(b"data/appendonlydir/appendonly.aof.1.incr.aof", MemberKind.FILE, size=10**17)
     (tmp_path / "bomb").write_bytes(made_of((huge, b"")))
 
     refused = admin(tmp_path / "restored", "restore", str(tmp_path / "bomb"))
@@ -266,7 +266,7 @@ def test_members_without_content_count_as_room_too(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda path: looks.append(path) or SimpleNamespace(f_bavail=1, f_frsize=2**30))
     room = _Room(tmp_path)
     for _ in range(2 * 2**30 // 2**16):
-        room.begin(Member(b"empty", Kind.FILE))
+        room.begin(Member(b"empty", MemberKind.FILE))
 
     assert len(looks) == 1
 

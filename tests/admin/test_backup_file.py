@@ -8,13 +8,13 @@ import pytest
 from zstandard import ZstdCompressor
 
 from admin import backup_file
-from admin.backup_file import VERSION, Damaged, Head, Reader, Writer
+from admin.backup_file import VERSION, BackupHead, Damaged, Reader, Writer
 from runtimes import RuntimeFailure
-from runtimes.tar_stream import END, Kind, Member, header, padding
+from runtimes.tar_stream import END, Member, MemberKind, header, padding
 from tests.chance import damaged, often
 from tests.refusals import is_refused
 
-HEAD = Head(
+HEAD = BackupHead(
     project="0.1.0",
     data=1,
     program="Redis 7.0.15",
@@ -29,19 +29,19 @@ HEAD = Head(
 WORK = b"sandboxes/a/1c4f/work"
 
 MEMBERS = [
-    (Member(b"secret_key", Kind.FILE, 0o600, size=6), b"sealed"),
-    (Member(b"appendonlydir/appendonly.aof.1.incr.aof", Kind.FILE, 0o600, size=700), b"x" * 700),
-    (Member(b"cold/5f1c-0a", Kind.FILE, 0o600, size=3), b"ice"),
-    (Member(b"sandboxes/a/.lock", Kind.FILE, 0o600, size=2), b"id"),
-    (Member(b"sandboxes/a/1c4f", Kind.DIRECTORY, 0o700), b""),
-    (Member(WORK, Kind.DIRECTORY, 0o755, 1_700_000_000_123_456_789), b""),
-    (Member(WORK + b"/a b\n\xff", Kind.FILE, 0o755, 5, size=4), b"file"),
-    (Member(WORK + b"/..link", Kind.SYMLINK, 0o777, target=b"../../../../../etc/passwd"), b""),
-    (Member(WORK + b"/again", Kind.HARDLINK, 0o755, 5, target=WORK + b"/a b\n\xff"), b""),
+    (Member(b"secret_key", MemberKind.FILE, 0o600, size=6), b"sealed"),
+    (Member(b"appendonlydir/appendonly.aof.1.incr.aof", MemberKind.FILE, 0o600, size=700), b"x" * 700),
+    (Member(b"cold/5f1c-0a", MemberKind.FILE, 0o600, size=3), b"ice"),
+    (Member(b"sandboxes/a/.lock", MemberKind.FILE, 0o600, size=2), b"id"),
+    (Member(b"sandboxes/a/1c4f", MemberKind.DIRECTORY, 0o700), b""),
+    (Member(WORK, MemberKind.DIRECTORY, 0o755, 1_700_000_000_123_456_789), b""),
+    (Member(WORK + b"/a b\n\xff", MemberKind.FILE, 0o755, 5, size=4), b"file"),
+    (Member(WORK + b"/..link", MemberKind.SYMLINK, 0o777, target=b"../../../../../etc/passwd"), b""),
+    (Member(WORK + b"/again", MemberKind.HARDLINK, 0o755, 5, target=WORK + b"/a b\n\xff"), b""),
 ]
 
 
-def written(head: Head = HEAD, members=MEMBERS) -> bytes:
+def written(head: BackupHead = HEAD, members=MEMBERS) -> bytes:
     sink = io.BytesIO()
     writer = Writer(sink, head)
     for member, content in members:
@@ -57,7 +57,7 @@ def read(content: bytes) -> list[tuple[Member, bytes]]:
 def made_of(*members: tuple[Member, bytes], head: dict | None = None) -> bytes:
     """A file of any members, with a head and without a manifest."""
     first = json.dumps(head or asdict(HEAD)).encode()
-    all_of_them = [(Member(b"backup.json", Kind.FILE, size=len(first)), first), *members]
+    all_of_them = [(Member(b"backup.json", MemberKind.FILE, size=len(first)), first), *members]
     stream = b"".join(header(member) + content + padding(len(content)) for member, content in all_of_them)
     return ZstdCompressor().compress(stream + END)
 
@@ -96,8 +96,8 @@ def test_a_part_that_was_changed_before_it_was_compressed_is_refused():
 
     manifest = b'{"secret_key": [1, 6, "0"]}'
     forged = made_of(
-        (Member(b"data/secret_key", Kind.FILE, size=6), b"SEALED"),
-        (Member(b"manifest.json", Kind.FILE, size=len(manifest)), manifest),
+        (Member(b"data/secret_key", MemberKind.FILE, size=6), b"SEALED"),
+        (Member(b"manifest.json", MemberKind.FILE, size=len(manifest)), manifest),
     )
     with pytest.raises(Damaged, match="the checksum of secret_key differs from the manifest"):
         read(forged)
@@ -106,23 +106,26 @@ def test_a_part_that_was_changed_before_it_was_compressed_is_refused():
 @pytest.mark.parametrize(
     ("member", "problem"),
     [
-        (Member(b"data/../key", Kind.FILE), "lies outside of DATA_DIR"),
-        (Member(b"/etc/cron.d/x", Kind.FILE), "lies outside of DATA_DIR"),
-        (Member(b"data//etc/x", Kind.FILE), "lies outside of DATA_DIR"),
-        (Member(b"data/" + WORK + b"/../../../../x", Kind.FILE), "lies outside of DATA_DIR"),
-        (Member(b"data/sandboxes/../key", Kind.FILE), "lies outside of DATA_DIR"),
-        (Member(b"data/lock", Kind.FILE), "No backup has a member data/lock"),
-        (Member(b"data/sandboxes/a/1c4f/handle.json", Kind.FILE), "No backup has a member"),
-        (Member(b"data/key", Kind.SYMLINK, target=b"/etc/passwd"), "is no file"),
-        (Member(b"data/appendonlydir", Kind.SYMLINK, target=b"/tmp"), "No backup has a member"),
-        (Member(b"data/sandboxes/a/1c4f", Kind.SYMLINK, target=b"/tmp"), "is a link"),
-        (Member(b"data/sandboxes/a/.1c4f.shadow/x", Kind.SYMLINK, target=b"/tmp"), "is a link"),
+        (Member(b"data/../key", MemberKind.FILE), "lies outside of DATA_DIR"),
+        (Member(b"/etc/cron.d/x", MemberKind.FILE), "lies outside of DATA_DIR"),
+        (Member(b"data//etc/x", MemberKind.FILE), "lies outside of DATA_DIR"),
+        (Member(b"data/" + WORK + b"/../../../../x", MemberKind.FILE), "lies outside of DATA_DIR"),
+        (Member(b"data/sandboxes/../key", MemberKind.FILE), "lies outside of DATA_DIR"),
+        (Member(b"data/lock", MemberKind.FILE), "No backup has a member data/lock"),
+        (Member(b"data/sandboxes/a/1c4f/handle.json", MemberKind.FILE), "No backup has a member"),
+        (Member(b"data/key", MemberKind.SYMLINK, target=b"/etc/passwd"), "is no file"),
+        (Member(b"data/appendonlydir", MemberKind.SYMLINK, target=b"/tmp"), "No backup has a member"),
+        (Member(b"data/sandboxes/a/1c4f", MemberKind.SYMLINK, target=b"/tmp"), "is a link"),
+        (Member(b"data/sandboxes/a/.1c4f.shadow/x", MemberKind.SYMLINK, target=b"/tmp"), "is a link"),
         (
-            Member(b"data/" + WORK + b"/x", Kind.HARDLINK, target=b"data/secret_key"),
+            Member(b"data/" + WORK + b"/x", MemberKind.HARDLINK, target=b"data/secret_key"),
             "is a hard link to what is not its",
         ),
-        (Member(b"data/" + WORK + b"/x", Kind.HARDLINK, target=b"data/" + WORK + b"/../../2d/work/x"), "hard link"),
-        (Member(b"data/" + WORK + b"/x", Kind.HARDLINK, target=b"data/sandboxes/a/2d/work/x"), "hard link"),
+        (
+            Member(b"data/" + WORK + b"/x", MemberKind.HARDLINK, target=b"data/" + WORK + b"/../../2d/work/x"),
+            "hard link",
+        ),
+        (Member(b"data/" + WORK + b"/x", MemberKind.HARDLINK, target=b"data/sandboxes/a/2d/work/x"), "hard link"),
     ],
 )
 def test_a_member_that_leads_out_of_its_place_is_refused(member, problem):
@@ -132,12 +135,12 @@ def test_a_member_that_leads_out_of_its_place_is_refused(member, problem):
 
 @pytest.mark.parametrize("kind", [b"3", b"4", b"6"])
 def test_devices_and_fifos_are_refused(kind):
-    stream = bytearray(header(Member(b"data/" + WORK + b"/x", Kind.FILE)))
+    stream = bytearray(header(Member(b"data/" + WORK + b"/x", MemberKind.FILE)))
     stream[156:157] = kind
     stream[148:156] = b" " * 8
     stream[148:156] = b"%06o\0 " % sum(stream[:512])
     first = json.dumps(asdict(HEAD)).encode()
-    head = header(Member(b"backup.json", Kind.FILE, size=len(first))) + first + padding(len(first))
+    head = header(Member(b"backup.json", MemberKind.FILE, size=len(first))) + first + padding(len(first))
     with pytest.raises(RuntimeFailure, match="a device or a FIFO"):
         read(ZstdCompressor().compress(head + bytes(stream) + END))
 
@@ -163,7 +166,7 @@ def test_a_head_that_this_release_does_not_read_is_refused(head, problem):
 
 def test_a_manifest_that_is_larger_than_the_members_give_is_refused_before_it_is_parsed():
     manifest = b"[" + b"[]," * 30_000 + b"[]]"
-    content = made_of((Member(b"manifest.json", Kind.FILE, size=len(manifest)), manifest))
+    content = made_of((Member(b"manifest.json", MemberKind.FILE, size=len(manifest)), manifest))
 
     with pytest.raises(Damaged, match=r"`manifest.json` has 90004 bytes; 65538 are allowed"):
         read(content)
@@ -172,7 +175,7 @@ def test_a_manifest_that_is_larger_than_the_members_give_is_refused_before_it_is
 def test_parts_that_only_a_reader_would_remember_have_a_bound(monkeypatch):
     """Members that are not restored take no room on the disk, and would take it in memory."""
     monkeypatch.setattr(backup_file, "_MOST_PARTS", 5)
-    hooks = [Member(b"data/sandboxes/a/.s%d.shadow/k/git/hooks/x" % number, Kind.FILE) for number in range(6)]
+    hooks = [Member(b"data/sandboxes/a/.s%d.shadow/k/git/hooks/x" % number, MemberKind.FILE) for number in range(6)]
 
     assert is_refused(read, made_of(*((one, b"") for one in hooks)), error=Damaged, words="more than 5 files")
 
@@ -181,7 +184,7 @@ def test_what_is_no_backup_is_said_to_be_none():
     with pytest.raises(Damaged, match="It is damaged, or no backup"):
         read(b"PK\3\4 a zip file, perhaps" * 20)
     with pytest.raises(Damaged, match="It is not a backup"):
-        read(ZstdCompressor().compress(header(Member(b"x", Kind.FILE)) + END))
+        read(ZstdCompressor().compress(header(Member(b"x", MemberKind.FILE)) + END))
 
 
 def test_a_file_that_cannot_be_read_to_its_end_leaves_the_others_whole():
@@ -192,8 +195,8 @@ def test_a_file_that_cannot_be_read_to_its_end_leaves_the_others_whole():
     sink = io.BytesIO()
     writer = Writer(sink, HEAD)
     with pytest.raises(RuntimeFailure):
-        writer.add(Member(b"cold/a", Kind.FILE, 0o600, size=1000), broken())
-    writer.add(Member(b"cold/b", Kind.FILE, 0o600, size=2), [b"ok"])
+        writer.add(Member(b"cold/a", MemberKind.FILE, 0o600, size=1000), broken())
+    writer.add(Member(b"cold/b", MemberKind.FILE, 0o600, size=2), [b"ok"])
     writer.finish()
 
     assert [content for _, content in read(sink.getvalue())] == [b"beg" + bytes(997), b"ok"]

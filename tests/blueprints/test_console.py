@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import pytest
 
 from blueprints import console
-from blueprints.console import Files
+from blueprints.console import ConsoleFiles
 from core.visible import is_seen
 from docs.make import OPENAPI
 from docs.vendor import PACKAGES, TABLE
@@ -118,9 +118,9 @@ def test_a_file_is_kept_for_a_year_as_its_address_has_the_hash_of_all_files(clie
 
 
 def test_the_hash_is_that_of_the_content_of_all_files(root, monkeypatch):
-    assert f"/console/{Files().release}/" == root
+    assert f"/console/{ConsoleFiles().release}/" == root
     monkeypatch.setitem(console._TYPES, ".md", "text/markdown")
-    assert f"/console/{Files().release}/" != root
+    assert f"/console/{ConsoleFiles().release}/" != root
 
 
 def test_head_has_the_headers_of_get_and_no_body(client, root):
@@ -216,7 +216,7 @@ def test_every_file_that_the_page_names_is_served(client, page):
 
 def test_hosts_and_origins_elsewhere_are_refused_as_everywhere():
     client = away(allowed_hosts=("agents.example",)).test_client()
-    root = f"/console/{Files().release}/"
+    root = f"/console/{ConsoleFiles().release}/"
 
     for path in ("/", "/console/", f"{root}main.js"):
         assert client.get(path, headers={**BROWSER, "Host": "evil.example"}).status_code == 421

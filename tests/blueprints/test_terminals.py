@@ -9,7 +9,7 @@ import pytest
 from agents.client import MOST_BYTES
 from agents.forwarding import Folder
 from blueprints import websocket
-from blueprints.terminals import Commands
+from blueprints.terminals import CommandSocket
 from blueprints.websocket import SocketClosed, served
 
 COMMAND = {"id": "c", "kind": "BashCommand", "command": "ls"}
@@ -84,7 +84,7 @@ def told(monkeypatch):
 
     def make(*answers, resends=False):
         client, sandbox = Client(), answers[0] if isinstance(answers[0], Log) else Sandbox(*answers)
-        commands = Commands(None, sandbox, "owner", client)
+        commands = CommandSocket(None, sandbox, "owner", client)
         if resends:
             with suppress(SocketClosed):
                 commands.serve(resends=True)

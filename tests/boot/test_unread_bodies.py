@@ -42,7 +42,7 @@ def worker(monkeypatch):
 def test_work_takes_its_share_of_the_time_of_a_process_however_many_do_it(monkeypatch):
     present = [100.0]
     monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: present[0]))
-    share = http.Share(5)
+    share = http.TimeBudget(5)
 
     assert [share.pause(1.0), share.pause(0.5)] == [4.0, 6.0]
     present[0] = 200.0
@@ -62,7 +62,7 @@ def test_a_body_that_nobody_reads_leaves_others_their_share(client, monkeypatch,
     ours.sendall(head + body)
     request = next(get_parser(Config(), theirs, ("127.0.0.1", 1)))
     looks, waits = itertools.count(step=0.001), []
-    monkeypatch.setattr(http, "_unread", http.Share(5))
+    monkeypatch.setattr(http, "_unread", http.TimeBudget(5))
     monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: next(looks), sleep=waits.append))
 
     # When it is received in pieces, each of which takes a millisecond or more by this clock

@@ -24,7 +24,7 @@ from boot.worker import Connection, Worker
 from core import pauses
 from core.wire import ConversationId
 from egress import proxy
-from egress.roads import Roads
+from egress.resolver import Resolver
 from net.connections import Backend
 from net.transport import Transport
 from schemas.events import read_batch
@@ -81,7 +81,7 @@ def now(monkeypatch):
 
 @pytest.mark.parametrize("besides", [lambda: None, pauses.take_turns], ids=["", "and take turns besides"])
 def test_greenlets_of_one_share_wait_for_each_other_and_those_of_another_do_not(now, besides):
-    share, other = pauses.Share(), pauses.Share()
+    share, other = pauses.TurnShare(), pauses.TurnShare()
 
     # When the greenlets of one work a little longer than a turn, forty times, and another one works a little
     for _ in range(40):
@@ -101,8 +101,8 @@ def test_greenlets_of_one_share_wait_for_each_other_and_those_of_another_do_not(
 
 
 def test_a_share_waits_for_nobody_where_no_other_was_at_work_for_a_tenth_of_a_second(now):
-    share = pauses.Share()
-    pauses.Share().take_turns()
+    share = pauses.TurnShare()
+    pauses.TurnShare().take_turns()
     share.take_turns()
     now.at += 0.11
     before = now.at
@@ -195,7 +195,7 @@ def carry_a_body_out() -> None:
     with ours, theirs:
         head = b"POST http://some.example/ HTTP/1.1\r\nHost: some.example\r\nTransfer-Encoding: chunked\r\n\r\n"
         ours.sendall(head + CHUNKS)
-        talk = proxy._Talk(theirs)
+        talk = proxy._SandboxConnection(theirs)
         assert talk.request() is not None
         assert b"".join(talk.body(proxy._Count())) == STATE
 
@@ -209,19 +209,19 @@ def carry_a_tunnel() -> None:
         ours.sendall(STATE)
         for each in (ours, theirs):
             each.shutdown(socket.SHUT_WR)
-        proxy._splice(client, server, proxy._Count(), pauses.Share())
+        proxy._splice(client, server, proxy._Count(), pauses.TurnShare())
         assert theirs.recv(1000) == STATE
 
 
 def ask_by_name(*pieces: bytes) -> None:
     """Ask a server by name, as the way out does; pieces: what each read of its response brings."""
-    backend = Roads(look_up=lambda _: ["192.0.2.1"], is_open=lambda *_: True, own=tuple).backend()
+    backend = Resolver(look_up=lambda _: ["192.0.2.1"], is_open=lambda *_: True, own=tuple).backend()
     backend._backend = httpcore.MockBackend(list(pieces))
     with httpcore.ConnectionPool(network_backend=backend) as pool:
         response = pool.handle_request(
             httpcore.Request("GET", "http://some.example/", headers={"Host": "some.example"})
         )
-        assert b"".join(proxy._pieces(response, pauses.Share())) == STATE
+        assert b"".join(proxy._pieces(response, pauses.TurnShare())) == STATE
         response.close()
 
 

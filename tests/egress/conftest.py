@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from egress.gate import Gate
 from egress.proxy import Proxy
-from egress.roads import Roads
+from egress.resolver import Resolver
 from settings.specs import Specs
 
 #: names that lead to the servers of the tests, and one that leads into a private network
@@ -231,8 +231,8 @@ def sandbox(store, outside, tmp_path_factory) -> Iterator[Sandbox]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("SSL_CERT_FILE", outside.certificate)
-        roads = Roads(look_up=look_up, is_open=lambda address, _: address == "127.0.0.1", own=tuple)
-        proxy = Proxy(Gate(store, Specs.load(str(file))), roads)
+        resolver = Resolver(look_up=look_up, is_open=lambda address, _: address == "127.0.0.1", own=tuple)
+        proxy = Proxy(Gate(store, Specs.load(str(file))), resolver)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=proxy.serve, args=(listener,), daemon=True).start()
         yield Sandbox(listener.getsockname(), key, proxy, started.id)

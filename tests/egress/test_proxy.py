@@ -15,7 +15,7 @@ import pytest
 
 from core.wire import ConversationId
 from egress import proxy as room
-from egress.roads import MOST_LOOKUPS
+from egress.resolver import MOST_LOOKUPS
 from store.approvals.audit import Actor
 from store.keys import SandboxKeys
 from tests.chance import often
@@ -491,7 +491,7 @@ def test_a_sandbox_has_a_bounded_number_of_connections_at_once(sandbox, monkeypa
 
 
 def test_a_sandbox_whose_look_ups_are_slow_reads_the_bound_of_them(sandbox, outside, monkeypatch):
-    lookups = sandbox.proxy.roads.lookups
+    lookups = sandbox.proxy.resolver.lookups
     monkeypatch.setattr(lookups, "_seconds", 0.1)
     with lookups.of(sandbox.id), contextlib.ExitStack() as slow:
         for _ in range(MOST_LOOKUPS):

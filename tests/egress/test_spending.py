@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError as RedisDown
 
 from core.prices import NO_BUDGETS, Budget, Budgets, Prices, Used, read_prices
 from egress import spending as room
-from egress.spending import Accounts, Call, OverBudget, UsageReader, check, refused, used_of
+from egress.spending import Accounts, ModelCall, OverBudget, UsageReader, check, refused, used_of
 from store.spending import Account, SoFar
 from tests.store.conftest import fresh_sandboxes
 
@@ -214,9 +214,9 @@ def here(store, redis_url):
     return store.spending, Accounts(store.spending, NO_BUDGETS, Prices()), sandbox
 
 
-def call(here, path="/v1/chat/completions", model="") -> Call:
+def call(here, path="/v1/chat/completions", model="") -> ModelCall:
     _, accounts, sandbox = here
-    return Call(accounts, sandbox, accounts.admit(sandbox, "api.example", 443), path, model)
+    return ModelCall(accounts, sandbox, accounts.admit(sandbox, "api.example", 443), path, model)
 
 
 def test_a_call_is_booked_before_the_last_piece_of_its_response(here):

@@ -17,7 +17,15 @@ import pytest
 from runtimes import Launch, RuntimeFailure, archive
 from runtimes.folder import Stack, remove
 from runtimes.process import ProcessRuntime
-from runtimes.tar_stream import MOST_HEADER, ArchiveTooLarge, ArchiveUnreadable, Kind, Member, MemberRefused, header
+from runtimes.tar_stream import (
+    MOST_HEADER,
+    ArchiveTooLarge,
+    ArchiveUnreadable,
+    Member,
+    MemberKind,
+    MemberRefused,
+    header,
+)
 from tests.servers import PROJECT, program
 
 
@@ -133,7 +141,7 @@ def test_a_file_that_replaces_a_link_is_written_beside_it_and_not_through_it(fol
         tar(member("file", content=b"x" * 5000))[:3000],
         tar(member("file"))[:-1024],
         tar(member("file"))[:200],
-        header(Member(b"./f", Kind.FILE, mtime=1))[:700],
+        header(Member(b"./f", MemberKind.FILE, mtime=1))[:700],
         member("x", tarfile.XHDTYPE, b"99 path=a\n") + tar(),
         member("x", tarfile.XHDTYPE, b"no records") + tar(),
         member("x", tarfile.XHDTYPE, b"11 size=-1\n") + tar(member("file")),

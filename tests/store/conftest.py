@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from redis.exceptions import ResponseError
 
-from store.approvals.inbox import Filter
+from store.approvals.inbox import InboxFilter
 from store.keys import ListingKeys
 from store.link.signals import MAYBE_MISSED
 from tests.backends import DEFAULT, SCRIPTED, each, runs_on_scripted
@@ -222,7 +222,7 @@ def expire(store, conversation: str, one: dict) -> None:
 
 def shown(store, **filters) -> list[str]:
     """Ids of the actions of the inbox, the oldest first."""
-    items, following = store.approvals.inbox.page(Filter(**filters), descending=False, limit=1000, start=None)
+    items, following = store.approvals.inbox.page(InboxFilter(**filters), descending=False, limit=1000, start=None)
     assert following is None
     return [one.action_id for one in items]
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from core.wire import micros, utc_time
 from store.approvals.audit import Actor
-from store.approvals.inbox import Filter as InboxFilter
+from store.approvals.inbox import InboxFilter
 from store.keys import ConversationKeys, ListingKeys
 from store.link.connection import LazyCluster
-from store.listing import Filter
+from store.listing import ListingFilter
 from tests.conftest import action, as_events, message
 from tests.round_trips import asks_by_request_alone, counted
 from tests.store.conftest import ALWAYS
@@ -36,7 +36,9 @@ def begun(store):
 
 def listed(store, **filters):
     """The ids and revisions of the listing's entries, as it has them."""
-    page, _ = store.conversations._listing.page(Filter(**filters), by="created", descending=False, limit=10, start=None)
+    page, _ = store.conversations._listing.page(
+        ListingFilter(**filters), by="created", descending=False, limit=10, start=None
+    )
     return [(one.id, one.revision) for one in page]
 
 

@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 
 from store.approvals.audit import Actor
-from store.approvals.inbox import MOST_CHUNKS, Filter, TooManyToCount
+from store.approvals.inbox import MOST_CHUNKS, InboxFilter, TooManyToCount
 from store.log.frames import PAGE_BYTES
 from tests.conftest import action, as_events, limits_of, store_of
 from tests.round_trips import asks_by_request_alone, counted
@@ -66,7 +66,7 @@ def worlds(tmp_path_factory):
 
 
 def page(world: World, *, descending: bool = False, limit: int = 5, **filters):
-    return world.store.approvals.inbox.page(Filter(**filters), descending=descending, limit=limit, start=None)
+    return world.store.approvals.inbox.page(InboxFilter(**filters), descending=descending, limit=limit, start=None)
 
 
 def decide_and_wait_again(world: World) -> None:
@@ -81,8 +81,10 @@ def decide_and_wait_again(world: World) -> None:
         pytest.param(page, id="the oldest"),
         pytest.param(lambda world: page(world, descending=True), id="the newest"),
         pytest.param(lambda world: page(world, conversation_id=world.conversations[3]), id="of a conversation"),
-        pytest.param(lambda world: world.store.approvals.inbox.count(Filter()), id="a count"),
-        pytest.param(lambda world: world.store.approvals.inbox.count(Filter(since=1, until=2)), id="a count of a time"),
+        pytest.param(lambda world: world.store.approvals.inbox.count(InboxFilter()), id="a count"),
+        pytest.param(
+            lambda world: world.store.approvals.inbox.count(InboxFilter(since=1, until=2)), id="a count of a time"
+        ),
         pytest.param(
             lambda world: world.store.approvals.rule_decisions.refresh(world.conversations[9]), id="a refresh"
         ),
@@ -115,7 +117,7 @@ def test_pages_of_a_tool_end_after_the_whole_index(worlds):
     _, large = worlds
     pages, start = 0, None
     while pages == 0 or start is not None:
-        _, start = large.store.approvals.inbox.page(Filter(tool="none"), descending=False, limit=5, start=start)
+        _, start = large.store.approvals.inbox.page(InboxFilter(tool="none"), descending=False, limit=5, start=start)
         pages += 1
     assert LARGE / (MOST_CHUNKS * 1000) <= pages <= 2 + LARGE / (MOST_CHUNKS * 1000)
 
@@ -135,18 +137,20 @@ def test_a_page_ends_at_a_bound_of_bytes_and_the_next_goes_on(own):
     for filters in ({}, {"text": "x"}):
         pages, start = [], None
         while not pages or start is not None:
-            found, start = own.store.approvals.inbox.page(Filter(**filters), descending=False, limit=100, start=start)
+            found, start = own.store.approvals.inbox.page(
+                InboxFilter(**filters), descending=False, limit=100, start=start
+            )
             pages.append(len(found))
         assert pages == [4, 4, 2]
     assert PAGE_BYTES >= 4_000_000
-    assert own.store.approvals.inbox.count(Filter(text="XXX")) == 10
+    assert own.store.approvals.inbox.count(InboxFilter(text="XXX")) == 10
 
 
 def test_a_count_by_text_reads_a_bounded_number_and_says_which(worlds, monkeypatch):
     small, _ = worlds  # ten actions wait
     monkeypatch.setattr("store.approvals.inbox._READ", 2)
     monkeypatch.setattr("store.approvals.inbox.MOST_COUNTED", 10)
-    assert small.store.approvals.inbox.count(Filter(text="LS")) == 10
+    assert small.store.approvals.inbox.count(InboxFilter(text="LS")) == 10
     monkeypatch.setattr("store.approvals.inbox.MOST_COUNTED", 8)
     with pytest.raises(TooManyToCount, match="8 pending actions at most"):
-        small.store.approvals.inbox.count(Filter(text="ls"))
+        small.store.approvals.inbox.count(InboxFilter(text="ls"))

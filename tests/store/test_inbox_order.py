@@ -6,7 +6,7 @@ import pytest
 
 from store.approvals.audit import Actor
 from store.approvals.decisions import Decision
-from store.approvals.inbox import Filter
+from store.approvals.inbox import InboxFilter
 from tests.conftest import action
 
 ALICE = Actor("key", "alice")
@@ -23,7 +23,9 @@ def walk(store, limit: int, *, descending: bool = False, **filters):
     """The ids of all pages, one list for each."""
     start = None
     while True:
-        page, start = store.approvals.inbox.page(Filter(**filters), descending=descending, limit=limit, start=start)
+        page, start = store.approvals.inbox.page(
+            InboxFilter(**filters), descending=descending, limit=limit, start=start
+        )
         yield [item.action_id for item in page]
         if start is None:
             return
@@ -52,13 +54,13 @@ def test_pages_of_any_size_have_a_batch_in_the_order_of_its_log(store, begin):
 def test_a_page_goes_on_where_the_cursor_was_when_its_action_was_decided_meanwhile(store, begin, descending):
     conversation = begin(*batch())
     names = NAMES[::-1] if descending else NAMES
-    page, start = store.approvals.inbox.page(Filter(), descending=descending, limit=3, start=None)
+    page, start = store.approvals.inbox.page(InboxFilter(), descending=descending, limit=3, start=None)
     assert [item.action_id for item in page] == names[:3]
 
     # The cursor names the fourth action; it and one that was shown are decided before the next page.
     store.approvals.confirmations.decide_each(conversation, [Decision(names[n], "reject", "no") for n in (1, 3)], ALICE)
 
-    page, start = store.approvals.inbox.page(Filter(), descending=descending, limit=100, start=start)
+    page, start = store.approvals.inbox.page(InboxFilter(), descending=descending, limit=100, start=start)
     assert ([item.action_id for item in page], start) == (names[4:], None)
 
 

@@ -66,7 +66,7 @@ def undelivered(listing):
 
 def searched(store, limit=100, status=None, group=None, by="created", descending=True):
     """The ids of a search, over all its pages."""
-    found, start, filters = [], None, module.Filter(statuses=(status,) if status else (), group=group)
+    found, start, filters = [], None, module.ListingFilter(statuses=(status,) if status else (), group=group)
     while True:
         items, start = store.conversations.page(filters, by=by, descending=descending, limit=limit, start=start)
         found += [item["id"] for item in items]
@@ -181,7 +181,7 @@ def machine(store, monkeypatch):
                 self.standing[note.id] = now
 
         def is_entered(self, note):
-            entries, _ = listing.page(module.Filter(), by="created", descending=False, limit=10, start=None)
+            entries, _ = listing.page(module.ListingFilter(), by="created", descending=False, limit=10, start=None)
             return (note.id, note.revision) in [(entry.id, entry.revision) for entry in entries]
 
         @invariant()
@@ -252,7 +252,7 @@ def test_a_late_note_never_wins(store, listing, make):
     # Then the entry is unchanged
     assert counts(store) == {"paused": 1}
     assert searched(store, status="paused", by="updated") == [one]
-    [entry], _ = listing.page(module.Filter(), by="updated", descending=True, limit=9, start=None)
+    [entry], _ = listing.page(module.ListingFilter(), by="updated", descending=True, limit=9, start=None)
     assert (entry.id, entry.at, entry.revision) == (one, notes[2].updated, notes[2].revision)
 
 
@@ -290,7 +290,7 @@ def test_a_page_with_a_deleted_conversation_is_shorter_and_not_the_last(store, l
         store.conversations.delete(gone)
 
     items, (_, following) = store.conversations.page(
-        module.Filter(), by="created", descending=False, limit=1, start=None
+        module.ListingFilter(), by="created", descending=False, limit=1, start=None
     )
 
     assert (items, following) == ([], others[0])
@@ -356,7 +356,9 @@ def test_an_id_that_is_started_again_has_its_new_position_whether_its_deletion_w
     for by in ("created", "updated"):
         assert searched(store, by=by, descending=False) == [other, again]
         assert searched(store, by=by, status=value)[0] == again
-    [*_, entry], _ = listing.page(module.Filter(statuses=(value,)), by="created", descending=False, limit=9, start=None)
+    [*_, entry], _ = listing.page(
+        module.ListingFilter(statuses=(value,)), by="created", descending=False, limit=9, start=None
+    )
     assert entry.at == truth(store, again).created
 
 

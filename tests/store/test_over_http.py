@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from store.approvals.inbox import Filter
+from store.approvals.inbox import InboxFilter
 from store.log.frames import PAGE_BYTES
 from tests.conftest import action, as_events, message, status
 
@@ -27,7 +27,7 @@ def test_an_action_that_a_stream_opens_is_what_the_list_shows(client, store, con
     store.conversations.create(conversation, confirmation_policy=ALWAYS)
     store.events.append(conversation, as_events([action("ls", summary="Look")]))
 
-    stream = store.streams.inbox.follow(None, Filter(conversation_id=conversation))
+    stream = store.streams.inbox.follow(None, InboxFilter(conversation_id=conversation))
     reset, snapshot, _ = stream.next(0)
     stream.close()
 

@@ -9,8 +9,8 @@ import pytest
 
 from runtimes import Handle, Launch, Observation, State, Usage
 from settings.specs import Spec, Specs
-from supervisor.archives import Archives
-from supervisor.endings import Endings, Host, Recovery
+from supervisor.archives import HostArchives
+from supervisor.endings import Endings, Recovery, SandboxHost
 from supervisor.sandboxes import Reconciler
 from supervisor.upkeep import Upkeep
 from tests.agents import agent_client, running_sandbox, scripted_agent
@@ -173,7 +173,7 @@ def clock():
 
 @pytest.fixture
 def host():
-    return Host("h", "supervisor", "127.0.0.1", "http://127.0.0.1:1/api/v1/webhooks", 60)
+    return SandboxHost("h", "supervisor", "127.0.0.1", "http://127.0.0.1:1/api/v1/webhooks", 60)
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def upkeep(one_store, runtime):
 
 @pytest.fixture
 def archives(one_store, spec, runtime, host):
-    return Archives(one_store, Specs([spec]), {"scripted": runtime}, host.id, most_bytes=1)
+    return HostArchives(one_store, Specs([spec]), {"scripted": runtime}, host.id, most_bytes=1)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from runtimes.tar_stream import PIECE, ArchiveUnreadable
 from settings.specs import Specs
 from store.sandboxes.files import Found
 from supervisor import archives
-from supervisor.archives import MOST_AT_ONCE, MOST_LISTED, Archives, Files, compressed, decompressed, zstd
+from supervisor.archives import MOST_AT_ONCE, MOST_LISTED, HostArchives, HostFiles, compressed, decompressed, zstd
 from tests.conftest import no_threads
 from tests.servers import TIMEOUT, wait_until
 
@@ -105,7 +105,7 @@ def recorder(one_store, spec, runtime, clock, monkeypatch):
     def make(seconds: float, rest=None):
         folders, rests = Folders(clock, seconds), []
         monkeypatch.setattr(runtime, "shadow", lambda *_: folders)
-        files = Files(one_store, Specs([spec]), {"scripted": runtime}, "h", clock=clock, rest=rest or rests.append)
+        files = HostFiles(one_store, Specs([spec]), {"scripted": runtime}, "h", clock=clock, rest=rest or rests.append)
         return files, folders, rests
 
     return make
@@ -190,7 +190,7 @@ def reads(one_store, spec, runtime, running, clock, monkeypatch):
     def make(seconds: float, refusal: str = ""):
         folder = Read(clock, seconds, refusal)
         monkeypatch.setattr(runtime, "shadow", lambda *_: folder)
-        files = Files(one_store, Specs([spec]), {"scripted": runtime}, "h", clock=clock)
+        files = HostFiles(one_store, Specs([spec]), {"scripted": runtime}, "h", clock=clock)
         return folder, lambda until=None: files.send_changes(running, "/work", "reply", "conversation", 0, until)
 
     return make
@@ -238,7 +238,7 @@ def test_a_record_that_gets_no_thread_leaves_the_next_ones_to_be_made(one_store,
 
 
 def test_an_archive_that_gets_no_thread_keeps_no_place(one_store, spec):
-    packing = Archives(one_store, Specs([spec]), {}, "h", most_bytes=1)
+    packing = HostArchives(one_store, Specs([spec]), {}, "h", most_bytes=1)
     with no_threads(), pytest.raises(RuntimeError, match="new thread"):
         packing._begin(int)
 
@@ -264,7 +264,7 @@ def test_a_list_of_files_has_few_bytes_however_long_their_paths_are(
     paths = [b"\xff" * 60_000] * 1000
     monkeypatch.setattr(runtime, "names", lambda *_: (path for path in paths), raising=False)
 
-    Files(one_store, Specs([spec]), {"scripted": runtime}, "h").send_names(running, "/work", "reply")
+    HostFiles(one_store, Specs([spec]), {"scripted": runtime}, "h").send_names(running, "/work", "reply")
 
     [(found, data)] = replies
     assert found is Found.CONTENT
@@ -275,6 +275,6 @@ def test_a_reply_about_files_that_has_too_many_bytes_says_so(one_store, spec, ru
     monkeypatch.setattr(archives, "MOST_REPLY", 10)
     monkeypatch.setattr(runtime, "content", lambda *_: b"x" * 11, raising=False)
 
-    Files(one_store, Specs([spec]), {"scripted": runtime}, "h").send_content(running, "/work", "a", "reply")
+    HostFiles(one_store, Specs([spec]), {"scripted": runtime}, "h").send_content(running, "/work", "a", "reply")
 
     assert replies == [(Found.TOO_LONG, b"The answer has more than 10 bytes")]

@@ -9,7 +9,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from store.link.health import VERSION
-from store.link.signals import Request
+from store.link.signals import SupervisorRequest
 from store.sandboxes.files import FILE_TIMEOUT
 from supervisor.loop import MOST_OF_ONE, MOST_WAITING, Requests
 from tests.servers import store_server, wait_until
@@ -84,14 +84,14 @@ class Pool:
 
     def __init__(self) -> None:
         self.at_work: deque = deque()
-        self.served: list[Request] = []
-        self.refused: list[Request] = []
+        self.served: list[SupervisorRequest] = []
+        self.refused: list[SupervisorRequest] = []
         self.now = 0.0
         run = lambda act, sandbox_id: self.at_work.append((act, sandbox_id))  # noqa: E731
         self.requests = Requests(run, self.served.append, self.refused.append, clock=lambda: self.now)
 
-    def ask(self, sandbox_id: str, count: int) -> list[Request]:
-        asked = [Request("files", sandbox_id, {"reply": str(number)}) for number in range(count)]
+    def ask(self, sandbox_id: str, count: int) -> list[SupervisorRequest]:
+        asked = [SupervisorRequest("files", sandbox_id, {"reply": str(number)}) for number in range(count)]
         for one in asked:
             self.requests.take(one)
         return asked

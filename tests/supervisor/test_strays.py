@@ -8,7 +8,7 @@ import pytest
 
 from store.sandboxes.checks import Check
 from supervisor.checks import Checker
-from supervisor.endings import Host
+from supervisor.endings import SandboxHost
 from supervisor.upkeep import MOST_NAMED, Strays
 from tests.agents import agent_client
 from tests.conftest import action, status
@@ -26,7 +26,7 @@ def clock():
 
 @pytest.fixture
 def strays(store, clock):
-    host = Host("scripted", "supervisor", "127.0.0.1", "http://127.0.0.1:1", 60)
+    host = SandboxHost("scripted", "supervisor", "127.0.0.1", "http://127.0.0.1:1", 60)
     return Strays(store, agent_client(2), host, clock=clock)
 
 

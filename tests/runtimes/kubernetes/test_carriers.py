@@ -6,13 +6,13 @@ import pytest
 
 from runtimes import RuntimeFailure
 from runtimes.kubernetes import KubernetesRuntime
-from runtimes.kubernetes.cluster import Kind
+from runtimes.kubernetes.cluster import ObjectKind
 
 
 def test_a_volume_whose_carrier_is_deleted_before_it_runs_is_a_failure_that_says_so(launch):
     runtime = KubernetesRuntime("host")
     runtime._cluster = SimpleNamespace(
-        find=lambda kind, _: {} if kind is Kind.CLAIM else None,
+        find=lambda kind, _: {} if kind is ObjectKind.CLAIM else None,
         create=lambda *_: None,
         delete=lambda *_, **__: None,
     )

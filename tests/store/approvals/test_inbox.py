@@ -8,7 +8,7 @@ import pytest
 from core.wire import now
 from store.approvals.audit import SERVER, Actor, audit_member
 from store.approvals.decisions import Decision
-from store.approvals.inbox import PART, Filter
+from store.approvals.inbox import PART, InboxFilter
 from store.keys import ConversationKeys
 from tests.conftest import action, as_events, message, observation, status
 from tests.store.conftest import ALWAYS, WAITING, shown, told
@@ -17,7 +17,7 @@ ALICE = Actor("key", "alice")
 
 
 def only(store, **filters):
-    [item] = store.approvals.inbox.page(Filter(**filters), descending=False, limit=1000, start=None)[0]
+    [item] = store.approvals.inbox.page(InboxFilter(**filters), descending=False, limit=1000, start=None)[0]
     return item
 
 

@@ -10,7 +10,7 @@ from settings.config import Config
 from store.approvals import inbox_stream
 from store.approvals.audit import Actor
 from store.approvals.decisions import Decision
-from store.approvals.inbox import Filter, load
+from store.approvals.inbox import InboxFilter, load
 from store.approvals.inbox_stream import InboxFollower, id_of, place_of
 from store.errors import FellBehind, Stopping, TooManyFollowers
 from store.keys import ApprovalKeys
@@ -49,7 +49,7 @@ def follow(store, conversation):
 
     def follow(after=None, of=store, **filters) -> InboxFollower:
         filters = {"conversation_id": conversation, **filters}
-        followers.append(of.streams.inbox.follow(after, Filter(**filters)))
+        followers.append(of.streams.inbox.follow(after, InboxFilter(**filters)))
         return followers[-1]
 
     yield follow

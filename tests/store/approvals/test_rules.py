@@ -14,10 +14,10 @@ from store.approvals.rules import (
     MOST_RULE_BYTES,
     RuleNotFound,
     RuleTooLong,
+    RuleUse,
     RuleWasRevoked,
     RuleWouldBePast,
     TooManyRules,
-    Use,
 )
 from store.link import attempts
 from tests.conftest import limits_of, store_of
@@ -35,8 +35,8 @@ def wanted(**members) -> Rule:
     return Rule(**{"decision": "approve", "tool_name": "terminal", **members})
 
 
-def use(rule, conversation, action: str = "a") -> Use:
-    return Use.of(rule, conversation, action)
+def use(rule, conversation, action: str = "a") -> RuleUse:
+    return RuleUse.of(rule, conversation, action)
 
 
 def uses_of(rules, rule) -> int:
@@ -247,10 +247,10 @@ def test_a_revoked_rule_grants_nothing_also_no_repeat(rules, conversation):
 def test_the_same_action_of_another_wait_or_rule_is_another_use(conversation):
     rule, other = wanted(id="r"), wanted(id="s")
     claims = {
-        Use.of(rule, conversation, "a", "1").claim,
-        Use.of(rule, conversation, "a", "2").claim,
-        Use.of(rule, str(uuid4()), "a", "1").claim,
-        Use.of(other, conversation, "a", "1").claim,
+        RuleUse.of(rule, conversation, "a", "1").claim,
+        RuleUse.of(rule, conversation, "a", "2").claim,
+        RuleUse.of(rule, str(uuid4()), "a", "1").claim,
+        RuleUse.of(other, conversation, "a", "1").claim,
     }
     assert len(claims) == 4
 

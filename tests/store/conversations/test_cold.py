@@ -14,7 +14,7 @@ from store.conversations.cold import StillCold
 from store.conversations.message_search import Query
 from store.errors import UNAVAILABLE, ConversationNotFound
 from store.link.attempts import Stamp
-from store.listing import Filter
+from store.listing import ListingFilter
 from store.log.frames import Frozen, head, pieces, ranges_in, read_head
 from store.scripts import IsCold, Scripts, sources
 from tests.cold import Objects, cold_store
@@ -295,7 +295,7 @@ def test_a_deletion_needs_no_object(store, cold, objects):
 def test_what_lists_conversations_needs_no_object(store, cold, objects):
     objects.is_away = True
 
-    found, _ = store.conversations.page(Filter(), by="updated", descending=True, limit=5, start=None)
+    found, _ = store.conversations.page(ListingFilter(), by="updated", descending=True, limit=5, start=None)
     assert cold in [state["id"] for state in found]
     assert store.conversations.summaries.get_many([cold])[0]["title"] == "rests"
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from core.wire import Seq
-from store.log.feed import _WOKEN_AT_ONCE, Entry, Feed, Follower
+from store.log.feed import _WOKEN_AT_ONCE, Feed, FeedEntry, Follower
 from tests.conftest import as_events, message
 from tests.servers import TIMEOUT, wait_until
 
@@ -46,6 +46,6 @@ def test_signals_without_an_event_fill_the_ring_of_a_slow_follower_to_its_bound_
 
     with feed.changed:
         for _ in range(1000):
-            feed._enter([Entry(Seq(0), b"")])
+            feed._enter([FeedEntry(Seq(0), b"")])
 
     assert 10 < len(feed.ring) < 100

@@ -9,7 +9,7 @@ import pytest
 from core.wire import Seq
 from store.errors import LogDamaged
 from store.keys import ConversationKeys
-from store.log.feed import Entry, Feed
+from store.log.feed import Feed, FeedEntry
 from tests.conftest import as_events, event, message
 
 
@@ -87,7 +87,7 @@ def test_a_conversation_that_has_lost_events_does_not_become_cold(store, damaged
 class _Silent(Feed):
     """A feed whose log says that it has more, and returns nothing."""
 
-    def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
+    def page(self, after: Seq) -> tuple[Seq, list[FeedEntry]]:
         return Seq(after + 1), []
 
 

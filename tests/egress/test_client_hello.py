@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from egress.hello import MOST_BYTES, NotTls, server_name
+from egress.client_hello import MOST_BYTES, NotTls, server_name
 from tests.refusals import is_refused
 
 

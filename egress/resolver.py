@@ -108,7 +108,7 @@ def own_addresses() -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Roads:
+class Resolver:
     """Connects to names. look_up: raises OSError. is_open: whether an address may be reached; own: this machine's."""
 
     look_up: Callable[[str], list[str]] = looked_up
@@ -117,8 +117,8 @@ class Roads:
     seconds: float = field(default=CONNECT_SECONDS)
     lookups: Lookups = field(default_factory=Lookups)
 
-    def to_services(self) -> "Roads":
-        """Roads to what the spec names, wherever it is, whose look-ups share these places."""
+    def to_services(self) -> "Resolver":
+        """The resolver of what the spec names, wherever it is; its look-ups share these places."""
         return replace(self, look_up=_resolved, is_open=lambda *_: True, own=tuple)
 
     def addresses(self, name: str) -> list[str]:
@@ -143,7 +143,7 @@ class Roads:
         raise Unreachable(f"{name}:{port} does not answer")
 
     def backend(self) -> Backend:
-        """What connects a pool of httpcore by these roads. It raises httpcore.ConnectError, TooManyLookups."""
+        """What connects a pool of httpcore by this resolver. It raises httpcore.ConnectError, TooManyLookups."""
 
         def addresses(name: str, _: int) -> list[str]:
             try:
