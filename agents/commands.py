@@ -61,10 +61,6 @@ _LEASE_TIMEOUT, _LEASE_POLL = 2.0, 0.02
 RETRY_SECONDS, ACCEPTED_SECONDS = 5.0, 1.0
 
 
-def _unchecked() -> None:
-    """The default check: none."""
-
-
 class Commands:
     """Each method raises ConversationNotFound and, of a conversation with a sandbox, NotReachable, AgentUnreachable
     and AgentRefused; one that wakes a sandbox also TooManySandboxes. A message or a run that would decide what waits
@@ -121,7 +117,7 @@ class Commands:
         content: list[dict[str, Any]],
         run: bool,
         rejects: bool = True,
-        check: Callable[[], None] = _unchecked,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """As `send`; of a detached conversation it raises ConversationNotFound.
 
@@ -242,7 +238,7 @@ class Commands:
         sandbox_id: str,
         content: list[dict[str, Any]],
         run: bool,
-        check: Callable[[], None] = _unchecked,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         attempts.refuse_later()
         echo, may_be_sent = message_claim(content), False

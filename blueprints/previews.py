@@ -53,6 +53,7 @@ from core.access import Principal
 from core.origins import Authority, authority, is_loopback, origin, origin_at
 from core.refused import Refused
 from core.wire import Micros, utc_time
+from net.carry import end, pieces
 from schemas.sandboxes import ListeningPorts, PreviewAddress, PreviewRequest, is_sandbox_id
 from store.access import Quota, QuotaExceeded
 from store.access.access_keys import SESSION_SECONDS, TICKET_SECONDS
@@ -362,7 +363,7 @@ class _HostRequest:
             exchange = Exchange(tunnel, preview.port, seconds, client_of(self._environ.get("gunicorn.socket")))
             head = exchange.ask(self._method, target, self._sent_headers(upgrade), self._body())
             if head.status == 101:
-                _carry(self._environ["gunicorn.socket"], tunnel, head, exchange.rest, time.monotonic() + seconds)
+                _join(self._environ["gunicorn.socket"], tunnel, head, exchange.rest, time.monotonic() + seconds)
                 raise StopIteration  # nothing more is written on the connection
             served.pieces = iter(exchange)
             start_response(head.line, head.headers)
@@ -424,19 +425,22 @@ class _Served:
 
     def close(self) -> None:
         ends, self.ends = self.ends, []  # a server may close a response twice
-        for end in reversed(ends):
-            end()
+        for finish in reversed(ends):
+            finish()
 
 
-def _carry(client: socket.socket, tunnel: Tunnel, head: PreviewHead, rest: bytes, until: float) -> None:
-    """Answer a handshake, and carry bytes both ways until either side ends, or the preview does."""
+def _join(client: socket.socket, tunnel: Tunnel, head: PreviewHead, rest: bytes, until: float) -> None:
+    """Answer a handshake, and carry bytes both ways until either side ends, or the preview does.
+
+    `join` of net/carry.py is for sockets that end by themselves: here a deadline and the end of the preview end both.
+    """
     names = "".join(f"{name}: {value}\r\n" for name, value in head.headers)
     ending = threading.Event()
 
     def to_program() -> None:
         with suppress(OSError, AgentUnreachable):
-            while data := client.recv(PIECE):
-                tunnel.send(data)
+            for piece in pieces(client):
+                tunnel.send(piece)
         ending.set()
         tunnel.close()
 
@@ -454,5 +458,4 @@ def _carry(client: socket.socket, tunnel: Tunnel, head: PreviewHead, rest: bytes
         while not ending.is_set() and time.monotonic() < until and (piece := tunnel.receive(_POLL)) != b"":
             if piece:
                 client.sendall(piece)
-    with suppress(OSError):
-        client.shutdown(socket.SHUT_RDWR)
+    end(client)
