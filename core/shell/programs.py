@@ -17,7 +17,7 @@ HIDING, SHELLS, TURNING, HARMLESS = (_NAMES[name] for name in ("hiding", "shells
 _PLAIN, _RUNNERS = _NAMES["plain"], _NAMES["runners"]
 
 #: Options of a shell before its `-c` or its script.
-SHELL_FLAGS = re.compile(r"-[aefhlnuvxCE]+|--(?:login|noprofile|norc|posix|noediting)|\+[ex]+")
+SHELL_FLAGS = re.compile(r"-[aefhlnsuvxCE]+|--(?:login|noprofile|norc|posix|noediting)|\+[ex]+")
 
 CODE = re.compile(f"(?:{_CODE['names']}){_VERSION}")
 READING = re.compile(f"(?:{_CODE['reading']}){_VERSION}")

@@ -9,17 +9,24 @@ from tree_sitter import Node
 
 from core.shell.words import Command, Doubt, Hole, Lexer, Word, Write
 
-#: Maximum depth of a tree that is read.
-MOST_TREE = 60
+#: Maximum depth of a tree that is read, and number of words of a command.
+MOST_TREE, MOST_WORDS = 60, 500
 
 _BLANK = re.compile(r"(?:[ \t]|\\\n)*")
 _BLANK_LINES = re.compile(r"(?:[ \t\n]|\\\n)*")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+#: A word in which no character has a meaning.
+_LITERAL = re.compile(r"[A-Za-z0-9_./:@%+,-]+")
 
 #: A substitution whose text is in the line: `$(cat <<'EOF' …)`.
 _COPIED = re.compile(r"\$\(\s*cat\s+<<\s*(['\"])(\w+)\1\n((?:(?!\2\n)[^\n]*\n)*)\2\n\s*\)")
 
 #: What may stand before and after a word.
 _BEFORE, _AFTER = frozenset(" \t\n;&|()<>`="), frozenset(" \t\n;&|()<>`")
+
+_EDGES = _BEFORE | {""}
 
 _WORDS = frozenset(
     {
@@ -28,6 +35,9 @@ _WORDS = frozenset(
     }
 )
 _SUBSTITUTIONS = frozenset({"command_substitution", "process_substitution"})
+
+#: Signs that are words to a shell.
+_APART = frozenset({"{", "}", "!", "[", "]", "[[", "]]"})
 
 _ENDS = frozenset({";", "&", "\n"})
 
@@ -51,15 +61,6 @@ _GROUPS = {
 #: A plain pattern of `case`.
 _PATTERN = re.compile(r"[\w.*?/:+-]+")
 
-#: Words that a shell reads as syntax: as a command's name they show that the parser has lost its way.
-_RESERVED = frozenset(
-    {
-        *("if", "then", "else", "elif", "fi", "for", "while", "until"),
-        *("do", "done", "case", "esac", "in", "select", "function", "coproc"),
-        *("{", "}", "!", "[[", "]]"),
-    }
-)
-
 _UNARY = frozenset(
     {
         *("-b", "-c", "-d", "-e", "-f", "-g", "-h", "-k"),
@@ -67,7 +68,8 @@ _UNARY = frozenset(
         *("-z", "-L", "-N", "-O", "-S", "!"),
     }
 )
-_COMPARED = frozenset(["=", "==", "!=", "-nt", "-ot", "-ef", "&&", "||", "-a", "-o"])
+_COMPARED = frozenset({"=", "==", "!=", "-nt", "-ot", "-ef", "-a", "-o"})
+_JOINING = frozenset({"&&", "||"})
 _NUMBERS = frozenset(["-eq", "-ne", "-lt", "-le", "-gt", "-ge"])
 
 
@@ -141,7 +143,12 @@ class Reader:
         return self._source[node.start_byte : node.end_byte]
 
     def _gaps(self, node: Node, blank: re.Pattern[str]) -> None:
-        """Doubt what stands between the parts of a node and is not blank."""
+        """Doubt what stands between the parts of a node, or at its ends, and is not blank."""
+        if node.children:
+            first, last = node.children[0], node.children[-1]
+            ends = self._source[node.start_byte : first.start_byte] + self._source[last.end_byte : node.end_byte]
+            if ends.strip(" \t\n"):
+                raise Doubt("It has a part that is not understood")
         for before, after in pairwise(node.children):
             gap = self._source[before.end_byte : after.start_byte]
             is_joined = bool(gap.strip("\n")) and not gap.strip("\\\n")  # `pu\` and `sh` below it are one word
@@ -154,13 +161,26 @@ class Reader:
             if one.is_named:
                 piped = replace(around, is_fed=True, text=None) if is_pipe and place else around
                 self.read(one, piped, level + 1)
-            elif self._text(one).strip(" \t\\\n") not in ("", *_GROUPS[node.type]):
+            elif self._sign(one) not in ("", *_GROUPS[node.type]):
                 raise Doubt("It has a sign that is not understood")
         self._gaps(node, _BLANK_LINES)
         if node.type == "program" and self._source[: node.start_byte].strip(" \t\n"):
             raise Doubt("It begins with a part that is not understood")
         if node.type == "program" and self._source[node.end_byte :].strip(" \t\n"):
             raise Doubt("It ends in a part that is not understood")
+
+    def _sign(self, node: Node) -> str:
+        """The text of a sign or keyword, which has to stand apart where a shell wants that."""
+        sign = self._text(node).strip(" \t\\\n")
+        before, after = (
+            self._source[node.start_byte - 1 : node.start_byte],
+            self._source[node.end_byte : node.end_byte + 1],
+        )
+        if sign.isalpha() or sign in _APART:
+            blank = node.end_byte - node.start_byte > len(sign)
+            if (before and before not in _BEFORE and not blank) or (after and after not in _AFTER):
+                raise Doubt("It has a sign that shells may read differently")
+        return sign
 
     def _comment(self, node: Node) -> None:
         before = self._source[node.start_byte - 1 : node.start_byte]
@@ -178,6 +198,10 @@ class Reader:
             after and after not in _AFTER and self._source[end : end + 2] != "\\\n"
         ):
             raise Doubt("It has a word that shells may read differently")
+        if after and after in "<>" and self._source[start:end].isdigit():
+            raise Doubt("It has a number that may be a file's")
+        if _LITERAL.fullmatch(self._source, start, end):
+            return Word(self._source[start:end])
         lexer = Lexer(self._text(node), self._holes(node, around, level), is_posix=around.is_posix)
         return lexer.word()
 
@@ -205,11 +229,15 @@ class Reader:
         if not names or len(values) > 1 or node.children[0].type != "variable_name":
             raise Doubt("It sets a part of an array")
         name = self._text(names[0])
+        if not _NAME.fullmatch(name):
+            raise Doubt("It sets what is no variable")
         return name, self._word(values[0], around, level) if values else Word("")
 
     # commands
 
     def _command(self, node: Node, around: Around, level: int) -> None:
+        if node.child_count > MOST_WORDS:
+            raise Doubt("It has a command of too many words")
         self._gaps(node, _BLANK)
         words: list[Word] = []
         sets: list[tuple[str, Word]] = []
@@ -221,8 +249,6 @@ class Reader:
                     sets.append(self._assignment(one, around, level))
                 case "command_name":
                     words.append(self._word(one.children[0], around, level))
-                    if self._text(one) in _RESERVED:
-                        raise Doubt("It has a word of the shell's syntax as a command")
                 case "file_redirect" | "herestring_redirect":
                     around = self._redirect(one, around, level)
                 case "variable_name" | "test_operator" | "==" | "=" | "=~" | "[" | "]" | "(" | ")" if one.type in (
@@ -274,6 +300,12 @@ class Reader:
         signs = [one for one in node.children if not one.is_named]
         targets = [one for one in node.named_children if one.type != "file_descriptor"]
         sign = self._text(signs[0]) if signs else ""
+        numbers = [one for one in node.children if one.type == "file_descriptor"]
+        if any(
+            self._source[one.start_byte - 1 : one.start_byte] not in _EDGES or not self._text(one).isdigit()
+            for one in numbers
+        ):
+            raise Doubt("It has a redirection that shells may read differently")
         if sign in (">&-", "<&-") and not targets:
             return around
         if len(signs) != 1 or len(targets) != 1:
@@ -299,7 +331,9 @@ class Reader:
                 after.append(one)
             elif one.type in ("file_redirect", "herestring_redirect"):
                 around = self._redirect(one, around, level)
-            elif one.type not in ("<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end"):
+            elif not one.is_named and self._text(one) in ("<<", "<<-"):
+                continue
+            elif one.type not in ("heredoc_start", "heredoc_body", "heredoc_end"):
                 after += [inner for inner in [one] if inner.is_named]
                 raise Doubt("It has a heredoc that is not understood")
         if any(one.type not in ("pipeline",) for one in after) or len(after) > 1:
@@ -348,7 +382,7 @@ class Reader:
                 self._take(Command((), ((self._text(one), Word("", "one")),), around.writes), around)
             elif one.is_named:
                 self._word(one, around, level)
-            elif self._text(one) not in ("for", "in", *_ENDS):
+            elif self._sign(one) not in ("for", "in", "", *_ENDS):
                 raise Doubt("It has a loop that is not understood")
 
     def _case(self, node: Node, around: Around, level: int) -> None:
@@ -363,18 +397,19 @@ class Reader:
                             self._word(part, around, level)
                     elif part.is_named:
                         self.read(part, around, level + 1)
-                    elif self._text(part) not in (")", "|", ";;", *_ENDS) and self._text(part).strip():
+                    elif self._sign(part) not in ("(", ")", "|", ";;", "", *_ENDS):
                         raise Doubt("It has a choice that is not understood")
                     is_pattern &= self._text(part) != ")"
             elif one.is_named:
                 self._word(one, around, level)
-            elif self._text(one) not in ("case", "in", "esac", *_ENDS):
+            elif self._sign(one) not in ("case", "in", "esac", "", *_ENDS):
                 raise Doubt("It has a choice that is not understood")
 
     def _test(self, node: Node, around: Around, level: int) -> None:
         """`[ … ]` and `[[ … ]]`, which run nothing unless they compute."""
         is_double = self._text(node.children[0]) == "[["
-        if len(node.children) != 3 or self._text(node.children[0]) not in ("[", "[["):
+        signs = [self._sign(one) for one in node.children if not one.is_named]
+        if len(node.children) != 3 or signs not in (["[", "]"], ["[[", "]]"]):
             raise Doubt("It has a test that is not understood")
         self._gaps(node, _BLANK)
         self._condition(node.children[1], around, level, is_double=is_double)
@@ -385,6 +420,8 @@ class Reader:
         if level > MOST_TREE:
             raise Doubt("It is nested too deeply")
         if node.type not in ("unary_expression", "binary_expression"):
+            if node.type in ("extglob_pattern", "regex") and is_double and _PATTERN.fullmatch(self._text(node)):
+                return
             word = self._word(node, around, level)
             if word.known == "any" and not is_double:
                 raise Doubt("It tests words that are not written out")
@@ -392,7 +429,8 @@ class Reader:
         self._gaps(node, _BLANK)
         signs = [one for one in node.children if not one.is_named or one.type == "test_operator"]
         others = [one for one in node.children if one not in signs]
-        allowed = _UNARY if node.type == "unary_expression" else _COMPARED if is_double else _COMPARED | _NUMBERS
+        binary = _COMPARED | _JOINING if is_double else _COMPARED | _NUMBERS  # a shell ends `[` at `&&`
+        allowed = _UNARY if node.type == "unary_expression" else binary
         is_computed = is_double and all(self._text(one).isdigit() for one in others)
         if len(signs) != 1 or self._text(signs[0]) not in (allowed | _NUMBERS if is_computed else allowed):
             raise Doubt("It has a test that is not followed")

@@ -182,7 +182,8 @@ class Lexer:
         rest = self._source[self._place + 1 :]
         if one == "!":
             self._mark(rest)
-        if one in "*?[" or (one == "{" and ("," in rest or ".." in rest)):
+        is_home = one == "~" and self._source[self._place - 1 : self._place] in ("=", ":")
+        if is_home or one in "*?[" or (one == "{" and ("," in rest or ".." in rest)):
             self._globs = self._is_cut = True
         self._add(one)
         self._place += 1

@@ -26,6 +26,18 @@ from core.shell.programs import (
 from core.shell.reader import Around
 from core.shell.words import ANY, FILE, Command, Doubt, Word
 
+#: Maximum number of wrappers around a command: shells, `env`, `find -exec`.
+MOST_DEPTH = 8
+
+#: Words that a shell reads as syntax: as a command's name they show that the parser has lost its way.
+_RESERVED = frozenset(
+    {
+        *("if", "then", "else", "elif", "fi", "for", "while", "until"),
+        *("do", "done", "case", "esac", "in", "select", "function", "coproc"),
+        *("{", "}", "!", "[[", "]]"),
+    }
+)
+
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 #: Letters that readers take for others: a name of a program has none.
@@ -45,6 +57,8 @@ class Follower:
 
     def follow(self, command: Command, around: Around) -> None:
         """Hand over a command, and what it runs."""
+        if around.depth > MOST_DEPTH:
+            raise Doubt("Its wrappers are nested too deeply")
         command = replace(command, wrapped=around.wrapped)
         if not command.words:
             self._found(command)
@@ -54,6 +68,9 @@ class Follower:
             self._found(command)
             raise Doubt("It runs a program whose name is not written out")
         base = plain_name(command.name)
+        if name.text in _RESERVED or "=" in name.text:
+            self._found(command)
+            raise Doubt("It has a part of the shell's syntax as the name of a program")
         if base in TURNING or command.name in TURNING:
             self._found(command)
             raise Doubt(f"`{base}` changes what names mean, or runs a text")
@@ -66,7 +83,9 @@ class Follower:
             self._shell(command, around, base)
         elif base == "find":
             self._find(command, around)
-        elif (followed := wrapper(base)) and not _only_asks(base, command):
+        elif _only_asks(base, command):
+            self._found(replace(command, is_followed=True))
+        elif followed := wrapper(base):
             self._wrapper(command, around, followed, base)
         elif base == "git" or base.startswith("git-"):
             self._git(command, base)
@@ -84,7 +103,8 @@ class Follower:
 
     def _shell(self, command: Command, around: Around, base: str) -> None:
         place, is_text = self._shell_options(command)
-        script = command.words[place] if place < len(command.words) else None
+        is_read = any(re.fullmatch("-[a-z]*s[a-z]*", word.text) for word in command.words[1:place])
+        script = command.words[place] if place < len(command.words) and not (is_read and not is_text) else None
         if script is not None and not is_text:
             self._found(command)
             if not script.is_whole:
@@ -140,7 +160,7 @@ class Follower:
         if any(word.text == "-delete" for word in rest):
             self._found(replace(command, words=(Word("rm"), ANY), is_followed=True))
         for one in commands:
-            self.follow(replace(command, words=one, writes=()), around)
+            self.follow(replace(command, words=one, writes=()), replace(around, depth=around.depth + 1))
 
     def _wrapper(self, command: Command, around: Around, wrapper: Wrapper, base: str) -> None:
         self._found(replace(command, is_followed=True))
@@ -161,7 +181,7 @@ class Follower:
                 or is_short_value
                 or word in wrapper.flags
                 or _is_number(base, word)
-            ) or (word[:2] != "--" and all("-" + letter in wrapper.flags for letter in word[1:])):
+            ) or (word[:2] not in ("-", "--") and all("-" + letter in wrapper.flags for letter in word[1:])):
                 place += 1
             else:
                 raise Doubt(f"It has an option of `{base}` that is not followed")
@@ -186,7 +206,9 @@ class Follower:
             raise Doubt(f"It has a command of `{base}` that is not understood")
         wrapped = command.wrapped if wrapper.is_plain else (*command.wrapped, *(word.text for word in words[:place]))
         below = Command(tuple(inner), tuple(sets), command.writes, command.is_fed and not wrapper.adds)
-        self.follow(below, replace(around, wrapped=wrapped, text=None if wrapper.adds else around.text))
+        self.follow(
+            below, replace(around, depth=around.depth + 1, wrapped=wrapped, text=None if wrapper.adds else around.text)
+        )
 
     def _git(self, command: Command, base: str) -> None:
         if base != "git":
@@ -213,7 +235,7 @@ class Follower:
             else:  # -c, --config-env, --exec-path: a program may stand behind any verb
                 is_opaque = True
                 place += 2 if word in ("-c", "--config-env") else 1
-        if place < len(words) and not words[place].is_whole:
+        if place < len(words) and words[place].known in ("one", "any"):  # it may be an option
             is_opaque = True
         plain = (words[0], *words[place:])
         if len(plain) + len(quiet) == len(words):
