@@ -46,8 +46,8 @@ from itsdangerous import BadSignature, URLSafeSerializer
 from core.cuts import beginning
 from core.paths import fits_path, rejects_path
 from core.shell import read_line
-from core.shell.rules import allowed, command_pattern, needed, refused, rejects_text
-from core.shell.words import Line
+from core.shell.line import Line
+from core.shell.rules import allowed, command_pattern, refused, rejects_text
 from core.wide_match import fits_widely
 from core.wire import ConversationId, Micros, has_tag, now
 
@@ -110,7 +110,14 @@ class Action:
     def line(self, name: str) -> Line | None:
         """An argument as a shell line; None if it is no text."""
         value = self.arguments.get(name) if isinstance(self.arguments, dict) else None
-        return read_line(value) if isinstance(value, str) else None
+        if isinstance(value, str) and name not in self.lines:
+            self.lines[name] = read_line(value)
+        return self.lines.get(name)
+
+    @cached_property
+    def lines(self) -> dict[str, Line]:
+        """The arguments that were read as shell lines."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +187,13 @@ def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) 
     doubts: list[Rule] = []
     parts: list[Part] = []
     for rule in sorted(rules, key=lambda rule: (rule.decision != "reject", rule.created_at or 0, rule.id)):
-        does_match = matches(rule, action, conversation)
+        part = _part(rule, action, conversation) if rule.decision == "approve" else None
+        does_match = part.places == part.needed if part else matches(rule, action, conversation)
         if does_match:
             found.append(rule)
         elif does_match is None:
             doubts.append(rule)
-        elif rule.decision == "approve" and (part := _part(rule, action, conversation)):
+        elif part:
             parts.append(part)
     return Matched(found, doubts, parts)
 
@@ -213,19 +221,18 @@ def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None
     """What a rule that approves some commands of a line approves; None if it does not match but for the others."""
     tests = rule.arguments or {}
     names = [name for name, test in tests.items() if "command" in test]
+    line = action.line(names[0]) if len(names) == 1 and rule.tool_name == action.tool_name else None
+    if line is None or not line.needed:
+        return None
+    places = allowed(command_pattern(tests[names[0]]["command"]), line) & line.needed
     if (
-        len(names) != 1
+        not places
         or not _is_about(rule, action, conversation)
         or (rule.max_risk is not None and not _is_at_most(action.risk, rule.max_risk))
         or not _fits({**tests, names[0]: {"any": True}}, action)
     ):
         return None
-    line = action.line(names[0])
-    wanted = needed(line) if line else None
-    if line is None or not wanted:
-        return None
-    places = allowed(command_pattern(tests[names[0]]["command"]), line) & wanted
-    return Part(rule, names[0], places, wanted) if places else None
+    return Part(rule, names[0], places, line.needed)
 
 
 def rejects(rule: Rule, action: Action) -> bool | None:
@@ -327,8 +334,8 @@ def _fits(tests: Mapping[str, Test], action: Action) -> bool:
     arguments = action.arguments
     if not isinstance(arguments, dict):
         return False
-    return all(_says_nothing(value) for name, value in arguments.items() if name not in tests) and all(
-        _passes(test, name, action) for name, test in tests.items()
+    return all(_passes(test, name, action) for name, test in tests.items()) and all(
+        _says_nothing(value) for name, value in arguments.items() if name not in tests
     )
 
 
@@ -342,7 +349,7 @@ def _passes(test: Test, name: str, action: Action) -> bool:
             return name in action.arguments and fits_pattern(pattern, action.arguments[name])
         case {"command": str(pattern)}:
             line = action.line(name)
-            wanted = needed(line) if line else None
+            wanted = line.needed if line else None
             return line is not None and bool(wanted) and (wanted or set()) <= allowed(command_pattern(pattern), line)
         case {"path": str(pattern)}:
             return fits_path(pattern, action.arguments.get(name))
@@ -360,7 +367,8 @@ def _rejects(test: Test, name: str, action: Action) -> bool | None:
         case {"equals": wanted}, _ if action.forms[name] == canonical(wanted):
             return True
         case {"command": str(pattern)}, str():
-            return refused(command_pattern(pattern), read_line(value))
+            line = action.line(name)
+            return refused(command_pattern(pattern), line) if line else None
         case {"path": str(pattern)}, str():
             return rejects_path(pattern, value)
         case {"equals": str(wanted)}, str():

@@ -24,8 +24,9 @@ from functools import lru_cache
 import tree_sitter_bash
 from tree_sitter import Language, Parser, Tree
 
+from core.shell.line import Line
 from core.shell.reader import Around, Reader
-from core.shell.words import Command, Doubt, Line
+from core.shell.words import Command, Doubt
 from core.shell.wrappers import Follower
 
 #: Maximum length of a line in bytes, and number of its commands.

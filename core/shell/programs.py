@@ -40,8 +40,9 @@ FIND_COMMANDS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 #: Folders whose programs are those that a bare name finds.
 FOLDERS = re.compile(r"^(?:/(?:usr/(?:local/)?)?s?bin/|/opt/homebrew/bin/)")
 
-#: Options before which a script of `sed` or `awk` stands.
-_SCRIPT_OPTIONS = frozenset({"-e", "-ne", "-nEe", "-Ee", "--expression"})
+#: Options of `sed` and `awk` before a script, and those that hold one or name its file.
+_SCRIPT_OPTION = re.compile(r"-[A-Za-z]*e|--e[a-z]*")
+_UNREAD_SCRIPT = re.compile(r"-[^-]*f.*|-[^-]*e.+|--f.*|--[^=]*=.*", re.DOTALL)
 
 
 class Wrapper(NamedTuple):
@@ -66,6 +67,7 @@ class Program(NamedTuple):
     script: re.Pattern[str] | None = None
     never: re.Pattern[str] | None = None
     bundled: bool = False
+    verb_first: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -75,12 +77,21 @@ def wrapper(name: str) -> Wrapper | None:
     return None if row is None else Wrapper(**{member: _value(value) for member, value in row.items()})
 
 
+def program_of(name: str, verb: str) -> Program:
+    """What is known of a program with its first word that is no option."""
+    known = program(name)
+    more = _TABLES["verbs"].get(f"{_SAME.get(name, name)} {verb}")
+    return known._replace(letters=known.letters | frozenset(more.split())) if more else known
+
+
 @lru_cache(maxsize=1024)
 def program(name: str) -> Program:
     """What is known of a program."""
     if name in _PLAIN:
         return Program(is_plain=True)
     row = _TABLES["programs"].get(_SAME.get(name, name))
+    if row is None and READING.fullmatch(name):
+        row = {"never": ".+"}
     if row is None and CODE.fullmatch(name):
         row = {"letters": _CODE["letters"], "names": _CODE["options"], "exact": _CODE["exact"]}
     members: dict[str, Any] = {"names": frozenset(), **{member: _value(value) for member, value in (row or {}).items()}}
@@ -91,6 +102,11 @@ def program(name: str) -> Program:
 
 def _value(value: Any) -> Any:
     return frozenset(value.split()) if isinstance(value, str) else value
+
+
+def plain_name(name: str) -> str:
+    """The name of a program in lower case, without `.exe`."""
+    return name.lower().removesuffix(".exe")
 
 
 def may_run_words(name: str) -> bool:
@@ -117,9 +133,10 @@ def has_plain_script(name: str, texts: list[str]) -> bool:
     script = program(name).script
     if script is None:
         return True
-    if any((text[:2] in ("-e", "-f") and text != "-e") or (text[:2] == "--" and "=" in text) for text in texts):
+    options = [text for text in texts if text[:1] == "-"]
+    if any(_UNREAD_SCRIPT.fullmatch(text) for text in options):
         return False
-    scripts = [after for before, after in pairwise(texts) if before in _SCRIPT_OPTIONS]
+    scripts = [after for before, after in pairwise(texts) if _SCRIPT_OPTION.fullmatch(before)]
     operands = [text for text in texts if text[:1] != "-"]
     if _SAME.get(name, name) == "awk":  # the value of an option such as `-F` may come first
         scripts = operands

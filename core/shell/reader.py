@@ -23,6 +23,9 @@ _LITERAL = re.compile(r"[A-Za-z0-9_./:@%+,-]+")
 #: A substitution whose text is in the line: `$(cat <<'EOF' …)`.
 _COPIED = re.compile(r"\$\(\s*cat\s+<<\s*(['\"])(\w+)\1\n((?:(?!\2\n)[^\n]*\n)*)\2\n\s*\)")
 
+#: Files by which Bash opens connections.
+_NETWORK = ("/dev/tcp/", "/dev/udp/")
+
 #: What may stand before and after a word.
 _BEFORE, _AFTER = frozenset(" \t\n;&|()<>`="), frozenset(" \t\n;&|()<>`")
 
@@ -316,6 +319,9 @@ class Reader:
         if sign in (">&", "<&") and word.is_whole and re.fullmatch(r"[0-9]+-?|-", word.text):
             return replace(around, is_fed=around.is_fed or (sign == "<&"), text=None if sign == "<&" else around.text)
         if sign == "<":
+            is_known = word.is_whole or word == Word("/dev/fd/", "begins")
+            if not is_known or word.text.startswith(_NETWORK):
+                raise Doubt("It reads what is not written out, or from the network")
             return replace(around, is_fed=True, text=None)
         if sign not in (">", ">>", ">|", "&>", "&>>", ">&"):
             raise Doubt("It has a redirection that is not understood")

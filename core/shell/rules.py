@@ -20,25 +20,24 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from string import digits
 from typing import NamedTuple
 
 from core.shell import read_line
+from core.shell.line import Line, tokens, unversioned
 from core.shell.programs import (
     FOLDERS,
-    HARMLESS,
-    HARMLESS_SETTINGS,
     HARMLESS_VARIABLES,
-    LOCAL_VARIABLES,
     Program,
     has_plain_script,
     may_run_words,
+    plain_name,
     program,
+    program_of,
     script_place,
 )
 from core.shell.reader import Around
-from core.shell.words import Command, Doubt, Line, Word, Write
-from core.shell.wrappers import Follower, plain_name
+from core.shell.words import Command, Doubt, Word, Write
+from core.shell.wrappers import Follower
 from core.wide_match import fits_literally
 
 #: Maximum number of words of a pattern, of `*` in it, and of its characters.
@@ -65,6 +64,13 @@ class CommandPattern(NamedTuple):
     writes: tuple[tuple[str, str], ...] = ()  #: `>` or `>>`, and patterns of files that it may write
     wrapped: tuple[str, ...] = ()  #: words of a wrapper such as `sudo`, which it needs
     raw: tuple[str, ...] = ()  #: words as they are written, wrappers too
+    head: str = ""  #: what `Line.heads` has where a line may have it; empty: anything may be it
+    raw_head: str = ""
+
+    @property
+    def is_of_wrapper(self) -> bool:
+        """Whether its wrapper belongs to it: `sudo rm *` is not `rm *`, and `env *` not anything."""
+        return bool(self.wrapped) or self.words[0] == "*"
 
 
 def pattern_fault(text: str) -> str | None:
@@ -106,39 +112,28 @@ def command_pattern(text: str) -> CommandPattern:
         Follower(found.append, lambda *_: None, lambda _: None).follow(written, Around())
     inner = next((one for one in reversed(found) if not one.is_followed and one.words), written)
     return CommandPattern(
-        tuple(word.text for word in inner.words), tuple(sets), tuple(writes), inner.wrapped, tuple(words)
+        tuple(word.text for word in inner.words),
+        tuple(sets),
+        tuple(writes),
+        inner.wrapped,
+        tuple(words),
+        _head(inner.words[0].text),
+        _head(words[0]),
     )
+
+
+def _head(name: str) -> str:
+    return "" if "*" in name else unversioned(plain_name(name.rpartition("/")[2]))
 
 
 # for
 
 
-def needed(line: Line) -> frozenset[int] | None:
-    """The commands of a line, by their place, that rules have to allow; None if no rule can."""
-    if line.doubts:
-        return None
-    places = set()
-    for place, command in enumerate(line.commands):
-        if command.words:
-            places |= set() if command.is_followed or _is_harmless(command) else {place}
-        elif command.writes or not all(
-            LOCAL_VARIABLES.fullmatch(name) or HARMLESS_VARIABLES.fullmatch(name) for name, _ in command.sets
-        ):
-            return None
-    return frozenset(places)
-
-
 def allowed(pattern: CommandPattern, line: Line) -> frozenset[int]:
     """The commands of a line, by their place, that a pattern allows."""
+    if pattern.words[0] not in line.names:
+        return frozenset()
     return frozenset(place for place, one in enumerate(line.commands) if one.words and _allows(pattern, one))
-
-
-def _is_harmless(command: Command) -> bool:
-    name, *words = (word.text for word in command.words)
-    is_plain = all(word.is_whole for word in command.words) and not command.writes and not command.sets
-    return is_plain and (
-        name in HARMLESS or (name == "set" and HARMLESS_SETTINGS.fullmatch(" ".join(words)) is not None)
-    )
 
 
 def _allows(pattern: CommandPattern, command: Command) -> bool:
@@ -214,8 +209,8 @@ def _is_word(wanted: str, word: Word, is_covered: bool) -> bool:
 
 def _covered(name: str, words: Sequence[Word]) -> list[bool]:
     """Which words `*` may stand for."""
-    known = program(name)
     texts = [word.text for word in words]
+    known = program_of(name, next((text for text in texts if text[:1] != "-"), ""))
     if known.script is not None and not (
         all(word.known in ("whole", "begins") for word in words) and has_plain_script(name, texts)
     ):
@@ -229,7 +224,8 @@ def _covered(name: str, words: Sequence[Word]) -> list[bool]:
 
 def _covered_by(known: Program, words: Sequence[Word]) -> list[bool]:
     operand = next((place for place, word in enumerate(words) if word.text[:1] != "-"), None)
-    return [_is_covered(known, word, is_first=place == operand) for place, word in enumerate(words)]
+    before = operand if known.verb_first and operand is not None else 0
+    return [place >= before and _is_covered(known, word, is_first=place == operand) for place, word in enumerate(words)]
 
 
 def _is_covered(known: Program, word: Word, *, is_first: bool) -> bool:
@@ -255,6 +251,9 @@ def _is_covered(known: Program, word: Word, *, is_first: bool) -> bool:
 
 def refused(pattern: CommandPattern, line: Line) -> bool | None:
     """Whether a pattern rejects a line; None if unsure."""
+    heads = {pattern.raw_head} if pattern.is_of_wrapper else {pattern.head, pattern.raw_head}
+    if "" not in heads and heads.isdisjoint(line.heads):
+        return None if line.is_unsure else False
     answers = {_refuses(pattern, command) for command in line.commands}
     return True if True in answers else None if None in answers or line.doubts else False
 
@@ -262,9 +261,8 @@ def refused(pattern: CommandPattern, line: Line) -> bool | None:
 def _refuses(pattern: CommandPattern, command: Command) -> bool | None:
     if not command.words:
         return False
-    is_of_wrapper = pattern.wrapped or pattern.words[0] == "*"  # `sudo rm *` is not `rm *`, and `env *` not anything
     answers = [_refuses_words(pattern.raw, command), None if command.is_opaque else False]
-    return _any(answers if is_of_wrapper else [_refuses_words(pattern.words, command), *answers])
+    return _any(answers if pattern.is_of_wrapper else [_refuses_words(pattern.words, command), *answers])
 
 
 def _any(answers: Sequence[bool | None]) -> bool | None:
@@ -280,17 +278,15 @@ def _refuses_words(wanted: Sequence[str], command: Command) -> bool | None:
     words = command.words[1:]
     if _is_like(first, name):
         return _begins(wanted[1:], words)
-    if name.rstrip(digits + ".-") == first.rstrip(digits + ".-") and first:
+    if unversioned(name) == unversioned(first) and first:
         return None if _begins(wanted[1:], words) is not False else False
-    return _names(wanted, words) if not command.is_followed and may_run_words(name) else False
+    return _names(wanted, command) if not command.is_followed and may_run_words(name) else False
 
 
-def _names(wanted: Sequence[str], words: Sequence[Word]) -> bool | None:
+def _names(wanted: Sequence[str], command: Command) -> bool | None:
     """Whether the words of a program that may run another one name it: unsure, or not."""
-    text = " ".join(word.text for word in words).lower()
-    found = {re.split(r"[/\\]", one)[-1].removesuffix(".exe") for one in re.findall(r"[^\s'\"();|&<>=,]+", text)}
     plain = [one.lower().rpartition("/")[2] for one in wanted if "*" not in one and one[:1] != "-"]
-    return None if plain and all(one in found for one in plain) else False
+    return None if plain and tokens(command).issuperset(plain) else False
 
 
 def _begins(wanted: Sequence[str], words: Sequence[Word]) -> bool | None:

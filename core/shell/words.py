@@ -71,14 +71,6 @@ class Command:
         return self.words[0].text.rpartition("/")[2] if self.words else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The commands of a line, and why it may run others."""
-
-    commands: tuple[Command, ...]
-    doubts: tuple[str, ...] = ()
-
-
 class Lexer:
     """Reads one word.
 

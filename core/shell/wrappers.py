@@ -19,6 +19,7 @@ from core.shell.programs import (
     TURNING,
     Wrapper,
     has_plain_script,
+    plain_name,
     program,
     script_place,
     wrapper,
@@ -200,8 +201,8 @@ class Follower:
                 return
             inner = [_filled(word, replaced, ANY) for word in inner] + ([] if replaced else [ANY])
         if not inner:
-            if base in ("env", "time", "nice", "exec", "sudo"):
-                self._found(replace(command, words=(), sets=tuple(sets)))
+            if base in ("env", "time", "nice", "exec", "sudo"):  # a command of its own, such as `env`, which prints
+                self._found(replace(command, sets=tuple(sets)))
                 return
             raise Doubt(f"It has a command of `{base}` that is not understood")
         wrapped = command.wrapped if wrapper.is_plain else (*command.wrapped, *(word.text for word in words[:place]))
@@ -243,11 +244,6 @@ class Follower:
             return
         self._found(replace(command, is_opaque=is_opaque))
         self._found(replace(command, words=plain, is_followed=True))
-
-
-def plain_name(name: str) -> str:
-    """The name of a program in lower case, without `.exe`."""
-    return name.lower().removesuffix(".exe")
 
 
 def _only_asks(base: str, command: Command) -> bool:

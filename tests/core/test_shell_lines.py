@@ -11,7 +11,7 @@ from hypothesis import given as example
 from hypothesis import strategies as st
 
 from core.shell import read_line
-from core.shell.rules import allowed, command_pattern, needed, refused
+from core.shell.rules import allowed, command_pattern, refused
 
 CORPUS = tomllib.loads((Path(__file__).parent / "shell_lines.toml").read_text())
 FOR = {letter: command_pattern(text) for letter, text in CORPUS["rules"]["for"].items()}
@@ -46,7 +46,7 @@ def right(answers: str) -> Answers:
 def given(text: str) -> Answers:
     """The answers of the rules."""
     line = read_line(text)
-    wanted = needed(line)
+    wanted = line.needed
     places = {letter: allowed(pattern, line) for letter, pattern in FOR.items()}
     said = {letter: refused(pattern, line) for letter, pattern in AGAINST.items()}
     alone = frozenset(letter for letter, found in places.items() if wanted and wanted <= found)
