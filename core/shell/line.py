@@ -1,0 +1,84 @@
+"""What a shell line runs, and what rules look up in it."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from string import digits
+
+from core.shell.programs import (
+    FOLDERS,
+    HARMLESS,
+    HARMLESS_SETTINGS,
+    HARMLESS_VARIABLES,
+    LOCAL_VARIABLES,
+    may_run_words,
+    plain_name,
+)
+from core.shell.words import Command
+
+#: What stands between the words of a text that may be a command.
+_TOKEN = re.compile(r"[^\s'\"();|&<>=,]+")
+
+
+@dataclass(frozen=True)
+class Line:
+    """The commands of a line, and why it may run others."""
+
+    commands: tuple[Command, ...]
+    doubts: tuple[str, ...] = ()
+
+    @cached_property
+    def needed(self) -> frozenset[int] | None:
+        """The commands, by their place, that rules have to allow; None if no rule can."""
+        if self.doubts:
+            return None
+        places = set()
+        for place, command in enumerate(self.commands):
+            if command.words:
+                places |= set() if command.is_followed or _is_harmless(command) else {place}
+            elif command.writes or not all(
+                LOCAL_VARIABLES.fullmatch(name) or HARMLESS_VARIABLES.fullmatch(name) for name, _ in command.sets
+            ):
+                return None
+        return frozenset(places)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of its programs, with which a rule that approves may begin."""
+        texts = [command.words[0].text for command in self.commands if command.words]
+        return frozenset(texts) | {FOLDERS.sub("", text, count=1) for text in texts}
+
+    @cached_property
+    def heads(self) -> frozenset[str]:
+        """All that a rule which rejects may take for the name of a program, without a version."""
+        heads: set[str] = set()
+        for command in self.commands:
+            name = plain_name(command.name)
+            heads.add(unversioned(name))
+            if may_run_words(name) and not command.is_followed:
+                heads |= {unversioned(token) for token in tokens(command)}
+        return frozenset(heads)
+
+    @cached_property
+    def is_unsure(self) -> bool:
+        """Whether it may run commands that do not show."""
+        return bool(self.doubts) or any(command.is_opaque for command in self.commands)
+
+
+def tokens(command: Command) -> frozenset[str]:
+    """What among the words of a command may name another command or its words, in lower case without folders."""
+    text = " ".join(word.text for word in command.words[1:]).lower()
+    return frozenset(re.split(r"[/\\]", one)[-1].removesuffix(".exe") for one in _TOKEN.findall(text))
+
+
+def unversioned(name: str) -> str:
+    """A name of a program without its version: `pip3` is a `pip`."""
+    return name.rstrip(digits + ".-") or name
+
+
+def _is_harmless(command: Command) -> bool:
+    name, *words = (word.text for word in command.words)
+    is_plain = all(word.is_whole for word in command.words) and not command.writes and not command.sets
+    return is_plain and (
+        name in HARMLESS or (name == "set" and HARMLESS_SETTINGS.fullmatch(" ".join(words)) is not None)
+    )
