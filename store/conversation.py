@@ -14,7 +14,7 @@ from store.record import JSON, Record
 State = dict[str, Any]
 
 #: members of `Conversation` that no state has: where its log lies, what masks it, and its place in the listing
-_UNSHOWN = ("cold", "aside_until", "secrets_version", "folded_title")
+_UNSHOWN = ("cold", "cold_digest", "aside_until", "secrets_version", "folded_title")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,7 @@ class Conversation(Record):
     delivery_id: str  #: of a decision that the agent may not have received: id prefix of its request
     folded_title: str  #: its title as the listing sorts and searches it; missing: of an earlier release
     cold: str  #: name of the object that has its log; missing: Redis has it
+    cold_digest: str  #: SHA-256 of that object: who can write where the objects are cannot put another log there
     aside_until: Micros  #: µs before which it is not frozen again
 
 

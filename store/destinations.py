@@ -83,7 +83,9 @@ class DestinationNotFound(StoreError):
     """No destination of that name and port waits in that sandbox."""
 
     kind = Kind.MISSING
-    words = "Nothing of that name and port waits for a decision in that sandbox"
+    words = (
+        "Nothing of that name and port waits for a decision in that sandbox. GET /api/v1/destinations lists what waits"
+    )
 
 
 class DestinationChanged(StoreError):
@@ -97,7 +99,7 @@ class DestinationExpired(StoreError):
     """A destination was not decided before its deadline."""
 
     kind = Kind.CONFLICT
-    words = "This destination has expired: it is asked again when the sandbox tries again"
+    words = "This destination has expired: have the agent try again, and it is asked anew"
 
 
 class BudgetScopeRefused(StoreError):
@@ -115,7 +117,7 @@ class DestinationRuleNotFound(StoreError):
     """There is no rule for destinations of that id."""
 
     kind = Kind.MISSING
-    words = "Destination rule not found"
+    words = "Destination rule not found. GET /api/v1/destination-rules lists those that are there"
 
 
 class DestinationRuleWasRevoked(StoreError):

@@ -59,7 +59,8 @@ def removed(source: Source) -> set[str]:
     """What follows the root in the names of the keys that a script removes; of a set, that it takes members out."""
     locals_ = dict(re.findall(r"local (\w+) = (root \.\. [^\n]+)", source.text))
     named = (one for match in _REMOVES.finditer(source.text) for one in _arguments(source.text[match.end() :]))
-    return {_end(locals_.get(one, one)) for one in named}
+    listed = re.search(r"KEYS_THAT_END = \{(.*?)\}", source.text)
+    return {_end(locals_.get(one, one)) for one in named} | set(re.findall("'([^']*)'", listed[1] if listed else ""))
 
 
 #: methods of a client that take names of fields

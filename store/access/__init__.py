@@ -75,13 +75,15 @@ class QuotaExceeded(StoreError):
 class TooManyFollowersOfKey(QuotaExceeded):
     """One key has as many sockets, streams and long polls here as the settings allow."""
 
-    words = "At most {most} connections with one key may follow conversations here (MAX_FOLLOWERS_PER_KEY)"
+    words = (
+        "At most {most} connections with one key may follow conversations here (MAX_FOLLOWERS_PER_KEY): close one first"
+    )
 
 
 class TooManySilentSockets(QuotaExceeded):
     """One address has as many sockets here that have shown no key yet as the settings allow."""
 
-    words = "At most {most} sockets of one address may wait here to show their key (MAX_SILENT_SOCKETS)"
+    words = "At most {most} sockets of one address may wait here to show their key (MAX_SILENT_SOCKETS): show it first"
 
 
 class Counters:

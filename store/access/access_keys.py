@@ -40,7 +40,7 @@ class KeyNotFound(StoreError):
     """There is no key of that id."""
 
     kind = Kind.MISSING
-    words = "Key not found"
+    words = "Key not found. GET /api/v1/keys lists those that are there"
 
 
 class KeyWouldBePast(StoreError):
@@ -64,7 +64,7 @@ class CookieUnsealed(StoreError):
     """There is no key to seal a browser's cookie with."""
 
     kind = Kind.UNSERVED
-    words = "A browser's cookie cannot be sealed: the server has no SECRET_KEY"
+    words = "A browser's cookie cannot be sealed: the server has no SECRET_KEY. Its operator sets one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

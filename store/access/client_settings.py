@@ -46,7 +46,10 @@ class SettingsTooLong(StoreError):
     """What a key keeps has too many bytes."""
 
     kind = Kind.TOO_LONG
-    words = f"All that a key keeps, settings, profiles and secrets, has at most {MOST_BYTES} bytes when it is sealed"
+    words = (
+        f"All that a key keeps, settings, profiles and secrets, has at most {MOST_BYTES} bytes when it is sealed: "
+        "delete some first"
+    )
 
 
 class SettingsBusy(StoreError):
@@ -70,7 +73,7 @@ class SettingsUnkept(StoreError):
     """There is no key to seal settings with."""
 
     kind = Kind.UNSERVED
-    words = "Settings and secrets cannot be kept: the server has no SECRET_KEY"
+    words = "Settings and secrets cannot be kept: the server has no SECRET_KEY. Its operator sets one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

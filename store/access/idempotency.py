@@ -65,7 +65,7 @@ class TooManyIdempotencyKeys(StoreError):
     def __init__(self, number: int, most: int) -> None:
         super().__init__(
             f"{number} Idempotency-Keys of the last 24 hours are remembered for this client, and {most} may be "
-            "(MAX_IDEMPOTENCY_KEYS): this request did nothing"
+            "(MAX_IDEMPOTENCY_KEYS): this request did nothing. Send it without the header, or try again later"
         )
 
 
@@ -75,7 +75,7 @@ class ResponseNotKept(StoreError):
     kind = Kind.CONFLICT
     words = (
         "The request with this Idempotency-Key succeeded; its response is not kept, as it holds a key or is too "
-        "long, so it cannot be repeated"
+        "long, so it cannot be repeated. Read what the request made instead"
     )
 
 

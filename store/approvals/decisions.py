@@ -70,7 +70,7 @@ class StaleDecision(StoreError):
         """problems: {action_id, problem} each, a problem of PROBLEMS."""
         words = "; ".join(f"{one['action_id']} {PROBLEMS[one['problem']]}" for one in problems[:10])
         more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
-        super().__init__(f"No decision was taken. The action {words}{more}")
+        super().__init__(f"No decision was taken. The action {words}{more}. Read what waits again")
         self.problems = problems
 
 

@@ -7,9 +7,9 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 | `open`       | object: `risk`, `harmless`, `time` (naive UTC text), `group` (llm_response_id) and |
 |              | `call` (tool_call_id), each as JSON text and "" for none, `subject` (the members   |
 |              | by which an observation names the action, as JSON text without braces), `name`     |
-|              | (its id as canonical JSON), `tool` (as JSON text), `digest` (of                |
-|              | `core.approvals`), `size` (bytes of the event), and where it is traced `trace`  |
-|              | (W3C traceparent)                                                                 |
+|              | (its id as canonical JSON), `tool` (as JSON text), `shown` (of `audit.py`),       |
+|              | `digest` (of `core.approvals`), `size` (bytes of the event), and where it is      |
+|              | traced `trace` (W3C traceparent)                                                  |
 | `close`      | id of the action that was observed                                                |
 | `close_call` | tool_call_id of the actions that failed, as JSON text                             |
 | `set`        | object: field of the conversation's hash → its text                               |
@@ -52,6 +52,7 @@ from core.wire import (
     as_unicode,
     event_time,
 )
+from store.approvals.audit import shown
 from store.conversation import Conversation, title_fields
 from store.log.frames import compressed
 from telemetry import traces
@@ -202,6 +203,7 @@ def _opened(event: Event) -> dict[str, object]:
             "size": len(event.raw),
             "name": canonical(event.id).decode(),
             "tool": json.dumps(subject["tool_name"]),
+            "shown": shown(subject["tool_name"], event.fields.get("summary"), shown_arguments(action)),
             "digest": action_digest(event.fields.get("tool_name"), shown_arguments(action)),
             **traces.kept(),
         }

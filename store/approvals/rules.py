@@ -61,7 +61,7 @@ class RuleNotFound(StoreError):
     """There is no rule of that id."""
 
     kind = Kind.MISSING
-    words = "Approval rule not found"
+    words = "Approval rule not found. GET /api/v1/approval-rules lists those that are there"
 
 
 class RuleWasRevoked(StoreError):

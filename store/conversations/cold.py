@@ -29,6 +29,7 @@ from store.log.frames import (
     Frozen,
     Range,
     Unreadable,
+    digest_of,
     head,
     head_name,
     piece_name,
@@ -65,6 +66,9 @@ _SCANNED = 500
 _LOCKS = 64
 
 _BUSY = (b"running", b"waiting_for_confirmation")
+
+#: fields of a cold conversation: its object, that object's digest, and what the object must say
+_STORED = ["cold", "cold_digest", "incarnation", "revision", "text_chunk"]
 
 _STATE = ["execution_status", "cold", "aside_until", "delivery_id", "imported_at"]
 
@@ -119,6 +123,7 @@ class _Cold(NamedTuple):
 
     of: Frozen
     may: set[str] | None  #: parts that its log may have; None: any
+    digest: str | None = None  #: of its object; None: it is not known
 
 
 def checks(redis: Redis, objects: Objects) -> Iterator[Checked]:
@@ -146,20 +151,24 @@ def owner(name: str) -> ConversationId:
 def _needing(redis: Redis, name: str) -> _Cold | None:
     """The cold conversation whose log an object has; None: there is none."""
     keys = ConversationKeys(owner(name))
-    stored, *state = redis.hmget(keys.root, "cold", "incarnation", "revision", "text_chunk")
+    stored, digest, *state = redis.hmget(keys.root, *_STORED)
     if stored != name.encode():
         return None
     incarnation, revision, last_chunk = ((word or b"").decode() for word in state)
     pairs = (pair.decode() for pair in redis.smembers(keys.pairs))
-    return _Cold(Frozen(name, keys.id, incarnation, revision), ColdKeys.moved(int(last_chunk), pairs))
+    return _Cold(
+        Frozen(name, keys.id, incarnation, revision),
+        ColdKeys.moved(int(last_chunk), pairs),
+        digest.decode() if digest else None,
+    )
 
 
 def _checked(redis: Redis, objects: Objects, name: str, needed: _Cold | None) -> Iterator[Checked]:
     """One object with its pieces; nothing of one that is gone, or no longer needed, at the end of its check."""
     try:
         content = objects.get(name)
-        of, may = needed or _as_it_says(name, content)
-        digests, inner = read_head(of, content)
+        of, may, kept = needed or _as_it_says(name, content)
+        digests, inner = read_head(of, content, kept)
         for number, digest in enumerate(digests):
             _check_piece(objects, piece_name(name, number), digest, may, inner)
     except ObjectMissing as missing:
@@ -215,14 +224,14 @@ class Pieces:
             digests.append(digest)
         return head(of, digests, first if len(digests) == 1 else b"")
 
-    def restore(self, of: Frozen, content: bytes, may: set[str], get: Callable[[str], bytes], aside: int) -> None:
-        """Bring a log back. content: of its object. may: parts that it may have. get: a piece by its name.
-
-        aside: µs for which it is not frozen again.
+    def restore(self, cold: _Cold, content: bytes, get: Callable[[str], bytes], aside: int) -> None:
+        """Bring a log back. content: of its object. get: a piece by its name. aside: µs for which it is not frozen
+        again.
 
         Raises Unreadable, Changed where the log is back already, what `get` raises, or one of UNAVAILABLE.
         """
-        (digests, inner), root = read_head(of, content), ConversationKeys(of.conversation_id).root
+        of, may, kept = cold
+        (digests, inner), root = read_head(of, content, kept), ConversationKeys(of.conversation_id).root
         for _ in range(_MOST_TRIES):
             number = int(self._redis.get(ColdKeys.back(root, of.name)) or 0)
             while number < len(digests):
@@ -365,7 +374,12 @@ class Cold:
             if self._redis.hmget(root, "incarnation", "revision", "cold") == [*map(str.encode, of[2:]), None]:
                 self._put(name, content)
                 is_cold = self._scripts.freeze_log(
-                    root, name=name, incarnation=incarnation, revision=revision, latest=began + _FREEZING
+                    root,
+                    name=name,
+                    digest=digest_of(content),
+                    incarnation=incarnation,
+                    revision=revision,
+                    latest=began + _FREEZING,
                 )
         except Changed:
             pass
@@ -380,18 +394,17 @@ class Cold:
         root = ConversationKeys(conversation_id).root
         with self._locks[hash(conversation_id) % _LOCKS]:
             with self._redis.pipeline(transaction=True) as pipe:
-                pipe.hmget(root, "cold", "incarnation", "revision", "text_chunk")
+                pipe.hmget(root, *_STORED)
                 pipe.smembers(ConversationKeys(conversation_id).pairs)
-                (stored, *state), pairs = pipe.execute()
+                (stored, digest, *state), pairs = pipe.execute()
             if stored is None:
                 return
             name, incarnation, revision, last_chunk = (word.decode() for word in (stored, *state))
             may = ColdKeys.moved(int(last_chunk), (pair.decode() for pair in pairs))
-            with (
-                self._readable(of := Frozen(name, conversation_id, incarnation, revision)) as objects,
-                suppress(Changed),
-            ):
-                self._pieces.restore(of, objects.get(name), may, objects.get, _THAWED)
+            of = Frozen(name, conversation_id, incarnation, revision)
+            with self._readable(of) as objects, suppress(Changed):
+                cold = _Cold(of, may, digest and digest.decode())
+                self._pieces.restore(cold, objects.get(name), objects.get, _THAWED)
             self._note(_LEFT, [name])
 
     def thaw_below(self, root: str) -> None:

@@ -264,7 +264,7 @@ class RepeatedEvent(StoreError):
     kind = Kind.MEMBER
 
     def __init__(self, seq: Seq, event_id: str) -> None:
-        super().__init__(f"An earlier event has the id {event_id!r}")
+        super().__init__(f"An earlier event has the id {event_id!r}: give each event its own")
         self.seq = seq  #: of the later one
 
 

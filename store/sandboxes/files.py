@@ -279,7 +279,10 @@ class FileMissing(StoreError):
     """A path leads to no file of the folder: to none at all, to a directory, or out of it."""
 
     kind = Kind.MISSING
-    words = "There is no such file in the conversation's folder"
+    words = (
+        "There is no such file in the conversation's folder. GET /api/v1/app-conversations/ID/files lists those that "
+        "are there"
+    )
 
 
 class FileTooLong(StoreError):

@@ -2,6 +2,7 @@
 
 A file whose name begins with an underscore is shared code. Who needs it, a script or other shared code, names it in a
 line `-- include: _log.lua`; the first one that a script meets is replaced by that file's text, any other by nothing.
+`_keys.lua` is no file: it has the keys that `store/keys.toml` ends with their conversation.
 Every other file opens with its head: what it is for, then these lines, in this order. The last four may be absent.
 
 * `KEYS`, `ARGV`, `Returns`: what it is given, and its reply, as `heads.py` reads them. `calls.py` is made from them.
@@ -36,7 +37,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from core.bounds import AS_REDIS, Durability
 from store.errors import LogDamaged, NewerData
-from store.keys import DATA_VERSION, VERSION, ApprovalKeys, ListingKeys, RuleKeys
+from store.keys import DATA_VERSION, VERSION, ApprovalKeys, ConversationKeys, ListingKeys, RuleKeys
 from store.link.commands import Redis
 from store.link.connection import LazyCluster
 from store.scripts import heads
@@ -175,8 +176,10 @@ class Source:
 
 @cache
 def _texts() -> dict[str, str]:
-    """The text of every file by its name."""
-    return {entry.name: entry.read_text() for entry in files(__package__).iterdir() if entry.name.endswith(".lua")}
+    """The text of every file by its name, and shared code that is made from `store/keys.toml`."""
+    found = {entry.name: entry.read_text() for entry in files(__package__).iterdir() if entry.name.endswith(".lua")}
+    ending = ", ".join(map(repr, ConversationKeys.ending()))
+    return {**found, "_keys.lua": f"local KEYS_THAT_END = {{{ending}}}\n"}
 
 
 @cache

@@ -342,6 +342,13 @@ class FindAccessKey:
         left: Micros | None
 
 
+class FindDecisions:
+    """Replies of `find_decisions.lua`."""
+
+    class Reply(NamedTuple):
+        entries: list[str | None]
+
+
 class GetEvents:
     """Replies of `get_events.lua`."""
 
@@ -863,6 +870,7 @@ class Calls:
     _expire_workspaces: Sends
     _fill_warm_pool: Sends
     _find_access_key: Sends
+    _find_decisions: Sends
     _find_events: Sends
     _finish_start_task: Sends
     _forget_echo: Sends
@@ -1809,6 +1817,14 @@ class Calls:
             None if (value := next(words)) is None else Micros(int(value)),
         )
 
+    def find_decisions(self, root: str, *, ids: Iterable[str]) -> FindDecisions.Reply | None:
+        """The entries of the audit that decided some actions."""
+        reply = self._find_decisions([root], [*ids])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return FindDecisions.Reply([None if value is None else value.decode() for value in words])
+
     def find_events(self, root: str, *, ids: Iterable[str]) -> list[int | None] | None:
         """Which events a log has, without their bytes."""
         reply = self._find_events([root], [*ids])
@@ -1839,9 +1855,9 @@ class Calls:
         """Remove a start task in any status."""
         self._forget_start_task([root], [id, late])
 
-    def freeze_log(self, root: str, *, name: str, incarnation: str, revision: str, latest: int) -> bool:
+    def freeze_log(self, root: str, *, name: str, digest: str, incarnation: str, revision: str, latest: int) -> bool:
         """Drop the keys of a log that lies whole in an object, unless the conversation has changed since."""
-        reply = self._freeze_log([root], [name, incarnation, revision, latest])
+        reply = self._freeze_log([root], [name, digest, incarnation, revision, latest])
         result: bool = reply in (1, b"1")
         return result
 

@@ -50,7 +50,7 @@ def unmade(redis: Redis, ends: str, *ids: str) -> list[str]:
 
 
 def test_a_deleted_conversation_leaves_nothing(store, redis, conversation):
-    # Given one with secrets, the start of its agent, a message to echo, a log, and an action that waits
+    # Given one with secrets, the start of its agent, a message to echo, a log, actions that are decided and that wait
     store.conversations.create(
         conversation,
         confirmation_policy=ALWAYS,
@@ -62,6 +62,8 @@ def test_a_deleted_conversation_leaves_nothing(store, redis, conversation):
     )
     log = [message("hello", "agent"), *(event() for _ in range(40)), event(id="short"), action(), status(WAITING)]
     store.events.append(conversation, as_events(log), sandbox_id="box")
+    goes_on = [status("running"), action(), status(WAITING)]  # by itself, which is audited as a decision
+    store.events.append(conversation, as_events(goes_on), sandbox_id="box")
     assert unmade(redis, "with the conversation", conversation) == []
     assert unmade(redis, "with the last action", conversation) == []
 
