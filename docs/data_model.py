@@ -83,7 +83,7 @@ def fields() -> Mapping[str, Mapping[str, tuple[str, str]]]:
     for record in {one.__qualname__: one for one in ours}.values():  # the last one has slots
         words = dict(_FIELD.findall(inspect.getsource(record)))
         of_key = found.setdefault(record.key, {})
-        of_key |= {one.pattern: (one.kind.name, words.get(member, "")) for member, one in stored(record).items()}
+        of_key |= {one.pattern: (one.kind.name, words.get(one.member, "")) for one in stored(record)}
     return found
 
 

@@ -1,7 +1,8 @@
 """A conversation's hash, and the state that is read from it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import Annotated, Any
 
 from core.wire import ConversationId, Micros, Seq
@@ -15,33 +16,21 @@ State = dict[str, Any]
 #: members of `Conversation` that no state has: where its log lies, what masks it, and its place in the listing
 _UNSHOWN = ("cold", "cold_digest", "aside_until", "secrets_version", "folded_title")
 
-#: members that every state has; None: its hash lacks the field
-_ALWAYS = (
-    "confirmation_policy",
-    "title",
-    "tags",
-    "stats",
-    "security_analyzer",
-    "agent_log",
-    "interrupted",
-    "confirmation_seconds",
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation(Record):
-    """The fields of a conversation that its state has, or that Python writes."""
+    """The fields of a conversation that its state has, or that Python writes. Every state has those with a default."""
 
     key = ConversationKeys(ConversationId("ID")).root
     id: ConversationId
     incarnation: str  #: one per creation
     seq: Seq  #: of the last event
     execution_status: str
-    confirmation_policy: Mapping[str, object]
-    title: Annotated[str | None, JSON]
-    tags: dict[str, str]
-    stats: Mapping[str, object]
-    security_analyzer: Mapping[str, object] | None
+    confirmation_policy: Mapping[str, object] | None = None
+    title: Annotated[str | None, JSON] = None
+    tags: dict[str, str] | None = None
+    stats: Mapping[str, object] | None = None
+    security_analyzer: Mapping[str, object] | None = None
     info: Mapping[str, object]  #: the rest of the start request
     held: str  #: risks that are held back, joined by commas
     created_at: str  #: UTC, Z
@@ -58,11 +47,11 @@ class Conversation(Record):
     told: Annotated[Mapping[str, object], f"{REPORTED_FIELD}*"]  #: another member that it reports
     labels_due: str  #: request whose title or tags the agent may not have
     posted: int  #: number of the log's events that the agent has too
-    agent_log: list[object]  #: how far both logs were compared: `supervisor/agent_log.py`
-    interrupted: Annotated[bool, JSON]  #: a run was under way when the agent server ended or froze
+    agent_log: list[object] | None = None  #: how far both logs were compared: `supervisor/agent_log.py`
+    interrupted: Annotated[bool | None, JSON] = None  #: a run was under way when the agent server ended or froze
     unapproved_resumes: int  #: runs that nobody decided
     approvals: str  #: a number that grows with every change of what waits, also from one life of an id to the next
-    confirmation_seconds: int | None  #: of this conversation alone; missing: the setting's
+    confirmation_seconds: int | None = None  #: of this conversation alone; missing: the setting's
     delivery_id: str  #: of a decision that the agent may not have received: id prefix of its request
     folded_title: str  #: its title as the listing sorts and searches it; missing: of an earlier release
     cold: str  #: name of the object that has its log; missing: Redis has it
@@ -101,7 +90,12 @@ def read_state(stored: Mapping[bytes, bytes], secret_names: Iterable[bytes]) -> 
         told["agent"] = found.pop("agent")
     info = {**found["info"], **told}
     names = sorted(name.decode() for name in secret_names)
-    return {**info, **dict.fromkeys(_ALWAYS), **found, "info": info, "secret_names": names}
+    return {**info, **_always(), **found, "info": info, "secret_names": names}
+
+
+@cache
+def _always() -> State:
+    return {one.name: one.default for one in fields(Conversation) if one.default is None}
 
 
 def title_fields(title: str | None) -> dict[str, str]:

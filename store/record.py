@@ -16,7 +16,7 @@ prefix of the fields of a mapping.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import reduce
 from operator import or_
@@ -55,6 +55,7 @@ class Stored(NamedTuple):
     """A field of a hash; or the fields of a mapping, whose names begin with its name."""
 
     name: bytes
+    member: str  #: the member of the class
     kind: Kind
     is_mapping: bool
 
@@ -63,10 +64,11 @@ class Stored(NamedTuple):
         """The name, as the data model has it."""
         return self.name.decode() + ("*" if self.is_mapping else "")
 
-    def entries(self, hash_: Mapping[bytes, bytes]) -> dict[str, Any]:
-        """The entries of a mapping."""
-        begins, size = self.name, len(self.name)
-        return {name[size:].decode(): self.kind.read(value) for name, value in hash_.items() if name.startswith(begins)}
+
+class _Layout(NamedTuple):
+    members: Mapping[str, Stored]
+    names: Mapping[bytes, tuple[str, Callable[[bytes], Any], bool]]  #: member, and its kind, but for mappings
+    mappings: Sequence[Stored]
 
 
 class Record:
@@ -88,19 +90,23 @@ class Record:
     @classmethod
     def members(cls, hash_: Mapping[bytes, bytes], **beside: Any) -> dict[str, Any]:
         """Read the members that a hash has, without the defaults. Raises ValueError."""
-        for member, one in stored(cls).items():
-            if member in beside:
+        _, names, mappings = _layout(cls)
+        found = {one.member: dict[str, Any]() for one in mappings} | beside
+        for name, value in hash_.items():
+            if known := names.get(name):
+                member, read, may_be_empty = known
+                if (value or may_be_empty) and member not in beside:
+                    found[member] = read(value)
                 continue
-            if one.is_mapping:
-                beside[member] = one.entries(hash_)
-            elif (value := hash_.get(one.name)) is not None and (value or one.kind.may_be_empty):
-                beside[member] = one.kind.read(value)
-        return beside
+            for prefix, member, kind, _ in mappings:
+                if name.startswith(prefix):
+                    found[member][name[len(prefix) :].decode()] = kind.read(value)
+        return found
 
     @classmethod
     def fields_of(cls, **values: Any) -> dict[str, str]:
         """The fields that store these members. Raises KeyError for an unknown member."""
-        known, found = stored(cls), dict[str, str]()
+        known, found = _layout(cls).members, dict[str, str]()
         for member, value in values.items():
             one = known[member]
             entries = value if one.is_mapping else {"": value}
@@ -108,7 +114,7 @@ class Record:
         return found
 
 
-_stored: dict[type[Any], Mapping[str, Stored]] = {}
+_layouts: dict[type[Any], _Layout] = {}
 
 
 def pairs(words: list[bytes]) -> dict[bytes, bytes]:
@@ -116,12 +122,15 @@ def pairs(words: list[bytes]) -> dict[bytes, bytes]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def stored(record: type[Record]) -> Mapping[str, Stored]:
-    """The fields of a record's hash, by member of the class."""
-    if record in _stored:
-        return _stored[record]
-    hints = get_type_hints(record, include_extras=True)
-    found = {}
+def stored(record: type[Record]) -> Iterable[Stored]:
+    """The fields of a record's hash."""
+    return _layout(record).members.values()
+
+
+def _layout(record: type[Record]) -> _Layout:
+    if record in _layouts:
+        return _layouts[record]
+    hints, found = get_type_hints(record, include_extras=True), list[Stored]()
     for one in fields(record):  # type: ignore[arg-type]
         if "beside" in one.metadata:
             continue
@@ -130,9 +139,10 @@ def stored(record: type[Record]) -> Mapping[str, Stored]:
         if is_mapping := name.endswith("*"):
             hint = get_args(hint)[1]
         kind = next((mark for mark in marks if isinstance(mark, Kind)), _KINDS.get(_plain(hint), JSON))
-        found[one.name] = Stored(name.removesuffix("*").encode(), kind, is_mapping)
-    _stored[record] = found
-    return found
+        found.append(Stored(name.removesuffix("*").encode(), one.name, kind, is_mapping))
+    names = {one.name: (one.member, one.kind.read, one.kind.may_be_empty) for one in found if not one.is_mapping}
+    _layouts[record] = _Layout({one.member: one for one in found}, names, [one for one in found if one.is_mapping])
+    return _layouts[record]
 
 
 def _plain(hint: Any) -> Any:

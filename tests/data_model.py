@@ -1,11 +1,14 @@
 """The data model, as `store/keys.toml` has it, beside what a store holds and what the scripts name."""
 
+import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 from redis import Redis
 
+import store
 from docs.data_model import Key, fields, keys, parted, roots_of
 from store.scripts import Source
 
@@ -60,6 +63,9 @@ def removed(source: Source) -> set[str]:
     return {_end(locals_.get(one, one)) for one in named} | set(re.findall("'([^']*)'", listed[1] if listed else ""))
 
 
+#: methods of a client that take names of fields
+_BY_FIELD = ("hget", "hmget", "hset", "hdel", "hexists")
+
 #: a command of a script that names fields
 _CALL = re.compile(r"redis\.call\('(HGET|HMGET|HSET|HSETNX|HDEL|HEXISTS|HINCRBY|HSTRLEN)', ")
 
@@ -71,6 +77,25 @@ def unknown_fields(name: str, source: Source) -> Iterator[str]:
         for field in named:
             if field not in known and not any(one.endswith("*") and field.startswith(one[:-1]) for one in known):
                 yield f"{name}: {key} {field}"
+
+
+def fields_of_python() -> Iterator[str]:
+    """The fields of hashes that the Python of the store names where it sends a command, also by a constant."""
+    for path in sorted(Path(store.__file__).parent.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        constants = {
+            target.id: one.value
+            for one in tree.body
+            if isinstance(one, ast.Assign)
+            for target in one.targets
+            if isinstance(target, ast.Name)
+        }
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _BY_FIELD:
+                for one in call.args[1:]:
+                    named = constants.get(one.id, one) if isinstance(one, ast.Name) else one
+                    words = named.elts if isinstance(named, ast.List) else [named]
+                    yield from (word.value for word in words if isinstance(word, ast.Constant))
 
 
 def fields_named(source: Source) -> Iterator[tuple[str, list[str]]]:

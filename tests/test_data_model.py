@@ -9,7 +9,7 @@ from store import scripts
 from store.keys import WITH_CONVERSATION
 from store.scripts import heads
 from tests.conftest import event
-from tests.data_model import lasting, leaked, removed, unknown_fields
+from tests.data_model import fields_of_python, lasting, leaked, removed, unknown_fields
 
 
 @pytest.fixture
@@ -85,6 +85,14 @@ def test_a_key_that_no_script_removes_is_found(monkeypatch, key):
     known = [*data_model.keys(), data_model.Key(key, "string", "", ends="with the conversation")]
     monkeypatch.setattr(data_model, "keys", lambda: known)
     assert unended() == [f"{key}: with the conversation"]
+
+
+def test_every_field_that_python_names_is_declared():
+    known = {name for of_key in data_model.fields().values() for name in of_key}
+    prefixes = tuple(name[:-1] for name in known if name.endswith("*"))
+    named = set(fields_of_python())
+    assert {"execution_status", "sandbox_id", "settled"} <= named
+    assert [name for name in named if name not in known and not str(name).startswith(prefixes)] == []
 
 
 READER = "local function field(id, name) return redis.call('HGET', root .. ':box:' .. id, name) end "

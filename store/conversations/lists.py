@@ -61,6 +61,7 @@ WAITING = "waiting_for_confirmation"
 _MEMBERS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "groups", *VERSION]
 _OF_APP = ["parent_conversation_id", "llm_model"]
 _FIELDS = [*_MEMBERS, "title", "tags", *(APP_FIELD + name for name in _OF_APP)]
+_NAMES = [name.encode() for name in _FIELDS]
 
 #: items that are read at once, and seconds from one reading to the next
 PAGE, READ_SECONDS = 200, 0.25
@@ -253,10 +254,15 @@ class ConversationList:
 
 def _summary(values: list[bytes | None]) -> State:
     """The summary of a conversation where nothing waits, from the values of its fields."""
-    stored = {name.encode(): value for name, value in zip(_FIELDS, values, strict=True) if value is not None}
-    found = dict.fromkeys(_MEMBERS, "") | Conversation.members(stored)
-    app = dict.fromkeys(_OF_APP) | found["app"]
-    return {name: found[name] for name in (*_MEMBERS, "title", "tags")} | {"app": app, "pending": 0}
+    stored = {name: value for name, value in zip(_NAMES, values, strict=True) if value is not None}
+    found = Conversation.members(stored)
+    app = {name: found["app"].get(name) for name in _OF_APP}
+    return {name: found.get(name, "") for name in _MEMBERS} | {
+        "title": found["title"],
+        "tags": found["tags"],
+        "app": app,
+        "pending": 0,
+    }
 
 
 def _with_pending(summary: State, records: list[bytes]) -> State:
