@@ -18,6 +18,8 @@ function Test({ name, test }) {
   const label = html`<code><${Text} text=${name} /></code>`;
   if ("any" in test) return html`${label} is anything`;
   if ("pattern" in test) return html`${label} fits <${Value} value=${test.pattern} />`;
+  if ("command" in test) return html`${label} runs <${Value} value=${test.command} />`;
+  if ("path" in test) return html`${label} is a path like <${Value} value=${test.path} />`;
   return html`${label} is ${test.equals === "" ? "empty" : html`exactly <${Value} value=${test.equals} />`}`;
 }
 

@@ -1,6 +1,7 @@
 """What a shell line runs, and what rules look up in it."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from string import digits
@@ -14,7 +15,7 @@ from core.shell.programs import (
     may_run_words,
     plain_name,
 )
-from core.shell.words import Command
+from core.shell.words import Command, Word
 
 #: What stands between the words of a text that may be a command.
 _TOKEN = re.compile(r"[^\s'\"();|&<>=,]+")
@@ -56,7 +57,8 @@ class Line:
             name = plain_name(command.name)
             heads.add(unversioned(name))
             if may_run_words(name) and not command.is_followed:
-                heads |= {unversioned(token) for token in tokens(command)}
+                heads |= {unversioned(token) for token in tokens(command.words[1:])}
+            heads |= {unversioned(token) for token in tokens(run_values(command))}
         return frozenset(heads)
 
     @cached_property
@@ -65,9 +67,14 @@ class Line:
         return bool(self.doubts) or any(command.is_opaque for command in self.commands)
 
 
-def tokens(command: Command) -> frozenset[str]:
-    """What among the words of a command may name another command or its words, in lower case without folders."""
-    text = " ".join(word.text for word in command.words[1:]).lower()
+def run_values(command: Command) -> list[Word]:
+    """The values of variables that a program may run, such as `GIT_EDITOR`."""
+    return [value for name, value in command.sets if not HARMLESS_VARIABLES.fullmatch(name)]
+
+
+def tokens(words: Sequence[Word]) -> frozenset[str]:
+    """What among words may name another command or its words, in lower case without folders."""
+    text = " ".join(word.text for word in words).lower()
     return frozenset(re.split(r"[/\\]", one)[-1].removesuffix(".exe") for one in _TOKEN.findall(text))
 
 

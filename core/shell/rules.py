@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from core.shell import read_line
-from core.shell.line import Line, tokens, unversioned
+from core.shell.line import Line, run_values, tokens, unversioned
 from core.shell.programs import (
     FOLDERS,
     HARMLESS_VARIABLES,
@@ -192,19 +192,8 @@ def _fits(wanted: Sequence[str], words: Sequence[Word], covered: Sequence[bool])
 
 
 def _is_word(wanted: str, word: Word, is_covered: bool) -> bool:
-    if word.is_whole:
-        is_named = "*" not in wanted or (wanted[0] != "*" or is_covered)
-        return is_named and _is_like(wanted, word.text)
-    beginning, star, rest = wanted.partition("*")
-    return (
-        word.known == "begins"
-        and bool(star)
-        and not rest
-        and bool(beginning)
-        and word.text.startswith(beginning)
-        and ".." not in word.text.split("/")
-        and "{" not in word.text
-    )
+    """Whether a word is like one of a pattern. One that is not written out may lead out of a folder by `..`."""
+    return word.is_whole and ("*" not in wanted or wanted[0] != "*" or is_covered) and _is_like(wanted, word.text)
 
 
 def _covered(name: str, words: Sequence[Word]) -> list[bool]:
@@ -259,9 +248,11 @@ def refused(pattern: CommandPattern, line: Line) -> bool | None:
 
 
 def _refuses(pattern: CommandPattern, command: Command) -> bool | None:
+    values = run_values(command)
+    by_value = _names(pattern.words, values) if values else False
     if not command.words:
-        return False
-    answers = [_refuses_words(pattern.raw, command), None if command.is_opaque else False]
+        return by_value
+    answers = [_refuses_words(pattern.raw, command), by_value, None if command.is_opaque else False]
     return _any(answers if pattern.is_of_wrapper else [_refuses_words(pattern.words, command), *answers])
 
 
@@ -280,13 +271,13 @@ def _refuses_words(wanted: Sequence[str], command: Command) -> bool | None:
         return _begins(wanted[1:], words)
     if unversioned(name) == unversioned(first) and first:
         return None if _begins(wanted[1:], words) is not False else False
-    return _names(wanted, command) if not command.is_followed and may_run_words(name) else False
+    return _names(wanted, words) if not command.is_followed and may_run_words(name) else False
 
 
-def _names(wanted: Sequence[str], command: Command) -> bool | None:
-    """Whether the words of a program that may run another one name it: unsure, or not."""
+def _names(wanted: Sequence[str], words: Sequence[Word]) -> bool | None:
+    """Whether words that may be run name the command: unsure, or not."""
     plain = [one.lower().rpartition("/")[2] for one in wanted if "*" not in one and one[:1] != "-"]
-    return None if plain and tokens(command).issuperset(plain) else False
+    return None if plain and tokens(words).issuperset(plain) else False
 
 
 def _begins(wanted: Sequence[str], words: Sequence[Word]) -> bool | None:

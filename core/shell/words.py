@@ -35,8 +35,8 @@ class Word(NamedTuple):
         return self.known == "whole"
 
 
-#: A word about which nothing is known, and one that is no option.
-ANY, FILE = Word("", "any"), Word("./", "begins")
+#: A word about which nothing is known, and a path below the folder where a command runs.
+ANY, FILE = Word("", "any"), Word(".", "begins")
 
 
 class Hole(NamedTuple):

@@ -153,7 +153,8 @@ class Follower:
             if end is None or end == place + 1:
                 self._found(command)
                 raise Doubt("It has a command of `find` without an end")
-            commands.append(tuple(_filled(one, "{}", FILE) for one in words[place + 1 : end]))
+            found = _found_by(words) if word.text in ("-exec", "-ok") else Word("", "one")
+            commands.append(tuple(_filled(one, "{}", found) for one in words[place + 1 : end]))
             place = end + 1
         self._found(replace(command, words=tuple(rest)))
         if commands:
@@ -244,6 +245,15 @@ class Follower:
             return
         self._found(replace(command, is_opaque=is_opaque))
         self._found(replace(command, words=plain, is_followed=True))
+
+
+def _found_by(words: tuple[Word, ...]) -> Word:
+    """What `find` puts in the place of `{}`: a path that begins like the places where it looks."""
+    texts = [word.text if word.is_whole else "" for word in words[1:]]
+    end = next((place for place, text in enumerate(texts) if text[:1] in ("-", "(", "!")), len(texts))
+    if all(text == "." or text.startswith("./") for text in texts[:end]):
+        return FILE
+    return Word("/", "begins") if all(text.startswith("/") for text in texts[:end]) else Word("", "one")
 
 
 def _only_asks(base: str, command: Command) -> bool:

@@ -64,3 +64,16 @@ def test_a_rule_is_made_in_the_view_of_the_rules(browser, server):
     browser.find("revoke").click()
     browser.find("yes").click()
     browser.says("No rules")
+
+
+def test_a_rule_about_a_command_or_a_path_is_shown_in_words(browser, server):
+    tests = {"command": {"command": "git status *"}, "path": {"path": "src/**"}}
+    made = {"decision": "approve", "tool_name": "terminal", "arguments": tests}
+    assert server.post("/api/v1/approval-rules", json=made).status_code == 201
+    browser.open("rules")
+
+    browser.says("command runs git status *", "rules")
+    browser.says("path is a path like src/**", "rules")
+    browser.find("revoke").click()
+    browser.find("yes").click()
+    browser.says("No rules")

@@ -27,7 +27,8 @@ STARTED = {
 }
 
 #: files that are read without being imported
-DATA = [BUNDLED, OPENAPI, PROJECT / "requirements.txt", *(PROJECT / "store/scripts").glob("*.lua")]
+DATA = [BUNDLED, OPENAPI, PROJECT / "requirements.txt", PROJECT / "core/shell/programs.toml"]
+DATA += [*(PROJECT / "store/scripts").glob("*.lua")]
 DATA += (PROJECT / "store/log/dictionaries").glob("*.zdict")
 DATA += [path for path in (PROJECT / "blueprints/pages").iterdir() if path.is_file()]
 DATA += [path for path in (PROJECT / "console").rglob("*") if path.is_file() and not path.match("*.d.*ts")]
