@@ -144,7 +144,7 @@ def _use(
     outcome, use = store.approvals.link_uses.take(link.identity, link.ends, verb)
     if outcome == "past":
         raise LinkExpired("This link has expired. Nothing was decided by it.")
-    found = look(use if outcome != "first" else LinkUse("", Micros(0)))
+    found = look(use if outcome != "first" else LinkUse())
     if outcome == "other":
         raise LinkUsed(
             f"At {utc_time(use.at)} this link was used for another decision: {what} should be "

@@ -70,7 +70,7 @@ class ResponseTooLong(AgentUnreachable):
     """The agent server's response has more than MOST_BYTES, or more than MOST_VALUES: half of a page may do."""
 
     def __init__(self, bound: str = "") -> None:
-        super().__init__(f"The agent server's response is longer than {bound or f'{MOST_BYTES} bytes'}")
+        super().__init__(f"The agent server's response is longer than {bound or f'{MOST_BYTES} bytes'}. Ask for less")
 
 
 class AgentRefused(Exception):

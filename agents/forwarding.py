@@ -132,7 +132,10 @@ class Detached(Refused):
     """A call needs the agent server of a conversation that has no sandbox."""
 
     kind = Kind.CONFLICT
-    words = "The conversation has no sandbox: only one that was started with an agent can do this"
+    words = (
+        "The conversation has no sandbox: only one that was started with an agent can do this. "
+        "POST /api/v1/app-conversations starts one"
+    )
 
 
 class SandboxNotNamed(Refused):

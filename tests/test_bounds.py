@@ -195,6 +195,7 @@ def calls(doors: Doors, character: str) -> None:
     posted(doors.client, identity, proposed)
     [waiting] = doors.finds(INBOX, tool_name=tool, conversation_id=identity)
     assert doors.client.get(f"{INBOX}/count", query_string={"tool_name": tool}).get_json() >= 1
+    assert doors.finds("/api/v1/audit", tool_name=tool) == []
     decision = {"action_id": proposed["id"], "decision": "reject", "digest": waiting["digest"], "always": True}
     decided = doors.client.post(
         f"/api/v1/conversation/{identity}/pending-actions/decisions", json={"decisions": [decision]}
@@ -238,6 +239,9 @@ def searches(doors: Doors, character: str) -> None:
     posted(doors.client, identity, message(character * 500), action(summary=character * 256))
     assert identity in [one["conversation_id"] for one in doors.finds(SEARCH, text=character * 500)]
     assert identity in [one["conversation_id"] for one in doors.finds(INBOX, text=character * 256)]
+    assert doors.client.post(f"{url}/events/respond_to_confirmation", json={"accept": False}).status_code == 200
+    assert identity in [one["conversation_id"] for one in doors.finds("/api/v1/audit", text=character * 140)]
+    assert doors.finds("/api/v1/audit", text="y" * 256) == []
 
 
 def batches(doors: Doors, _: str) -> None:
@@ -259,6 +263,9 @@ def batches(doors: Doors, _: str) -> None:
     path = f"/api/v1/conversation/{identity}/pending-actions/decisions"
     decided = doors.client.post(path, json={"decisions": decisions})
     assert decided.status_code == 200, decided.text[:500]
+    query = {"action_id": [one["id"] for one in proposed[: events.MOST_IDS]]}
+    found = doors.client.get(f"/api/v1/conversation/{identity}/decisions", query_string=query).get_json()
+    assert [one["decision"] for one in found] == ["reject"] * events.MOST_IDS
 
 
 def destinations(doors: Doors, character: str) -> None:
@@ -420,7 +427,7 @@ TABLE = {
     ),
     "the names of a call": Row(
         {"ApprovalRuleRequest.tool_name": MOST_CALL_BYTES}
-        | asked(MOST_CALL_BYTES, "tool_name", INBOX, _COUNT, _STREAM),
+        | asked(MOST_CALL_BYTES, "tool_name", INBOX, _COUNT, _STREAM, "/api/v1/audit"),
         "",
         calls,
     ),
@@ -433,8 +440,8 @@ TABLE = {
         names,
     ),
     "what is searched for": Row(
-        asked(500, "text", SEARCH) | asked(256, "text", INBOX, _COUNT),
-        "events._LONGEST_TEXT approvals._LONGEST",
+        asked(500, "text", SEARCH) | asked(256, "text", INBOX, _COUNT, "/api/v1/audit"),
+        "events._LONGEST_TEXT approvals._LONGEST audit._MOST_TEXT",
         searches,
     ),
     "a batch": Row(
@@ -448,6 +455,7 @@ TABLE = {
         | asked(events.MOST_IDS, "ids", API, APPS, f"{APPS}/start-tasks")
         | asked(events.MOST_IDS, "id", "/api/v1/conversation/{conversation_id}/events", "/api/v1/sandboxes")
         | asked(events.MOST_IDS, "id", "/api/v1/sandbox-specs")
+        | asked(events.MOST_IDS, "action_id", "/api/v1/conversation/{conversation_id}/decisions")
         | {"DecisionsRequest.decisions": MOST_DECISIONS},
         "events.MOST_EVENTS events.MOST_IDS approvals.MOST_DECISIONS",
         batches,

@@ -9,7 +9,7 @@ from store import scripts
 from store.keys import WITH_CONVERSATION
 from store.scripts import heads
 from tests.conftest import event
-from tests.data_model import lasting, leaked, unknown_fields
+from tests.data_model import lasting, leaked, removed, unknown_fields
 
 
 @pytest.fixture
@@ -62,7 +62,29 @@ def test_the_page_is_made_from_the_code():
 
 def test_every_field_that_a_script_names_is_declared():
     faults = [fault for name, source in scripts.sources().items() for fault in unknown_fields(name, source)]
-    assert faults == [], "declare it in the record of its hash, or in store/keys.toml"
+    assert faults == [], "declare it in the record of its hash"
+
+
+def unended() -> list[str]:
+    """The keys whose `ends` names a script that does not remove them."""
+    enders = data_model.model()["enders"]
+    return [
+        f"{key.name}: {key.ends}"
+        for key in data_model.keys()  # noqa: SIM118, as it is no dict
+        if key.ends and (script := enders.get(key.ends, "?"))
+        if script not in scripts.sources() or data_model.parted(key.name)[1] not in removed(scripts.sources()[script])
+    ]
+
+
+def test_every_key_is_removed_by_the_script_that_its_end_names():
+    assert unended() == []
+
+
+@pytest.mark.parametrize("key", ["conv:{ID}:forgotten", "{sandboxes}:forgotten:ID", "{starts}:forgotten:ID"])
+def test_a_key_that_no_script_removes_is_found(monkeypatch, key):
+    known = [*data_model.keys(), data_model.Key(key, "string", "", ends="with the conversation")]
+    monkeypatch.setattr(data_model, "keys", lambda: known)
+    assert unended() == [f"{key}: with the conversation"]
 
 
 READER = "local function field(id, name) return redis.call('HGET', root .. ':box:' .. id, name) end "
