@@ -5,6 +5,9 @@ Source: docs/approvals.md. No Redis and no Flask.
 A rule that approves matches an action when all that the rule names holds: the tool, the arguments, the risk, the
 conversation. A rule that rejects matches more: see `rejects`, and `core/wide_match.py` for its patterns.
 
+A test of an argument by `command` reads it as a shell line: see `core/shell/rules.py`. Several rules may approve one
+line together, each some of its commands. A test by `path` is one of `core/paths.py`.
+
 A pattern of a rule that approves is text in which `*` stands for any run of characters of `RUN`, also for none. Every
 other character of the pattern matches itself alone, so a shell metacharacter is matched only where the rule's author
 wrote it. `RUN` is an allow-list: ASCII letters and digits, the space, and `_ . / : , @ + - =`. It has no quote,
@@ -29,7 +32,7 @@ once, until the link expires.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -41,6 +44,10 @@ import rfc8785
 from itsdangerous import BadSignature, URLSafeSerializer
 
 from core.cuts import beginning
+from core.paths import fits_path, rejects_path
+from core.shell import read_line
+from core.shell.rules import allowed, command_pattern, needed, refused, rejects_text
+from core.shell.words import Line
 from core.wide_match import fits_widely
 from core.wire import ConversationId, Micros, has_tag, now
 
@@ -61,12 +68,15 @@ RISKS = ("LOW", "MEDIUM", "HIGH")
 
 Verdict = Literal["approve", "reject"]
 
-#: how one argument is compared: {"equals": JSON} | {"pattern": text} | {"any": true}
+#: how one argument is compared: {"equals": JSON} | {"pattern" | "command" | "path": text} | {"any": true}
 Test = Mapping[str, Any]
 
 
 #: the largest integer that RFC 8785 has a form of
 _MOST_INTEGER = 2**53 - 1
+
+#: arguments of tools that are shell lines
+SHELL_ARGUMENTS = frozenset({"command", "cmd"})
 
 #: the path that a link's token follows
 LINK_PATH = "/approvals"
@@ -97,6 +107,11 @@ class Action:
         """The canonical JSON of each argument."""
         return {name: canonical(value) for name, value in self.arguments.items()}
 
+    def line(self, name: str) -> Line | None:
+        """An argument as a shell line; None if it is no text."""
+        value = self.arguments.get(name) if isinstance(self.arguments, dict) else None
+        return read_line(value) if isinstance(value, str) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
@@ -124,34 +139,93 @@ class Rule:
     id: str = ""
 
 
+class Part(NamedTuple):
+    """The commands of a line that one rule approves."""
+
+    rule: Rule
+    argument: str  #: which holds the line
+    places: frozenset[int]
+    needed: frozenset[int]  #: all commands of the line that rules have to approve
+
+
 class Matched(NamedTuple):
     """The rules that may decide an action."""
 
-    rules: list[Rule]  #: those that match, in the order in which they are tried
+    rules: list[Rule]  #: those that match alone, in the order in which they are tried
     doubts: list[Rule]  #: rules that reject, and may match: while one of them is in force, no rule approves the action
+    parts: list[Part]  #: rules that approve a part of it, the oldest first
+
+    def deciding(self, without: Collection[str] = ()) -> tuple[Rule, ...]:
+        """The rules that decide the action, one or several together; empty if none do. without: ids of other rules."""
+        for rule in self.rules:
+            if rule.id not in without:
+                return (rule,)
+        for argument in dict.fromkeys(part.argument for part in self.parts):
+            parts = [part for part in self.parts if part.argument == argument and part.rule.id not in without]
+            together: dict[str, Rule] = {}
+            for place in sorted(parts[0].needed) if parts else ():
+                of_place = [part.rule for part in parts if place in part.places]
+                if not of_place:
+                    break
+                if not any(rule.id in together for rule in of_place):
+                    together[of_place[0].id] = of_place[0]
+            else:
+                return tuple(together.values())
+        return ()
 
 
 def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) -> Matched:
     """The rules that match, those that reject first, then the oldest first; and those that reject and may match."""
-    found = [(rule, matches(rule, action, conversation)) for rule in rules]
-    matched = [rule for rule, does_match in found if does_match]
-    matched.sort(key=lambda rule: (rule.decision != "reject", rule.created_at or 0, rule.id))
-    return Matched(matched, [rule for rule, does_match in found if does_match is None])
+    found: list[Rule] = []
+    doubts: list[Rule] = []
+    parts: list[Part] = []
+    for rule in sorted(rules, key=lambda rule: (rule.decision != "reject", rule.created_at or 0, rule.id)):
+        does_match = matches(rule, action, conversation)
+        if does_match:
+            found.append(rule)
+        elif does_match is None:
+            doubts.append(rule)
+        elif rule.decision == "approve" and (part := _part(rule, action, conversation)):
+            parts.append(part)
+    return Matched(found, doubts, parts)
 
 
 def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | None:
     """Whether a rule decides an action, apart from what changes with time; None if a rule that rejects may do so."""
-    if (
-        rule.tool_name != action.tool_name
-        or (rule.conversation_ids is not None and conversation.id not in rule.conversation_ids)
-        or not all(has_tag(conversation.tags, name, value) for name, value in (rule.tags or {}).items())
-    ):
+    if not _is_about(rule, action, conversation):
         return False
     if rule.decision == "reject":
         return rejects(rule, action)
     return (rule.max_risk is None or _is_at_most(action.risk, rule.max_risk)) and (
         rule.arguments is None or _fits(rule.arguments, action)
     )
+
+
+def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
+    return (
+        rule.tool_name == action.tool_name
+        and (rule.conversation_ids is None or conversation.id in rule.conversation_ids)
+        and all(has_tag(conversation.tags, name, value) for name, value in (rule.tags or {}).items())
+    )
+
+
+def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None:
+    """What a rule that approves some commands of a line approves; None if it does not match but for the others."""
+    tests = rule.arguments or {}
+    names = [name for name, test in tests.items() if "command" in test]
+    if (
+        len(names) != 1
+        or not _is_about(rule, action, conversation)
+        or (rule.max_risk is not None and not _is_at_most(action.risk, rule.max_risk))
+        or not _fits({**tests, names[0]: {"any": True}}, action)
+    ):
+        return None
+    line = action.line(names[0])
+    wanted = needed(line) if line else None
+    if line is None or not wanted:
+        return None
+    places = allowed(command_pattern(tests[names[0]]["command"]), line) & wanted
+    return Part(rule, names[0], places, wanted) if places else None
 
 
 def rejects(rule: Rule, action: Action) -> bool | None:
@@ -176,7 +250,7 @@ def rule_of(
 ) -> Rule:
     """The rule that "always" asks for beside a decision about an ActionEvent, without an id yet.
 
-    always: True, or the members of a rule that replace the defaults: all arguments equal, that conversation alone, and
+    always: True, or the members of a rule that replace the defaults: equal arguments, that conversation alone, and for
     for an approval at most the risk of the action, where it is known. None there means that the rule does not name it.
     Raises ValueError for an action without a tool's name or without arguments by name: a rule names both.
     """
@@ -185,7 +259,7 @@ def rule_of(
         raise ValueError("An action that names no tool, or whose arguments have no names, has no rule")
     is_known = decision == "approve" and action.risk in RISKS
     defaults: dict[str, Any] = {
-        "arguments": {name: {"equals": value} for name, value in action.arguments.items()},
+        "arguments": {name: {"equals": value} for name, value in action.arguments.items() if not _says_nothing(value)},
         "conversation_ids": (conversation_id,),
         "max_risk": action.risk if is_known else None,
     }
@@ -266,6 +340,12 @@ def _passes(test: Test, name: str, action: Action) -> bool:
             return name in action.arguments and action.forms[name] == canonical(wanted)
         case {"pattern": str(pattern)}:
             return name in action.arguments and fits_pattern(pattern, action.arguments[name])
+        case {"command": str(pattern)}:
+            line = action.line(name)
+            wanted = needed(line) if line else None
+            return line is not None and bool(wanted) and (wanted or set()) <= allowed(command_pattern(pattern), line)
+        case {"path": str(pattern)}:
+            return fits_path(pattern, action.arguments.get(name))
     return False
 
 
@@ -279,13 +359,25 @@ def _rejects(test: Test, name: str, action: Action) -> bool | None:
     match test, value:
         case {"equals": wanted}, _ if action.forms[name] == canonical(wanted):
             return True
+        case {"command": str(pattern)}, str():
+            return refused(command_pattern(pattern), read_line(value))
+        case {"path": str(pattern)}, str():
+            return rejects_path(pattern, value)
         case {"equals": str(wanted)}, str():
-            return fits_widely([wanted], value)
+            return _rejects_text(name, [wanted], value)
         case {"equals": wanted}, int() | float() | None if type(wanted) is type(value):
             return False
         case {"pattern": str(pattern)}, str():
-            return fits_widely(pattern.split("*"), value)
+            return _rejects_text(name, pattern.split("*"), value)
     return None
+
+
+def _rejects_text(name: str, parts: list[str], value: str) -> bool | None:
+    """Whether a text is one that a rule rejects; a shell line is also compared command by command."""
+    answer = fits_widely(parts, value)
+    if answer is None and name in SHELL_ARGUMENTS:
+        return rejects_text(parts, value)
+    return answer
 
 
 def _says_nothing(value: Any) -> bool:

@@ -66,6 +66,18 @@ def fits_widely(parts: list[str], text: str) -> bool | None:
     return None if _has_words(parts, words, letters) else False
 
 
+def fits_literally(parts: list[str], text: str) -> bool | None:
+    """The same of a text that no shell reads any more, such as the words of one command."""
+    if len(text) > MOST_SEARCHED:
+        return None
+    plain_parts, (plain, joined, words, letters) = [_JOINED.sub("", _plain(part)) for part in parts], _read(text)
+    if _is_in_order(plain_parts, plain) or _is_in_order(plain_parts, joined):
+        return True
+    if _CODE.search(joined):
+        return None
+    return None if any(map(_WORD.search, plain_parts)) and _has_words(plain_parts, words, letters) else False
+
+
 def _has_quotes_in_quotes(text: str) -> bool:
     """Whether there are two; one is an apostrophe."""
     inner: int = sum(single.count('"') + double.count("'") for single, double in _QUOTED.findall(text))

@@ -5,6 +5,7 @@ Source: docs/approvals.md.
 
 import json
 import re
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -12,6 +13,9 @@ from marshmallow import RAISE, ValidationError, fields, post_load, validate, val
 
 from core.approvals import MOST_MATCHED, MOST_STARS, RISKS, pattern_fault
 from core.masking import HIDDEN
+from core.paths import MOST_PATH, path_fault
+from core.paths import PATTERN as PATH_PATTERN
+from core.shell import rules as commands
 from core.wire import MOST_CALL_BYTES, MOST_CONFIRMATION_SECONDS, MOST_NAME, MOST_TAG, MOST_TAG_KEY
 from schemas.fields import (
     FOREIGN_CURSOR,
@@ -56,6 +60,31 @@ _TEST = {
                     "description": "Text as a whole. `*` stands for a run of ASCII letters, digits, spaces and "
                     "`_ . / : , @ + - =`; never for a shell metacharacter. In a rule that rejects, `*` stands for any "
                     "text, and if it is unsure whether the pattern matches, a person decides.",
+                },
+            ),
+            (
+                "command",
+                {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": commands.MOST_PATTERN,
+                    "allOf": [{"pattern": commands.PATTERN}, {"pattern": commands.FEW_STARS}],
+                    "description": "A command of a shell line, such as `git status *`: `*` alone stands for any "
+                    "further words, within a word for any text of it. A rule that approves has to name the program; "
+                    "it may name variables before it and files that it may write, as in `CI=1 make * > build.log`. "
+                    "Several rules may approve one line together. A rule that rejects finds the command however it "
+                    "is wrapped.",
+                },
+            ),
+            (
+                "path",
+                {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": MOST_PATH,
+                    "pattern": PATH_PATTERN,
+                    "description": "A path, such as `src/**`: `*` stands for any text of one part, `**` for any parts, "
+                    "neither for `.git`. Relative patterns approve relative paths, absolute ones absolute paths.",
                 },
             ),
             ("any", {"const": True, "description": "Whatever it is, also absent."}),
@@ -154,7 +183,7 @@ class SetConfirmationPolicy(BaseSchema):
 
 
 class ArgumentTest(fields.Field[dict[str, Any]]):
-    """How one argument is compared: {"equals": JSON}, {"pattern": text} or {"any": true}."""
+    """How one argument is compared: {"equals": JSON}, {"pattern" | "command" | "path": text} or {"any": true}."""
 
     def __init__(self) -> None:
         super().__init__(metadata=_TEST)
@@ -168,7 +197,21 @@ class ArgumentTest(fields.Field[dict[str, Any]]):
                 if fault := pattern_fault(pattern):
                     raise refusal(fault, "value_error")
                 return {"pattern": pattern}
-        raise refusal('Input should be one of {"equals": JSON}, {"pattern": text}, {"any": true}', "value_error")
+            case {"command": str(command)} if len(value) == 1:
+                checked_text(command, least=1, most=commands.MOST_PATTERN)
+                if fault := commands.pattern_fault(command):
+                    raise refusal(fault, "value_error")
+                return {"command": command}
+            case {"path": str(path)} if len(value) == 1:
+                checked_text(path, least=1, most=MOST_PATH)
+                if fault := path_fault(path):
+                    raise refusal(fault, "value_error")
+                return {"path": path}
+        raise refusal(
+            'Input should be one of {"equals": JSON}, {"pattern": text}, {"command": text}, {"path": text}, '
+            '{"any": true}',
+            "value_error",
+        )
 
 
 class NamedTags(fields.Dict):
@@ -239,6 +282,18 @@ class ApprovalRuleRequest(RuleMembers):
 
     decision = Choice("approve", "reject", required=True)
     tool_name = Text(required=True, least=1, most=MOST_CALL_BYTES, metadata={"description": "As the agent names it."})
+
+    @validates_schema
+    def _check_commands(self, rule: dict[str, Any], **_: Any) -> None:
+        _check_commands(rule, "arguments")
+
+
+def _check_commands(rule: Mapping[str, Any], member: str) -> None:
+    """Raise a ValidationError for a command that a rule which approves may not have."""
+    tests = (rule.get("arguments") or {}).values() if rule.get("decision") == "approve" else ()
+    for test in tests:
+        if "command" in test and (fault := commands.approval_fault(test["command"])):
+            raise ValidationError(fault, member)
 
 
 class Always(fields.Field[Any]):
@@ -456,6 +511,8 @@ class PendingDecision(BaseSchema):
             raise ValidationError(f"Should have at most {MOST_ARGUMENTS_BYTES} bytes.", "arguments")
         if is_edit and decision.get("always") is not None:
             raise ValidationError("May be given only where the decision is approve or reject.", "always")
+        if isinstance(decision.get("always"), dict):
+            _check_commands({**decision["always"], "decision": decision.get("decision")}, "always")
         if not is_edit and "arguments" in decision:
             raise ValidationError("May be given only where the decision is edit.", "arguments")
 

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from redis import Redis
 
-from core.approvals import Action, Conversation, Rule, action_digest, matching
+from core.approvals import Action, Conversation, Matched, Rule, action_digest, matching
 from core.cuts import beginning_in_bytes
 from core.refused import Kind
 from core.wire import ConversationId, Micros
@@ -48,7 +48,7 @@ MOST_RULES, MOST_RULE_BYTES = 1000, 16 * 1024
 #: seconds of the lease under which a decision is taken: no agent is called meanwhile
 _LEASE_SECONDS = 10.0
 
-#: most rules that decide one group of actions: the audit names each
+#: most rules that decide one action, or one group of actions: the audit names each
 MOST_TOGETHER = 6
 
 #: a seq after every entry of an audit
@@ -218,13 +218,18 @@ def _read(rule: str) -> Rule:
 
 
 class Waiting(NamedTuple):
-    """A pending action, and the rules that match it, in the order in which they are tried."""
+    """A pending action, and the rules that match it."""
 
     id: str
     since: str
     digest: str
-    rules: list[Rule]
-    doubts: list[Rule]  #: rules that reject and may match it
+    matched: Matched
+
+    def uses(self, conversation_id: ConversationId, without: Collection[str]) -> list[Use]:
+        """A use of each rule that decides it; empty if none do. without: ids of other rules."""
+        return [
+            Use.of(rule, conversation_id, self.id, self.since, self.digest) for rule in self.matched.deciding(without)
+        ]
 
 
 class RuleDecisions:
@@ -295,43 +300,47 @@ class RuleDecisions:
             record = records.get(shown["id"], {"since": None})
             if record["since"] == shown["since"]:
                 action = Action(shown["tool_name"], shown["arguments"], record["risk"])
-                if (matched := matching(rules, action, here)).rules:
+                if (matched := matching(rules, action, here)).deciding():
                     digest = action_digest(action.tool_name, action.arguments)
-                    waiting.append(Waiting(shown["id"], shown["since"], digest, *matched))
+                    waiting.append(Waiting(shown["id"], shown["since"], digest, matched))
         return waiting
 
-    def _claim_alike(self, conversation_id: ConversationId, waiting: Sequence[Waiting]) -> dict[str, Use]:
-        """A use for each action, of rules that decide alike; empty where they do not, or have no use left.
+    def _claim_alike(self, conversation_id: ConversationId, waiting: Sequence[Waiting]) -> dict[str, list[Use]]:
+        """Uses for each action, of rules that decide alike; empty where they do not, or have no use left.
 
+        Several rules may approve one shell line together: a use of each is counted, or none of any.
         Also empty if the rules approve, and one that rejects may match: then a person decides.
         """
-        doubts = {rule.id for one in waiting for rule in one.doubts}
-        left = {one.id: list(one.rules) for one in waiting}
-        while all(left.values()):
-            uses = {one.id: Use.of(left[one.id][0], conversation_id, one.id, one.since, one.digest) for one in waiting}
-            rules = {use.rule.id: use.rule for use in uses.values()}
-            if len({rule.decision for rule in rules.values()}) > 1 or len(rules) > MOST_TOGETHER:
+        doubts = {rule.id for one in waiting for rule in one.matched.doubts}
+        without: set[str] = set()
+        while True:
+            uses = {one.id: one.uses(conversation_id, without) for one in waiting}
+            rules = {use.rule.id: use.rule for found in uses.values() for use in found}
+            if not all(uses.values()) or len(rules) > MOST_TOGETHER:
+                return {}
+            if len({rule.decision for rule in rules.values()}) > 1:
                 return {}
             is_approval = any(rule.decision == "approve" for rule in rules.values())
             try:
-                refused = self._rules.claim([*uses.values()], doubts if is_approval else ())
+                refused = self._rules.claim(
+                    [use for found in uses.values() for use in found], doubts if is_approval else ()
+                )
             except Doubted:
                 return {}
             if refused is None:
                 return uses
-            left = {name: [rule for rule in others if rule.id != refused.rule.id] for name, others in left.items()}
-        return {}
+            without.add(refused.rule.id)
 
     def _decide(
-        self, conversation_id: ConversationId, found: Approvals, waiting: Sequence[Waiting], uses: dict[str, Use]
+        self, conversation_id: ConversationId, found: Approvals, waiting: Sequence[Waiting], uses: dict[str, list[Use]]
     ) -> None:
         """Decide actions whose uses are counted. Where others were faster, their uses are given back."""
-        names = dict.fromkeys(use.rule.id for use in uses.values())
+        names = dict.fromkeys(use.rule.id for found_uses in uses.values() for use in found_uses)
         actor = Actor("rule", " ".join(names))
         decisions = [
-            Decision(one.id, rule.decision, self._reason(rule), one.digest, since=one.since)
+            Decision(one.id, rules[0].decision, self._reason(rules), one.digest, since=one.since)
             for one in waiting
-            for rule in [uses[one.id].rule]
+            for rules in [[use.rule for use in uses[one.id]]]
         ]
         try:
             if found.sandbox_id is None:
@@ -354,7 +363,7 @@ class RuleDecisions:
         self._deliveries.close(claim, again_in=0 if claim.is_of(delivery) else None)
 
     def _give_back(
-        self, conversation_id: ConversationId, audited: int, uses: dict[str, Use], over: Collection[str]
+        self, conversation_id: ConversationId, audited: int, uses: dict[str, list[Use]], over: Collection[str]
     ) -> None:
         """Give back the uses for actions that were decided by other means since so many entries of the audit.
 
@@ -370,14 +379,15 @@ class RuleDecisions:
         self._rules.give_back(
             [
                 use
-                for action_id, use in uses.items()
+                for action_id, of_action in uses.items()
+                for use in of_action
                 if (action_id in over or action_id in deciders) and not _is(deciders.get(action_id), use.rule)
             ]
         )
 
-    def _reason(self, rule: Rule) -> str:
-        reason = f"Approval rule {rule.id}" + (f": {rule.reason}" if rule.reason else "")
-        return beginning_in_bytes(reason, self._most_reason)
+    def _reason(self, rules: Sequence[Rule]) -> str:
+        reasons = [f"Approval rule {rule.id}" + (f": {rule.reason}" if rule.reason else "") for rule in rules]
+        return beginning_in_bytes("; ".join(reasons), self._most_reason)
 
 
 def _is(actor: dict[str, str] | None, rule: Rule) -> bool:

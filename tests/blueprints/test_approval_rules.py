@@ -5,6 +5,7 @@ from marshmallow import ValidationError
 
 from app import create_app
 from core.approvals import MOST_MATCHED, MOST_STARS
+from core.shell.rules import MOST_PATTERN, MOST_WORDS
 from core.wire import MOST_CALL_BYTES, MOST_NAME
 from schemas.approvals import MOST_CONVERSATIONS, MOST_REASON, MOST_TAGS, Always
 from settings.config import Config
@@ -91,6 +92,24 @@ NO_RULES = [
     ({"arguments": {"x": {"pattern": "x" * (MOST_MATCHED + 1)}}}, "arguments"),
     ({"arguments": {"x": {"pattern": "*" * (MOST_STARS + 1)}}}, "arguments"),
     ({"arguments": {"x": {"pattern": "echo $*"}}}, "arguments"),
+    ({"arguments": {"x": {"command": 1}}}, "arguments"),
+    ({"arguments": {"x": {"command": ""}}}, "arguments"),
+    ({"arguments": {"x": {"command": " "}}}, "arguments"),
+    ({"arguments": {"x": {"command": "git status; ls"}}}, "arguments"),
+    ({"arguments": {"x": {"command": "git 'status'"}}}, "arguments"),
+    ({"arguments": {"x": {"command": "A=1"}}}, "arguments"),
+    ({"arguments": {"x": {"command": "git >"}}}, "arguments"),
+    ({"arguments": {"x": {"command": "git\nls"}}}, "arguments"),
+    ({"arguments": {"x": {"command": "*"}}}, "arguments"),
+    ({"arguments": {"x": {"command": "sudo *"}}}, "arguments"),
+    ({"arguments": {"x": {"command": "git " + "* " * (MOST_STARS + 1)}}}, "arguments"),
+    ({"arguments": {"x": {"command": "x" * (MOST_PATTERN + 1)}}}, "arguments"),
+    ({"arguments": {"x": {"command": "x " * (MOST_WORDS + 1)}}}, "arguments"),
+    ({"arguments": {"x": {"path": ""}}}, "arguments"),
+    ({"arguments": {"x": {"path": "src/../x"}}}, "arguments"),
+    ({"arguments": {"x": {"path": "src//x"}}}, "arguments"),
+    ({"arguments": {"x": {"path": "src\\x"}}}, "arguments"),
+    ({"arguments": {"x": {"path": "src/", "any": True}}}, "arguments"),
     ({"arguments": {"x" * (MOST_NAME + 1): {"any": True}}}, "arguments"),
     ({"max_risk": "UNKNOWN"}, "max_risk"),
     ({"max_risk": "low"}, "max_risk"),
@@ -121,6 +140,17 @@ def test_a_rule_that_cannot_be_made_is_422_and_names_the_member(rules):
         assert response.status_code == 422, members
         assert response.get_json()["detail"][0]["loc"][:2] == ["body", place], members
     assert rules.get(URL).get_json() == []
+
+
+def test_a_command_and_a_path_are_kept_as_they_came(rules):
+    for test in ({"command": "CI=1 git status * > build.log"}, {"path": "/work/**/*.py"}):
+        wanted = {**RULE, "arguments": {"x": test}}
+        assert rules.post(URL, json=wanted).get_json()["arguments"] == wanted["arguments"]
+
+
+def test_a_rule_that_rejects_may_name_a_wrapper_alone(rules):
+    wanted = {**RULE, "decision": "reject", "arguments": {"command": {"command": "sudo *"}}}
+    assert rules.post(URL, json=wanted).status_code == 201
 
 
 def test_a_rule_that_is_too_long_is_422_and_says_how_long_it_may_be(rules):

@@ -170,6 +170,65 @@ def test_a_doubt_about_one_action_leaves_a_group_to_people(store, rules, make, b
     assert uses(rules, approving) == 0
 
 
+# several rules about the commands of one line
+
+
+def about(command: str, **members) -> dict:
+    return {"arguments": {"command": {"command": command}}, **members}
+
+
+def test_two_rules_approve_a_line_together_and_each_counts_a_use_and_is_named(store, rules, make, begin):
+    made = [make(**about("git status *", reason="Reads")), make(**about("ls *")), make(**about("cat *"))]
+    conversation = begin(action("git status && ls -la | cat; git status -s"))
+
+    assert waiting(store, conversation) == []
+    assert deciders(store, conversation) == [("approve", "rule", " ".join(rule.id for rule in made))]
+    [entry] = map(json.loads, store.approvals.audit.of(conversation, limit=9))
+    assert entry["reason"] == f"Approval rule {made[0].id}: Reads; " + "; ".join(
+        f"Approval rule {rule.id}" for rule in made[1:]
+    )
+    assert [uses(rules, rule) for rule in made] == [1, 1, 1]
+
+
+def test_a_line_with_one_command_that_no_rule_approves_waits_and_uses_no_rule(store, rules, make, begin):
+    rule = make(**about("git status *"))
+    lines = ("git status; make", "git status > out", "git status $(make)", "sh -c 'git status; make'", "git status; $x")
+    conversation = begin(*map(action, lines))
+
+    assert waiting(store, conversation) == list(lines)
+    assert uses(rules, rule) == 0
+
+
+def test_a_rule_without_a_use_left_hands_its_command_to_the_next_rule_and_the_others_count_once(
+    store, rules, make, begin
+):
+    made = [make(**about("ls *", max_uses=1)), make(**about("git *")), make(**about("ls *", max_uses=1))]
+    conversation = begin(*(action(f"git status; ls {number}") for number in range(3)))
+
+    assert waiting(store, conversation) == ["git status; ls 2"]
+    assert [uses(rules, rule) for rule in made] == [1, 2, 1]
+
+
+def test_a_rule_that_rejects_one_command_of_a_line_rejects_it_whatever_approves_the_others(store, make, begin):
+    make(**about("git *"))
+    never = make(decision="reject", **about("git push"))
+    conversation = begin(action("git status && timeout 5 sh -c 'git push'"), action("git status; eval $x"))
+
+    assert waiting(store, conversation) == ["git status; eval $x"]
+    assert deciders(store, conversation) == [("reject", "rule", never.id)]
+
+
+def test_uses_of_rules_that_decided_together_are_given_back_where_a_person_was_first(
+    store, rules, make, begin, between
+):
+    made, conversation = [make(**about("git status *")), make(**about("ls *"))], str(uuid4())
+    between(lambda: store.approvals.confirmations.decide(conversation, accept=True, reason="", actor=ALICE))
+    begin(action("git status; ls"), conversation_id=conversation)
+
+    assert deciders(store, conversation) == [("approve", "key", "alice")]
+    assert [uses(rules, rule) for rule in made] == [0, 0]
+
+
 def test_an_action_that_no_rule_matches_waits(store, rules, make, begin):
     rule = make(arguments=GIT)
     conversation = begin(action("git status; rm -rf /"))

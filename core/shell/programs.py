@@ -1,0 +1,127 @@
+"""What is known of well-known programs: the tables of `programs.toml`, which says what each member means."""
+
+import re
+import tomllib
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_TABLES: dict[str, Any] = tomllib.loads((Path(__file__).parent / "programs.toml").read_text())
+_NAMES = {name: frozenset(words.split()) for name, words in _TABLES["names"].items()}
+_GIT, _CODE = _TABLES["git"], _TABLES["code"]
+_SAME = {other: name for name, others in _TABLES["same"].items() for other in others.split()}
+_VERSION = r"(?:-?[\d.][\w.-]{0,40})?"
+
+HIDING, SHELLS, TURNING, HARMLESS = (_NAMES[name] for name in ("hiding", "shells", "turning", "harmless"))
+_PLAIN, _RUNNERS = _NAMES["plain"], _NAMES["runners"]
+
+#: Options of a shell before its `-c` or its script.
+SHELL_FLAGS = re.compile(r"-[aefhlnuvxCE]+|--(?:login|noprofile|norc|posix|noediting)|\+[ex]+")
+
+CODE = re.compile(f"(?:{_CODE['names']}){_VERSION}")
+READING = re.compile(f"(?:{_CODE['reading']}){_VERSION}")
+_SCRIPTED = re.compile(f"(?:{_CODE['scripted']}){_VERSION}")
+_MODULES, _SCRIPT_FLAGS = frozenset(_CODE["modules"].split()), frozenset(_CODE["script_flags"].split())
+CODE_VERBS = frozenset(_CODE["verbs"].split())
+
+GIT_VALUES, GIT_FLAGS, GIT_QUIET = (frozenset(_GIT[name].split()) for name in ("values", "flags", "quiet"))
+GIT_SETTINGS = re.compile(_GIT["settings"], re.IGNORECASE)
+
+HARMLESS_VARIABLES = re.compile(_TABLES["variables"]["harmless"])
+LOCAL_VARIABLES = re.compile(_TABLES["variables"]["local"])
+
+#: Words of `set` that change how a shell goes on after a failure, and nothing else.
+HARMLESS_SETTINGS = re.compile(_TABLES["variables"]["settings"])
+
+#: Words by which `find` runs a command.
+FIND_COMMANDS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+
+#: Folders whose programs are those that a bare name finds.
+FOLDERS = re.compile(r"^(?:/(?:usr/(?:local/)?)?s?bin/|/opt/homebrew/bin/)")
+
+#: Options before which a script of `sed` or `awk` stands.
+_SCRIPT_OPTIONS = frozenset({"-e", "-ne", "-nEe", "-Ee", "--expression"})
+
+
+class Wrapper(NamedTuple):
+    """A program that runs the command which its words name."""
+
+    values: frozenset[str] = frozenset()
+    flags: frozenset[str] = frozenset()
+    operands: int = 0
+    sets: bool = False
+    is_plain: bool = True
+    adds: bool = False
+
+
+class Program(NamedTuple):
+    """Which words of a program `*` does not stand for."""
+
+    is_plain: bool = False
+    letters: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    exact: frozenset[str] = frozenset()
+    verbs: frozenset[str] = frozenset()
+    script: re.Pattern[str] | None = None
+    never: re.Pattern[str] | None = None
+    bundled: bool = False
+
+
+@lru_cache(maxsize=1024)
+def wrapper(name: str) -> Wrapper | None:
+    """The wrapper of a name; None if it is none that is followed."""
+    row = _TABLES["wrappers"].get(name)
+    return None if row is None else Wrapper(**{member: _value(value) for member, value in row.items()})
+
+
+@lru_cache(maxsize=1024)
+def program(name: str) -> Program:
+    """What is known of a program."""
+    if name in _PLAIN:
+        return Program(is_plain=True)
+    row = _TABLES["programs"].get(_SAME.get(name, name))
+    if row is None and CODE.fullmatch(name):
+        row = {"letters": _CODE["letters"], "names": _CODE["options"], "exact": _CODE["exact"]}
+    members: dict[str, Any] = {"names": frozenset(), **{member: _value(value) for member, value in (row or {}).items()}}
+    for member in {"script", "never"} & members.keys():
+        members[member] = re.compile((row or {})[member], re.DOTALL)
+    return Program(**{**members, "names": members["names"] | frozenset(_TABLES["options"]["any"].split())})
+
+
+def _value(value: Any) -> Any:
+    return frozenset(value.split()) if isinstance(value, str) else value
+
+
+def may_run_words(name: str) -> bool:
+    """Whether a program may run a command that its words name: one that the tables do not know, among others."""
+    return name in _RUNNERS or (name not in _PLAIN and _SAME.get(name, name) not in _TABLES["programs"])
+
+
+def script_place(name: str, texts: list[str]) -> int | None:
+    """Where the script or the module among an interpreter's words stands, whose own words follow it."""
+    if not _SCRIPTED.fullmatch(name):
+        return None
+    for place, text in enumerate(texts):
+        if text == "-m" and name.startswith(("python", "pypy")):
+            return place + 1 if not _MODULES.isdisjoint(texts[place + 1 : place + 2]) else None
+        if text[:1] != "-" and text:
+            return place
+        if text not in _SCRIPT_FLAGS:
+            return None
+    return None
+
+
+def has_plain_script(name: str, texts: list[str]) -> bool:
+    """Whether the scripts among a program's words, such as those of `sed`, run and write nothing."""
+    script = program(name).script
+    if script is None:
+        return True
+    if any((text[:2] in ("-e", "-f") and text != "-e") or (text[:2] == "--" and "=" in text) for text in texts):
+        return False
+    scripts = [after for before, after in pairwise(texts) if before in _SCRIPT_OPTIONS]
+    operands = [text for text in texts if text[:1] != "-"]
+    if _SAME.get(name, name) == "awk":  # the value of an option such as `-F` may come first
+        scripts = operands
+    scripts = scripts or operands[:1]
+    return bool(scripts) and all(script.fullmatch(text) for text in scripts)

@@ -1,0 +1,404 @@
+"""Walk through the tree of a line: its simple commands, in order."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from tree_sitter import Node
+
+from core.shell.words import Command, Doubt, Hole, Lexer, Word, Write
+
+#: Maximum depth of a tree that is read.
+MOST_TREE = 60
+
+_BLANK = re.compile(r"(?:[ \t]|\\\n)*")
+_BLANK_LINES = re.compile(r"(?:[ \t\n]|\\\n)*")
+
+#: A substitution whose text is in the line: `$(cat <<'EOF' …)`.
+_COPIED = re.compile(r"\$\(\s*cat\s+<<\s*(['\"])(\w+)\1\n((?:(?!\2\n)[^\n]*\n)*)\2\n\s*\)")
+
+#: What may stand before and after a word.
+_BEFORE, _AFTER = frozenset(" \t\n;&|()<>`="), frozenset(" \t\n;&|()<>`")
+
+_WORDS = frozenset(
+    {
+        *("word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"),
+        *("command_substitution", "process_substitution", "brace_expression", "translated_string"),
+    }
+)
+_SUBSTITUTIONS = frozenset({"command_substitution", "process_substitution"})
+
+_ENDS = frozenset({";", "&", "\n"})
+
+#: Nodes whose children are statements, with their own words.
+_GROUPS = {
+    "program": _ENDS,
+    "list": _ENDS | {"&&", "||"},
+    "pipeline": frozenset({"|", "|&"}),
+    "subshell": _ENDS | {"(", ")"},
+    "compound_statement": _ENDS | {"{", "}"},
+    "do_group": _ENDS | {"do", "done"},
+    "if_statement": _ENDS | {"if", "then", "fi"},
+    "elif_clause": _ENDS | {"elif", "then"},
+    "else_clause": _ENDS | {"else"},
+    "while_statement": _ENDS | {"while", "until"},
+    "negated_command": frozenset({"!"}),
+    "command_substitution": _ENDS | {"$(", "`", ")"},
+    "process_substitution": _ENDS | {"<(", ">(", ")"},
+}
+
+#: A plain pattern of `case`.
+_PATTERN = re.compile(r"[\w.*?/:+-]+")
+
+#: Words that a shell reads as syntax: as a command's name they show that the parser has lost its way.
+_RESERVED = frozenset(
+    {
+        *("if", "then", "else", "elif", "fi", "for", "while", "until"),
+        *("do", "done", "case", "esac", "in", "select", "function", "coproc"),
+        *("{", "}", "!", "[[", "]]"),
+    }
+)
+
+_UNARY = frozenset(
+    {
+        *("-b", "-c", "-d", "-e", "-f", "-g", "-h", "-k"),
+        *("-n", "-p", "-r", "-s", "-t", "-u", "-w", "-x"),
+        *("-z", "-L", "-N", "-O", "-S", "!"),
+    }
+)
+_COMPARED = frozenset(["=", "==", "!=", "-nt", "-ot", "-ef", "&&", "||", "-a", "-o"])
+_NUMBERS = frozenset(["-eq", "-ne", "-lt", "-le", "-gt", "-ge"])
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What surrounds a command."""
+
+    is_fed: bool = False  #: it reads a file, a pipe or a text of the line
+    text: str | None = None  #: the text of the line that it reads
+    writes: tuple[Write, ...] = ()
+    wrapped: tuple[str, ...] = ()
+    depth: int = 0  #: shells in shells
+    is_posix: bool = False
+
+
+#: Takes a command as it is written, and what it reads.
+Take = Callable[[Command, Around], None]
+
+
+class Reader:
+    """Reads a tree, and hands each simple command over.
+
+    source: the line, each byte of its UTF-8 as one character.
+    """
+
+    def __init__(self, source: str, take: Take, doubt: Callable[[str], None]) -> None:
+        self._source, self._take, self._doubt = source, take, doubt
+
+    def read(self, node: Node, around: Around, level: int = 0) -> None:
+        """Read a statement. What is not understood is a doubt, and the reading goes on."""
+        try:
+            self._read(node, around, level)
+        except Doubt as doubt:
+            self._doubt(str(doubt))
+
+    def _read(self, node: Node, around: Around, level: int) -> None:
+        if level > MOST_TREE:
+            raise Doubt("It is nested too deeply")
+        if node.type in _GROUPS:
+            self._group(node, around, level)
+            return
+        match node.type:
+            case "command" | "declaration_command" | "unset_command":
+                self._command(node, around, level)
+            case "redirected_statement":
+                self._redirected(node, around, level)
+            case "variable_assignment":
+                self._take(Command((), (self._assignment(node, around, level),), around.writes), around)
+            case "variable_assignments":
+                self._gaps(node, _BLANK)
+                sets = tuple(self._assignment(one, around, level) for one in node.children)
+                self._take(Command((), sets, around.writes), around)
+            case "for_statement":
+                self._for(node, around, level)
+            case "case_statement":
+                self._case(node, around, level)
+            case "test_command":
+                self._test(node, around, level)
+            case "comment":
+                self._comment(node)
+            case "function_definition":
+                for one in node.named_children[1:]:
+                    self.read(one, around, level + 1)
+                raise Doubt("It defines a function")
+            case _:
+                for one in node.named_children:
+                    self.read(one, around, level + 1)
+                raise Doubt(f"It has a construct that is not followed: {node.type.replace('_', ' ')}")
+
+    def _text(self, node: Node) -> str:
+        return self._source[node.start_byte : node.end_byte]
+
+    def _gaps(self, node: Node, blank: re.Pattern[str]) -> None:
+        """Doubt what stands between the parts of a node and is not blank."""
+        for before, after in pairwise(node.children):
+            gap = self._source[before.end_byte : after.start_byte]
+            is_joined = bool(gap.strip("\n")) and not gap.strip("\\\n")  # `pu\` and `sh` below it are one word
+            if is_joined or not blank.fullmatch(gap):
+                raise Doubt("It has a part that is not understood")
+
+    def _group(self, node: Node, around: Around, level: int) -> None:
+        is_pipe = node.type == "pipeline"
+        for place, one in enumerate(node.children):
+            if one.is_named:
+                piped = replace(around, is_fed=True, text=None) if is_pipe and place else around
+                self.read(one, piped, level + 1)
+            elif self._text(one).strip(" \t\\\n") not in ("", *_GROUPS[node.type]):
+                raise Doubt("It has a sign that is not understood")
+        self._gaps(node, _BLANK_LINES)
+        if node.type == "program" and self._source[: node.start_byte].strip(" \t\n"):
+            raise Doubt("It begins with a part that is not understood")
+        if node.type == "program" and self._source[node.end_byte :].strip(" \t\n"):
+            raise Doubt("It ends in a part that is not understood")
+
+    def _comment(self, node: Node) -> None:
+        before = self._source[node.start_byte - 1 : node.start_byte]
+        if (before and before not in " \t\n;&|()") or "\n" in self._text(node):
+            raise Doubt("It has a comment that is not understood")
+
+    # words
+
+    def _word(self, node: Node, around: Around, level: int) -> Word:
+        if node.type not in _WORDS:
+            raise Doubt(f"It has a word that is not followed: {node.type.replace('_', ' ')}")
+        start, end = node.start_byte, node.end_byte
+        before, after = self._source[start - 1 : start], self._source[end : end + 1]
+        if (start and before not in _BEFORE) or (
+            after and after not in _AFTER and self._source[end : end + 2] != "\\\n"
+        ):
+            raise Doubt("It has a word that shells may read differently")
+        lexer = Lexer(self._text(node), self._holes(node, around, level), is_posix=around.is_posix)
+        return lexer.word()
+
+    def _holes(self, node: Node, around: Around, level: int, start: int | None = None) -> dict[int, Hole]:
+        """The substitutions of a word by their place in it; their commands are read."""
+        start = node.start_byte if start is None else start
+        holes: dict[int, Hole] = {}
+        inside = Around(wrapped=around.wrapped, depth=around.depth, is_posix=around.is_posix)
+        open_nodes = [node]
+        while open_nodes:
+            one = open_nodes.pop()
+            if one.type in _SUBSTITUTIONS:
+                text = self._text(one).lstrip(" \t\n")
+                copied = _COPIED.fullmatch(text)
+                holes[one.end_byte - len(text) - start] = Hole(one.end_byte - start, copied and copied[3].rstrip("\n"))
+                self.read(one, inside, level + 1)
+            else:
+                open_nodes.extend(one.children)
+        return holes
+
+    def _assignment(self, node: Node, around: Around, level: int) -> tuple[str, Word]:
+        names = [one for one in node.children if one.type == "variable_name"]
+        values = [one for one in node.named_children if one.type != "variable_name"]
+        self._gaps(node, re.compile(""))
+        if not names or len(values) > 1 or node.children[0].type != "variable_name":
+            raise Doubt("It sets a part of an array")
+        name = self._text(names[0])
+        return name, self._word(values[0], around, level) if values else Word("")
+
+    # commands
+
+    def _command(self, node: Node, around: Around, level: int) -> None:
+        self._gaps(node, _BLANK)
+        words: list[Word] = []
+        sets: list[tuple[str, Word]] = []
+        for before, one in zip([None, *node.children], node.children, strict=False):
+            if before is not None and before.end_byte == one.start_byte:
+                raise Doubt("It has words that are not apart")
+            match one.type:
+                case "variable_assignment":
+                    sets.append(self._assignment(one, around, level))
+                case "command_name":
+                    words.append(self._word(one.children[0], around, level))
+                    if self._text(one) in _RESERVED:
+                        raise Doubt("It has a word of the shell's syntax as a command")
+                case "file_redirect" | "herestring_redirect":
+                    around = self._redirect(one, around, level)
+                case "variable_name" | "test_operator" | "==" | "=" | "=~" | "[" | "]" | "(" | ")" if one.type in (
+                    "variable_name",
+                    "test_operator",
+                    "=",
+                    "==",
+                ):
+                    words.append(self._plain(one))
+                case _ if not one.is_named and one.type in (
+                    "export",
+                    "declare",
+                    "local",
+                    "readonly",
+                    "typeset",
+                    "unset",
+                ):
+                    words.append(Word(one.type))
+                case _:
+                    words.append(self._word(one, around, level))
+        self._take(Command(tuple(words), tuple(sets), around.writes, around.is_fed), around)
+
+    def _plain(self, node: Node) -> Word:
+        text = self._text(node)
+        if not re.fullmatch(r"[\w=-]+", text):
+            raise Doubt("It has a word that is not understood")
+        return Word(text)
+
+    def _redirected(self, node: Node, around: Around, level: int) -> None:
+        self._gaps(node, _BLANK_LINES)
+        bodies = []
+        after: list[Node] = []
+        for one in node.children:
+            if one.type in ("file_redirect", "herestring_redirect"):
+                around = self._redirect(one, around, level)
+            elif one.type == "heredoc_redirect":
+                around = self._heredoc(one, around, level, after)
+            else:
+                bodies.append(one)
+        for one in bodies:
+            self.read(one, around, level + 1)
+        if not bodies:
+            self._take(Command((), (), around.writes), around)
+        for one in after:
+            self.read(one, replace(around, is_fed=True, text=None, writes=()), level + 1)
+
+    def _redirect(self, node: Node, around: Around, level: int) -> Around:
+        self._gaps(node, _BLANK)
+        signs = [one for one in node.children if not one.is_named]
+        targets = [one for one in node.named_children if one.type != "file_descriptor"]
+        sign = self._text(signs[0]) if signs else ""
+        if sign in (">&-", "<&-") and not targets:
+            return around
+        if len(signs) != 1 or len(targets) != 1:
+            raise Doubt("It has a redirection that is not understood")
+        word = self._word(targets[0], around, level)
+        if node.type == "herestring_redirect":
+            return replace(around, is_fed=True, text=word.text + "\n" if word.is_whole else None)
+        if sign in (">&", "<&") and word.is_whole and re.fullmatch(r"[0-9]+-?|-", word.text):
+            return replace(around, is_fed=around.is_fed or (sign == "<&"), text=None if sign == "<&" else around.text)
+        if sign == "<":
+            return replace(around, is_fed=True, text=None)
+        if sign not in (">", ">>", ">|", "&>", "&>>", ">&"):
+            raise Doubt("It has a redirection that is not understood")
+        if word == Word("/dev/null"):
+            return around
+        return replace(around, writes=(*around.writes, Write(">>" if ">>" in sign else ">", word)))
+
+    def _heredoc(self, node: Node, around: Around, level: int, after: list[Node]) -> Around:
+        """What a heredoc gives to its command; what follows in its line joins `after`."""
+        parts = {one.type: one for one in node.children}
+        for one in node.children:
+            if one.type in ("pipeline", "list", "command"):
+                after.append(one)
+            elif one.type in ("file_redirect", "herestring_redirect"):
+                around = self._redirect(one, around, level)
+            elif one.type not in ("<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end"):
+                after += [inner for inner in [one] if inner.is_named]
+                raise Doubt("It has a heredoc that is not understood")
+        if any(one.type not in ("pipeline",) for one in after) or len(after) > 1:
+            self._doubt("It has a heredoc that is not understood")
+        return replace(around, is_fed=True, text=self._body(parts, around, level))
+
+    def _body(self, parts: dict[str, Node], around: Around, level: int) -> str | None:
+        """The text of a heredoc; None where it has variables. Its lines are counted here once more."""
+        if (
+            not {"heredoc_start", "heredoc_end"} <= parts.keys()
+            or self._source.count("<<") != self._source.count("<<<") + 1
+        ):
+            raise Doubt("It has a heredoc that is not understood")
+        start = self._text(parts["heredoc_start"])
+        word = start.strip("'\"")
+        if not re.fullmatch(r"('?)\w+\1|\"\w+\"|\\\w+", start):
+            raise Doubt("It has a heredoc that is not understood")
+        word = word.lstrip("\\")
+        line_end = self._source.find("\n", parts["heredoc_start"].end_byte)
+        lines = self._source[line_end + 1 :].split("\n")
+        tabs = "\t" if "<<-" in parts else ""
+        stripped = [line.lstrip(tabs) if tabs else line for line in lines]
+        if line_end < 0 or word not in stripped:
+            raise Doubt("It has a heredoc that is not understood")
+        length = stripped.index(word)
+        end = line_end + 1 + sum(len(line) + 1 for line in lines[: length + 1]) - 1
+        if end != parts["heredoc_end"].end_byte:
+            raise Doubt("It has a heredoc that is not understood")
+        body = "".join(line + "\n" for line in stripped[:length])
+        if start[0] in "'\"\\":
+            return _utf8(body)
+        if tabs and ("$" in body or "`" in body):
+            raise Doubt("It has a heredoc that is not understood")
+        holes = self._holes(parts["heredoc_body"], around, level, line_end + 1) if "heredoc_body" in parts else {}
+        read = Lexer(body, holes).quoted()
+        return read.text if read.is_whole else None
+
+    # statements with words
+
+    def _for(self, node: Node, around: Around, level: int) -> None:
+        self._gaps(node, _BLANK_LINES)
+        for one in node.children:
+            if one.type == "do_group":
+                self.read(one, around, level + 1)
+            elif one.type == "variable_name":
+                self._take(Command((), ((self._text(one), Word("", "one")),), around.writes), around)
+            elif one.is_named:
+                self._word(one, around, level)
+            elif self._text(one) not in ("for", "in", *_ENDS):
+                raise Doubt("It has a loop that is not understood")
+
+    def _case(self, node: Node, around: Around, level: int) -> None:
+        self._gaps(node, _BLANK_LINES)
+        for one in node.children:
+            if one.type == "case_item":
+                self._gaps(one, _BLANK_LINES)
+                is_pattern = True
+                for part in one.children:
+                    if part.is_named and is_pattern:
+                        if not _PATTERN.fullmatch(self._text(part)):
+                            self._word(part, around, level)
+                    elif part.is_named:
+                        self.read(part, around, level + 1)
+                    elif self._text(part) not in (")", "|", ";;", *_ENDS) and self._text(part).strip():
+                        raise Doubt("It has a choice that is not understood")
+                    is_pattern &= self._text(part) != ")"
+            elif one.is_named:
+                self._word(one, around, level)
+            elif self._text(one) not in ("case", "in", "esac", *_ENDS):
+                raise Doubt("It has a choice that is not understood")
+
+    def _test(self, node: Node, around: Around, level: int) -> None:
+        """`[ … ]` and `[[ … ]]`, which run nothing unless they compute."""
+        is_double = self._text(node.children[0]) == "[["
+        if len(node.children) != 3 or self._text(node.children[0]) not in ("[", "[["):
+            raise Doubt("It has a test that is not understood")
+        self._gaps(node, _BLANK)
+        self._condition(node.children[1], around, level, is_double=is_double)
+        if around.writes:
+            self._take(Command((), (), around.writes), around)
+
+    def _condition(self, node: Node, around: Around, level: int, *, is_double: bool) -> None:
+        if level > MOST_TREE:
+            raise Doubt("It is nested too deeply")
+        if node.type not in ("unary_expression", "binary_expression"):
+            word = self._word(node, around, level)
+            if word.known == "any" and not is_double:
+                raise Doubt("It tests words that are not written out")
+            return
+        self._gaps(node, _BLANK)
+        signs = [one for one in node.children if not one.is_named or one.type == "test_operator"]
+        others = [one for one in node.children if one not in signs]
+        allowed = _UNARY if node.type == "unary_expression" else _COMPARED if is_double else _COMPARED | _NUMBERS
+        is_computed = is_double and all(self._text(one).isdigit() for one in others)
+        if len(signs) != 1 or self._text(signs[0]) not in (allowed | _NUMBERS if is_computed else allowed):
+            raise Doubt("It has a test that is not followed")
+        for one in others:
+            self._condition(one, around, level + 1, is_double=is_double)
+
+
+def _utf8(text: str) -> str:
+    return text.encode("latin-1").decode()

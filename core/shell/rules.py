@@ -1,0 +1,402 @@
+"""Rules about commands: which commands of a line a pattern allows, and whether it rejects a line.
+
+A pattern is one command: `git status *`. Its words are separated by blanks, and have no quotes. `*` alone stands for
+any further words, also none; `*` within a word for any text within it. `> build.log` names a file that the command may
+write.
+
+For. A command is allowed where every word of it is in its place. `*` does not stand for the words of a program that run
+another program or write elsewhere (`core/shell/programs.py`): the pattern has to name them. A word that is not written
+out is covered where no word of the program can do that. Variables that are set, and files that are written, have to be
+named, but for harmless ones. A line is allowed where every command is, and nothing is doubtful.
+
+Against. A line is rejected where any command of it, however wrapped, begins with the words of the pattern: whatever its
+case, folder, options and further words. It is unsure where the line is doubtful, a program runs code, or words that are
+not written out may be those of the pattern.
+
+Both know texts alone, and no store: actions, destinations and hooks are matched alike.
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from string import digits
+from typing import NamedTuple
+
+from core.shell import read_line
+from core.shell.programs import (
+    FOLDERS,
+    HARMLESS,
+    HARMLESS_SETTINGS,
+    HARMLESS_VARIABLES,
+    LOCAL_VARIABLES,
+    Program,
+    has_plain_script,
+    may_run_words,
+    program,
+    script_place,
+)
+from core.shell.reader import Around
+from core.shell.words import Command, Doubt, Line, Word, Write
+from core.shell.wrappers import Follower, plain_name
+from core.wide_match import fits_literally
+
+#: Maximum number of words of a pattern, of `*` in it, and of its characters.
+MOST_WORDS, MOST_STARS, MOST_PATTERN = 64, 8, 1024
+
+#: Characters of a word of a pattern: those that no shell reads as more than a letter of a word.
+_LETTER = "[A-Za-z0-9_./:,@+=*%^-]"
+
+#: What a pattern is like, as far as an expression says it.
+PATTERN = (
+    f"^ *([A-Za-z_][A-Za-z0-9_]*={_LETTER}* +)*{_LETTER.replace('=', '')}+"
+    f"( +{_LETTER}+| +>>? *{_LETTER}+){{0,{MOST_WORDS - 1}}} *$"
+)
+FEW_STARS = f"^[^*]*([*][^*]*){{0,{MOST_STARS}}}$"
+
+_SET = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
+
+
+class CommandPattern(NamedTuple):
+    """The command that a rule is about."""
+
+    words: tuple[str, ...]
+    sets: tuple[tuple[str, str], ...] = ()  #: variables that it may set, with patterns of their values
+    writes: tuple[tuple[str, str], ...] = ()  #: `>` or `>>`, and patterns of files that it may write
+    wrapped: tuple[str, ...] = ()  #: words of a wrapper such as `sudo`, which it needs
+    raw: tuple[str, ...] = ()  #: words as they are written, wrappers too
+
+
+def pattern_fault(text: str) -> str | None:
+    """Why a text is no pattern of a command; None if it is one."""
+    if len(text) > MOST_PATTERN or not re.match(PATTERN, text):
+        return (
+            f"A command should be at most {MOST_WORDS} words of ASCII letters, digits and `_ . / : , @ + = % ^ * -`, "
+            "its program first or after `NAME=value`, and may name files by `> file`"
+        )
+    if not re.match(FEW_STARS, text):
+        return f"A command should have at most {MOST_STARS} `*`"
+    return None
+
+
+def approval_fault(text: str) -> str | None:
+    """Why a pattern cannot be that of a rule that approves; None if it can."""
+    pattern = command_pattern(text)
+    if "*" in "".join((*pattern.words[:1], *pattern.wrapped)):
+        return "A rule that approves should name the program that runs, after a wrapper such as `sudo` too"
+    return None
+
+
+@lru_cache(maxsize=2048)
+def command_pattern(text: str) -> CommandPattern:
+    """Read a pattern that has no fault."""
+    words: list[str] = []
+    sets: list[tuple[str, str]] = []
+    writes: list[tuple[str, str]] = []
+    for one in re.findall(r">>? *[^ >]+|[^ >]+", text):
+        if one[0] == ">":
+            writes.append((">>" if one[:2] == ">>" else ">", one.lstrip("> ")))
+        elif (match := _SET.fullmatch(one)) and not words:
+            sets.append((match[1], match[2]))
+        else:
+            words.append(one)
+    written = Command(tuple(map(Word, words)))
+    found: list[Command] = []
+    with suppress(Doubt):
+        Follower(found.append, lambda *_: None, lambda _: None).follow(written, Around())
+    inner = next((one for one in reversed(found) if not one.is_followed and one.words), written)
+    return CommandPattern(
+        tuple(word.text for word in inner.words), tuple(sets), tuple(writes), inner.wrapped, tuple(words)
+    )
+
+
+# for
+
+
+def needed(line: Line) -> frozenset[int] | None:
+    """The commands of a line, by their place, that rules have to allow; None if no rule can."""
+    if line.doubts:
+        return None
+    places = set()
+    for place, command in enumerate(line.commands):
+        if command.words:
+            places |= set() if command.is_followed or _is_harmless(command) else {place}
+        elif command.writes or not all(
+            LOCAL_VARIABLES.fullmatch(name) or HARMLESS_VARIABLES.fullmatch(name) for name, _ in command.sets
+        ):
+            return None
+    return frozenset(places)
+
+
+def allowed(pattern: CommandPattern, line: Line) -> frozenset[int]:
+    """The commands of a line, by their place, that a pattern allows."""
+    return frozenset(place for place, one in enumerate(line.commands) if one.words and _allows(pattern, one))
+
+
+def _is_harmless(command: Command) -> bool:
+    name, *words = (word.text for word in command.words)
+    is_plain = all(word.is_whole for word in command.words) and not command.writes and not command.sets
+    return is_plain and (
+        name in HARMLESS or (name == "set" and HARMLESS_SETTINGS.fullmatch(" ".join(words)) is not None)
+    )
+
+
+def _allows(pattern: CommandPattern, command: Command) -> bool:
+    name, *words = command.words
+    first, *wanted = pattern.words
+    return (
+        name.is_whole
+        and first in (name.text, FOLDERS.sub("", name.text, count=1))
+        and command.wrapped == pattern.wrapped
+        and _sets_fit(pattern, command)
+        and all(_may_write(pattern, write) for write in command.writes)
+        and _fits(wanted, words, _covered(command.name, words))
+    )
+
+
+def _sets_fit(pattern: CommandPattern, command: Command) -> bool:
+    missing = dict(pattern.sets)
+    for name, value in command.sets:
+        if name in missing:
+            if not value.is_whole or not _is_like(missing.pop(name), value.text):
+                return False
+        elif not HARMLESS_VARIABLES.fullmatch(name):
+            return False
+    return not missing
+
+
+def _may_write(pattern: CommandPattern, write: Write) -> bool:
+    return write.path.is_whole and any(
+        sign in (">", write.sign) and _is_like(path, write.path.text) for sign, path in pattern.writes
+    )
+
+
+def _is_like(wanted: str, text: str) -> bool:
+    """Whether a text is like a word of a pattern. No `*` leaves a folder by `..`, or holds more than a line."""
+    if "*" not in wanted:
+        return wanted == text
+    if ".." in text.split("/") and ".." not in wanted.split("/"):
+        return False
+    return re.fullmatch(".*".join(map(re.escape, wanted.split("*"))), text) is not None
+
+
+def _fits(wanted: Sequence[str], words: Sequence[Word], covered: Sequence[bool]) -> bool:
+    """Whether words are those of a pattern, all of them and in their order."""
+    ends = {0}
+    for one in wanted:
+        if one == "*":
+            reached = set(ends)
+            for place in sorted(ends):
+                while place < len(words) and covered[place]:
+                    place += 1
+                    reached.add(place)
+            ends = reached
+        else:
+            ends = {place + 1 for place in ends if place < len(words) and _is_word(one, words[place], covered[place])}
+    return len(words) in ends
+
+
+def _is_word(wanted: str, word: Word, is_covered: bool) -> bool:
+    if word.is_whole:
+        is_named = "*" not in wanted or (wanted[0] != "*" or is_covered)
+        return is_named and _is_like(wanted, word.text)
+    beginning, star, rest = wanted.partition("*")
+    return (
+        word.known == "begins"
+        and bool(star)
+        and not rest
+        and bool(beginning)
+        and word.text.startswith(beginning)
+        and ".." not in word.text.split("/")
+        and "{" not in word.text
+    )
+
+
+def _covered(name: str, words: Sequence[Word]) -> list[bool]:
+    """Which words `*` may stand for."""
+    known = program(name)
+    texts = [word.text for word in words]
+    if known.script is not None and not (
+        all(word.known in ("whole", "begins") for word in words) and has_plain_script(name, texts)
+    ):
+        return [False] * len(words)
+    script = script_place(name, texts)
+    if script is not None:
+        own = program(texts[script]) if "-m" in texts[:script] else Program()
+        return _covered_by(known, words[: script + 1]) + _covered_by(own, words[script + 1 :])
+    return _covered_by(known, words)
+
+
+def _covered_by(known: Program, words: Sequence[Word]) -> list[bool]:
+    operand = next((place for place, word in enumerate(words) if word.text[:1] != "-"), None)
+    return [_is_covered(known, word, is_first=place == operand) for place, word in enumerate(words)]
+
+
+def _is_covered(known: Program, word: Word, *, is_first: bool) -> bool:
+    if known.is_plain:
+        return True
+    if word.known in ("one", "any"):
+        return False
+    text = word.text
+    if text.partition("=")[0] in known.exact or (known.never is not None and known.never.fullmatch(text)):
+        return False
+    if is_first and (text in known.verbs or (known.bundled and text.isalpha() and not known.letters.isdisjoint(text))):
+        return False
+    if text[:2] == "--" and len(text) > len("--"):
+        name = text[2:].partition("=")[0]
+        return not any(dangerous.startswith(name) for dangerous in known.names)
+    if text[:1] == "-":
+        return known.letters.isdisjoint(text[1:]) and text[1:].partition("=")[0] not in known.names
+    return True
+
+
+# against
+
+
+def refused(pattern: CommandPattern, line: Line) -> bool | None:
+    """Whether a pattern rejects a line; None if unsure."""
+    answers = {_refuses(pattern, command) for command in line.commands}
+    return True if True in answers else None if None in answers or line.doubts else False
+
+
+def _refuses(pattern: CommandPattern, command: Command) -> bool | None:
+    if not command.words:
+        return False
+    is_of_wrapper = pattern.wrapped or pattern.words[0] == "*"  # `sudo rm *` is not `rm *`, and `env *` not anything
+    answers = [_refuses_words(pattern.raw, command), None if command.is_opaque else False]
+    return _any(answers if is_of_wrapper else [_refuses_words(pattern.words, command), *answers])
+
+
+def _any(answers: Sequence[bool | None]) -> bool | None:
+    return True if True in answers else None if None in answers else False
+
+
+def _all(answers: Sequence[bool | None]) -> bool | None:
+    return False if False in answers else None if None in answers else True
+
+
+def _refuses_words(wanted: Sequence[str], command: Command) -> bool | None:
+    name, first = plain_name(command.name), plain_name(wanted[0].rpartition("/")[2])
+    words = command.words[1:]
+    if _is_like(first, name):
+        return _begins(wanted[1:], words)
+    if name.rstrip(digits + ".-") == first.rstrip(digits + ".-") and first:
+        return None if _begins(wanted[1:], words) is not False else False
+    return _names(wanted, words) if not command.is_followed and may_run_words(name) else False
+
+
+def _names(wanted: Sequence[str], words: Sequence[Word]) -> bool | None:
+    """Whether the words of a program that may run another one name it: unsure, or not."""
+    text = " ".join(word.text for word in words).lower()
+    found = {re.split(r"[/\\]", one)[-1].removesuffix(".exe") for one in re.findall(r"[^\s'\"();|&<>=,]+", text)}
+    plain = [one.lower().rpartition("/")[2] for one in wanted if "*" not in one and one[:1] != "-"]
+    return None if plain and all(one in found for one in plain) else False
+
+
+def _begins(wanted: Sequence[str], words: Sequence[Word]) -> bool | None:
+    """Whether words begin with those of a pattern, with any options between and after them."""
+    options = [one for one in wanted if one[:1] == "-" and one != "-"]
+    operands = [one for one in wanted if one[:1] != "-" or one == "-"]
+    return _all([_has_operands(operands, words), *(_has_option(one, words) for one in options)])
+
+
+def _has_operands(wanted: Sequence[str], words: Sequence[Word]) -> bool | None:
+    """Whether the words that are no options begin with those wanted."""
+    states: dict[int, bool | None] = {0: True}  # how many of those wanted were found → whether surely
+    is_value = False  # the word before is an option, which may take this one
+    for word in words:
+        if len(wanted) in states and states[len(wanted)]:
+            return True
+        is_option = word.is_whole and word.text[:1] == "-" and len(word.text) > 1
+        after: dict[int, bool | None] = {}
+        for found, is_sure in states.items():
+            if found == len(wanted) or is_option:
+                _join(after, found, is_sure)
+            else:
+                _meet(after, wanted, found, word, is_sure, is_value=is_value)
+        states, is_value = after, is_option and "=" not in word.text
+    while states:
+        ended = {found: is_sure for found, is_sure in states.items() if found == len(wanted)}
+        if ended:
+            return ended[len(wanted)]
+        states = {found + 1: is_sure for found, is_sure in states.items() if wanted[found] == "*"}
+    return False
+
+
+def _meet(
+    after: dict[int, bool | None],
+    wanted: Sequence[str],
+    found: int,
+    word: Word,
+    is_sure: bool | None,
+    *,
+    is_value: bool,
+) -> None:
+    """What a word that is no option, or is not known, leads to."""
+    one = wanted[found]
+    if one == "*":
+        _join(after, found, is_sure)
+        _meet_next(after, wanted, found + 1, word, is_sure)
+        return
+    if is_value or word.known == "any":
+        _join(after, found, None)
+    if word.known == "any":
+        for further in range(found + 1, len(wanted) + 1):
+            _join(after, further, None)
+    elif word.known != "whole":
+        if word.known == "one" or one.lower().startswith(word.text.lower()) or "*" in one:
+            _join(after, found + 1, None)
+    elif _is_like(one.lower(), word.text.lower()):
+        _join(after, found + 1, is_sure)
+    elif "/" in one and (".." in word.text or "//" in word.text or word.text.startswith("./")):
+        _join(after, found + 1, None)
+
+
+def _meet_next(
+    after: dict[int, bool | None], wanted: Sequence[str], found: int, word: Word, is_sure: bool | None
+) -> None:
+    if found < len(wanted) and wanted[found] != "*":
+        _meet(after, wanted, found, word, is_sure, is_value=False)
+    elif found == len(wanted):
+        _join(after, found, is_sure)
+
+
+def _join(states: dict[int, bool | None], found: int, is_sure: bool | None) -> None:
+    states[found] = True if states.get(found) or is_sure else None
+
+
+def _has_option(wanted: str, words: Sequence[Word]) -> bool | None:
+    """Whether an option is among words, in its short or its long form."""
+    texts = [word.text for word in words if word.text[:1] == "-"]
+    unsure = None if any(word.known in ("any", "one") for word in words) else False
+    if "*" in wanted:
+        return True if any(_is_like(wanted, text) for text in texts) else unsure
+    long_names = [text[2:].partition("=")[0].lower() for text in texts if text[:2] == "--" and len(text) > 2]
+    letters = {letter for text in texts if text[:2] != "--" for letter in text[1:].lower()}
+    if wanted in texts:
+        return True
+    if wanted[:2] == "--":
+        name = wanted[2:].partition("=")[0].lower()
+        if name in long_names:
+            return True if "=" not in wanted else None
+        return None if name[:1] in letters or any(name.startswith(one) for one in long_names) else unsure
+    missing = set(wanted[1:].lower()) - letters
+    if not missing:
+        return True
+    return None if all(any(one.startswith(letter) for one in long_names) for letter in missing) else unsure
+
+
+def rejects_text(parts: list[str], text: str) -> bool | None:
+    """Whether a text that `fits_widely` leaves unsure is rejected: by one of the commands that a shell makes of it.
+
+    parts: the literal parts of a pattern of text. False only where every command is written out, and runs no code.
+    """
+    line = read_line(text)
+    answers: list[bool | None] = [None if line.doubts else False]
+    for command in line.commands:
+        words = " ".join(word.text for word in command.words)
+        answer = fits_literally(parts, words)
+        values = [*command.words, *(value for _, value in command.sets)]
+        is_clear = not (command.is_opaque or command.is_fed or command.writes) and all(one.is_whole for one in values)
+        answers.append(answer if answer or is_clear else None)
+    return _any(answers)
