@@ -37,6 +37,7 @@ from schemas.approvals import (
 from schemas.audit import place_id
 from schemas.events import read_some_ids
 from schemas.fields import Success
+from store.approvals.audit import Place
 from store.approvals.decisions import Decision
 from store.approvals.inbox import Filter
 from store.approvals.inbox_stream import Sent
@@ -203,7 +204,8 @@ def list_approval_rules() -> list[UsedRule]:
 @approval_rules.response(200, RehearsalResult)
 def rehearse_approval_rule(draft: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:
     """Try a rule on recorded decisions of people, the newest first; nothing is made, and nothing decided."""
-    found = current_store.approvals.rehearsals.rehearse(Rule(**draft), **search)
+    start = None if search["start"] is None else Place(*search["start"])
+    found = current_store.approvals.rehearsals.rehearse(Rule(**draft), limit=search["limit"], start=start)
     return {**found._asdict(), "next_page_id": place_id(True, found.following)}
 
 
