@@ -265,7 +265,7 @@ class Rehearsals:
 
     def _events(self, conversation_id: ConversationId, ids: Sequence[str]) -> list[bytes | None]:
         """Events by id, None where there is none. One round trip; one for each event if they are long."""
-        reply = self._scripts.get_events(ConversationKeys(conversation_id).root, most_bytes=MOST_BYTES, ids=ids)
+        reply = self._scripts.get_events(ConversationKeys(conversation_id).root, most_bytes=PAGE_BYTES, ids=ids)
         if reply is None or (reply == "too_long" and len(ids) == 1):
             return [None] * len(ids)
         if not isinstance(reply, GetEvents.Found):

@@ -129,7 +129,6 @@ def test_a_rehearsal_is_read_page_by_page_and_each_decision_comes_once(here):
 def test_a_page_ends_early_when_its_bytes_are_spent_and_the_next_goes_on(here, monkeypatch):
     monkeypatch.setattr(module, "MOST_BYTES", 1)
     monkeypatch.setattr(module, "_SLICE", 2)
-    monkeypatch.setattr(module.Rehearsals, "_events", _whatever_the_bytes)
     here.decide("approve", *(f"git status {number}" for number in range(5)))
     sizes, page_id = [], None
     while True:
@@ -139,12 +138,6 @@ def test_a_page_ends_early_when_its_bytes_are_spent_and_the_next_goes_on(here, m
         if page_id is None:
             break
     assert sizes == [2, 2, 1]
-
-
-def _whatever_the_bytes(self, conversation_id, ids):
-    return [
-        self._scripts.get_events(f"conv:{{{conversation_id}}}", most_bytes=10**6, ids=[one]).events[0] for one in ids
-    ]
 
 
 def test_decisions_of_rules_and_by_messages_are_not_those_of_people(here):
