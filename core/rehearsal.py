@@ -64,6 +64,9 @@ def would_answer(draft: Rule, rules: Sequence[Rule], action: Action, conversatio
     person, as in `store/approvals/rules.py`. Expiry and the number of uses of the draft do not count.
     """
     first = replace(draft, id="", created_at=None)
+    alone = matching([first], action, conversation)
+    if not alone.rules and not alone.parts:  # the others need no reading
+        return False
     matched = matching([first, *rules], action, conversation)
     deciding = matched.deciding()
     if not any(rule.id == "" for rule in deciding) or len(deciding) > MOST_TOGETHER:

@@ -6,7 +6,7 @@ digest shows. A read is bounded in entries, bytes and seconds, and goes on at th
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from redis import Redis
@@ -142,8 +142,13 @@ class Rehearsals:
     def rehearse(self, draft: Rule, *, limit: int, start: Place | None) -> Rehearsal:
         """Try a draft on a page of decisions. limit: entries of the audit."""
         rules = self._rules.in_force(now())
-        page = self._read(limit=limit, start=start, tool_name=draft.tool_name)
-        answered = [one for one in page.found if _answers(draft, rules, one)]
+        answered: list[Decided] = []
+
+        def judge(one: Decided) -> None:
+            if _answers(draft, rules, one):
+                answered.append(one)
+
+        page = self._read(judge, limit=limit, start=start, tool_name=draft.tool_name)
         contrary = [one for one in answered if one.decision != draft.decision]
         others = [one for one in answered if one.decision == draft.decision]
         return Rehearsal(
@@ -161,13 +166,14 @@ class Rehearsals:
         A rule that the rules in force already stand for is not proposed.
         """
         rules = self._rules.in_force(now())
-        page = self._read(limit=MOST_RECENT, start=None)
         groups: dict[bytes, Proposal] = {}
-        for one in page.found:
-            take_turns()
+
+        def group(one: Decided) -> None:
             if one.decision == "approve" and (answer := like_answer(one.action)):
                 key = canonical([answer.rule.tool_name, answer.rule.arguments])
                 groups.setdefault(key, Proposal(answer, [])).evidence.append(one)
+
+        page = self._read(group, limit=MOST_RECENT, start=None)
         contrary = [one for one in page.found if one.decision != "approve"]
         found = [
             proposal
@@ -197,14 +203,18 @@ class Rehearsals:
         if not answers:
             return []
         rules = self._rules.in_force(now())
-        page = self._read(limit=_TRIED, start=None, tool_name=action.tool_name, only=True, most_scanned=_SCANNED)
-        recent = page.found[:_TRIED]
+        recent: list[Decided] = []
+        self._read(
+            recent.append, limit=_TRIED, start=None, tool_name=action.tool_name, only=True, most_scanned=_SCANNED
+        )
+        del recent[_TRIED:]
         return [
             Tried(answer, sum(_answers(answer.rule, rules, one) for one in recent), len(recent)) for answer in answers
         ]
 
     def _read(
         self,
+        take: Callable[[Decided], None],
         *,
         limit: int,
         start: Place | None,
@@ -214,8 +224,8 @@ class Rehearsals:
     ) -> Records:
         """Decisions of people, the newest first.
 
-        limit: entries of the audit. tool_name: decisions about other tools are counted, and not read. only: entries
-        about this tool alone count for the limit.
+        take: called with each one, within the seconds of a read. limit: entries of the audit. tool_name: decisions
+        about other tools are counted, and not read. only: entries about this tool alone count for the limit.
         """
         filters = AuditFilter(people=True, tool_name=tool_name if only else None)
         raws, following = self._audit.search(
@@ -229,6 +239,9 @@ class Rehearsals:
             read, size = self._load(mine)
             decided = [one for one in read if one is not None]
             of_tool = [one for one in decided if tool_name in (None, one.action.tool_name)]
+            for one in of_tool:
+                take_turns()
+                take(one)
             found += of_tool
             unread += len(read) - len(decided)
             skipped += len(wanted) - len(mine) + len(decided) - len(of_tool)

@@ -1,6 +1,8 @@
 """Rehearsals, proposals and ready answers over HTTP: what a rule would have done with what people decided."""
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from app import create_app
 from settings.config import Config
@@ -66,6 +68,14 @@ class Here:
         response = self.client.get(f"/api/v1/conversation/{self.id}/pending-actions/{action_id}/answers")
         assert response.status_code == 200, response.text
         return {one["kind"]: one for one in response.get_json()["items"]}
+
+    def reject_all(self) -> None:
+        path = f"/api/conversations/{self.id}/events/respond_to_confirmation"
+        assert self.client.post(path, json={"accept": False}).status_code == 200
+
+    def forget_rules(self) -> None:
+        for rule in self.client.get(RULES).get_json():
+            assert self.client.delete(f"{RULES}/{rule['id']}").status_code == 200
 
     def waits(self) -> list[str]:
         items = self.client.get("/api/v1/pending-actions", query_string={"conversation_id": self.id}).get_json()
@@ -198,7 +208,47 @@ def test_a_rehearsal_answers_as_the_rule_then_does(here, pattern, decision):
         waiting = here.act(command)
         after = here.client.get(f"{RULES}/{made['id']}").get_json()["uses"]
         assert (after == uses + 1) == (command in rehearsed) == (waiting not in here.waits()), command
-        here.client.post(f"/api/conversations/{here.id}/events/respond_to_confirmation", json={"accept": False})
+        here.reject_all()
+
+
+WORDS = ["git status", "git push", "ls", "rm x", "-s", "x=1", "sudo", "sh -c 'git push'", "$x", "> out", "git"]
+LINES = st.builds(
+    lambda words, joint: joint.join(words),
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=3),
+    st.sampled_from([" ", " && ", " | "]),
+)
+TESTS = st.one_of(
+    st.sampled_from(["git status *", "git *", "ls *", "rm x", "git push *"]).map(lambda text: {"command": text}),
+    st.sampled_from(["git*", "*status*"]).map(lambda text: {"pattern": text}),
+    LINES.map(lambda line: {"equals": line}),
+)
+DRAFTS = st.builds(
+    lambda decision, test, members: {**GIT_STATUS, "decision": decision, "arguments": {"command": test}, **members},
+    st.sampled_from(["approve", "reject"]),
+    TESTS,
+    st.sampled_from([{}, {"max_risk": "LOW"}, {"tags": {"team": "web"}}, {"tags": {"team": "app"}}]),
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(LINES, DRAFTS, st.lists(DRAFTS, max_size=3), st.sampled_from(["LOW", "HIGH", "UNKNOWN"]))
+def test_a_rehearsal_equals_what_the_rule_then_does_with_the_same_action(here, line, draft, others, risk):
+    here.forget_rules()
+    waiting = here.act(line, security_risk=risk)
+    here.reject_all()
+    for rule in others:
+        assert here.client.post(RULES, json=rule).status_code == 201
+    rehearsed = here.rehearse(draft, limit=1)
+    assert rehearsed["decided"] == 1
+    assert {one["action_id"] for one in rehearsed["examples"]} <= {waiting}
+    here.forget_rules()
+    made = here.client.post(RULES, json=draft)  # the oldest, as a rehearsal has it
+    for rule in others:
+        here.client.post(RULES, json=rule)
+    here.act(line, security_risk=risk)
+    uses = here.client.get(made.headers["Location"]).get_json()["uses"]
+    here.reject_all()
+    assert uses == rehearsed["answered"]
 
 
 def _answered(here, rule):
@@ -281,7 +331,7 @@ def test_each_ready_answer_makes_a_rule_that_decides_such_an_action(here):
         again = here.act(f"git status {number}")
         assert again not in here.waits(), kind
         assert here.client.delete(made.headers["Location"]).status_code == 200
-        here.client.post(f"/api/conversations/{here.id}/events/respond_to_confirmation", json={"accept": False})
+        here.reject_all()
 
 
 def test_what_cannot_be_proposed_safely_has_no_answer_like_it(here):
