@@ -48,6 +48,23 @@ class AppConversationStartTask(Record):
     updated_at: str
 
 
+class ApprovalRule(Record):
+    id: str
+    decision: Literal["approve", "reject"]
+    tool_name: str
+    arguments: dict[str, Any] | None
+    max_risk: str | None
+    conversation_ids: list[str] | None
+    tags: dict[str, Any] | None
+    expires_at: str | None
+    max_uses: int | None
+    reason: str
+    created_at: str
+    created_by: str
+    uses: int
+    last_used_at: str | None
+
+
 class AskedBudgetInfo(Record):
     setting: Literal["MODEL_BUDGET_CONVERSATION", "MODEL_BUDGET_KEY", "MODEL_BUDGET_DAY"]
     key_id: str | None
