@@ -340,7 +340,7 @@ def test_a_card_shows_every_argument_that_says_something():
             httpx.ConnectError("refused"),
             "Your answer was not sent, and it still waits unless somebody else decides it: agentctl approve 9c0d1e2f",
         ),
-        (httpx.ReadTimeout("timed out"), "it is not known whether this took effect. What still waits: agentctl inbox"),
+        (httpx.ReadTimeout("timed out"), "Look before you repeat it. What still waits: agentctl inbox"),
     ],
     ids=["not sent", "sent"],
 )
