@@ -7,6 +7,7 @@ what a person was shown. Source: docs/approvals.md.
 from typing import Any
 
 from flask import Response, g, jsonify, url_for
+from marshmallow import ValidationError
 
 from agents.decisions import decide_each
 from blueprints import current_commands, current_store
@@ -25,15 +26,22 @@ from schemas.approvals import (
     InboxStreamQuery,
     PendingActionFilter,
     PendingActionSearch,
+    ProposalSearch,
+    ProposedRules,
+    ReadyAnswers,
+    RehearsalResult,
+    RehearsalSearch,
     WaitingActionPage,
     page_id,
 )
+from schemas.audit import place_id
 from schemas.events import read_some_ids
 from schemas.fields import Success
+from store.approvals.audit import Place
 from store.approvals.decisions import Decision
 from store.approvals.inbox import Filter
 from store.approvals.inbox_stream import Sent
-from store.approvals.rules import UsedRule
+from store.approvals.rules import UsedRule, is_short
 from store.errors import Stopping
 
 pending_actions = Blueprint("Pending Actions", __name__, url_prefix="/api/v1/pending-actions")
@@ -136,6 +144,33 @@ def batch_get_decisions(conversation_id: ConversationId) -> Response:
     return jsonify([found.get(action_id) for action_id in ids])
 
 
+@decisions.get("/pending-actions/<action_id>/answers")
+@needs("read")
+@decisions.fails()
+@decisions.response(200, ReadyAnswers)
+def list_ready_answers(conversation_id: ConversationId, action_id: str) -> dict[str, Any]:
+    """List rules that would answer a pending action, with how many of the last decisions each would have answered."""
+    tried = current_store.approvals.rehearsals.answers(conversation_id, action_id)
+    items = (
+        {"kind": one.answer.kind, "sentence": one.answer.sentence, "rule": body, "answered": one.answered, "of": one.of}
+        for one in tried
+        if (body := _body_of(one.answer.rule))
+    )
+    return {"items": list(items)}
+
+
+def _body_of(rule: Rule) -> dict[str, Any] | None:
+    """The body of a request that makes a rule; None if the request would be refused."""
+    members = {"decision": rule.decision, "tool_name": rule.tool_name, "arguments": rule.arguments}
+    ids = {} if rule.conversation_ids is None else {"conversation_ids": list(rule.conversation_ids)}
+    body = {name: value for name, value in members.items() if value is not None} | ids
+    try:
+        loaded = ApprovalRuleRequest().load(body)
+    except ValidationError:
+        return None
+    return body if is_short(Rule(**loaded, created_by=g.principal.name)) else None
+
+
 approval_rules = Blueprint("Approval Rules", __name__, url_prefix="/api/v1/approval-rules")
 
 
@@ -158,6 +193,42 @@ def make_approval_rule(wanted: dict[str, Any]) -> tuple[UsedRule, int, dict[str,
 def list_approval_rules() -> list[UsedRule]:
     """List the rules with their uses, the newest first; expired and used up ones too, and none that was revoked."""
     return current_store.approvals.rules.all()
+
+
+@approval_rules.post("/rehearse")
+@needs("read")
+@approval_rules.replay(remade=True)
+@approval_rules.fails()
+@approval_rules.arguments(ApprovalRuleRequest())
+@approval_rules.arguments(RehearsalSearch(), location="query")
+@approval_rules.response(200, RehearsalResult)
+def rehearse_approval_rule(draft: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:
+    """Try a rule on recorded decisions of people, the newest first; nothing is made, and nothing decided."""
+    start = None if search["start"] is None else Place(*search["start"])
+    found = current_store.approvals.rehearsals.rehearse(Rule(**draft), limit=search["limit"], start=start)
+    return {**found._asdict(), "next_page_id": place_id(True, found.following)}
+
+
+@approval_rules.get("/proposals")
+@needs("read")
+@approval_rules.fails()
+@approval_rules.arguments(ProposalSearch(), location="query")
+@approval_rules.response(200, ProposedRules)
+def list_proposed_rules(search: dict[str, Any]) -> dict[str, Any]:
+    """List rules for what people have approved again and again of late and never rejected, the most frequent first."""
+    proposals, decided, unread = current_store.approvals.rehearsals.proposals(search["least"])
+    items = (
+        {
+            "rule": body,
+            "sentence": one.answer.sentence,
+            "approved": len(one.evidence),
+            "last_at": one.evidence[0].time,
+            "examples": one.examples,
+        }
+        for one in proposals
+        if (body := _body_of(one.answer.rule))
+    )
+    return {"items": list(items), "decided": decided, "unread": unread}
 
 
 @approval_rules.get("/<rule_id>")

@@ -259,7 +259,7 @@ def rule_of(
         raise ValueError("An action that names no tool, or whose arguments have no names, has no rule")
     is_known = decision == "approve" and action.risk in RISKS
     defaults: dict[str, Any] = {
-        "arguments": {name: {"equals": value} for name, value in action.arguments.items() if not _says_nothing(value)},
+        "arguments": {name: {"equals": value} for name, value in action.arguments.items() if not says_nothing(value)},
         "conversation_ids": (conversation_id,),
         "max_risk": action.risk if is_known else None,
     }
@@ -327,7 +327,7 @@ def _fits(tests: Mapping[str, Test], action: Action) -> bool:
     arguments = action.arguments
     if not isinstance(arguments, dict):
         return False
-    return all(_says_nothing(value) for name, value in arguments.items() if name not in tests) and all(
+    return all(says_nothing(value) for name, value in arguments.items() if name not in tests) and all(
         _passes(test, name, action) for name, test in tests.items()
     )
 
@@ -380,7 +380,7 @@ def _rejects_text(name: str, parts: list[str], value: str) -> bool | None:
     return answer
 
 
-def _says_nothing(value: Any) -> bool:
+def says_nothing(value: Any) -> bool:
     """Whether an argument is null, false, 0, "", [] or {}."""
     return value in (None, False, 0, "") or value == [] or value == {}
 

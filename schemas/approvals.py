@@ -17,6 +17,7 @@ from core.paths import MOST_PATH, path_fault
 from core.paths import PATTERN as PATH_PATTERN
 from core.shell import rules as commands
 from core.wire import MOST_CALL_BYTES, MOST_CONFIRMATION_SECONDS, MOST_NAME, MOST_TAG, MOST_TAG_KEY
+from schemas.audit import Decider, PlaceCursor
 from schemas.fields import (
     FOREIGN_CURSOR,
     HEX_OF_TEXT,
@@ -33,6 +34,7 @@ from schemas.fields import (
     StrictBoolean,
     StrictInteger,
     Text,
+    WholeNumber,
     canonical_id,
     checked_text,
     refusal,
@@ -294,6 +296,98 @@ def _check_commands(rule: Mapping[str, Any], member: str) -> None:
     for test in tests:
         if "command" in test and (fault := commands.approval_fault(test["command"])):
             raise ValidationError(fault, member)
+
+
+class RehearsalSearch(BaseSchema):
+    """A page of the decisions that a rule is tried on, the newest first."""
+
+    limit = Limit(100)
+    start = PlaceCursor()
+
+    @post_load
+    def _read_cursor(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:
+        descending, search["start"] = search["start"] or (True, None)
+        if not descending:
+            raise ValidationError([FOREIGN_CURSOR], "page_id")
+        return search
+
+
+class DecidedExample(BaseSchema):
+    """An action that a person has decided."""
+
+    conversation_id = fields.String(attribute="conversation.id", required=True, metadata={"format": "uuid"})
+    conversation_title = fields.String(required=True, allow_none=True)
+    action_id = fields.String(required=True)
+    tool_name = fields.String(required=True)
+    text = fields.String(
+        required=True,
+        metadata={"description": "Its command, or what it does to a path; else its arguments. 300 characters at most."},
+    )
+    decision = fields.String(required=True, metadata={"enum": ["approve", "reject", "edit"]})
+    actor = fields.Nested(Decider, required=True)
+    time = fields.String(required=True, metadata={"format": "date-time"})
+
+
+def _number(description: str) -> fields.Integer:
+    return fields.Integer(required=True, metadata={"minimum": 0, "description": description})
+
+
+class RehearsalResult(BaseSchema):
+    """What a rule would have done with decisions of people."""
+
+    decided = _number("Decisions of this page.")
+    answered = _number("Those that the rule would have answered.")
+    rejected = _number("Those of the answered that a person decided otherwise; an edit is otherwise, too.")
+    unread = _number("Decisions whose conversation is deleted or in cold storage; the rule was not tried on them.")
+    examples = fields.List(
+        fields.Nested(DecidedExample),
+        required=True,
+        metadata={"description": "Of the answered: first those that a person decided otherwise, then a few others."},
+    )
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+class ProposalSearch(BaseSchema):
+    least = WholeNumber(
+        least=1, most=100, load_default=3, metadata={"description": "The least number of approvals of a proposal."}
+    )
+
+
+class ProposedRule(BaseSchema):
+    """A rule for what people have approved again and again, and never rejected."""
+
+    rule = fields.Nested(ApprovalRuleRequest, required=True)
+    sentence = fields.String(required=True, metadata={"description": "What the rule covers."})
+    approved = _number("Approvals that it would have answered.")
+    last_at = fields.String(required=True, metadata={"format": "date-time", "description": "Time of the last one."})
+    examples = fields.List(fields.Nested(DecidedExample), required=True, metadata={"maxItems": 3})
+
+
+class ProposedRules(BaseSchema):
+    items = fields.List(fields.Nested(ProposedRule), required=True)
+    decided = _number("Decisions that were read, the most recent ones.")
+    unread = _number("Those of them whose conversation is deleted or in cold storage.")
+
+
+class ReadyAnswer(BaseSchema):
+    """An answer to an action, and to others like it."""
+
+    kind = fields.String(
+        required=True,
+        metadata={
+            "enum": ["exactly", "like", "tool"],
+            "description": "`exactly`: this tool with these arguments; `like`: such as `git status *`; `tool`: this "
+            "tool in this conversation.",
+        },
+    )
+    sentence = fields.String(required=True, metadata={"description": "What the rule covers."})
+    rule = fields.Nested(ApprovalRuleRequest, required=True)
+    answered = _number("Of the last decisions about this tool, those that the rule would have answered.")
+    of = _number("The last decisions about this tool that were read, 20 at most.")
+
+
+class ReadyAnswers(BaseSchema):
+    items = fields.List(fields.Nested(ReadyAnswer), required=True)
 
 
 class Always(fields.Field[Any]):

@@ -39,11 +39,14 @@ from store.scripts import Scripts
 ActorKind = Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server"]
 ACTOR_KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
 
+#: actors by whose means a person decides with the action before them, and what they decide of actions
+PEOPLE, VERBS = frozenset({"key", "link", "run"}), frozenset({"approve", "reject", "edit"})
+
 #: longest name and address of an actor, in characters
 _LONGEST = 256
 
 #: longest text, summary and tool name of an action in an entry, in characters
-_LONGEST_TEXT, _LONGEST_SUMMARY, _LONGEST_TOOL = 300, 150, 100
+LONGEST_TEXT, LONGEST_SUMMARY, LONGEST_TOOL = 300, 150, 100
 
 #: kind of what a stream is told of a decision; no log keeps one
 DECISION = "DecisionEvent"
@@ -94,9 +97,9 @@ def said(text: str) -> str:
 
 def shown(tool_name: str, summary: Any, arguments: Any) -> str:
     """What an entry says of an action, in words, as canonical JSON: {summary, text, tool_name}."""
-    words = said(beginning(summary, _LONGEST_SUMMARY)) if isinstance(summary, str) else "null"
-    text = said(beginning(text_of(arguments), _LONGEST_TEXT))
-    return f'{{"summary":{words},"text":{text},"tool_name":{said(beginning(tool_name, _LONGEST_TOOL))}}}'
+    words = said(beginning(summary, LONGEST_SUMMARY)) if isinstance(summary, str) else "null"
+    text = said(beginning(text_of(arguments), LONGEST_TEXT))
+    return f'{{"summary":{words},"text":{text},"tool_name":{said(beginning(tool_name, LONGEST_TOOL))}}}'
 
 
 class Place(NamedTuple):
@@ -116,6 +119,7 @@ class AuditFilter:
     chain: str | None = None  #: id of a conversation, or name of the chain of a day's destinations
     actor: str | None = None  #: its name, whole
     actor_kind: str | None = None
+    people: bool = False  #: whether only decisions about actions pass that a person has taken, see PEOPLE
     decision: str | None = None
     tool_name: str | None = None  #: of one of the actions that the entry describes
     text: str | None = None  #: case-insensitive part of what the entry says in words
@@ -123,7 +127,7 @@ class AuditFilter:
     @property
     def reads_entries(self) -> bool:
         """Whether the time and the chain of an entry do not tell alone if it passes."""
-        return any((self.actor, self.actor_kind, self.decision, self.tool_name, self.text))
+        return self.people or any((self.actor, self.actor_kind, self.decision, self.tool_name, self.text))
 
     def passes(self, place: Place, raw: bytes) -> bool:
         """Whether an entry passes."""
@@ -137,9 +141,13 @@ class AuditFilter:
         wanted = (self.actor, self.actor_kind, self.decision)
         if not all(wish in (None, one) for wish, one in zip(wanted, found, strict=True)):
             return False
+        if self.people and (
+            actor["kind"] not in PEOPLE or entry["decision"] not in VERBS or not entry.get("action_ids")
+        ):
+            return False
         actions = [one for one in entry.get("shown", []) if one]
         tools = [one["tool_name"] for one in actions]
-        if self.tool_name is not None and beginning(self.tool_name, _LONGEST_TOOL) not in tools:
+        if self.tool_name is not None and beginning(self.tool_name, LONGEST_TOOL) not in tools:
             return False
         return not self.text or fold(self.text) in fold("\n".join(_texts(entry, actions)))
 
@@ -191,16 +199,23 @@ class Audit:
         return entries[:limit], after + limit if len(entries) > limit else None
 
     def search(
-        self, filters: AuditFilter, *, descending: bool, limit: int, start: Place | None
+        self,
+        filters: AuditFilter,
+        *,
+        descending: bool,
+        limit: int,
+        start: Place | None,
+        most_scanned: int | None = None,
     ) -> tuple[list[bytes], Place | None]:
         """One page of the entries of all conversations in the order of their times, and the next page's cursor.
 
-        At most MOST_SCANNED entries are read, in two round trips per SCAN_CHUNK: the page may be shorter than the limit
-        and not the last. With a chain its own list is read, whose order is that of its seqs.
+        At most `most_scanned` entries are read, MOST_SCANNED by default, in two round trips per SCAN_CHUNK: the page
+        may be shorter than the limit and not the last. With a chain its own list is read, in the order of its seqs.
         """
         found: list[bytes] = []
+        most = MOST_SCANNED if most_scanned is None else most_scanned
         chunk, scanned, more = SCAN_CHUNK if filters.reads_entries else min(limit, SCAN_CHUNK), 0, True
-        while more and scanned < MOST_SCANNED:
+        while more and scanned < most:
             entries = self._following(filters, descending, chunk + 1, start)
             more = len(entries) > chunk
             for start, raw in entries[:chunk]:
@@ -245,7 +260,7 @@ class Audit:
         else:
             first, last = max(0, start.seq - 1 - most), start.seq - 2
         entries: Any = self._redis.lrange(chain_key(chain), first, last)
-        found = [(_place_of(raw), raw) for raw in entries]
+        found = [(place_of(raw), raw) for raw in entries]
         return found[::-1] if descending else found
 
 
@@ -307,7 +322,8 @@ def _place(member: str, at: float) -> Place:
     return Place(Micros(int(at)), chain, int(seq))
 
 
-def _place_of(raw: bytes) -> Place:
+def place_of(raw: bytes) -> Place:
+    """Where an entry stands."""
     entry = json.loads(raw)
     return Place(micros(entry["time"]), chain_of(entry), entry["seq"])
 

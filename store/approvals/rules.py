@@ -26,6 +26,7 @@ from redis import Redis
 from core.approvals import Action, Conversation, Matched, Rule, action_digest, matching
 from core.cuts import beginning_in_bytes
 from core.refused import Kind
+from core.rehearsal import MOST_TOGETHER
 from core.wire import ConversationId, Micros
 from settings.limits import ConversationLimits
 from store.approvals.audit import Actor, Audit
@@ -47,9 +48,6 @@ MOST_RULES, MOST_RULE_BYTES = 1000, 16 * 1024
 
 #: seconds of the lease under which a decision is taken: no agent is called meanwhile
 _LEASE_SECONDS = 10.0
-
-#: most rules that decide one action, or one group of actions: the audit names each
-MOST_TOGETHER = 6
 
 #: a seq after every entry of an audit
 _END = 10**12
@@ -134,9 +132,7 @@ class Rules:
         Raises TooManyRules, RuleTooLong, RuleWouldBePast, RuleWasRevoked.
         """
         rule = replace(rule, id=str(minted(what)))
-        members = asdict(rule)
-        del members["created_at"]
-        text = json.dumps(members, separators=(",", ":"))
+        text = _written(rule)
         if len(text) > MOST_RULE_BYTES:
             raise RuleTooLong
         reply = self._scripts.make_rule(
@@ -183,6 +179,15 @@ class Rules:
             self._remembered = reply.version, rules
         return rules
 
+    def in_force(self, at: Micros) -> tuple[Rule, ...]:
+        """The rules that can decide an action at a time. As `current`, one round trip more if uses are limited."""
+        rules = [rule for rule in self.current() if rule.expires_at is None or rule.expires_at > at]
+        limited = [rule.id for rule in rules if rule.max_uses is not None]
+        uses = {one.rule.id: one.uses for one in self._list(limited)} if limited else {}
+        return tuple(
+            rule for rule in rules if rule.max_uses is None or uses.get(rule.id, rule.max_uses) < rule.max_uses
+        )
+
     def claim(self, uses: Sequence[Use], doubts: Collection[str] = ()) -> Use | None:
         """Count uses, all or none, each once by its claim. Returns the first one that its rule refuses.
 
@@ -209,6 +214,17 @@ class Rules:
 def _used(rule: str, use: dict[str, str]) -> UsedRule:
     last_used_at = use["last_used_at"]
     return UsedRule(_read(rule), int(use["uses"]), Micros(int(last_used_at)) if last_used_at else None)
+
+
+def is_short(rule: Rule) -> bool:
+    """Whether a rule has at most MOST_RULE_BYTES."""
+    return len(_written(replace(rule, id=str(uuid4())))) <= MOST_RULE_BYTES
+
+
+def _written(rule: Rule) -> str:
+    members = asdict(rule)
+    del members["created_at"]
+    return json.dumps(members, separators=(",", ":"))
 
 
 def _read(rule: str) -> Rule:

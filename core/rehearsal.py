@@ -1,0 +1,173 @@
+"""Try a rule that is not made yet on one action; and propose rules from an action. No store and no Flask.
+
+Source: docs/approvals.md, "Rehearsal". A rehearsal calls the matcher that decides, `core.approvals.matching`.
+"""
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+from core.approvals import SHELL_ARGUMENTS, Action, Conversation, Rule, Test, matches, matching, says_nothing
+from core.cuts import beginning
+from core.paths import fits_path, path_fault
+from core.shell.proposals import propose_command
+from core.wire import ConversationId
+
+#: Maximum number of rules that decide one action, or one group of actions: the audit names each.
+MOST_TOGETHER = 6
+
+#: Maximum number of characters of a command, a path or a tool in a sentence.
+_MOST_SAID = 120
+
+#: Arguments of a shell tool that do not change what runs, and those that say where it runs.
+_FREE, _WHERE = frozenset({"timeout", "summary", "description", "security_risk"}), frozenset({"cwd", "workdir"})
+
+#: Arguments of tools that read or edit a file: its path, and what is done to it.
+_PATHS = ("path", "file_path")
+_CONTENTS = frozenset(
+    {
+        *("old_str", "new_str", "old_string", "new_string", "file_text", "content", "insert_line", "insert_text"),
+        *("view_range", "replace_all", "offset", "limit", "summary", "description", "security_risk"),
+    }
+)
+
+#: Folders of the system, for which no rule is proposed.
+_SYSTEM = frozenset(
+    {
+        *("bin", "boot", "dev", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "proc", "root"),
+        *("run", "sbin", "srv", "sys", "usr", "var", "Applications", "Library", "System", "Users"),
+    }
+)
+
+#: Of these, folders that hold people's own work two levels down: `/home/ada/project`.
+_HOLDING = frozenset({"home", "media", "mnt", "opt", "root", "srv", "Users"})
+
+#: A conversation that no rule names.
+_ANYWHERE = Conversation(ConversationId(""), {})
+
+AnswerKind = Literal["exactly", "like", "tool"]
+
+
+class Answer(NamedTuple):
+    """A rule that approves an action and others like it, with the sentence of what it covers."""
+
+    kind: AnswerKind
+    sentence: str
+    rule: Rule
+
+
+def would_answer(draft: Rule, rules: Sequence[Rule], action: Action, conversation: Conversation) -> bool:
+    """Whether a draft would decide an action, alone or with other rules, if it were the oldest rule of its kind.
+
+    rules: those in force. A rule that rejects wins over the draft, and one that may reject leaves the action to a
+    person, as in `store/approvals/rules.py`. Expiry and the number of uses of the draft do not count.
+    """
+    first = replace(draft, id="", created_at=None)
+    alone = matching([first], action, conversation)
+    if not alone.rules and not alone.parts:  # the others need no reading
+        return False
+    matched = matching([first, *rules], action, conversation)
+    deciding = matched.deciding()
+    if not any(rule.id == "" for rule in deciding) or len(deciding) > MOST_TOGETHER:
+        return False
+    return draft.decision == "reject" or not matched.doubts
+
+
+def ready_answers(action: Action, conversation: Conversation) -> list[Answer]:
+    """The rules that a person may want of an action: exactly this, like this, this tool in this conversation.
+
+    Each approves the action: one that would not is absent.
+    """
+    return [answer for answer in _answers(action, conversation) if matches(answer.rule, action, conversation)]
+
+
+def _answers(action: Action, conversation: Conversation) -> Iterator[Answer]:
+    if not isinstance(action.tool_name, str):
+        return
+    if isinstance(action.arguments, dict):
+        equal: dict[str, Test] = {
+            name: {"equals": value} for name, value in action.arguments.items() if not says_nothing(value)
+        }
+        yield Answer("exactly", _exactly(action), Rule("approve", action.tool_name, equal))
+        if answer := like_answer(action):
+            yield answer
+    sentence = f"Allows everything that {_quoted(action.tool_name)} is asked to do in this conversation."
+    yield Answer("tool", sentence, Rule("approve", action.tool_name, conversation_ids=(conversation.id,)))
+
+
+def like_answer(action: Action) -> Answer | None:
+    """Return a rule for actions like this one: the same command, or the same edit in the same folder.
+
+    None where none can be proposed safely, or where it would not approve this action.
+    """
+    if not isinstance(action.arguments, dict) or not isinstance(action.tool_name, str):
+        return None
+    said = {name: value for name, value in action.arguments.items() if not says_nothing(value)}
+    answer = _like_file(action.tool_name, said) or _like_command(action.tool_name, said)
+    return answer if answer and matches(answer.rule, action, _ANYWHERE) else None
+
+
+def _like_command(tool_name: str, said: dict[str, Any]) -> Answer | None:
+    names = SHELL_ARGUMENTS & said.keys()
+    if len(names) != 1 or said.keys() - names - _FREE - _WHERE:
+        return None
+    [name] = names
+    pattern = propose_command(said[name]) if isinstance(said[name], str) else None
+    if pattern is None:
+        return None
+    where = {one: {"equals": said[one]} for one in sorted(_WHERE & said.keys())}
+    tests: dict[str, Test] = {name: {"command": pattern}, **where, **_any(_FREE & said.keys())}
+    folder = next((value for value in (said.get(one) for one in sorted(_WHERE)) if isinstance(value, str)), "")
+    inside = f" run in {_quoted(folder)}" if folder else ""
+    words = f"Allows {_quoted(pattern.removesuffix(' *'))} with any words after it{inside}, in every conversation."
+    return Answer("like", words, Rule("approve", tool_name, tests))
+
+
+def _like_file(tool_name: str, said: dict[str, Any]) -> Answer | None:
+    names = [name for name in _PATHS if name in said]
+    if len(names) != 1 or said.keys() - {*names, "command"} - _CONTENTS:
+        return None
+    folder, verb = _folder(said[names[0]]), said.get("command")
+    if folder is None or not (verb is None or isinstance(verb, str)):
+        return None
+    tests: dict[str, Test] = {names[0]: {"path": f"{folder}/**"}, **_any(_CONTENTS & said.keys())}
+    if verb is not None:
+        tests["command"] = {"equals": verb}
+    done = f"{_quoted(verb)} by {_quoted(tool_name)}" if verb else _quoted(tool_name)
+    return Answer(
+        "like",
+        f"Allows {done} on any file in {_quoted(folder)} and its folders, in every conversation.",
+        Rule("approve", tool_name, tests),
+    )
+
+
+def _folder(path: Any) -> str | None:
+    """The folder of a file; None for the root, a folder of the system, a hidden one, and what a pattern cannot name."""
+    if not isinstance(path, str) or "*" in path:
+        return None
+    folder = posixpath.dirname(path.removeprefix("./"))
+    parts = folder.removeprefix("/").split("/")
+    pattern = f"{folder}/**"
+    if folder in ("", "/") or any(part.startswith((".", "~")) for part in parts) or path_fault(pattern):
+        return None
+    is_system = folder.startswith("/") and parts[0] in _SYSTEM and (len(parts) < 3 or parts[0] not in _HOLDING)
+    return None if is_system or not fits_path(pattern, path) else folder
+
+
+def _any(names: set[str] | frozenset[str]) -> dict[str, Test]:
+    return {name: {"any": True} for name in sorted(names)}
+
+
+def _exactly(action: Action) -> str:
+    commands = [value for name in SHELL_ARGUMENTS if isinstance(value := action.arguments.get(name), str) and value]
+    others = [value for name, value in action.arguments.items() if not says_nothing(value) and value not in commands]
+    if len(commands) == 1 and not others:
+        return f"Allows {_quoted(commands[0])}, exactly as it is written, in every conversation."
+    return f"Allows {_quoted(action.tool_name)} with exactly these arguments, in every conversation."
+
+
+def _quoted(text: str) -> str:
+    """The beginning of a text in backticks, in one line; in quotes if it has a backtick."""
+    short = beginning(" ".join(text.split()), _MOST_SAID)
+    return f'"{short}"' if "`" in short else f"`{short}`"

@@ -1,0 +1,331 @@
+"""What people have decided of late, and what a rule would have answered of it. Nothing here writes.
+
+A record is an entry of the audit, which names the actions, and their events, which have the arguments in full. An event
+counts as unread if its conversation is deleted or its log is cold, or if it is not the action that was decided, as the
+digest shows. A read is bounded in entries, bytes and seconds, and goes on at the cursor that it returns.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from redis import Redis
+
+from core.approvals import (
+    Action,
+    Conversation,
+    Rule,
+    action_digest,
+    canonical,
+    matches,
+    matching,
+    text_of,
+)
+from core.cuts import beginning
+from core.pauses import take_turns
+from core.refused import Kind
+from core.rehearsal import Answer, like_answer, ready_answers, would_answer
+from core.wire import ConversationId, now, parse_json
+from store.approvals.audit import LONGEST_TEXT, LONGEST_TOOL, Audit, AuditFilter, Place, place_of
+from store.approvals.inbox import Index
+from store.approvals.rules import Rules
+from store.errors import ConversationNotFound, StoreError
+from store.keys import ConversationKeys
+from store.log.frames import PAGE_BYTES, original
+from store.scripts import Scripts
+from store.scripts.calls import GetEvents
+
+#: Maximum number of actions whose events are read at once.
+_SLICE = 50
+
+#: Seconds and bytes of events after which a read ends with the entry that it is at.
+MOST_SECONDS, MOST_BYTES = 1.0, PAGE_BYTES
+
+#: Maximum number of examples of a rehearsal that people decided otherwise, and of those that they decided alike.
+MOST_EXAMPLES, _FEW = 100, 3
+
+#: Maximum number of entries that proposals are made from, and of proposals.
+MOST_RECENT, MOST_PROPOSALS = 500, 50
+
+#: Number of decisions that a ready answer is tried on, and of entries of the audit that are scanned for them.
+_TRIED, _SCANNED = 20, 1000
+
+#: a seq after every entry of an audit
+_END = 10**12
+
+
+class ActionNotPending(StoreError):
+    """The conversation has no such action that waits."""
+
+    kind = Kind.MISSING
+    words = "This action does not wait for a decision. GET /api/v1/pending-actions lists those that do"
+
+
+class Decided(NamedTuple):
+    """An action that a person has decided."""
+
+    conversation: Conversation
+    conversation_title: str | None
+    action_id: str
+    action: Action
+    decision: str  #: `approve`, `reject` or `edit`
+    actor: dict[str, str]  #: kind and name
+    time: str
+
+    @property
+    def tool_name(self) -> str:
+        return str(self.action.tool_name)
+
+    @property
+    def text(self) -> str:
+        """The action in words."""
+        return beginning(text_of(self.action.arguments), LONGEST_TEXT)
+
+
+class Records(NamedTuple):
+    """A page of decisions, the newest first."""
+
+    found: list[Decided]
+    skipped: int  #: decisions about other tools than the one wanted
+    unread: int
+    following: Place | None  #: cursor of the next page
+
+
+class Rehearsal(NamedTuple):
+    """What a draft would have done with the decisions of a page."""
+
+    decided: int
+    answered: int
+    rejected: int  #: those of the answered that a person decided otherwise
+    unread: int
+    examples: list[Decided]  #: those that a person decided otherwise come first
+    following: Place | None
+
+
+class Proposal(NamedTuple):
+    """A rule for what people approve again and again."""
+
+    answer: Answer
+    evidence: list[Decided]  #: the newest first
+
+    @property
+    def examples(self) -> list[Decided]:
+        return self.evidence[:_FEW]
+
+
+class Tried(NamedTuple):
+    """A ready answer, tried on the last decisions about its tool."""
+
+    answer: Answer
+    answered: int
+    of: int
+
+
+class _Wanted(NamedTuple):
+    """An action of an entry."""
+
+    action_id: str
+    digest: str
+    entry: dict[str, Any]
+
+
+class Rehearsals:
+    """Reads decisions of people, and tries rules on them."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts, audit: Audit, rules: Rules, index: Index) -> None:
+        self._redis = redis
+        self._scripts = scripts
+        self._audit = audit
+        self._rules = rules
+        self._index = index
+
+    def rehearse(self, draft: Rule, *, limit: int, start: Place | None) -> Rehearsal:
+        """Try a draft on a page of decisions. limit: entries of the audit."""
+        rules = self._rules.in_force(now())
+        answered: list[Decided] = []
+
+        def judge(one: Decided) -> None:
+            if _answers(draft, rules, one):
+                answered.append(one)
+
+        page = self._read(judge, limit=limit, start=start, tool_name=draft.tool_name)
+        contrary = [one for one in answered if one.decision != draft.decision]
+        others = [one for one in answered if one.decision == draft.decision]
+        return Rehearsal(
+            decided=len(page.found) + page.skipped + page.unread,
+            answered=len(answered),
+            rejected=len(contrary),
+            unread=page.unread,
+            examples=contrary[:MOST_EXAMPLES] + others[:_FEW],
+            following=page.following,
+        )
+
+    def proposals(self, least: int) -> tuple[list[Proposal], int, int]:
+        """Rules for what was approved at least so often and never rejected; and the decisions read, and unread.
+
+        A rule that the rules in force already stand for is not proposed.
+        """
+        rules = self._rules.in_force(now())
+        groups: dict[bytes, Proposal] = {}
+
+        def group(one: Decided) -> None:
+            if one.decision == "approve" and (answer := like_answer(one.action)):
+                key = canonical([answer.rule.tool_name, answer.rule.arguments])
+                groups.setdefault(key, Proposal(answer, [])).evidence.append(one)
+
+        page = self._read(group, limit=MOST_RECENT, start=None)
+        contrary = [one for one in page.found if one.decision != "approve"]
+        found = [
+            proposal
+            for proposal in groups.values()
+            if len(proposal.evidence) >= least
+            and not any(_matches(proposal.answer.rule, one) for one in contrary)
+            and not _is_decided(rules, proposal.evidence[0])
+        ]
+        found.sort(key=lambda proposal: len(proposal.evidence), reverse=True)
+        return found[:MOST_PROPOSALS], len(page.found) + page.unread, page.unread
+
+    def answers(self, conversation_id: ConversationId, action_id: str) -> list[Tried]:
+        """The ready answers about an action that waits, tried on the last decisions about its tool.
+
+        Raises ConversationNotFound, ActionNotPending.
+        """
+        waiting = self._index.read_approvals(conversation_id, _END)
+        if waiting.gone:
+            raise ConversationNotFound
+        if action_id not in {one["id"] for one in waiting.pending}:
+            raise ActionNotPending
+        [event] = self._events(conversation_id, [action_id])
+        if event is None:
+            raise ActionNotPending
+        action = Action.of(parse_json(event))
+        answers = ready_answers(action, Conversation(conversation_id, waiting.tags))
+        if not answers:
+            return []
+        rules = self._rules.in_force(now())
+        recent: list[Decided] = []
+        self._read(
+            recent.append, limit=_TRIED, start=None, tool_name=action.tool_name, only=True, most_scanned=_SCANNED
+        )
+        del recent[_TRIED:]
+        return [
+            Tried(answer, sum(_answers(answer.rule, rules, one) for one in recent), len(recent)) for answer in answers
+        ]
+
+    def _read(
+        self,
+        take: Callable[[Decided], None],
+        *,
+        limit: int,
+        start: Place | None,
+        tool_name: str | None = None,
+        only: bool = False,
+        most_scanned: int | None = None,
+    ) -> Records:
+        """Decisions of people, the newest first.
+
+        take: called with each one, within the seconds of a read. limit: entries of the audit. tool_name: decisions
+        about other tools are counted, and not read. only: entries about this tool alone count for the limit.
+        """
+        filters = AuditFilter(people=True, tool_name=tool_name if only else None)
+        raws, following = self._audit.search(
+            filters, descending=True, limit=limit, start=start, most_scanned=most_scanned
+        )
+        ends, spent = time.monotonic() + MOST_SECONDS, 0
+        found: list[Decided] = []
+        skipped = unread = 0
+        for last, wanted in _slices(raws):
+            mine = [one for one in wanted if tool_name is None or _may_be_of(one, tool_name)]
+            read, size = self._load(mine)
+            decided = [one for one in read if one is not None]
+            of_tool = [one for one in decided if tool_name in (None, one.action.tool_name)]
+            for one in of_tool:
+                take_turns()
+                take(one)
+            found += of_tool
+            unread += len(read) - len(decided)
+            skipped += len(wanted) - len(mine) + len(decided) - len(of_tool)
+            spent += size
+            if last + 1 < len(raws) and (spent >= MOST_BYTES or time.monotonic() >= ends):
+                return Records(found, skipped, unread, place_of(raws[last]))
+        return Records(found, skipped, unread, following)
+
+    def _load(self, wanted: Sequence[_Wanted]) -> tuple[list[Decided | None], int]:
+        """Actions with their arguments, None for each that cannot be read; and the bytes read."""
+        of: dict[ConversationId, list[int]] = {}
+        for place, one in enumerate(wanted):
+            of.setdefault(ConversationId(one.entry["conversation_id"]), []).append(place)
+        with self._redis.pipeline(transaction=False) as pipe:
+            for conversation_id in of:
+                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold"])
+            states: list[Any] = pipe.execute() if of else []
+        found: list[Decided | None] = [None] * len(wanted)
+        size = 0
+        for (conversation_id, places), (title, tags, cold) in zip(of.items(), states, strict=True):
+            if tags is None or cold is not None:
+                continue
+            conversation = Conversation(conversation_id, parse_json(tags))
+            shown_title = None if title is None else parse_json(title)
+            for start in range(0, len(places), _SLICE):
+                some = places[start : start + _SLICE]
+                events = self._events(conversation_id, [wanted[place].action_id for place in some])
+                for place, event in zip(some, events, strict=True):
+                    take_turns()
+                    if event is not None:
+                        size += len(event)
+                        found[place] = _decided(wanted[place], event, conversation, shown_title)
+        return found, size
+
+    def _events(self, conversation_id: ConversationId, ids: Sequence[str]) -> list[bytes | None]:
+        """Events by id, None where there is none. One round trip; one for each event if they are long."""
+        reply = self._scripts.get_events(ConversationKeys(conversation_id).root, most_bytes=PAGE_BYTES, ids=ids)
+        if reply is None or (reply == "too_long" and len(ids) == 1):
+            return [None] * len(ids)
+        if not isinstance(reply, GetEvents.Found):
+            return [event for one in ids for event in self._events(conversation_id, [one])]
+        return [None if kept is None else original(kept) for kept in reply.events]
+
+
+def _slices(raws: Sequence[bytes]) -> Iterator[tuple[int, list[_Wanted]]]:
+    """The actions of entries, some entries at a time, and the place of the last of these."""
+    wanted: list[_Wanted] = []
+    for place, raw in enumerate(raws):
+        entry = parse_json(raw)
+        wanted += [_Wanted(*one, entry) for one in zip(entry["action_ids"], entry["digests"], strict=True)]
+        if len(wanted) >= _SLICE or place + 1 == len(raws):
+            yield place, wanted
+            wanted = []
+
+
+def _may_be_of(one: _Wanted, tool_name: str) -> bool:
+    """Whether an action may be of a tool, by what its entry says of it."""
+    place, shown = one.entry["action_ids"].index(one.action_id), one.entry.get("shown") or []
+    said = shown[place] if place < len(shown) else None
+    return said is None or said["tool_name"] == beginning(tool_name, LONGEST_TOOL)
+
+
+def _decided(
+    wanted: _Wanted, event: bytes, conversation: Conversation, conversation_title: str | None
+) -> Decided | None:
+    """What an entry says of an action; None if the event is another action."""
+    action = Action.of(parse_json(event))
+    if action_digest(action.tool_name, action.arguments) != wanted.digest:
+        return None
+    entry = wanted.entry
+    actor = {name: entry["actor"][name] for name in ("kind", "name")}
+    return Decided(conversation, conversation_title, wanted.action_id, action, entry["decision"], actor, entry["time"])
+
+
+def _answers(rule: Rule, rules: Sequence[Rule], one: Decided) -> bool:
+    take_turns()
+    return would_answer(rule, rules, one.action, one.conversation)
+
+
+def _matches(rule: Rule, one: Decided) -> bool:
+    take_turns()
+    return matches(rule, one.action, one.conversation) is True
+
+
+def _is_decided(rules: Sequence[Rule], one: Decided) -> bool:
+    """Whether rules decide such an action already."""
+    return bool(matching(rules, one.action, one.conversation).deciding())

@@ -1,0 +1,111 @@
+"""Ready answers about one action, with their sentences; and a draft that is tried on an action."""
+
+import pytest
+
+from core.approvals import Action, Conversation, Rule, matches
+from core.rehearsal import like_answer, ready_answers, would_answer
+from core.wire import ConversationId
+
+HERE = Conversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {})
+EDIT = {"command": "str_replace", "old_str": "a", "new_str": "b"}
+
+
+def like(tool_name="terminal", **arguments):
+    return like_answer(Action(tool_name, arguments, "UNKNOWN"))
+
+
+def test_a_command_is_like_others_with_the_same_words_before_their_options():
+    answer = like(command="git status -s", is_input=False, timeout=30)
+    assert answer.sentence == "Allows `git status` with any words after it, in every conversation."
+    assert answer.rule.arguments == {"command": {"command": "git status *"}, "timeout": {"any": True}}
+
+
+def test_a_command_is_like_others_in_its_folder():
+    answer = like(command="git status", cwd="/work/a")
+    assert answer.rule.arguments["cwd"] == {"equals": "/work/a"}
+    assert answer.sentence == "Allows `git status` with any words after it run in `/work/a`, in every conversation."
+
+
+def test_an_edit_is_like_others_of_the_kind_in_the_folder_of_its_file():
+    answer = like("file_editor", path="src/app/a.py", **EDIT)
+    assert answer.rule.arguments == {
+        "path": {"path": "src/app/**"},
+        "command": {"equals": "str_replace"},
+        "old_str": {"any": True},
+        "new_str": {"any": True},
+    }
+    assert answer.sentence == (
+        "Allows `str_replace` by `file_editor` on any file in `src/app` and its folders, in every conversation."
+    )
+
+
+@pytest.mark.parametrize("path", ["src/a.py", "./src/a.py", "/workspace/a.py", "/home/ada/project/a.py", "/tmp/x/a"])
+def test_a_file_in_a_folder_has_an_answer_like_it(path):
+    assert like("file_editor", path=path, **EDIT) is not None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("a.py", "/a.py", "../a.py", "src/../a.py", "/etc/passwd", "/usr/lib/x/y", "/home/ada/a", "/root/a", "~/a/b"),
+        *(".git/hooks/x", "src/.git/x", ".github/workflows/x", "/home/ada/.ssh/x", "src/*/a", "src//a", "", 1),
+    ],
+)
+def test_a_file_elsewhere_has_none(path):
+    assert like("file_editor", path=path, **EDIT) is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"command": "git status", "is_input": True},
+        {"command": "git status", "cmd": "rm x"},
+        {"command": "git status", "env": {"PAGER": "x"}},
+        {"command": ["git", "status"]},
+        {"path": "src/a.py", "url": "https://example.com"},
+        {"url": "https://example.com"},
+        {},
+    ],
+)
+def test_an_action_with_other_arguments_has_none(arguments):
+    assert like(**arguments) is None
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Action("terminal", {"command": "git status", "is_input": False}, "HIGH"),
+        Action("browser", {"url": "https://example.com", "new": True}, "UNKNOWN"),
+        Action("file_editor", {"path": "src/a.py", **EDIT}, "LOW"),
+        Action("finish", {}, "LOW"),
+        Action("odd", ["no", "names"], "LOW"),
+    ],
+)
+def test_each_ready_answer_approves_the_action_itself_and_none_of_another_tool(action):
+    answers = ready_answers(action, HERE)
+    assert "tool" in {answer.kind for answer in answers}
+    for answer in answers:
+        assert matches(answer.rule, action, HERE) is True
+        assert matches(answer.rule, Action("another", action.arguments, action.risk), HERE) is False
+
+
+def test_the_exact_answer_names_the_command_and_defaults_are_no_condition():
+    exactly, *_ = ready_answers(Action("terminal", {"command": "rm `x`\n", "is_input": False}, "HIGH"), HERE)
+    assert exactly.rule.arguments == {"command": {"equals": "rm `x`\n"}}
+    assert exactly.sentence == 'Allows "rm `x`", exactly as it is written, in every conversation.'
+    exactly, *_ = ready_answers(Action("terminal", {"command": "y", "is_input": True}, "HIGH"), HERE)
+    assert exactly.sentence == "Allows `terminal` with exactly these arguments, in every conversation."
+
+
+def test_an_action_of_no_tool_has_no_ready_answer():
+    assert ready_answers(Action(None, {"command": "ls"}, "LOW"), HERE) == []
+
+
+def test_a_draft_answers_nothing_where_a_rule_that_rejects_is_unsure():
+    draft = Rule("approve", "terminal", {"command": {"pattern": "git *"}})
+    against = Rule("reject", "terminal", {"command": {"command": "git push *"}}, id="against")
+    unsure = Action("terminal", {"command": "git -c x=y z"}, "LOW")
+    fits = Rule("approve", "terminal", {"command": {"equals": "git -c x=y z"}})
+    assert would_answer(fits, [], unsure, HERE)
+    assert not would_answer(fits, [against], unsure, HERE)
+    assert would_answer(draft, [against], Action("terminal", {"command": "git log"}, "LOW"), HERE)
