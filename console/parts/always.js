@@ -68,6 +68,15 @@ export default function Always({ item, onClose }) {
   <//>`;
 }
 
+/** A sentence of the server, in which backticks are around what is quoted. */
+function Sentence({ text }) {
+  return text
+    .split("`")
+    .map((part, place) =>
+      place % 2 ? html`<code><${Text} text=${part} /></code>` : html`<${Text} text=${part} prose />`,
+    );
+}
+
 function Answers({ item, answers, onMore, onClose }) {
   const [element, press] = useSteady();
   const [chosen, choose] = useState(0);
@@ -79,7 +88,7 @@ function Answers({ item, answers, onMore, onClose }) {
         ({ kind, sentence, answered, of }, place) => html`<label key=${kind}>
           <input ref=${place === 0 ? first : null} type="radio" name="answer" checked=${place === chosen}
             data-testid=${`answer-${kind}`} onChange=${() => choose(place)} />
-          <span><${Text} text=${sentence} prose />
+          <span><${Sentence} text=${sentence} />
             ${
               of > 0 &&
               html`<small>Would have answered ${answered.toLocaleString("en")} of the last ${of.toLocaleString("en")}.</small>`

@@ -24,7 +24,19 @@ ADMIN = "an-admin-key-of-the-tests"
 OFFLINE = {"profiles", "completion", "chat"}
 
 #: what a key with the scope `read` may do
-READS = {"ls", "logs", "status", "inbox", "download", "diff", "open", "rules", "rules ls", "rules diff"}
+READS = {
+    "ls",
+    "logs",
+    "status",
+    "inbox",
+    "download",
+    "diff",
+    "open",
+    "rules",
+    "rules ls",
+    "rules diff",
+    "rules rehearse",
+}
 
 #: what takes the id of something that waits, which the table of exit codes tells from a thing that is missing
 DECIDES = {"approve", "reject"}

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from agent_server_client.cli.rule_files import arguments_of, content, difference, in_words
@@ -88,6 +89,28 @@ def test_what_the_file_does_not_have_goes_with_prune_alone(ctl, client):
     ctl("rules", "apply", FILE, "--prune", code=2)
     assert json.loads(ctl("rules", "apply", FILE, "--prune", "-y", "--json").stdout)["revoked"] == [other]
     assert len(listed(client)) == 3
+
+
+def test_a_rehearsal_says_what_a_rule_would_have_answered_and_ends_with_1_where_a_person_rejected_some(
+    ctl, client, started
+):
+    tool = f"tool-{uuid4().hex}"
+    one = started()
+    status, again, push = (action(line, tool_name=tool) for line in ("git status -s", "git status", "git push -f"))
+    client.post(f"/api/v1/webhooks/events/{one}", json=[message("hello"), status, again, push])
+    ctl("approve", status["id"], again["id"], "--yes")
+    ctl("reject", push["id"])
+    options = ("rules", "rehearse", "--decision", "approve", "--tool", tool)
+
+    fits = ctl(*options, "--command", "git status *").stdout
+    told = ctl(*options, "--command", "git *", code=1).stdout
+
+    assert f"This rule approves {tool}: git status *" in fits
+    assert "It would have answered 2 of " in fits
+    assert "People decided 1 of them otherwise:" in told
+    assert told.splitlines()[-1].endswith("\tgit push -f")
+    assert listed(client) == []
+    assert json.loads(ctl(*options, "--command", "git status *", "--json").stdout)["rejected"] == 0
 
 
 @pytest.mark.parametrize(

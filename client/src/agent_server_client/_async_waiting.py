@@ -10,6 +10,7 @@ from agent_server_client.models import (
     AskedDestinationInfo,
     DecisionsResult,
     DestinationDecided,
+    ReadyAnswer,
     WaitingAction,
 )
 from agent_server_client.visible import first_line
@@ -105,10 +106,10 @@ class AsyncPendingAction:
         """The decisions that its agent takes."""
         return self.item.can
 
-    async def answers(self) -> list[dict[str, Any]]:
+    async def answers(self) -> list[ReadyAnswer]:
         """The rules that the server proposes for such actions, the narrowest first, with what each would have done."""
         path = f"/api/v1/conversation/{self.conversation.id}/pending-actions/{quote(self.id, safe='')}/answers"
-        answers: list[dict[str, Any]] = (await self.conversation.client.get(path))["items"]
+        answers: list[ReadyAnswer] = (await self.conversation.client.get(path))["items"]
         return answers
 
     async def approve(self, *, always: bool | dict[str, Any] = False) -> DecisionsResult:

@@ -1,6 +1,6 @@
 """What waits, as it is asked about: the actions of a conversation, a destination, or a budget."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rich.text import Text
@@ -11,7 +11,7 @@ from agent_server_client.cli.program import Session
 from agent_server_client.cli.questions import Answer, NotEdited, Read, ask, confirm, edited, explain
 from agent_server_client.cli.shown import Card, amounts, card, destination_card, named, short
 from agent_server_client.errors import AgentServerError
-from agent_server_client.models import AskedDestinationInfo
+from agent_server_client.models import AskedDestinationInfo, ReadyAnswer
 from agent_server_client.visible import in_line, visible
 
 #: what the server says of a decision that it did not take, in the words of the console
@@ -195,12 +195,12 @@ class _Offer(NamedTuple):
     always: dict[str, Any] | Literal[True]  #: the member `always` of the decision
 
 
-def members_of(rule: dict[str, Any]) -> dict[str, Any]:
+def members_of(rule: Mapping[str, Any]) -> dict[str, Any]:
     """The member `always` of a decision that makes a rule: whatever the rule does not name, `always` leaves open."""
     return {name: rule.get(name) for name in _OF_ALWAYS} | ({"reason": rule["reason"]} if rule.get("reason") else {})
 
 
-def _sentence(answer: dict[str, Any]) -> str:
+def _sentence(answer: ReadyAnswer) -> str:
     """What a proposed rule covers, and what it would have done."""
     words = visible(answer["sentence"], prose=True)
     return (

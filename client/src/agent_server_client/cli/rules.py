@@ -24,8 +24,8 @@ _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 #: what lists the ids of rules
 _LISTING = "agentctl rules"
 
-#: decisions of one request of a rehearsal
-_PAGE = 1000
+#: entries of the audit that one request of a rehearsal reads
+_PAGE = 100
 
 #: what is said where there are no rules
 _NO_RULES = (
@@ -191,8 +191,8 @@ def _whole(known: list[str], start: str) -> str:
 def rehearse_rule(session: Session, **options: Any) -> None:
     """Say what a rule would have decided, without making it.
 
-    It is compared with the decisions of people that the server has recorded. Exit code 1: it would have approved what a
-    person has rejected. These are shown.
+    It is tried on the decisions of people that the server has recorded. Exit code 1: people decided some of what it
+    answers otherwise, by a rejection or an edit. These are shown.
     """
     client = session.client()
     body = _body(session, client, **options)
@@ -222,19 +222,25 @@ def _rehearsed(session: Session, client: Client, body: dict[str, Any]) -> dict[s
 
 def _print_rehearsal(session: Session, body: dict[str, Any], total: dict[str, Any]) -> None:
     decided, answered, rejected = total["decided"], total["answered"], total["rejected"]
-    session.out.print(f"{_does(body).capitalize()}")
-    session.out.print(f"It would have answered {answered:,} of the last {counted(decided, 'decision')}.")
+    session.out.print(f"This rule {_does(body)}.")
+    session.out.print(f"It would have answered {answered:,} of {counted(decided, 'decision')} of people.")
     if rejected:
-        session.out.print(f"A person rejected {rejected:,} of them:", style="bold red")
-    shown = [one for one in total["examples"] if one["decision"] == "reject"]
+        session.out.print(f"People decided {rejected:,} of them otherwise:", style="bold red")
+    shown = [one for one in total["examples"] if one["decision"] != body["decision"]]
     if shown:
         rows = [
-            (when(session.out, one["time"]), in_line((one["actor"] or {}).get("name") or "–"), in_line(one["text"]))
+            (
+                when(session.out, one["time"]),
+                one["decision"],
+                in_line(one["actor"]["name"] or "–"),
+                in_line(one["text"]),
+            )
             for one in shown
         ]
-        print_table(session.out, ("WHEN", "WHO", "WHAT"), rows)
+        print_table(session.out, ("WHEN", "DECISION", "WHO", "WHAT"), rows)
     if total["unread"]:
-        session.err.print(f"{counted(total['unread'], 'action')} could not be read any more", style="dim")
+        words = "could not be read: the conversations are deleted or in cold storage"
+        session.err.print(f"{counted(total['unread'], 'decision')} {words}", style="dim")
 
 
 @command("diff")
