@@ -16,6 +16,26 @@ def inbox(browser):
     return browser
 
 
+def test_always_offers_the_answers_of_the_server_and_one_press_allows_what_is_like_it(inbox, waits, server):
+    one, two, three = action("git status --short"), action("git status -v"), action("git push")
+    waiting = waits(one)
+
+    press(inbox, one, "always")
+    assert inbox.find("answer-exactly").is_selected()
+    assert "Allows git status with any words after it" in inbox.text("always-dialog")
+    inbox.find("answer-like").click()
+    still(inbox)
+    inbox.find("allow-from-now-on").click()
+    inbox.says("The rule holds from now on")
+    waiting.appends(two, three)
+
+    assert pending(inbox, three).is_displayed()
+    assert waiting.pending == [three["id"]]
+    [rule] = server.get("/api/v1/approval-rules").json()
+    assert (rule["arguments"], rule["uses"]) == ({"command": {"command": "git status *"}}, 1)
+    server.delete(f"/api/v1/approval-rules/{rule['id']}").raise_for_status()
+
+
 def test_the_rule_of_a_person_is_shown_before_it_is_made_and_then_decides_the_next(inbox, waits, server):
     one, two, three = action("git status --short"), action("git status -v"), action("git push")
     waiting = waits(one)
