@@ -199,10 +199,10 @@ def list_approval_rules() -> list[UsedRule]:
 @needs("read")
 @approval_rules.replay(remade=True)
 @approval_rules.fails()
-@approval_rules.arguments(ApprovalRuleRequest())
 @approval_rules.arguments(RehearsalSearch(), location="query")
+@approval_rules.arguments(ApprovalRuleRequest())
 @approval_rules.response(200, RehearsalResult)
-def rehearse_approval_rule(draft: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:
+def rehearse_approval_rule(search: dict[str, Any], draft: dict[str, Any]) -> dict[str, Any]:
     """Try a rule on recorded decisions of people, the newest first; nothing is made, and nothing decided."""
     start = None if search["start"] is None else Place(*search["start"])
     found = current_store.approvals.rehearsals.rehearse(Rule(**draft), limit=search["limit"], start=start)

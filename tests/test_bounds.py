@@ -501,8 +501,10 @@ OF_ONE_DOOR = {
     | asked(100, "limit", "/api/file/search_subdirs", APPS, f"{APPS}/start-tasks/search", f"{APPS}/search")
     | asked(100, "limit", "/api/v1/conversation/{conversation_id}/events/search", INBOX, "/api/v1/sandboxes/search")
     | asked(100, "limit", "/api/v1/sandbox-specs/search", "/api/v1/destinations", "/api/v1/audit")
-    | asked(100, "limit", "/api/v1/conversation/{conversation_id}/audit")
+    | asked(100, "limit", "/api/v1/conversation/{conversation_id}/audit", f"{RULES}/rehearse")
     | asked(200, "limit", f"{API}/{{conversation_id}}/git/commits", "/api/git/commits"),
+    "how often people have approved what is proposed": asked(100, "least", f"{RULES}/proposals"),
+    "a few examples of all that the response counts": {"ProposedRule.examples": 3},
     "how finely a response divides time": asked(200, "buckets", f"{API}/{{conversation_id}}/events/histogram")
     | asked(200, "buckets", "/api/v1/conversation/{conversation_id}/events/histogram"),
     "a place in a log, which no log is long enough for": asked(

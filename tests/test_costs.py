@@ -40,6 +40,9 @@ SMALL, LARGE = 12, 120
 #: stores one would be past them
 _SILENT = 10_000_000
 
+#: a rule that is tried
+DRAFT = {"decision": "approve", "tool_name": "terminal", "arguments": {"command": {"command": "git status *"}}}
+
 MAIN = "00000000-0000-4000-8000-000000000000"
 
 
@@ -234,6 +237,7 @@ OPERATIONS: dict[str, Act] = {
     "read the audit of a conversation": lambda w: w.call("GET", f"{DECIDED}/audit", limit=2),
     "search the audit": lambda w: w.call("GET", "/v1/audit", limit=2),
     "list approval rules": lambda w: w.call("GET", "/v1/approval-rules"),
+    "rehearse an approval rule": lambda w: w.call("POST", "/v1/approval-rules/rehearse", DRAFT, limit=2),
     "read the metrics": lambda w: w.client.get("/metrics"),
 }
 

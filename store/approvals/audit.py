@@ -215,6 +215,8 @@ class Audit:
         found: list[bytes] = []
         most = MOST_SCANNED if most_scanned is None else most_scanned
         chunk, scanned, more = SCAN_CHUNK if filters.reads_entries else min(limit, SCAN_CHUNK), 0, True
+        if filters.people:  # most entries may pass: begin with few
+            chunk = min(limit, SCAN_CHUNK)
         while more and scanned < most:
             entries = self._following(filters, descending, chunk + 1, start)
             more = len(entries) > chunk
@@ -224,6 +226,7 @@ class Audit:
                     found.append(raw)
                 if len(found) == limit:
                     return found, start if more or start != entries[-1][0] else None
+            chunk = SCAN_CHUNK if filters.reads_entries else chunk
         return found, start if more else None
 
     def _following(

@@ -84,6 +84,7 @@ LEAVE_IT = {
     C,
     f"{C}/pending_actions",
     f"{V1}/pending-actions/decisions",
+    f"{V1}/pending-actions/{{action_id}}/answers",
     f"{V1}/audit",
     *(path for path in READS if "{conversation_id}" not in path and "messages" not in path),
 }
@@ -133,7 +134,7 @@ def filled(value, known: dict):
 def answers(client, path: str, query: dict, known: dict, before_each=lambda: None) -> list[tuple]:
     """Status, type and bytes of every page."""
     place = {"conversation_id": known["conversation"], "event_id": known["event"]}
-    place |= dict.fromkeys(("rest", "file_path", "bash_event_id", "sha"), "x")
+    place |= dict.fromkeys(("rest", "file_path", "bash_event_id", "sha", "action_id"), "x")
     url = path.format(**{name: quote(one) for name, one in place.items()})
     query, found = {name: filled(value, known) for name, value in query.items()}, []
     while True:
@@ -179,7 +180,7 @@ def test_operations_that_need_a_log_that_is_away_answer_rightly_or_with_503(keep
         freeze()
         objects.is_away = True
         place = {"conversation_id": known["conversation"], "event_id": known["event"]}
-        place |= dict.fromkeys(("rest", "file_path", "bash_event_id", "sha"), "x")
+        place |= dict.fromkeys(("rest", "file_path", "bash_event_id", "sha", "action_id"), "x")
         url, words = path.format(**place), {name: filled(value, known) for name, value in query.items()}
         try:
             response = keeper.get(url, query_string=words)

@@ -5,10 +5,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app import create_app
+from core.wire import ConversationId
 from settings.config import Config
 from store.approvals import rehearsals as module
 from tests.blueprints.test_approval_rules import ADMIN
-from tests.conftest import action
+from tests.cold import Objects, cold_client
+from tests.conftest import action, observation, status
 
 RULES, REHEARSE, PROPOSALS = (f"/api/v1/approval-rules{path}" for path in ("", "/rehearse", "/proposals"))
 GIT_STATUS = {"decision": "approve", "tool_name": "terminal", "arguments": {"command": {"command": "git status *"}}}
@@ -164,6 +166,24 @@ def test_decisions_of_a_deleted_conversation_are_counted_as_unread(here):
     assert here.client.delete(f"/api/conversations/{here.id}").status_code == 200
     found = here.rehearse()
     assert (found["decided"], found["answered"], found["unread"], found["examples"]) == (1, 0, 1, [])
+
+
+def test_decisions_whose_events_are_cold_are_counted_as_unread_and_left_where_they_are(cold_url, conversation):
+    objects = Objects()
+    client = cold_client(cold_url, objects)
+    here = Here(client, conversation)
+    [action_id] = here.decide("approve", "git status")
+    posted = client.post(
+        f"/api/v1/webhooks/events/{here.id}", json=[observation({"id": action_id}), status("finished")]
+    )
+    assert posted.status_code == 200
+    cold = client.application.extensions["server"].store.conversations.cold
+    assert cold.freeze(ConversationId(here.id))
+    found = here.rehearse()
+    assert (found["decided"], found["answered"], found["unread"]) == (1, 0, 1)
+    assert objects.gets == 0
+    cold.thaw(ConversationId(here.id))
+    assert here.rehearse()["answered"] == 1
 
 
 def test_another_rule_that_rejects_wins_in_a_rehearsal_as_it_does_later(here):
