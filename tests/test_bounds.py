@@ -16,6 +16,8 @@ import pytest
 from blueprints import terminals
 from core.approvals import MOST_MATCHED
 from core.egress import MOST_NAME as MOST_HOST
+from core.paths import MOST_PATH
+from core.shell.rules import MOST_PATTERN
 from core.wire import (
     MOST_CALL_BYTES,
     MOST_CONFIRMATION_SECONDS,
@@ -181,6 +183,8 @@ def rules(doors: Doors, character: str) -> None:
         doors.ruled(tool_name=character * (MOST_CALL_BYTES // len(character.encode())))
     doors.ruled(arguments={f"{n}": {"any": True} for n in range(approvals.MOST_ARGUMENTS)})
     doors.ruled(arguments={"a": {"pattern": "x" * MOST_MATCHED}})
+    doors.ruled(arguments={"a": {"command": "x" * MOST_PATTERN}})
+    doors.ruled(arguments={"a": {"path": "x" * MOST_PATH}})
     doors.ruled(arguments={character * MOST_NAME: {"any": True}})
     doors.ruled(conversation_ids=[str(uuid4()) for _ in range(approvals.MOST_CONVERSATIONS)])
     doors.ruled(max_uses=approvals.MOST_USES)
@@ -419,6 +423,8 @@ TABLE = {
     "a rule": Row(
         of(approvals.MOST_ARGUMENTS, ".arguments", *_RULE)
         | of(MOST_MATCHED, ".arguments{}.pattern", *_RULE)
+        | of(MOST_PATTERN, ".arguments{}.command", *_RULE)
+        | of(MOST_PATH, ".arguments{}.path", *_RULE)
         | of(approvals.MOST_CONVERSATIONS, ".conversation_ids", *_RULE)
         | of(approvals.MOST_USES, ".max_uses", *_RULE)
         | of(approvals.MOST_REASON, ".reason", *_RULE),
