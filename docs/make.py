@@ -68,7 +68,8 @@ SYNCS = {PACKAGE / f"_async{part}.py": PACKAGE / f"_sync{part}.py" for part in (
 ROOTS = (
     *("ConversationInfo", "ListedConversation", "WaitingAction", "DecisionsResult", "AppConversationStartTask"),
     *("SandboxInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo", "AuditEntry"),
-    *("AskedDestinationInfo", "DestinationDecided", "PreviewAddress"),
+    *("AskedDestinationInfo", "DestinationDecided", "PreviewAddress", "ApprovalRule"),
+    *("ReadyAnswer", "RehearsalResult"),
 )
 
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}

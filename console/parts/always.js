@@ -1,19 +1,117 @@
-// A decision that holds from now on: shows what its rule will match before it is made.
-import { useState } from "preact/hooks";
-import { decide } from "../lib/decide.js";
+// A decision that holds from now on: the answers that the server proposes, or a rule of a person's own.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { call } from "../lib/api.js";
+import { decide, fates } from "../lib/decide.js";
 import { html } from "../lib/html.js";
+import { nameOf } from "../lib/pending.js";
+import { useStore } from "../lib/store.js";
+import { Dialog } from "./dialog.js";
 import { tell } from "./notices.js";
-import { onEscape } from "./reject.js";
-import { endsAt, TermFields, TestFields } from "./rule_fields.js";
+import { riskOf } from "./prompt_filters.js";
+import { endsAt, firstTest, saysNothing, TermFields, TestFields } from "./rule_fields.js";
 import { RuleHead, RuleWords } from "./rule_words.js";
 import { onceHeld, useSteady } from "./steady.js";
+import { Text } from "./text.js";
 
 const KNOWN = ["LOW", "MEDIUM", "HIGH"];
 
-/** The fields as they are at first: the same arguments, in this conversation. */
-function initial(item) {
-  const tests = Object.fromEntries(Object.entries(item.arguments).map(([name, value]) => [name, { equals: value }]));
-  return { decision: "approve", tests, isEverywhere: false, hours: "", uses: "" };
+/** Members of a rule to which a decision gives a default where they are absent. */
+const OF_ALWAYS = ["arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses"];
+
+/** The member `always` of a decision that makes a rule: what the rule does not name is left open. */
+const alwaysOf = (rule) => Object.fromEntries(OF_ALWAYS.map((name) => [name, rule[name] ?? null]));
+
+/** Decide an action and make a rule of it. onMade(): it was decided. */
+async function decideAlways(item, decision, always, onMade) {
+  const rules = await decide([item], decision, { always });
+  for (const { rule_id, detail } of rules ?? []) {
+    if (rule_id) tell("The rule holds from now on. “Rules” lists it.");
+    else tell(`No rule was made: ${detail}`, "failed");
+  }
+  if (rules) onMade();
+}
+
+/** The answers that the server proposes: null until they are here, [] where there are none. */
+function useAnswers({ conversation_id, action_id }) {
+  const [answers, setAnswers] = useState(null);
+  useEffect(() => {
+    const path = { conversation_id, action_id };
+    call("GET /api/v1/conversation/{conversation_id}/pending-actions/{action_id}/answers", { path }).then(
+      ({ items }) => setAnswers(items),
+      () => setAnswers([]),
+    );
+  }, [conversation_id, action_id]);
+  return answers;
+}
+
+/** The ref of what has the focus once it is shown: the dialog opens before. */
+function useFocus() {
+  const element = useRef(null);
+  useEffect(() => element.current.focus(), []);
+  return element;
+}
+
+/** The dialog: the proposed answers first, and "More conditions" opens the form. */
+export default function Always({ item, onClose }) {
+  const answers = useAnswers(item);
+  const [isForm, openForm] = useState(false);
+  const fate = useStore(fates).get(nameOf(item));
+  let shown = html`<p aria-busy="true">Loading</p>`;
+  if (isForm || answers?.length === 0)
+    shown = html`<${Conditions} item=${item} answers=${answers} onClose=${onClose} />`;
+  else if (answers) {
+    shown = html`<${Answers} item=${item} answers=${answers} onMore=${() => openForm(true)} onClose=${onClose} />`;
+  }
+  return html`<${Dialog} title="From now on, without asking" class="always" onClose=${onClose} data-testid="always-dialog">
+    ${fate?.state === "failed" && html`<p class="failed" role="alert">${fate.words}</p>`}
+    ${shown}
+  <//>`;
+}
+
+/** A sentence of the server, in which backticks are around what is quoted. */
+function Sentence({ text }) {
+  return text
+    .split("`")
+    .map((part, place) =>
+      place % 2 ? html`<code><${Text} text=${part} /></code>` : html`<${Text} text=${part} prose />`,
+    );
+}
+
+function Answers({ item, answers, onMore, onClose }) {
+  const [element, press] = useSteady();
+  const [chosen, choose] = useState(0);
+  const first = useFocus();
+  const submit = (event) => press(event, () => decideAlways(item, "approve", alwaysOf(answers[chosen].rule), onClose));
+  return html`<form onSubmit=${submit}>
+    <fieldset class="answers" aria-label="What to allow">
+      ${answers.map(
+        ({ kind, sentence, answered, of }, place) => html`<label key=${kind}>
+          <input ref=${place === 0 ? first : null} type="radio" name="answer" checked=${place === chosen}
+            data-testid=${`answer-${kind}`} onChange=${() => choose(place)} />
+          <span><${Sentence} text=${sentence} />
+            ${
+              of > 0 &&
+              html`<small>Would have answered ${answered.toLocaleString("en")} of the last ${of.toLocaleString("en")}.</small>`
+            }
+          </span>
+        </label>`,
+      )}
+    </fieldset>
+    <footer ref=${element} onKeyDown=${onceHeld}>
+      <button type="button" class="quiet more" data-testid="more-conditions" onClick=${onMore}>More conditions</button>
+      <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
+      <button type="submit" class=${riskOf(item) === "HIGH" ? "danger" : ""} data-testid="allow-from-now-on">
+        Allow from now on</button>
+    </footer>
+  </form>`;
+}
+
+/** The fields as they are at first: the arguments that say something, in this conversation. */
+function initial(item, answers) {
+  const like = answers.find(({ kind }) => kind === "like")?.rule.arguments ?? {};
+  const said = Object.entries(item.arguments).filter(([, value]) => !saysNothing(value));
+  const tests = said.map(([name, value]) => [name, like[name] ?? firstTest(name, value, item.arguments)]);
+  return { decision: "approve", tests: Object.fromEntries(tests), isEverywhere: false, hours: "", uses: "" };
 }
 
 /** The members of the rule, as `always` of a decision takes them. */
@@ -27,25 +125,19 @@ function members({ decision, tests, isEverywhere, hours, uses }, item) {
   };
 }
 
-export default function Always({ item, onClose }) {
+function Conditions({ item, answers, onClose }) {
   const [element, press] = useSteady();
-  const [fields, setFields] = useState(() => initial(item));
+  const [fields, setFields] = useState(() => initial(item, answers));
+  const first = useFocus();
   const set = (change) => setFields({ ...fields, ...change });
   const { decision } = fields,
     isApproval = decision === "approve";
   const rule = { ...members(fields, item), decision, tool_name: item.tool_name };
-  const submit = (event) =>
-    press(event, async () => {
-      const rules = await decide([item], fields.decision, { always: members(fields, item) });
-      for (const { rule_id, detail } of rules ?? []) {
-        if (rule_id) tell("The rule holds from now on. “Rules” lists it.");
-        else tell(`No rule was made: ${detail}`, "failed");
-      }
-    });
-  return html`<form class="panel" onSubmit=${submit} onKeyDown=${onEscape(onClose)}>
+  const submit = (event) => press(event, () => decideAlways(item, decision, members(fields, item), onClose));
+  return html`<form class="conditions" onSubmit=${submit}>
     <div class="fields">
       <label>From now on
-        <select autofocus data-testid="rule-decision" onChange=${(event) => set({ decision: event.target.value })}>
+        <select ref=${first} data-testid="rule-decision" onChange=${(event) => set({ decision: event.target.value })}>
           <option value="approve" selected=${isApproval}>approve it</option>
           <option value="reject" selected=${!isApproval}>reject it</option>
         </select>
@@ -64,13 +156,12 @@ export default function Always({ item, onClose }) {
           onChange=${(changed) => set({ tests: { ...fields.tests, [name]: changed } })} />`,
     )}
     <div class="preview" data-testid="rule-preview">
-      <h3>From now on, without asking</h3>
       <p><${RuleHead} rule=${rule} /></p>
       <${RuleWords} rule=${rule} />
     </div>
     <footer ref=${element} onKeyDown=${onceHeld}>
-      <button type="button" class="quiet" onClick=${onClose}>Cancel</button>
-      <button type="submit" class=${isApproval ? "" : "danger"} data-testid="always-now">
+      <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
+      <button type="submit" class=${isApproval && riskOf(item) !== "HIGH" ? "" : "danger"} data-testid="always-now">
         ${isApproval ? "Approve" : "Reject"}, and always
       </button>
     </footer>

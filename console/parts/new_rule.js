@@ -4,19 +4,28 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { attempt } from "./notices.js";
 import { onEscape } from "./reject.js";
-import { endsAt, TermFields } from "./rule_fields.js";
+import { endsAt, TermFields, wayOf } from "./rule_fields.js";
 import { RuleHead, RuleWords } from "./rule_words.js";
 
 /** Most arguments that the form has rows for. */
 const MOST_ROWS = 20;
 
-const ROW = { name: "", pattern: "" };
+const ROW = { name: "", how: "", pattern: "" };
 const INITIAL = { decision: "approve", tool: "", isAny: false, rows: [ROW], risk: "", hours: "", uses: "", reason: "" };
+
+/** What a pattern of each kind may be like. */
+const EXAMPLES = { command: "git status *", path: "src/**", pattern: "feature/*" };
+
+const selected = (value, options) =>
+  options.map(([name, words]) => html`<option value=${name} selected=${name === value}>${words}</option>`);
 
 /** The rule of the fields, as POST /api/v1/approval-rules takes it. */
 function ruleOf({ decision, tool, isAny, rows, risk, hours, uses, reason }) {
   const named = rows.filter(({ name }) => name);
-  const tests = named.map(({ name, pattern }) => [name, pattern ? { pattern } : { any: true }]);
+  const tests = named.map(({ name, how, pattern }) => [
+    name,
+    pattern ? { [how || wayOf(name)]: pattern } : { any: true },
+  ]);
   return {
     decision,
     tool_name: tool,
@@ -34,15 +43,21 @@ function Rows({ rows, onChange }) {
     (row, place) => html`<div class="fields" key=${place}>
         <label>Argument<input type="text" spellcheck=${false} placeholder="command" data-testid="rule-argument"
           value=${row.name} onInput=${(event) => change(place, { name: event.target.value })} /></label>
+        <label>is<select data-testid="rule-how" onChange=${(event) => change(place, { how: event.target.value })}>
+          ${selected(row.how || wayOf(row.name), [
+            ["command", "a command like"],
+            ["path", "a path like"],
+            ["pattern", "text like"],
+          ])}</select></label>
         <label>Pattern (empty: anything)
-          <input type="text" spellcheck=${false} maxlength="4096" placeholder="git status*" data-testid="rule-pattern"
-            value=${row.pattern} onInput=${(event) => change(place, { pattern: event.target.value })} />
+          <input type="text" spellcheck=${false} maxlength="4096" placeholder=${EXAMPLES[row.how || wayOf(row.name)]}
+            data-testid="rule-pattern" value=${row.pattern} onInput=${(event) => change(place, { pattern: event.target.value })} />
         </label>
       </div>`,
   )}
     <p class="muted">
-      A * stands for letters, digits, spaces and _ . / : , @ + - =, never for a sign that begins another command.
-      It may stand for any option and any path.
+      In a command a * alone stands for any further words, options and paths too. In a path * stands for one part, ** for
+      any parts. In other text * stands for letters, digits, spaces and _ . / : , @ + - =.
     </p>
     ${
       rows.length < MOST_ROWS &&
@@ -51,9 +66,6 @@ function Rows({ rows, onChange }) {
     </p>`
     }`;
 }
-
-const selected = (value, options) =>
-  options.map(([name, words]) => html`<option value=${name} selected=${name === value}>${words}</option>`);
 
 export function NewRule({ onMade, onClose }) {
   const [fields, setFields] = useState(INITIAL);

@@ -115,16 +115,18 @@ const LOADS = {
   together: () => import("./together.js"),
 };
 
-/** The buttons, or the form that one of them opened; after a failure its words. */
+/** The buttons, or the form that one of them opened in their place or as a dialog; after a failure its words. */
 function Decision({ item, fate, ...others }) {
   const [panel, open] = useState(null);
   const form = { item, items: alikeOf(item), verb: panel?.verb, onClose: () => open(null) };
+  const lazy = panel?.name in LOADS && html`<${Lazy} load=${LOADS[panel.name]} ...${form} />`,
+    isDialog = panel?.name === "always";
   let shown = html`<${Buttons} item=${item} open=${open} ...${others} />`;
   if (panel?.name === "reject") shown = html`<${Reject} ...${form} />`;
-  else if (panel) shown = html`<${Lazy} load=${LOADS[panel.name]} ...${form} />`;
+  else if (lazy && !isDialog) shown = lazy;
   return html`${
     fate?.state === "failed" && html`<p class="failed" role="alert" data-testid="problem">${fate.words}</p>`
-  }${shown}`;
+  }${shown}${isDialog && lazy}`;
 }
 
 /** The ended prompt keeps its height, so that nothing comes under the hand that pressed. */

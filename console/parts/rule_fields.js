@@ -19,29 +19,65 @@ export function endsAt(hours) {
   return hours ? new Date(Date.now() + Number(hours) * 3_600_000).toISOString() : null;
 }
 
-/** How one argument is compared. given: its value in the action, undefined where there is none. */
+/** Arguments of tools that are shell lines, and those that are paths of files. */
+const LINES = ["command", "cmd"],
+  PATHS = ["path", "file_path"];
+
+/** What a pattern of a command may have: no quotes, and nothing that begins another command. */
+const COMMAND = /^[A-Za-z0-9_./:,@+=%^* >-]+$/;
+
+/** How an argument may be compared, in words, in the order of the field. */
+const WAYS = {
+  command: "a command like",
+  path: "a path like",
+  equals: "exactly as here",
+  pattern: "text like",
+  any: "anything",
+};
+
+/** What the field of a pattern says of it. */
+const HINTS = {
+  command: "Command: a * alone stands for any further words, within a word for any text of it",
+  path: "Path: a * stands for any text of one part, ** for any parts",
+  pattern: "Pattern: a * stands for letters, digits, spaces and _ . / : , @ + - =",
+};
+
+/** Whether an argument is at its default, so that no rule names it: null, false, 0 or empty. */
+export const saysNothing = (value) => ["null", "false", "0", '""', "[]", "{}"].includes(JSON.stringify(value));
+
+/** The test that fits an argument by its name: "command", "path" or "pattern". */
+export function wayOf(name) {
+  return LINES.includes(name) ? "command" : PATHS.includes(name) ? "path" : "pattern";
+}
+
+/** How an argument of an action is compared at first. values: all arguments of the action. */
+export function firstTest(name, given, values) {
+  const isLine = LINES.includes(name) && !PATHS.some((path) => path in values);
+  return isLine && typeof given === "string" && COMMAND.test(given) ? { command: given } : { equals: given };
+}
+
+/** The field of a test that has a pattern. */
+function PatternField({ name, how, text, onChange }) {
+  return html`<label>${HINTS[how]}
+    <input type="text" required maxlength="4096" spellcheck=${false} data-testid=${`pattern-${name}`}
+      value=${text} onInput=${(event) => onChange({ [how]: event.target.value })} />
+  </label>`;
+}
+
+/** How one argument is compared. given: its value in the action. */
 export function TestFields({ name, given, test, onChange }) {
-  const how = Object.keys(test)[0];
+  const how = Object.keys(test)[0],
+    text = how in HINTS ? test[how] : given;
   const pick = (wanted) =>
-    onChange(wanted === "any" ? { any: true } : wanted === "pattern" ? { pattern: given } : { equals: given });
+    onChange(wanted === "any" ? { any: true } : wanted === "equals" ? { equals: given } : { [wanted]: text });
+  const ways = Object.entries(WAYS).filter(([way]) => typeof given === "string" || !(way in HINTS));
   return html`<div class="test">
     <label><span><code><${Text} text=${name} /></code> is</span>
       <select data-testid=${`how-${name}`} onChange=${(event) => pick(event.target.value)}>
-        <option value="equals" selected=${how === "equals"}>exactly as here</option>
-        ${
-          typeof given === "string" &&
-          html`<option value="pattern" selected=${how === "pattern"}>as a pattern says</option>`
-        }
-        <option value="any" selected=${how === "any"}>anything</option>
+        ${ways.map(([way, words]) => html`<option value=${way} selected=${how === way}>${words}</option>`)}
       </select>
     </label>
-    ${
-      how === "pattern" &&
-      html`<label>Pattern: a * stands for letters, digits, spaces and _ . / : , @ + - =
-      <input type="text" required maxlength="4096" spellcheck=${false} data-testid=${`pattern-${name}`}
-        value=${test.pattern} onInput=${(event) => onChange({ pattern: event.target.value })} />
-    </label>`
-    }
+    ${how in HINTS && html`<${PatternField} name=${name} how=${how} text=${test[how]} onChange=${onChange} />`}
   </div>`;
 }
 

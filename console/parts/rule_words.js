@@ -16,7 +16,8 @@ function Value({ value }) {
 
 function Test({ name, test }) {
   const label = html`<code><${Text} text=${name} /></code>`;
-  if ("any" in test) return html`${label} is anything`;
+  if ("command" in test) return html`${label} is a command like <${Value} value=${test.command} />`;
+  if ("path" in test) return html`${label} is a path like <${Value} value=${test.path} />`;
   if ("pattern" in test) return html`${label} fits <${Value} value=${test.pattern} />`;
   if ("command" in test) return html`${label} runs <${Value} value=${test.command} />`;
   if ("path" in test) return html`${label} is a path like <${Value} value=${test.path} />`;
@@ -33,10 +34,14 @@ export function RuleWords({ rule }) {
   const tests = rule.arguments && Object.entries(rule.arguments),
     number = rule.conversation_ids?.length,
     tags = Object.entries(rule.tags ?? {});
+  const open = tests?.filter(([, test]) => "any" in test);
   const where = number ? (number === 1 ? "in one conversation" : `in ${number} conversations`) : "in all conversations";
   const often = rule.max_uses ? `at most ${counted(rule.max_uses, "time")}, ` : "";
   return html`<ul class="rule-words">
-    ${tests?.map(([name, test]) => html`<li key=${name}><${Test} name=${name} test=${test} /></li>`)}
+    ${tests
+      ?.filter(([, test]) => !("any" in test))
+      .map(([name, test]) => html`<li key=${name}><${Test} name=${name} test=${test} /></li>`)}
+    ${open?.length > 0 && html`<li>${open.map(([name], place) => html`${place > 0 && ", "}<code><${Text} text=${name} /></code>`)} may be anything</li>`}
     <li>${
       tests
         ? `${tests.length ? "every other argument" : "every argument"} is absent, empty, false or 0`

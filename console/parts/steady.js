@@ -81,7 +81,8 @@ function isInSight(element) {
   const { top, bottom } = element.getBoundingClientRect();
   let upper = 0,
     lower = innerHeight;
-  for (let around = element.parentElement; around && around !== document.body; around = around.parentElement) {
+  // A dialog is over the page: what scrolls around its place in the document does not cut it.
+  for (let around = element.parentElement; around && !around.matches("body, dialog"); around = around.parentElement) {
     if (getComputedStyle(around).overflowY === "visible") continue;
     const edges = around.getBoundingClientRect();
     [upper, lower] = [Math.max(upper, edges.top), Math.min(lower, edges.bottom)];

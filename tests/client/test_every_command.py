@@ -3,6 +3,7 @@
 import json
 import re
 from functools import partial
+from pathlib import Path
 from uuid import uuid4
 
 import click
@@ -23,10 +24,26 @@ ADMIN = "an-admin-key-of-the-tests"
 OFFLINE = {"profiles", "completion", "chat"}
 
 #: what a key with the scope `read` may do
-READS = {"ls", "logs", "status", "inbox", "download", "diff", "open"}
+READS = {
+    "ls",
+    "logs",
+    "status",
+    "inbox",
+    "download",
+    "diff",
+    "open",
+    "rules",
+    "rules ls",
+    "rules diff",
+    "rules rehearse",
+}
 
 #: what takes the id of something that waits, which the table of exit codes tells from a thing that is missing
 DECIDES = {"approve", "reject"}
+
+#: a file that a command reads before it asks the server
+RULES = str(Path(__file__).with_name("rules.toml"))
+OF_COMMAND = {"rules diff": RULES, "rules apply": RULES}
 
 
 def leaves(group: click.Group, path: str = "") -> dict[str, click.Command]:
@@ -54,12 +71,14 @@ def typed(words: str, identity: str) -> list[str]:
     for one in COMMANDS[words].params:
         if isinstance(one, click.Option):
             line += ["--yes"] if "--yes" in one.opts else []
+            if one.required:
+                line += [one.opts[0], one.type.choices[0] if isinstance(one.type, click.Choice) else "hello"]
         elif "ID" in (one.metavar or ""):
             line.append(identity)
         elif one.required and isinstance(one.type, click.Choice):
             line.append(one.type.choices[0])
         elif one.required:
-            line.append(__file__ if isinstance(one.type, click.Path) else "hello")
+            line.append(OF_COMMAND.get(words, __file__) if isinstance(one.type, click.Path) else "hello")
     return [*line, "true"] if words == "sh" else line
 
 
@@ -120,7 +139,7 @@ def said(result) -> str:
 def test_an_unknown_id_ends_a_command_with_4_or_6_and_names_the_command_that_lists_them(ctl, words, identity):
     result = ctl(typed(words, identity))
     assert result.exit_code == (6 if words in DECIDES else 4), result.output
-    assert re.search(r"`agentctl (ls|keys|inbox)[^`]*` (shows|lists|has)", said(result)), result.stderr
+    assert re.search(r"`agentctl (ls|keys|inbox|rules)[^`]*` (shows|lists|has)", said(result)), result.stderr
 
 
 @pytest.mark.parametrize("words", ASKING)
@@ -198,6 +217,6 @@ def test_each_help_page_begins_with_a_list_entry_and_each_option_says_what_it_do
 
 def test_what_is_asked_before_it_happens_goes_unasked_with_the_same_option_everywhere():
     unasked = {words for words, command in COMMANDS.items() for one in options_of(command) if "--yes" in one.opts}
-    assert {"approve", "reject", "rm", "send", "keys new"} <= unasked
+    assert {"approve", "reject", "rm", "send", "keys new", "rules apply"} <= unasked
     for words in unasked:
         assert any({"-y", "--yes"} <= set(one.opts) for one in options_of(COMMANDS[words])), words

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from uuid import uuid4
 
+import click
 import pytest
 from agent_server_client._sync import Client, Conversation
 from agent_server_client._sync_files import Files
@@ -31,8 +32,9 @@ def rows() -> dict[str, tuple[str, list[list[str]]]]:
 
 
 def test_the_page_has_a_row_for_each_command():
-    every = {*agentctl.commands, "keys new", "keys revoke"} - {"chat"}
-    assert every == set(rows())
+    groups = {name: one for name, one in agentctl.commands.items() if isinstance(one, click.Group)}
+    every = {*agentctl.commands, *(f"{name} {of}" for name, one in groups.items() for of in one.commands)}
+    assert every - {"chat"} == set(rows())
 
 
 @pytest.fixture
@@ -58,6 +60,10 @@ def words_of(ctl, client, started, tmp_path):
     profiles.parent.mkdir(exist_ok=True)
     profiles.write_text('[default]\nurl = "http://127.0.0.1"\n')
 
+    file = tmp_path / "rules.toml"
+    file.write_text('[[rules]]\ndecision = "approve"\ntool_name = "terminal"\ncommand = "ls *"\n')
+    rule = ("--decision", "approve", "--tool", "terminal", "--command", "git status *")
+
     def words(name: str) -> list[str]:
         if name == "audit":
             ctl("approve", one, "--yes")
@@ -65,12 +71,19 @@ def words_of(ctl, client, started, tmp_path):
             ctl("reject", one)
         if name == "keys":
             ctl("keys", "new", uuid4().hex)
+        if name in ("rules", "rules ls"):
+            ctl("rules", "add", *rule)
+        if name == "rules diff":
+            ctl("rules", "apply", str(file), "--prune", "--yes")
         ids = {"keys revoke": lambda: json.loads(ctl("keys", "new", uuid4().hex, "--json").stdout)["id"]}
+        ids["rules rm"] = lambda: json.loads(ctl("rules", "add", *rule, "--json").stdout)["id"]
         more = {
             **{"run": ("x", "-d"), "send": (one, "x"), "rm": (one, "--yes"), "approve": (one, "--yes")},
             **{"upload": (one, __file__), "sh": (one, "true"), "keys new": (uuid4().hex,), "completion": ("zsh",)},
             "download": (one, "", str(tmp_path / "to")),
-            **dict.fromkeys(("ls", "inbox", "status", "profiles", "keys", "audit"), ()),
+            **dict.fromkeys(("rules add", "rules rehearse"), rule),
+            **{"rules diff": (str(file),), "rules apply": (str(file), "--yes")},
+            **dict.fromkeys(("ls", "inbox", "status", "profiles", "keys", "audit", "rules", "rules ls"), ()),
         }
         own = (ids[name](),) if name in ids else more.get(name, (one,))
         return [*name.split(), "--json", *own]

@@ -107,6 +107,48 @@ def test_a_rejection_has_the_reason_that_was_typed():
     assert "Rejected: terminal  git status" in asked.shown
 
 
+def rule_for(**members):
+    return {"decision": "approve", "tool_name": "terminal", "conversation_ids": [CONVERSATION], **members}
+
+
+PROPOSED = httpx.Response(
+    200,
+    json={
+        "items": [
+            {"kind": kind, "sentence": sentence, "rule": rule, "answered": answered, "of": 20}
+            for kind, sentence, rule, answered in (
+                ("exactly", "Exactly git status.", rule_for(arguments={"command": {"equals": "git status"}}), 2),
+                ("like", "git status *", rule_for(arguments={"command": {"command": "git status *"}}), 14),
+                ("tool", "Every action of terminal.", rule_for(max_risk="LOW"), 19),
+            )
+        ]
+    },
+)
+NONE_PROPOSED = httpx.Response(404, json={"detail": "Not found"})
+RULED = httpx.Response(
+    200, json={"success": True, "rules": [{"action_id": "9c0d1e2f-act", "rule_id": "rule-1", "detail": None}]}
+)
+
+
+@pytest.mark.parametrize(
+    ("typed", "arguments", "risk"),
+    [
+        ("1", {"command": {"equals": "git status"}}, None),
+        ("2", {"command": {"command": "git status *"}}, None),
+        ("3", None, "LOW"),
+    ],
+)
+def test_always_offers_the_answers_of_the_server_by_one_key_and_says_which_rule_was_made(typed, arguments, risk):
+    asked = Asked(waiting_action(), "A", typed, responses=[PROPOSED, RULED])
+
+    assert "[1] exactly this [2] like this [3] this tool [b]ack [?]" in asked.shown
+    shown = " ".join(asked.shown.split())
+    assert "git status * Would have answered 14 of the last 20." in shown
+    always = {"arguments": arguments, "max_risk": risk, "conversation_ids": [CONVERSATION]}
+    assert asked.sent["decisions"][0]["always"] == always | dict.fromkeys(("tags", "expires_at", "max_uses"))
+    assert "Rule rule-1 approves this from now on. To end it: agentctl rules rm rule-1" in shown
+
+
 @pytest.mark.parametrize(
     ("typed", "always", "covers"),
     [
@@ -114,18 +156,16 @@ def test_a_rejection_has_the_reason_that_was_typed():
         ("2", {"arguments": None}, "Each action of terminal in this conversation is approved unasked"),
     ],
 )
-def test_always_offers_this_action_or_this_tool_and_says_what_each_covers(typed, always, covers):
-    ruled = {"success": True, "rules": [{"action_id": "9c0d1e2f-act", "rule_id": "rule-1", "detail": None}]}
-    asked = Asked(waiting_action(), "A", typed, responses=[httpx.Response(200, json=ruled)])
+def test_always_offers_this_action_or_this_tool_where_the_server_proposes_nothing(typed, always, covers):
+    asked = Asked(waiting_action(), "A", typed, responses=[NONE_PROPOSED, RULED])
 
     assert covers in asked.shown
     assert "while the agent rates the risk as low" in asked.shown
     assert asked.sent["decisions"][0]["always"] == always
-    assert "A rule approves it from now on" in asked.shown
 
 
 def test_always_can_be_taken_back_and_no_rule_is_offered_for_actions_that_are_decided_together():
-    assert Asked(waiting_action(), "A", "b", "l").outcome == "left"
+    assert Asked(waiting_action(), "A", "b", "l", responses=[PROPOSED]).outcome == "left"
     item = waiting_action(decided_together=True, can=["approve", "reject"])
     other = {**item, "action_id": "other"}
     both = httpx.Response(200, json={"items": [item, other], "next_page_id": None})
@@ -307,7 +347,7 @@ def test_a_card_shows_every_argument_that_says_something():
 @pytest.mark.parametrize("typed", [("a",), ("r", "No."), ("A", "1")], ids=["approved", "rejected", "ruled"])
 def test_an_answer_that_no_server_took_ends_with_whether_it_still_waits(fault, told, typed):
     with pytest.raises(AgentServerError) as raised:
-        Asked(waiting_action(), *typed, responses=[fault], retry_seconds=0.0)
+        Asked(waiting_action(), *typed, responses=[*([PROPOSED] if "A" in typed else []), fault], retry_seconds=0.0)
     assert told in raised.value.detail
     assert raised.value.status is None
 

@@ -56,5 +56,5 @@ def test_no_form_of_a_prompt_has_a_violation(browser, furnished):
         if buttons := browser.all(form, prompt):
             wait_until(lambda found=buttons[0]: found.is_enabled(), "the button")
             buttons[0].click()
-            wait_until(lambda shown=prompt: shown.find_elements("css selector", ".panel"), "the form")
+            wait_until(lambda shown=prompt: shown.find_elements("css selector", ".panel, dialog form"), "the form")
             assert browser.violations() == [], form

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.conftest import action
-from tests.console.prompts import pending, press, steady
+from tests.console.prompts import pending, press
+from tests.servers import wait_until
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
 
@@ -15,21 +16,41 @@ def inbox(browser):
     return browser
 
 
-def test_always_shows_its_rule_before_it_is_made_and_then_decides_the_next(inbox, waits, server):
+def test_always_offers_the_answers_of_the_server_and_one_press_allows_what_is_like_it(inbox, waits, server):
     one, two, three = action("git status --short"), action("git status -v"), action("git push")
     waiting = waits(one)
 
     press(inbox, one, "always")
-    assert "command is exactly git status --short" in inbox.text("rule-preview")
+    assert inbox.find("answer-exactly").is_selected()
+    assert "Allows git status with any words after it" in inbox.text("always-dialog")
+    inbox.find("answer-like").click()
+    still(inbox)
+    inbox.find("allow-from-now-on").click()
+    inbox.says("The rule holds from now on")
+    waiting.appends(two, three)
+
+    assert pending(inbox, three).is_displayed()
+    assert waiting.pending == [three["id"]]
+    [rule] = server.get("/api/v1/approval-rules").json()
+    assert (rule["arguments"], rule["uses"]) == ({"command": {"command": "git status *"}}, 1)
+    server.delete(f"/api/v1/approval-rules/{rule['id']}").raise_for_status()
+
+
+def test_the_rule_of_a_person_is_shown_before_it_is_made_and_then_decides_the_next(inbox, waits, server):
+    one, two, three = action("git status --short"), action("git status -v"), action("git push")
+    waiting = waits(one)
+
+    press(inbox, one, "always")
+    open_conditions(inbox)
     select(inbox, "rule-where", "all")
-    select(inbox, "how-command", "pattern")
+    select(inbox, "how-command", "command")
     inbox.find("pattern-command").clear()
-    inbox.find("pattern-command").send_keys("git status*")
+    inbox.find("pattern-command").send_keys("git status *")
     select(inbox, "rule-hours", "24")
     inbox.find("rule-uses").send_keys("3")
-    for words in ("command fits git status*", "in all conversations", "at most 3 times, until"):
+    for words in ("command is a command like git status *", "in all conversations", "at most 3 times, until"):
         assert words in inbox.text("rule-preview")
-    steady(inbox, one)
+    still(inbox)
     inbox.find("always-now").click()
     inbox.says("The rule holds from now on")
     waiting.appends(two, three)
@@ -37,12 +58,36 @@ def test_always_shows_its_rule_before_it_is_made_and_then_decides_the_next(inbox
     assert pending(inbox, three).is_displayed()
     assert waiting.pending == [three["id"]]
     inbox.go("rules")
-    inbox.says("git status*", "rules")
+    inbox.says("git status *", "rules")
     inbox.says("Used once")
     inbox.find("revoke").click()
     inbox.find("yes").click()
     inbox.says("The rule is revoked")
     assert server.get("/api/v1/approval-rules").json() == []
+
+
+def test_conditions_name_no_argument_at_its_default_and_compare_a_command_as_one(inbox, waits):
+    one = action("", action={"kind": "X", "command": "ls -la", "is_input": False, "timeout": 0, "reset": None, "n": 1})
+    waits(one)
+
+    press(inbox, one, "always")
+    open_conditions(inbox)
+
+    shown = inbox.find("always-dialog").find_elements("css selector", "[data-testid^=how-]")
+    assert {select.get_attribute("data-testid") for select in shown} >= {"how-command", "how-n"}
+    assert not {select.get_attribute("data-testid") for select in shown} & {"how-is_input", "how-timeout", "how-reset"}
+    assert inbox.find("how-command").get_attribute("value") == "command"
+
+
+def open_conditions(inbox) -> None:
+    """Open the form behind the ready answers."""
+    inbox.find("more-conditions").click()
+    inbox.find("rule-preview")
+
+
+def still(inbox) -> None:
+    """Wait until a press in the dialog counts."""
+    wait_until(lambda: inbox.all("always-dialog")[0].find_elements("css selector", "[data-steady]"), "a still dialog")
 
 
 def select(inbox, testid, value) -> None:
@@ -55,12 +100,12 @@ def test_a_rule_is_made_in_the_view_of_the_rules(browser, server):
     browser.find("new-rule").click()
     browser.find("rule-tool").send_keys("terminal")
     browser.find("rule-argument").send_keys("command")
-    browser.find("rule-pattern").send_keys("ls*")
+    browser.find("rule-pattern").send_keys("ls *")
     browser.find("make-rule").click()
 
     browser.says("Approves terminal", "rules")
     [rule] = server.get("/api/v1/approval-rules").json()
-    assert (rule["tool_name"], rule["arguments"]) == ("terminal", {"command": {"pattern": "ls*"}})
+    assert (rule["tool_name"], rule["arguments"]) == ("terminal", {"command": {"command": "ls *"}})
     browser.find("revoke").click()
     browser.find("yes").click()
     browser.says("No rules")

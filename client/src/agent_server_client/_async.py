@@ -21,6 +21,7 @@ from agent_server_client.archives import pack
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import (
     AppConversationStartTask,
+    ApprovalRule,
     AuditEntry,
     ConversationInfo,
     DecisionsResult,
@@ -452,6 +453,20 @@ class AsyncClient:
     async def revoke_key(self, key_id: str) -> None:
         """Revoke a key: it opens nothing any more."""
         await self.request("DELETE", f"/api/v1/keys/{quote(key_id, safe='')}")
+
+    async def rules(self) -> list[ApprovalRule]:
+        """The approval rules that nobody has revoked, the newest first."""
+        rules: list[ApprovalRule] = await self.get("/api/v1/approval-rules")
+        return rules
+
+    async def make_rule(self, rule: dict[str, Any]) -> ApprovalRule:
+        """Make an approval rule. rule: the body of POST /api/v1/approval-rules."""
+        made: ApprovalRule = await self.post("/api/v1/approval-rules", rule)
+        return made
+
+    async def revoke_rule(self, rule_id: str) -> None:
+        """Revoke an approval rule. Raises AgentServerError (404) where there is none."""
+        await self.request("DELETE", f"/api/v1/approval-rules/{quote(rule_id, safe='')}")
 
     async def server_info(self) -> ServerInfo:
         """What the server says of itself."""

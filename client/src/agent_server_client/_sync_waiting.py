@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 from agent_server_client.calls import command_of
 from agent_server_client.models import (
@@ -9,6 +10,7 @@ from agent_server_client.models import (
     AskedDestinationInfo,
     DecisionsResult,
     DestinationDecided,
+    ReadyAnswer,
     WaitingAction,
 )
 from agent_server_client.visible import first_line
@@ -103,6 +105,12 @@ class PendingAction:
     def can(self) -> list[Literal["approve", "reject", "edit"]]:
         """The decisions that its agent takes."""
         return self.item.can
+
+    def answers(self) -> list[ReadyAnswer]:
+        """The rules that the server proposes for such actions, the narrowest first, with what each would have done."""
+        path = f"/api/v1/conversation/{self.conversation.id}/pending-actions/{quote(self.id, safe='')}/answers"
+        answers: list[ReadyAnswer] = (self.conversation.client.get(path))["items"]
+        return answers
 
     def approve(self, *, always: bool | dict[str, Any] = False) -> DecisionsResult:
         """Let the agent do exactly this. always: also make a rule of it: `True`, or members of the rule.

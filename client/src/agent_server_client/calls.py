@@ -9,6 +9,9 @@ PATHS, FILE_COMMANDS = ("path", "file_path"), ("create", "str_replace", "insert"
 #: arguments of terminals that say nothing at these values
 UNSET = {"is_input": False, "reset": False}
 
+#: arguments of a file tool beside its path
+FILE_ARGUMENTS = ("command", "file_text", "old_str", "new_str", "insert_line", "view_range")
+
 #: members that are prose, where a call has nothing else
 _PROSE = ("message", "thought")
 

@@ -48,6 +48,35 @@ class AppConversationStartTask(Record):
     updated_at: str
 
 
+class ApprovalRule(Record):
+    id: str
+    decision: Literal["approve", "reject"]
+    tool_name: str
+    arguments: dict[str, Any] | None
+    max_risk: str | None
+    conversation_ids: list[str] | None
+    tags: dict[str, Any] | None
+    expires_at: str | None
+    max_uses: int | None
+    reason: str
+    created_at: str
+    created_by: str
+    uses: int
+    last_used_at: str | None
+
+
+class ApprovalRuleRequest(Record):
+    arguments: dict[str, Any] | None
+    max_risk: Literal["LOW", "MEDIUM", "HIGH"]
+    conversation_ids: list[str] | None
+    tags: dict[str, Any] | None
+    expires_at: str | None
+    max_uses: int | None
+    reason: str
+    decision: Literal["approve", "reject"]
+    tool_name: str
+
+
 class AskedBudgetInfo(Record):
     setting: Literal["MODEL_BUDGET_CONVERSATION", "MODEL_BUDGET_KEY", "MODEL_BUDGET_DAY"]
     key_id: str | None
@@ -161,6 +190,22 @@ class ConversationInfo(Record):
     unapproved_resumes: int
 
 
+class DecidedExample(Record):
+    conversation_id: str
+    conversation_title: str | None
+    action_id: str
+    tool_name: str
+    text: str
+    decision: Literal["approve", "reject", "edit"]
+    actor: "Decider"
+    time: str
+
+
+class Decider(Record):
+    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server"]
+    name: str
+
+
 class DecisionsResult(Record):
     success: bool
     rules: list["RuleOfDecision"]
@@ -249,6 +294,23 @@ class NewKey(Record):
 class PreviewAddress(Record):
     url: str
     expires_at: str
+
+
+class ReadyAnswer(Record):
+    kind: Literal["exactly", "like", "tool"]
+    sentence: str
+    rule: "ApprovalRuleRequest"
+    answered: int
+    of: int
+
+
+class RehearsalResult(Record):
+    decided: int
+    answered: int
+    rejected: int
+    unread: int
+    examples: list["DecidedExample"]
+    next_page_id: str | None
 
 
 class RuleOfDecision(Record):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from core.shell import read_line
 from core.shell.proposals import propose_command
-from core.shell.rules import allowed, approval_fault, command_pattern, needed, pattern_fault
+from core.shell.rules import allowed, approval_fault, command_pattern, pattern_fault
 
 PROPOSED = {
     "git status": "git status *",
@@ -131,6 +131,6 @@ def test_a_proposed_pattern_may_be_that_of_a_rule_and_approves_the_line(line):
     if pattern is not None:
         assert pattern_fault(pattern) is None
         assert approval_fault(pattern) is None
-        wanted = needed(read_line(line))
+        wanted = read_line(line).needed
         assert wanted
         assert wanted <= allowed(command_pattern(pattern), read_line(line))

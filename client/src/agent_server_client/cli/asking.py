@@ -1,7 +1,7 @@
 """What waits, as it is asked about: the actions of a conversation, a destination, or a budget."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
 
 from rich.text import Text
 
@@ -11,8 +11,8 @@ from agent_server_client.cli.program import Session
 from agent_server_client.cli.questions import Answer, NotEdited, Read, ask, confirm, edited, explain
 from agent_server_client.cli.shown import Card, amounts, card, destination_card, named, short
 from agent_server_client.errors import AgentServerError
-from agent_server_client.models import AskedDestinationInfo
-from agent_server_client.visible import in_line
+from agent_server_client.models import AskedDestinationInfo, ReadyAnswer
+from agent_server_client.visible import in_line, visible
 
 #: what the server says of a decision that it did not take, in the words of the console
 PROBLEMS = {
@@ -36,6 +36,12 @@ _UP_TO = {
     "MEDIUM": ", while the agent rates the risk as medium or low",
     "HIGH": ", while the agent rates the risk",
 }
+
+#: what the prompt calls the kinds of proposed rules
+_LABELS = {"exactly": "exactly this", "like": "like this", "tool": "this tool"}
+
+#: members of a rule that a decision would give a default
+_OF_ALWAYS = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses")
 
 
 class Asked(Protocol):
@@ -119,8 +125,9 @@ class AskedActions:
             result = self._actions[0].conversation.decide(self._actions, "approve", **members)
         self._say(session, "Approved")
         for rule in result["rules"]:
-            said = "A rule approves it from now on. The console lists rules, and revokes them."
-            session.err.print(said if rule["rule_id"] else f"No rule was made: {rule['detail']}", style="dim")
+            said = f"Rule {rule['rule_id']} approves this from now on. To end it: agentctl rules rm {rule['rule_id']}"
+            said = said if rule["rule_id"] else f"No rule was made: {rule['detail']}"
+            session.err.print(said, style="dim", soft_wrap=True)
         return "approved"
 
     def _say(self, session: Session, verb: str) -> None:
@@ -152,18 +159,53 @@ class AskedActions:
 
     def _chosen_rule(self, session: Session, read: Read) -> dict[str, Any] | Literal[True] | None:
         """The member `always` of the decision; None: back to the prompt."""
+        offers = self._offers()
+        answers = [
+            Answer(str(place), f"[{place}] {_LABELS.get(one.kind, one.kind)}", (str(place),), one.words)
+            for place, one in enumerate(offers, 1)
+        ]
+        answers.append(Answer("back", "[b]ack", ("b",), "Back: make no rule yet."))
+        explain(session, answers[:-1])
+        answer = ask(session, answers, read)
+        return None if answer == "back" else offers[int(answer) - 1].always
+
+    def _offers(self) -> list["_Offer"]:
+        """The rules that the server proposes; from a server that proposes none, the two that each server makes."""
+        try:
+            proposed = self._actions[0].answers()
+        except AgentServerError as error:
+            if error.status != 404:
+                raise
+            return self._plain_offers()
+        return [_Offer(one["kind"], _sentence(one), members_of(one["rule"])) for one in proposed]
+
+    def _plain_offers(self) -> list["_Offer"]:
         item = self._actions[0].item
         tool, up_to = in_line(item["tool_name"]), _UP_TO[item["security_risk"]]
         exactly = f"{tool} with exactly these arguments is approved in this conversation, unasked{up_to}."
         any_of = f"Each action of {tool} in this conversation is approved unasked, whatever its arguments{up_to}."
-        answers = (
-            Answer("exactly", "[1] exactly this", ("1",), exactly),
-            Answer("tool", "[2] this tool", ("2",), any_of),
-            Answer("back", "[b]ack", ("b",), "Back: make no rule yet."),
-        )
-        explain(session, answers[:2])
-        answer = ask(session, answers, read)
-        return True if answer == "exactly" else {"arguments": None} if answer == "tool" else None
+        return [_Offer("exactly", exactly, True), _Offer("tool", any_of, {"arguments": None})]
+
+
+class _Offer(NamedTuple):
+    """A rule that a person may make with one key."""
+
+    kind: str
+    words: str
+    always: dict[str, Any] | Literal[True]  #: the member `always` of the decision
+
+
+def members_of(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """The member `always` of a decision that makes a rule: whatever the rule does not name, `always` leaves open."""
+    return {name: rule.get(name) for name in _OF_ALWAYS} | ({"reason": rule["reason"]} if rule.get("reason") else {})
+
+
+def _sentence(answer: ReadyAnswer) -> str:
+    """What a proposed rule covers, and what it would have done."""
+    words = visible(answer["sentence"], prose=True)
+    return (
+        f"{words} Would have answered {answer['answered']:,} of the last {answer['of']:,}." if answer["of"] else words
+    )
 
 
 class AskedDestination:

@@ -83,6 +83,7 @@ _COMMANDS = [
         (r"POST /api/v1/sandboxes/(\w+)/(pause|resume)", r"`agentctl \2 \1`"),
         (r"GET /api/v1/(?:pending-actions|destinations)", "`agentctl inbox`"),
         (r"GET /api/v1/keys", "`agentctl keys`"),
+        (r"GET /api/v1/approval-rules", "`agentctl rules`"),
         (r"(scope (\w+).*)POST /api/v1/keys", r"\1`agentctl keys new NAME --scope \2`"),
     )
 ]

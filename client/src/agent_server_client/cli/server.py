@@ -1,7 +1,6 @@
 """Commands about the server: status, profiles, keys, completion."""
 
 import os
-import re
 import sys
 from datetime import UTC, datetime, timedelta
 
@@ -10,6 +9,7 @@ from click.shell_completion import get_completion_class
 from rich.text import Text
 
 from agent_server_client._sync import Client
+from agent_server_client.cli.durations import duration
 from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed, unchosen, without_password
 from agent_server_client.cli.program import (
     REFUSED,
@@ -35,10 +35,6 @@ _FIRST_KEY = (
 )
 
 
-#: units of a duration: minutes, hours and days
-_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
-
-
 #: what isolates the sandboxes of a spec, and what they reach
 _KINDS = {
     "bubblewrap": "isolated by bubblewrap",
@@ -52,16 +48,6 @@ _NETWORKS = {
     "none": "no network",
     "host": "the network of that machine",
 }
-
-
-def _duration(_: click.Context, __: click.Parameter, words: str | None) -> timedelta | None:
-    """How long something is valid: 30m, 12h, 7d."""
-    if words is None:
-        return None
-    match = re.fullmatch(r"([1-9][0-9]{0,6})([mhd])", words.strip())
-    if match is None:
-        raise click.BadParameter("Write a whole number with its unit: 30m, 12h or 7d.")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 @command()
@@ -184,7 +170,7 @@ def keys(session: Session) -> None:
     help="What the key may do. Repeat it for several.",
 )
 @click.option(
-    "--for", "lasts", metavar="TIME", callback=_duration, help="How long it is valid: 30m, 12h, 7d.  [default: forever]"
+    "--for", "lasts", metavar="TIME", callback=duration, help="How long it is valid: 30m, 12h, 7d.  [default: forever]"
 )
 @click.option("--days", type=click.IntRange(1), help="The same as --for, in days.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before the first key of an open server.")

@@ -1,0 +1,327 @@
+"""Commands about approval rules: list, add, revoke, rehearse, and keep them in a file."""
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+from rich.text import Text
+
+from agent_server_client._sync import Client
+from agent_server_client.cli.durations import duration
+from agent_server_client.cli.program import REFUSED, Failed, Session, command, id_from, matching, print_json, several
+from agent_server_client.cli.questions import agrees
+from agent_server_client.cli.rule_files import BadFile, Difference, arguments_of, difference, in_words, read_file
+from agent_server_client.cli.shown import counted, print_table, shortest, when
+from agent_server_client.models import ApprovalRule
+from agent_server_client.visible import in_line, visible
+
+_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+#: what lists the ids of rules
+_LISTING = "agentctl rules"
+
+#: entries of the audit that one request of a rehearsal reads
+_PAGE = 100
+
+#: what is said where there are no rules
+_NO_RULES = (
+    "No rules: every action that needs a decision waits for a person. Add one: "
+    'agentctl rules add --decision approve --tool terminal --command "git status *"'
+)
+
+_COLOURS = {"approve": "green", "reject": "red"}
+
+_FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+
+
+def _rule_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options that say what a rule decides."""
+    options: list[_Decorator] = [
+        click.option(
+            "--decision", type=click.Choice(["approve", "reject"]), required=True, help="What the rule does, unasked."
+        ),
+        click.option("--tool", required=True, metavar="NAME", help="The tool, as the agent names it: terminal."),
+        click.option(
+            "--command",
+            "line",
+            metavar="PATTERN",
+            help='A command of a shell line: "git status *". Each command of a line needs such a rule.',
+        ),
+        click.option("--path", metavar="PATTERN", help='The path of a file tool, whatever is written there: "src/**".'),
+        click.option("--any", "others", multiple=True, metavar="NAME", help="An argument that may be anything."),
+        click.option(
+            "--risk",
+            type=click.Choice(["low", "medium", "high"], case_sensitive=False),
+            help="The highest risk, as the agent rates it. Without it: any.",
+        ),
+        click.option("--conversation", metavar="ID", help="In one conversation. Without it: in all."),
+        click.option(
+            "--for",
+            "lasts",
+            metavar="TIME",
+            callback=duration,
+            help="How long it holds: 30m, 12h, 7d. Without it: ever.",
+        ),
+        click.option("--uses", type=click.IntRange(1), metavar="N", help="How many actions it decides at most."),
+        click.option("--reason", default="", help="Why. The list of rules shows it."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _body(
+    session: Session,
+    client: Client,
+    *,
+    decision: str,
+    tool: str,
+    line: str | None,
+    path: str | None,
+    others: tuple[str, ...],
+    risk: str | None,
+    conversation: str | None,
+    lasts: timedelta | None,
+    uses: int | None,
+    reason: str,
+) -> dict[str, Any]:
+    """The rule of the options, as the server takes it."""
+    try:
+        ends = (datetime.now(UTC) + lasts).isoformat() if lasts else None
+    except OverflowError:
+        raise Failed(2, "The rule would end after the year 9999. Leave --for out for one that never ends") from None
+    wanted = {
+        "decision": decision,
+        "tool_name": tool,
+        "arguments": arguments_of(line, path, others),
+        "max_risk": risk and risk.upper(),
+        "conversation_ids": None if conversation is None else [session.conversation(client, conversation).id],
+        "expires_at": ends,
+        "max_uses": uses,
+        "reason": reason,
+    }
+    return {name: value for name, value in wanted.items() if value not in (None, "")}
+
+
+@command(cls=click.Group, invoke_without_command=True)
+def rules(session: Session) -> None:
+    """List, add, rehearse and revoke approval rules."""
+    if not click.get_current_context().invoked_subcommand:
+        _list(session)
+
+
+@command("ls")
+def list_rules(session: Session) -> None:
+    """List the rules, the newest first."""
+    _list(session)
+
+
+def _list(session: Session) -> None:
+    found = session.client().rules()
+    if session.as_json:
+        print_json(found)
+    elif not found:
+        session.err.print(_NO_RULES, style="dim")
+    else:
+        heads = ("ID", "DECISION", "WHAT", "USES", "UNTIL", "WHO")
+        ids = shortest(one["id"] for one in found) if session.out.is_terminal else {}
+        print_table(session.out, heads, [(ids.get(one["id"], one["id"]), *_row(session, one)) for one in found])
+
+
+def _row(session: Session, rule: ApprovalRule) -> tuple[str | Text, ...]:
+    uses = f"{rule['uses']:,}" + (f" of {most:,}" if (most := rule["max_uses"]) else "")
+    ends = rule["expires_at"]
+    until = "revoked" if not ends else ends[:16].replace("T", " ") if session.out.is_terminal else ends
+    decision = Text(rule["decision"], _COLOURS.get(rule["decision"], ""))
+    return decision, in_words(rule), uses, until, in_line(rule["created_by"] or "–")
+
+
+@command("add")
+@_rule_options
+def add_rule(session: Session, **options: Any) -> None:
+    """Add a rule, which decides from now on, unasked.
+
+    Without --command and --path it holds whatever the arguments are. A rule that rejects wins over rules that approve.
+    `agentctl rules rehearse` with the same options says what it would have decided.
+    """
+    client = session.client()
+    made = client.make_rule(_body(session, client, **options))
+    session.tell(made, _said("Added", made))
+
+
+def _said(verb: str, rule: ApprovalRule) -> str:
+    return f"{verb} rule {rule['id']}: {_does(rule)}"
+
+
+def _does(rule: Any) -> str:
+    return f"{'approves' if rule['decision'] == 'approve' else 'rejects'} {in_words(rule)}"
+
+
+@command("rm")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from(_LISTING))
+def revoke_rule(session: Session, ids: tuple[str, ...]) -> None:
+    """Revoke rules.
+
+    Such actions wait for a person again. ID is that of a rule, or its beginning.
+    """
+    client = session.client()
+    known = [one["id"] for one in client.rules()]
+    whole = [_whole(known, one) for one in ids]
+    for one in whole:
+        client.revoke_rule(one)
+    session.tell(whole, f"Revoked: {', '.join(whole)}", style="dim")
+
+
+def _whole(known: list[str], start: str) -> str:
+    """The id of a beginning; what no rule has goes to the server, which refuses it. Raises Failed."""
+    if start in known:
+        return start
+    found = matching(known, start)
+    if len(found) > 1:
+        raise several("rules", start, found)
+    return found[0] if found else start
+
+
+@command("rehearse")
+@_rule_options
+def rehearse_rule(session: Session, **options: Any) -> None:
+    """Say what a rule would have decided, without making it.
+
+    It is tried on the decisions of people that the server has recorded. Exit code 1: people decided some of what it
+    answers otherwise, by a rejection or an edit. These are shown.
+    """
+    client = session.client()
+    body = _body(session, client, **options)
+    total = _rehearsed(session, client, body)
+    if session.as_json:
+        print_json(total)
+    else:
+        _print_rehearsal(session, body, total)
+    if total["rejected"]:
+        raise click.exceptions.Exit(REFUSED)
+
+
+def _rehearsed(session: Session, client: Client, body: dict[str, Any]) -> dict[str, Any]:
+    """The sums of all pages of a rehearsal."""
+    total: dict[str, Any] = {"decided": 0, "answered": 0, "rejected": 0, "unread": 0, "examples": []}
+    with session.waiting("Reading what was decided") as update:
+        page_id = ""
+        while True:
+            query = f"?limit={_PAGE}" + (f"&page_id={quote(page_id)}" if page_id else "")
+            page = client.post(f"/api/v1/approval-rules/rehearse{query}", body)
+            for name in total:
+                total[name] += page[name]
+            update(f"Read {total['decided']:,} decisions")
+            if not (page_id := page["next_page_id"]):
+                return total
+
+
+def _print_rehearsal(session: Session, body: dict[str, Any], total: dict[str, Any]) -> None:
+    decided, answered, rejected = total["decided"], total["answered"], total["rejected"]
+    session.out.print(f"This rule {_does(body)}.")
+    session.out.print(f"It would have answered {answered:,} of {counted(decided, 'decision')} of people.")
+    if rejected:
+        session.out.print(f"People decided {rejected:,} of them otherwise:", style="bold red")
+    shown = [one for one in total["examples"] if one["decision"] != body["decision"]]
+    if shown:
+        rows = [
+            (
+                when(session.out, one["time"]),
+                one["decision"],
+                in_line(one["actor"]["name"] or "–"),
+                in_line(one["text"]),
+            )
+            for one in shown
+        ]
+        print_table(session.out, ("WHEN", "DECISION", "WHO", "WHAT"), rows)
+    if total["unread"]:
+        words = "could not be read: the conversations are deleted or in cold storage"
+        session.err.print(f"{counted(total['unread'], 'decision')} {words}", style="dim")
+
+
+@command("diff")
+@_FILE
+def diff_rules(session: Session, file: Path) -> None:
+    """Compare the rules of a TOML file with those of the server.
+
+    Rules are compared by what they decide, not by their ids and reasons. Exit code 1: they differ.
+    """
+    found = difference(_read(file), session.client().rules())
+    session.tell(_as_json(found), _in_lines(found, is_whole=True))
+    if found.missing or found.extra:
+        raise click.exceptions.Exit(REFUSED)
+
+
+@command("apply")
+@_FILE
+@click.option("--prune", is_flag=True, help="Revoke the rules that the file does not have.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def apply_rules(session: Session, file: Path, prune: bool, yes: bool) -> None:
+    """Make the rules of a TOML file that the server does not have."""
+    wanted, client = _read(file), session.client()
+    found = difference(wanted, client.rules())
+    revoked = found.extra if prune else []
+    if not session.as_json:
+        session.err.print(_in_lines(found, is_whole=prune))
+    if found.missing or revoked:
+        if not yes and not sys.stdin.isatty():
+            raise Failed(2, "Nobody can be asked here: give --yes")
+        if not yes and not agrees(session, "Apply this?"):
+            raise Failed(REFUSED, "No rule was changed")
+    made, gone = _apply(client, found.missing, revoked)
+    if session.as_json:
+        print_json({"made": [one["id"] for one in made], "revoked": gone, "same": found.same})
+        return
+    for one in made:
+        session.err.print(_said("Added", one))
+    if gone:
+        session.err.print(f"Revoked: {', '.join(gone)}", style="dim")
+
+
+def _apply(
+    client: Client, missing: list[dict[str, Any]], revoked: list[ApprovalRule]
+) -> tuple[list[ApprovalRule], list[str]]:
+    """Make and revoke rules: those made, and the ids of those revoked.
+
+    What forbids comes first and goes last, so that no moment approves what neither the server nor the file approves.
+    """
+    made, gone = [], []
+    for decision, other in (("reject", "approve"), ("approve", "reject")):
+        made += [client.make_rule(one) for one in missing if one["decision"] == decision]
+        for one in revoked:
+            if one["decision"] == other:
+                client.revoke_rule(one["id"])
+                gone.append(one["id"])
+    return made, gone
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    try:
+        return read_file(file)
+    except BadFile as error:
+        raise Failed(2, str(error)) from None
+
+
+def _as_json(found: Difference) -> dict[str, Any]:
+    return {"missing": found.missing, "extra": found.extra, "same": found.same}
+
+
+def _in_lines(found: Difference, *, is_whole: bool) -> Text:
+    """The difference as lines of + and -. is_whole: with the rules that the file does not have."""
+    lines = [Text(f"+ {visible(_does(one))}", "green") for one in found.missing]
+    if is_whole:
+        lines += [Text(f"- {visible(_does(one))}  {one['id']}", "red") for one in found.extra]
+    elif found.extra:
+        lines.append(Text(f"{counted(len(found.extra), 'rule')} of the server stay; --prune revokes them", "dim"))
+    return Text("\n").join([*lines, Text(f"{counted(found.same, 'rule')} as in the file", "dim")])
+
+
+if isinstance(rules, click.Group):
+    for _one in (list_rules, add_rule, revoke_rule, rehearse_rule, diff_rules, apply_rules):
+        rules.add_command(_one)
+
+COMMANDS = (rules,)
