@@ -29,8 +29,11 @@ FORMAT = "agent-server-backup"
 
 _HEAD, _MANIFEST, _DATA = b"backup.json", b"manifest.json", b"data/"
 
-#: maximum size of the head and of the manifest, in bytes
-_MOST_HEAD, _MOST_MANIFEST = 64 * 1024, 256 * 1024 * 1024
+#: maximum size of the head, in bytes, and what the manifest may have more than the one that its members give
+_MOST_HEAD, _MOST_SPARE = 64 * 1024, 64 * 1024
+
+#: maximum number of parts: two per sandbox, each of which the reader remembers
+_MOST_PARTS = 200_000
 
 #: level of compression: the third is as fast as a disk
 _LEVEL = 3
@@ -100,6 +103,8 @@ class _Part:
 class _Parts(dict[str, _Part]):
     def of(self, member: Member) -> _Part:
         name = part_of(member.name)
+        if name not in self and len(self) >= _MOST_PARTS:
+            raise Damaged(f"It has more than {_MOST_PARTS} files of a store and folders of sandboxes")
         return self.setdefault(name, _Part())
 
     def told(self) -> dict[str, list[Any]]:
@@ -186,7 +191,7 @@ class Reader:
         parts = _Parts()
         for member in self._members:
             if member.name == _MANIFEST:
-                self._check(parts, self._small(member, _MOST_MANIFEST))
+                self._check(parts, self._small(member, len(json.dumps(parts.told())) + _MOST_SPARE))
                 if next(self._members, None) is not None:
                     raise Damaged("Members follow after its manifest")
                 return

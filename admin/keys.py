@@ -13,7 +13,7 @@ from schemas.access import KeyInfo, KeyRequest
 from settings import ConfigError
 from settings.config import Config
 from store import Store
-from store.access.access_keys import AccessKey
+from store.access.access_keys import AccessKey, KeyNotFound
 from store.errors import UNAVAILABLE, StoreError
 from wiring import store_here
 
@@ -45,6 +45,8 @@ def main(words: list[str] | None = None) -> int:
                         print(_line(each))
                 case "revoke":
                     store.access.keys.revoke(given.id)
+    except KeyNotFound:
+        return _refuse(f"Key not found. Those that are there: {admin('keys list')}")
     except (ConfigError, StoreError, RuntimeError) as error:
         return _refuse(str(error))
     except UNAVAILABLE as error:

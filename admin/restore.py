@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -31,7 +31,7 @@ from core.visible import visible
 from runtimes import RuntimeFailure
 from runtimes.archive import Target, naming
 from runtimes.folder import remove
-from runtimes.tar_stream import ArchiveUnreadable, Member, MemberRefused
+from runtimes.tar_stream import ArchiveUnreadable, Member, MemberRefused, shown
 from settings import ConfigError
 from settings.config import Config
 from settings.data_dir import kept_key, make_private
@@ -46,8 +46,9 @@ from wiring import open_store_of
 #: name of a folder for what was there before, by the time of the restore
 _ASIDE = "before-%Y%m%dT%H%M%SZ"
 
-#: bytes of content between two looks at the room on the disk
-_LOOK = 64 * 1024 * 1024
+#: bytes of content between two looks at the room on the disk, and those that a member counts beside its content: an
+#: empty file and a directory take a block or an inode
+_LOOK, _ENTRY = 64 * 1024 * 1024, 4096
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 
@@ -218,8 +219,9 @@ def _extract(reader: Reader, staged: Path) -> None:
                 deque(content, maxlen=0)  # its checksum counts all the same
                 continue
             try:
+                room.begin(member)
                 with naming(member.name):
-                    target.add(member, room.watched(member, content))
+                    target.add(member, room.watched(content))
             except RuntimeFailure as failure:
                 if isinstance(failure.__cause__, OSError) and failure.__cause__.errno == errno.ENOSPC:
                     raise NotRestored(written_failure(failure.__cause__, str(staged.parent))) from None
@@ -234,23 +236,31 @@ class _Room:
         self._folder = folder
         self._written = 0
 
-    def watched(self, member: Member, content: Iterator[memoryview]) -> Iterator[memoryview]:
-        """The content; looks at the disk from time to time. Raises NotRestored."""
+    def begin(self, member: Member) -> None:
+        """Count what a member takes beside its content. Raises NotRestored, also where its content has no room."""
+        self._count(_ENTRY)
         if member.size > _LOOK:
-            self._require(member.size)
+            self._require(member.size, f"{shown(member.name)} has {member.size} bytes, and ")
+
+    def watched(self, content: Iterator[memoryview]) -> Iterator[memoryview]:
+        """The content; looks at the disk from time to time. Raises NotRestored."""
         for piece in content:
-            self._written += len(piece)
-            if self._written > _LOOK:
-                self._written = 0
-                self._require(0)
+            self._count(len(piece))
             yield piece
 
-    def _require(self, size: int) -> None:
+    def _count(self, size: int) -> None:
+        self._written += size
+        if self._written > _LOOK:
+            self._written = 0
+            self._require(0)
+
+    def _require(self, size: int, what: str = "") -> None:
         seen = os.statvfs(self._folder)
         free = seen.f_bavail * seen.f_frsize
         if size + RESERVE > free:
             raise NotRestored(
-                f"The disk of {self._folder.parent} is full: {free} bytes are free. Make room, or name another folder"
+                f"The disk of {self._folder.parent} is full: {what}{free} bytes are free, of which {RESERVE} stay so. "
+                "Make room, or name another folder"
             )
 
 
@@ -315,15 +325,27 @@ def _end_processes(store: Store, host: str, name: str) -> None:
 
 
 def _place(folder: Path, staged: Path) -> Path | None:
-    """Move what is restored to its place, the store last; where the earlier content went. Raises OSError."""
-    aside = None
-    if known := _content_of(folder):
-        aside = folder / time.strftime(_ASIDE, time.gmtime())
-        aside.mkdir(mode=0o700)
-        for one in known:
-            one.rename(aside / one.name)
-    for one in sorted(staged.iterdir(), key=lambda one: one.name == AOF):
-        one.rename(folder / one.name)
+    """Move what is restored to its place, the store last; where the earlier content went.
+
+    Raises OSError, after it has moved everything back.
+    """
+    aside, known = None, _content_of(folder)
+    with ExitStack() as undone:
+        if known:
+            aside = folder / time.strftime(_ASIDE, time.gmtime())
+            aside.mkdir(mode=0o700)
+            undone.callback(aside.rmdir)
+            for one in known:
+                _move(one, aside, undone)
+        for one in sorted(staged.iterdir(), key=lambda one: one.name == AOF):
+            _move(one, folder, undone)
+        undone.pop_all()
     staged.rmdir()
     os.sync()
     return aside
+
+
+def _move(path: Path, folder: Path, undone: ExitStack) -> None:
+    """Move a file or a directory into a folder, and back when `undone` ends. Raises OSError."""
+    moved = path.rename(folder / path.name)
+    undone.callback(moved.rename, path)

@@ -13,7 +13,7 @@ from core.approvals import Link, action_digest, shown_arguments
 from core.wire import Micros, micros, parse_json, utc_time
 from store import Store
 from store.approvals.audit import Actor
-from store.approvals.decisions import Approvals, Decision, StaleDecision, Use
+from store.approvals.decisions import Approvals, Decision, LinkUse, StaleDecision
 from store.approvals.inbox import thought_of
 from store.destinations import AskedDestination
 from store.errors import ConversationNotFound, EventNotFound, StoreError
@@ -135,7 +135,7 @@ def decide_by_link(
 
 
 def _use(
-    store: Store, link: Link, verb: Literal["approve", "reject"], what: str, look: Callable[[Use], Found]
+    store: Store, link: Link, verb: Literal["approve", "reject"], what: str, look: Callable[[LinkUse], Found]
 ) -> Found:
     """Use a link, once, and return what look finds by an earlier use. Raises LinkExpired, LinkUsed and what look does.
 
@@ -144,7 +144,7 @@ def _use(
     outcome, use = store.approvals.link_uses.take(link.identity, link.ends, verb)
     if outcome == "past":
         raise LinkExpired("This link has expired. Nothing was decided by it.")
-    found = look(use if outcome != "first" else Use("", Micros(0)))
+    found = look(use if outcome != "first" else LinkUse())
     if outcome == "other":
         raise LinkUsed(
             f"At {utc_time(use.at)} this link was used for another decision: {what} should be "
@@ -153,7 +153,7 @@ def _use(
     return found
 
 
-def _asked(store: Store, link: Link, use: Use) -> AskedDestination:
+def _asked(store: Store, link: Link, use: LinkUse) -> AskedDestination:
     """What the link of a destination is about, while it waits. Raises LinkUsed, ActionDecided."""
     assert link.destination is not None
     waiting = store.destinations.waiting(link.destination[0])
@@ -166,7 +166,7 @@ def _asked(store: Store, link: Link, use: Use) -> AskedDestination:
     raise ActionDecided(f"This {what} does not wait: it was decided, has expired, or its sandbox has ended.")
 
 
-def _show_destination(asked: AskedDestination, use: Use) -> Shown:
+def _show_destination(asked: AskedDestination, use: LinkUse) -> Shown:
     shown = asked.shown
     told = {name: shown[name] for name in ("name", "port", "program", "sandbox_id", "tries")} | (shown["budget"] or {})
     told = {name: value for name, value in told.items() if value is not None}
@@ -185,7 +185,7 @@ def _decide_destination(
         raise ActionDecided(f"{error}. Nothing was decided by this link.") from None
 
 
-def _require_untaken(store: Store, link: Link, use: Use) -> None:
+def _require_untaken(store: Store, link: Link, use: LinkUse) -> None:
     """Raises LinkUsed where the audit has the decision that a used link was used for."""
     if not use.decision:
         return

@@ -31,7 +31,8 @@ from core.wire import (
     parse_json,
     read_event,
 )
-from net.transport import Transport, deadline
+from net.connections import deadline
+from net.transport import Transport
 from telemetry import traces
 
 #: most sentences that are taken of what an agent server ignores of a start
@@ -69,7 +70,7 @@ class ResponseTooLong(AgentUnreachable):
     """The agent server's response has more than MOST_BYTES, or more than MOST_VALUES: half of a page may do."""
 
     def __init__(self, bound: str = "") -> None:
-        super().__init__(f"The agent server's response is longer than {bound or f'{MOST_BYTES} bytes'}")
+        super().__init__(f"The agent server's response is longer than {bound or f'{MOST_BYTES} bytes'}. Ask for less")
 
 
 class AgentRefused(Exception):

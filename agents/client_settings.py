@@ -55,7 +55,7 @@ class ProfileNotFound(StoreError):
     """The key keeps no profile of that name or id."""
 
     kind = Kind.MISSING
-    words = "Profile not found"
+    words = "Profile not found. GET /api/profiles lists those of models, GET /api/agent-profiles those of agents"
 
 
 class ProfileInUse(StoreError):
@@ -71,7 +71,7 @@ class ProfileExists(StoreError):
     """A profile of the new name exists."""
 
     kind = Kind.CONFLICT
-    words = "A profile of this name already exists"
+    words = "A profile of this name already exists: choose another name, or delete that one first"
 
 
 class TooManyProfiles(StoreError):
@@ -85,7 +85,7 @@ class SecretNotKept(StoreError):
     """The key keeps no secret of that name."""
 
     kind = Kind.MISSING
-    words = "Secret not found"
+    words = "Secret not found. GET /api/settings/secrets lists those that are there"
 
 
 class SealedElsewhere(StoreError):

@@ -33,7 +33,8 @@ from core.masking import Mask, TextTooLong
 from core.pauses import take_turns
 from core.refused import Kind, Refused
 from core.wire import ConversationId, InvalidJson, one_line, parse_json
-from net.transport import Transport, pulse
+from net.connections import pulse
+from net.transport import Transport
 from store import Store
 from store.conversations.conversations import app_filter
 from store.errors import UNAVAILABLE, KeyUnreadable
@@ -131,7 +132,10 @@ class Detached(Refused):
     """A call needs the agent server of a conversation that has no sandbox."""
 
     kind = Kind.CONFLICT
-    words = "The conversation has no sandbox: only one that was started with an agent can do this"
+    words = (
+        "The conversation has no sandbox: only one that was started with an agent can do this. "
+        "POST /api/v1/app-conversations starts one"
+    )
 
 
 class SandboxNotNamed(Refused):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
+from store.sandboxes.sandboxes import Sandbox
 
 #: statuses with which a server says that it has no such route
 NO_ROUTE = (404, 405)
@@ -105,7 +106,16 @@ def folder_of(state: dict[str, Any]) -> str:
     """The folder of a conversation as its agent names it: absolute, or relative to the agent's working directory."""
     workspace = state["info"].get("workspace")
     folder = workspace.get("working_dir") if isinstance(workspace, dict) else None
-    return folder if isinstance(folder, str) and folder else "."
+    return _restored(folder, state.get("sandbox")) if isinstance(folder, str) and folder else "."
+
+
+def _restored(folder: str, sandbox: Sandbox | None) -> str:
+    """A folder below the sandbox's own, where that one lies now: after a restore, below another data folder."""
+    if sandbox is None or f"{folder}/".startswith(f"{sandbox.working_dir}/"):
+        return folder
+    _, mark, inner = folder.partition(f"/{sandbox.id}/")
+    below, is_own, _ = sandbox.working_dir.partition(f"/{sandbox.id}/")
+    return f"{below}{mark}{inner}" if mark and is_own else folder
 
 
 def seen_folder(state: dict[str, Any]) -> str:
@@ -125,8 +135,12 @@ def linked_folder(state: dict[str, Any]) -> str:
 
 
 def kept_folder(state: dict[str, Any]) -> str:
-    """The folder as a runtime knows it, which knows no symlinks of an image: by its spec's path, or relative to it."""
-    return linked_folder(state) or folder_of(state)
+    """The folder as a runtime knows it, which knows no symlinks of an image: by its spec's path, or relative to it.
+
+    Until a restored sandbox has started, its absolute path is that of the data folder which was backed up.
+    """
+    folder, sandbox = folder_of(state), state["sandbox"]
+    return linked_folder(state) or (_moved(folder, sandbox.working_dir, "") if sandbox else folder)
 
 
 def _moved(folder: str, source: str, target: str) -> str:

@@ -61,15 +61,34 @@ _HOP_BY_HOP = frozenset(
 #: headers of a request that are for this server alone, or that it says itself
 _OURS = frozenset({"authorization", "x-session-api-key", "forwarded", "x-real-ip", "via"})
 
-#: headers of a response that a page of a sandbox may not set: rules for a browser that hold beyond it, and those that
-#: this server sets
-_WITHHELD = frozenset(
+#: headers of a response that a browser gets, beside those of _KEPT_FAMILIES: each is about this response or page alone.
+#: New ones that browsers obey come each year, and some hold for the whole site, such as Sec-Session-Registration: so
+#: what is not known here is left out.
+_KEPT = frozenset(
     {
-        *("alt-svc", "clear-site-data", "nel", "report-to", "reporting-endpoints", "service-worker-allowed"),
-        *("public-key-pins", "strict-transport-security", "set-login", "activate-storage-access"),
-        *("cross-origin-opener-policy", "cross-origin-resource-policy", "origin-agent-cluster", "referrer-policy"),
+        *("accept-patch", "accept-post", "accept-ranges", "age", "allow", "cache-control", "cache-status"),
+        *("content-description", "content-digest", "content-disposition", "content-encoding", "content-language"),
+        *(
+            "content-length",
+            "content-location",
+            "content-md5",
+            "content-range",
+            "content-type",
+            "dav",
+            "date",
+            "digest",
+        ),
+        *("etag", "expires", "last-modified", "link", "location", "pragma", "refresh", "repr-digest", "retry-after"),
+        *("server", "server-timing", "set-cookie", "sourcemap", "timing-allow-origin", "vary", "www-authenticate"),
+        *("content-security-policy", "content-security-policy-report-only", "cross-origin-embedder-policy"),
+        *("cross-origin-embedder-policy-report-only", "document-policy", "feature-policy", "permissions-policy"),
+        *("digest", "request-id", "traceparent", "tracestate", "idempotency-key", "last-event-id"),
+        *("sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-protocol", "sec-websocket-version"),
     }
 )
+
+#: beginnings of such names: a program's own, those of CORS, and those of libraries that pages use
+_KEPT_FAMILIES = ("x-", "access-control-", "grpc-", "hx-", "mcp-", "openai-", "ratelimit", "turbo-", "upload-", "tus-")
 
 #: what every response of a preview has. A policy beside another one adds to it: the page's own holds too
 GUARDS = (
@@ -105,7 +124,7 @@ class PreviewBodyTooLong(Refused):
     """The body of a request to a preview has too many bytes."""
 
     kind = Kind.TOO_LONG
-    words = f"The body is longer than {MOST_SENT} bytes"
+    words = f"The body is longer than {MOST_SENT} bytes: send less at once"
 
 
 class Preview(NamedTuple):
@@ -302,7 +321,7 @@ def response_headers(status: int, sent: Iterable[tuple[bytes, bytes]], port: int
     """The headers that a browser gets of those that a program at this port has sent."""
     named = [(name.decode("latin-1"), value.decode("latin-1").strip()) for name, value in sent]
     names = {name.lower() for name, _ in named}
-    dropped = _HOP_BY_HOP | _WITHHELD | _listed(named)
+    dropped = _HOP_BY_HOP | _listed(named)
     if status < 200 or status in (204, 304) or "transfer-encoding" in names:
         dropped |= {"content-length"}
     kept = list[tuple[str, str]]()
@@ -312,7 +331,9 @@ def response_headers(status: int, sent: Iterable[tuple[bytes, bytes]], port: int
             value = own_cookie(value)
         if lower in _ADDRESSES:
             value = within_preview(value, port)
-        if lower not in dropped and (value or lower != "set-cookie") and _VALUE.fullmatch(value):
+        if lower in dropped or not (lower in _KEPT or lower.startswith(_KEPT_FAMILIES)):
+            continue
+        if (value or lower != "set-cookie") and _VALUE.fullmatch(value):
             kept.append((name.title(), value))
     return [*kept, *GUARDS]
 

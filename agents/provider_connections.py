@@ -30,7 +30,7 @@ class ConnectionNotFound(StoreError):
     """The key keeps no provider connection of that id."""
 
     kind = Kind.MISSING
-    words = "Provider connection not found"
+    words = "Provider connection not found. GET /api/llm/provider-connections lists those that are there"
 
 
 class TooManyConnections(StoreError):

@@ -14,7 +14,7 @@ class WorkspaceNotFound(StoreError):
     """The key's clients remember no folder of that path."""
 
     kind = Kind.MISSING
-    words = "Workspace not found"
+    words = "Workspace not found. GET /api/workspaces lists those that are there"
 
 
 class TooManyWorkspaces(StoreError):

@@ -96,7 +96,7 @@ def make_ticket(wanted: dict[str, Any]) -> Response:
     scopes = wanted.get("scopes") or g.principal.scopes
     for scope in scopes:
         if not g.principal.may(scope):
-            raise Forbidden(f"A ticket has no scope that its asker lacks: {scope}")
+            raise Forbidden(f"A ticket has no scope that its asker lacks: {scope}. Ask for fewer scopes")
     ticket = current_store.access.tickets.make(g.principal, wanted.get("conversation_id"), scopes)
     return _only_now({"ticket": ticket, "expires_in": TICKET_SECONDS})
 
@@ -161,7 +161,7 @@ def _secrets_of(sandbox_id: str) -> dict[str, str]:
         count_failure()
         raise Unauthorized(f"{_HEADER} must be the session key of the sandbox, which must run")
     if shown != sandbox.id:
-        raise Forbidden(f"{_HEADER} is the session key of another sandbox")
+        raise Forbidden(f"{_HEADER} is the session key of another sandbox: show that of this one")
     spec = current_specs.find(sandbox.spec_id)
     if spec is None:
         return {}

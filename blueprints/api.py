@@ -280,9 +280,10 @@ def json_response(body: bytes) -> Response:
     return Response(body, mimetype="application/json")
 
 
-def json_page(items: Sequence[bytes], following: str | None) -> bytes:
-    """The JSON of a page whose items are JSON already."""
-    return b'{"items":[%b],"next_page_id":%b}' % (b",".join(items), json.dumps(following).encode())
+def json_page(items: Sequence[bytes], following: str | None, **members: Any) -> bytes:
+    """The JSON of a page whose items are JSON already. members: what else it has."""
+    rest = json.dumps({"next_page_id": following, **members}, separators=(",", ":"))
+    return b'{"items":[%b],%b' % (b",".join(items), rest[1:].encode())
 
 
 def form_of(name: str, dump: Callable[[Any], Any]) -> Form:

@@ -329,7 +329,7 @@ def get_app_conversation_diff(query: dict[str, str], conversation_id: Conversati
     if query["since"] is not None:
         sandbox_id, state = _kept(conversation_id)
         inner, between = _within(state, query["path"], "path"), _between(conversation_id, query)
-        found = current_store.sandboxes.files.difference(sandbox_id, folder_of(state), inner, between)
+        found = current_store.sandboxes.files.difference(sandbox_id, kept_folder(state), inner, between)
         return jsonify(_masked(state, found))
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     inner = _within(state, query["path"], "path")
@@ -366,7 +366,7 @@ def _changes_between(conversation_id: ConversationId, query: dict[str, Any]) -> 
     """The changed files of a conversation's folder; of a folder in it by their paths from there, as Git has them."""
     sandbox_id, state = _kept(conversation_id)
     inner = _within(state, query["path"], "path")
-    found = current_store.sandboxes.files.changes(sandbox_id, folder_of(state), _between(conversation_id, query))
+    found = current_store.sandboxes.files.changes(sandbox_id, kept_folder(state), _between(conversation_id, query))
     if inner != ".":
         below = f"{inner}/"
         found = [{**one, "path": one["path"][len(below) :]} for one in found if one["path"].startswith(below)]

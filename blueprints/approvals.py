@@ -6,11 +6,11 @@ what a person was shown. Source: docs/approvals.md.
 
 from typing import Any
 
-from flask import Response, g, url_for
+from flask import Response, g, jsonify, url_for
 
 from agents.decisions import decide_each
 from blueprints import current_commands, current_store
-from blueprints.api import Blueprint, json_response, needs
+from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
 from core.approvals import Rule
 from core.wire import ConversationId
@@ -28,6 +28,7 @@ from schemas.approvals import (
     WaitingActionPage,
     page_id,
 )
+from schemas.events import read_some_ids
 from schemas.fields import Success
 from store.approvals.decisions import Decision
 from store.approvals.inbox import Filter
@@ -121,6 +122,18 @@ def decide_pending_actions(given: dict[str, Any], conversation_id: ConversationI
 def list_decided_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:
     """List the actions that were approved and are not observed yet: what an agent may execute."""
     return current_store.approvals.confirmations.decided(conversation_id)
+
+
+@decisions.get("/decisions")
+@needs("read")
+@decisions.fails(414)
+@decisions.doc(parameters=[repeated_parameter("action_id", "the actions")])
+@decisions.response(200, array_with_holes("ActionDecision"))
+def batch_get_decisions(conversation_id: ConversationId) -> Response:
+    """Get who decided actions, how, when and why, in the order of the ids; null for an action that nobody decided."""
+    ids = repeated("action_id", read_some_ids)
+    found = current_store.approvals.audit.decisions(conversation_id, ids)
+    return jsonify([found.get(action_id) for action_id in ids])
 
 
 approval_rules = Blueprint("Approval Rules", __name__, url_prefix="/api/v1/approval-rules")

@@ -48,7 +48,10 @@ def asked_show(own: OwnSettings) -> Show | None:
         fault = Fault("Secrets are not shown in plain text: should be `encrypted`, or absent", "enum")
         raise InvalidInput("header", {_EXPOSED: [fault]})
     if not g.principal.may("write"):
-        raise Forbidden("Sealed secrets are for starts: this needs a key with the scope write")
+        raise Forbidden(
+            "Sealed secrets are for starts. This needs a key with the scope write: an admin makes one by "
+            "POST /api/v1/keys"
+        )
     return own.sealed
 
 
@@ -99,7 +102,7 @@ def create_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, An
     """Add an MCP server to those of agents."""
     own = own_settings()
     if settings_key in _servers(own):
-        raise Conflict(f"The MCP server {settings_key} exists already")
+        raise Conflict(f"The MCP server {settings_key} exists already: PATCH changes it")
     return own.update(_of_server(settings_key, server))
 
 
@@ -130,7 +133,7 @@ def _servers(own: OwnSettings) -> dict[str, Any]:
 def _existing(settings_key: str) -> OwnSettings:
     own = own_settings()
     if settings_key not in _servers(own):
-        raise NotFound(f"MCP server {settings_key} not found")
+        raise NotFound(f"MCP server {settings_key} not found. GET /api/settings lists those that are there")
     return own
 
 

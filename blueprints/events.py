@@ -27,7 +27,7 @@ from blueprints.api import (
 )
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
 from core.wire import ConversationId
-from schemas.app_conversations import AppEventFilter, AppEventSearch
+from schemas.app_conversations import AppEventFilter, AppEventPage, AppEventSearch
 from schemas.approvals import ConfirmationResponse, ConfirmationResult, PendingAction
 from schemas.events import (
     Event,
@@ -42,12 +42,14 @@ from schemas.events import (
     QueuedPendingMessage,
     SentMessage,
     Stream,
+    action_ids,
     message_page_id,
     read_ids,
     read_receiver,
     read_some_ids,
 )
 from schemas.fields import UUID_TEXT, Fault, Place, Success
+from store.approvals.audit import is_decision
 from store.conversations.events import Histogram as EventHistogram
 from store.conversations.message_search import Cursor, FoundMessage, Query
 from store.errors import EventsTooLong, Stopping
@@ -212,10 +214,14 @@ def list_pending_actions(conversation_id: ConversationId) -> list[dict[str, Any]
 @needs("read")
 @app_events.fails(409, 414)
 @app_events.arguments(AppEventSearch(), location="query")
-@app_events.response(200, EventPage)
+@app_events.response(200, AppEventPage)
 def search_app_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
-    """Search the events of a conversation, a page at a time."""
-    return _page(conversation_id, search)
+    """Search the events of a conversation, a page at a time; with `decisions=true` also who decided their actions."""
+    if not search.pop("with_decisions"):
+        return _page(conversation_id, search)
+    items, following = current_store.events.search(conversation_id, **search)
+    decisions = current_store.approvals.audit.decisions(conversation_id, action_ids(items))
+    return json_response(json_page(items, following, decisions=decisions))
 
 
 @app_events.get("/<conversation_id:conversation_id>/events/count")
@@ -275,7 +281,11 @@ def stream_conversation_events(filters: dict[str, Any], conversation_id: Convers
 
 
 def _lines(entry: Entry, filters: dict[str, Any]) -> bytes:
-    if not entry.raw or not passes(entry.fields, **filters):
+    if not entry.raw:
+        return b""
+    if is_decision(entry):
+        return event_lines(entry.raw, name="decision")
+    if not passes(entry.fields, **filters):
         return b""
     return event_lines(entry.raw, str(entry.seq or ""))
 

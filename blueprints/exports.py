@@ -21,6 +21,7 @@ from boot.http import body_of
 from core.wire import ConversationId
 from schemas.app_conversations import AppConversation
 from schemas.conversations import ConversationInfo, with_skills
+from schemas.events import action_ids
 from schemas.exports import LINES, BadLine, export, read_export
 from schemas.fields import Fault
 from store import Store
@@ -162,10 +163,12 @@ def _zipped(
     store: Store, conversation_id: ConversationId, meta: dict[str, Any], require_key: Callable[[], None]
 ) -> Iterator[bytes]:
     sink, number, page_id = _Sink(), 0, None
+    decisions: dict[str, Any] = {}
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as zipped:  # type: ignore[call-overload]
         zipped.writestr("meta.json", json.dumps(meta, indent=2))
         while number < MOST_EVENTS:
             events, page_id = store.events.search(conversation_id, limit=_PAGE, page_id=page_id)
+            decisions |= store.approvals.audit.decisions(conversation_id, action_ids(events))
             for event in events[: MOST_EVENTS - number]:
                 # An id may be any text: as one name without slashes it stays in the folder where it is unpacked.
                 zipped.writestr(f"event_{number:06d}_{quote(json.loads(event)['id'], safe='')}.json", event)
@@ -174,4 +177,5 @@ def _zipped(
             if page_id is None:
                 break
             require_key()
+        zipped.writestr("decisions.json", json.dumps(decisions, indent=2))
     yield sink.taken()

@@ -146,7 +146,7 @@ class Guard:
         if needs.scope == "hook":
             raise Unauthorized("Authorization: Bearer must have the hook key of the sandbox")
         if needs.scope != "open" and not g.principal.may(needs.scope):
-            raise Forbidden(f"This needs a key with the scope {needs.scope}")
+            raise Forbidden(f"This needs a key with the scope {needs.scope}: an admin makes one by POST /api/v1/keys")
 
     def _owner(self, key: str, needs: Needs) -> Principal:
         """The one whose key a request shows. Raises Unauthorized, Forbidden for a sandbox that may not ask this, and as
@@ -187,7 +187,7 @@ class Guard:
             raise Unauthorized("The ticket is unknown, too old, or was used before: POST /api/v1/tickets makes another")
         if principal.conversation_id != about_now:
             about = f"the conversation {principal.conversation_id}" if principal.conversation_id else "no conversation"
-            raise Forbidden(f"The ticket is for {about}")
+            raise Forbidden(f"The ticket is for {about}: POST /api/v1/tickets makes one for another")
         return principal
 
     def _bearer_of_cookie(self, cookie: str) -> Principal:
@@ -226,7 +226,7 @@ def shown_key(needs: Needs) -> str | None:
         raise Unauthorized("A key in the query opens sockets alone: show it in a header")
     shown = {key for key in (bearer, header, in_query) if key is not None}
     if len(shown) > 1:
-        raise Unauthorized("The request shows two different keys")
+        raise Unauthorized("The request shows two different keys: show one of them")
     return shown.pop() if shown else None
 
 

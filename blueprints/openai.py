@@ -100,7 +100,7 @@ class PreviousResponseNotFound(Refused):
     """The response that a call goes on with is unknown, or its conversation was deleted."""
 
     kind = Kind.MISSING
-    words = "previous_response_id is the id of no response whose conversation is there"
+    words = "previous_response_id is the id of no response whose conversation is there: send the messages without it"
 
 
 def _spec_of(model: str) -> Spec:

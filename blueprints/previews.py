@@ -115,7 +115,7 @@ _POLL = 1.0
 class TooManyExchanges(QuotaExceeded):
     """A worker has as many exchanges with the previews of one sandbox as it may."""
 
-    words = "At most {most} requests to the previews of one sandbox are served at once"
+    words = "At most {most} requests to the previews of one sandbox are served at once: try again shortly"
 
 
 @previews.get("/<sandbox_id>/ports")
@@ -336,10 +336,11 @@ class _Visit:
     def _bearer(self) -> tuple[Principal, float]:
         """The one whose cookie opens this preview, and the seconds that are left of it. Raises _Refusal.
 
-        There may be several of that name: a page of another preview can set one for all of them, which opens nothing.
+        There may be several of that name: pages can set some for longer paths and for all previews, which open nothing
+        and which a browser sends first. So all are tried, as many as a head may have: a try takes about 15 µs.
         """
         pairs = (pair.strip().partition("=") for pair in self._headers.get("Cookie", "").split(";"))
-        for value in [value for name, _, value in pairs if name == self._cookie][:8]:
+        for value in [value for name, _, value in pairs if name == self._cookie]:
             found = self._store.access.sessions.find(value, _about(self._label))
             if found and self._guard.stands(found[0]):
                 return found

@@ -40,6 +40,7 @@ from schemas.errors import validation_errors
 from schemas.events import Follow, InboundMessage
 from schemas.fields import read_said
 from store import Store
+from store.approvals.audit import is_decision
 from store.approvals.effects import COMMAND_OUTPUT
 from store.errors import (
     FULL,
@@ -161,8 +162,8 @@ class Session:
 
     @staticmethod
     def _is_of_ours(entry: Entry) -> bool:
-        """Whether the agent-server wire has no such event: a new title, and the output of a command that runs."""
-        if entry.raw.endswith(_STATE_UPDATE):
+        """Whether the agent-server wire has no such event: a decision, a new title, the output of a command so far."""
+        if entry.raw.endswith(_STATE_UPDATE) or is_decision(entry):
             return True
         return COMMAND_OUTPUT.encode() in entry.raw and entry.fields.get("kind") == COMMAND_OUTPUT
 

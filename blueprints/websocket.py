@@ -131,7 +131,7 @@ class WebSocket:
             self._protocol.initiate_upgrade_connection(headers, request.full_path)
             accepted = AcceptConnection(extra_headers=[(b"X-Request-Id", request_id().encode())])
             self._handshake = self._protocol.send(accepted)
-        except ProtocolError as error:
+        except (ProtocolError, UnicodeDecodeError) as error:  # wsproto decodes what it reads of the headers
             raise BadRequest(f"This is not a valid WebSocket handshake: {error}") from None
 
     def accept(self) -> None:

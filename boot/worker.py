@@ -12,7 +12,7 @@ from typing import Any
 
 from gevent import Timeout, socket  # type: ignore[import-untyped]
 from gevent.local import local  # type: ignore[import-untyped]
-from gunicorn.http.errors import LimitRequestHeaders
+from gunicorn.http.errors import LimitRequestHeaders, UnsupportedTransferCoding
 from gunicorn.workers.ggevent import GeventWorker
 
 from boot.http import RequestBody, is_draining
@@ -171,7 +171,14 @@ class Worker(GeventWorker):
             same.shutdown(socket.SHUT_RDWR)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
-        """Serve one request. Raises StopIteration, by which gunicorn knows that the connection ends."""
+        """Serve one request. Raises StopIteration, by which gunicorn knows that the connection ends.
+
+        Raises UnsupportedTransferCoding of a body in another coding than chunks: gunicorn takes gzip, which it leaves
+        to the app to decode, and what passes such a body on would change it.
+        """
+        for name, value in req.headers:
+            if name == "TRANSFER-ENCODING" and value.strip(" \t").lower() != "chunked":
+                raise UnsupportedTransferCoding(value)
         settings = self.wsgi.extensions["server"].config.http
         body = RequestBody(req, sock, seconds=settings.body_seconds, least_rate=settings.body_bytes_per_second)
         sock.settimeout(settings.idle_seconds)

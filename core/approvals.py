@@ -433,6 +433,13 @@ def shown_arguments(action: Any) -> Any:
     return {name: value for name, value in action.items() if name != "kind"}
 
 
+def text_of(arguments: Any) -> str:
+    """An action's arguments as a person would say them: a command, what is done to a path, a URL; else their JSON."""
+    named = arguments if isinstance(arguments, dict) else {}
+    said = [value for name in ("command", "path", "url") if isinstance(value := named.get(name), str) and value]
+    return " ".join(said) or canonical(arguments).decode()
+
+
 def action_digest(tool_name: Any, arguments: Any) -> str:
     """The digest of an action, which binds a decision to what a person was shown."""
     return digest({"tool_name": tool_name, "arguments": arguments})

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from textwrap import wrap
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from store.record import Record, stored
 from store.scripts import Source, sources
@@ -50,18 +49,23 @@ class Key(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Keys of a subject. fields: of hashes that no record declares, by key and name."""
+    """Keys of a subject."""
 
     title: str
     about: str
     keys: tuple[Key, ...]
-    fields: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+
+
+@cache
+def model() -> Mapping[str, Any]:
+    """The data model as `store/keys.toml` has it."""
+    return tomllib.loads((files("store") / "keys.toml").read_text())
 
 
 @cache
 def groups() -> tuple[Group, ...]:
     """The groups of keys."""
-    found = tomllib.loads((files("store") / "keys.toml").read_text())["group"]
+    found = model()["group"]
     return tuple(Group(**one | {"keys": tuple(Key(name, **of) for name, of in one["keys"].items())}) for one in found)
 
 
@@ -79,10 +83,7 @@ def fields() -> Mapping[str, Mapping[str, tuple[str, str]]]:
     for record in {one.__qualname__: one for one in ours}.values():  # the last one has slots
         words = dict(_FIELD.findall(inspect.getsource(record)))
         of_key = found.setdefault(record.key, {})
-        of_key |= {one.name.decode(): (one.kind, words.get(one.member, "")) for one in stored(record)}
-    for group in groups():
-        for key, named in group.fields.items():
-            found.setdefault(key, {}).update({name: ("", words) for name, words in named.items()})
+        of_key |= {one.pattern: (one.kind.name, words.get(member, "")) for member, one in stored(record).items()}
     return found
 
 

@@ -40,7 +40,7 @@ from core.origins import is_loopback
 from core.pauses import Share
 from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker, UnusableSecret
 from egress.hello import NotTls, received
-from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, TooManyLookups, Unreachable
+from egress.roads import CONNECT_SECONDS, Roads, TooManyLookups, Unreachable
 from egress.services import (
     METHODS,
     Base,
@@ -126,8 +126,8 @@ class Proxy:
 
     def __init__(self, gate: Gate, roads: Roads | None = None) -> None:
         self.gate, self.roads = gate, roads or Roads()
-        self.by_name = _pool(RoadBackend(self.roads))
-        self.to_services = _pool(RoadBackend(self.roads.to_services()), httpcore.default_ssl_context())
+        self.by_name = _pool(self.roads)
+        self.to_services = _pool(self.roads.to_services(), httpcore.default_ssl_context())
         self._lock = threading.Lock()
         self._at_once: Counter[str] = Counter()  #: by sandbox
         self._from: Counter[str] = Counter()  #: by address of a pod
@@ -417,10 +417,10 @@ class Proxy:
                 end(*ends[rule_id])
 
 
-def _pool(backend: RoadBackend, context: ssl.SSLContext | None = None) -> httpcore.ConnectionPool:
+def _pool(roads: Roads, context: ssl.SSLContext | None = None) -> httpcore.ConnectionPool:
     """A pool that keeps no connection for another request."""
     return httpcore.ConnectionPool(
-        context, max_connections=MOST_IN_ALL, max_keepalive_connections=0, network_backend=backend
+        context, max_connections=MOST_IN_ALL, max_keepalive_connections=0, network_backend=roads.backend()
     )
 
 

@@ -9,28 +9,23 @@ look-ups have places: a few at once of each sandbox, and fewer in all than the r
 
 import contextlib
 import socket
-import ssl
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
 from weakref import WeakValueDictionary
 
 import httpcore
 import psutil
 
-from core.pauses import take_turns
 from net.addresses import is_public
+from net.connections import Backend
 
 #: seconds until a connection stands, and addresses of a name that are tried
 CONNECT_SECONDS, _MOST_TRIED = 10.0, 4
 
 #: names that are looked up at once for one sandbox and for all, and seconds for which the next look-up waits
 MOST_LOOKUPS, MOST_LOOKUPS_IN_ALL, _LOOKUP_SECONDS = 4, 64, 10.0
-
-#: bytes of a response that are read at once: interim responses are dropped as they are read, hundreds in a piece
-_PIECE = 8192
 
 
 class Unreachable(OSError):
@@ -147,55 +142,13 @@ class Roads:
                 continue
         raise Unreachable(f"{name}:{port} does not answer")
 
+    def backend(self) -> Backend:
+        """What connects a pool of httpcore by these roads. It raises httpcore.ConnectError, TooManyLookups."""
 
-class RoadBackend(httpcore.NetworkBackend):
-    """Connects a pool of httpcore by roads."""
-
-    def __init__(self, roads: Roads) -> None:
-        self._roads = roads
-        self._plain = httpcore.SyncBackend()
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.NetworkStream:
-        """Raises httpcore.ConnectError, TooManyLookups."""
-        try:
-            addresses = self._roads.addresses(host)
-        except Unreachable as error:
-            raise httpcore.ConnectError(str(error)) from None
-        for address in addresses[:-1]:
+        def addresses(name: str, _: int) -> list[str]:
             try:
-                return _Stream(self._plain.connect_tcp(address, port, timeout, local_address, socket_options))
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue
-        return _Stream(self._plain.connect_tcp(addresses[-1], port, timeout, local_address, socket_options))
+                return self.addresses(name)
+            except Unreachable as error:
+                raise httpcore.ConnectError(str(error)) from None
 
-
-class _Stream(httpcore.NetworkStream):
-    """A connection to a server that may send without end: the others get a turn between two reads."""
-
-    def __init__(self, stream: httpcore.NetworkStream) -> None:
-        self._stream = stream
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        take_turns()
-        return self._stream.read(min(max_bytes, _PIECE), timeout)
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, timeout)
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.NetworkStream:
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, timeout))
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
+        return Backend(addresses)

@@ -2,5 +2,6 @@
 
 addresses.py    one table of networks, and what two callers make of it
 carry.py        the accept loop, and the carriers of bytes between two connections
-transport.py    connections that know the deadline of the call that they serve
+connections.py  connections that know the deadline of the call that they serve
+transport.py    the same for httpx
 """

@@ -15,11 +15,11 @@ The `Desk` is what operators see of notifications, and their tests.
 import logging
 import socket
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from hashlib import scrypt
 from importlib import import_module
 from ipaddress import ip_address
@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import httpcore
 import httpx
 from standardwebhooks import Webhook
 
@@ -35,7 +34,8 @@ from core import wire
 from core.refused import Kind
 from core.wire import Micros
 from net.addresses import Reach, reach
-from net.transport import Backend, Transport, deadline
+from net.connections import Backend, deadline
+from net.transport import Transport
 from notifications.messages import body_of_test, text_of
 from settings.notify import NotifySettings
 from store import Store
@@ -153,7 +153,8 @@ class Webhooks:
         """private: they may have private addresses. seconds: of one try."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         # Certificates that SSL_CERT_FILE or SSL_CERT_DIR names count, as within a company.
-        self._transport = Transport(limits, _CheckedBackend(private), httpx.create_ssl_context())
+        backend = Backend(partial(checked, private=private))  # it resolves no name twice
+        self._transport = Transport(limits, backend, httpx.create_ssl_context())
         self._seconds = seconds
 
     def send(self, target: Target, message_id: str, body: str, at: Micros) -> None:
@@ -196,30 +197,6 @@ class Webhooks:
         finally:
             response.close()
         return response.status_code
-
-
-class _CheckedBackend(httpcore.NetworkBackend):
-    """Connects to an address that was checked, and resolves no name twice."""
-
-    def __init__(self, private: bool) -> None:
-        self._private = private
-        self._backend = Backend()
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.NetworkStream:
-        *others, last = checked(host, port, private=self._private)
-        for address in others:
-            try:
-                return self._backend.connect_tcp(address, port, timeout, local_address, socket_options)
-            except httpcore.ConnectError:
-                continue
-        return self._backend.connect_tcp(last, port, timeout, local_address, socket_options)
 
 
 class Services:

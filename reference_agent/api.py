@@ -81,7 +81,8 @@ class Server:
             journal = self._journal(identity)
             kept = {**llm, "api_key": self._seal.close(llm["api_key"])}
             make_folder(working_folder(given["workspace"]))
-            journal.create({"id": str(identity), "created_at": now(), **given, "llm": kept})
+            place = {"id": str(identity), "created_at": now(), "here": str(Path.cwd())}
+            journal.create({**place, **given, "llm": kept})
             try:
                 new = self._load(identity, secrets, llm["api_key"])
             except DiskError:
@@ -119,6 +120,7 @@ class Server:
         kept = journal.load()
         if kept is None:
             return None
+        kept = kept._replace(start={**kept.start, "workspace": moved_here(kept.start)})
         given, folder = kept.start.get("llm") or {}, working_folder(kept.start["workspace"])
         llm = self._llm.with_given({**given, "api_key": api_key or self._seal.open(given.get("api_key", ""))})
         mind: Mind = Model(llm, folder) if llm.model else Rule()
@@ -152,6 +154,18 @@ def working_folder(workspace: dict[str, Any] | None) -> Path:
     if Path(given).is_relative_to(here) and ".." not in Path(given).parts:
         return Path(given)
     return here / os.path.normpath(f"/{given}").lstrip("/")
+
+
+def moved_here(start: dict[str, Any]) -> dict[str, Any] | None:
+    """The workspace of a kept start request, below the working directory that the process has now.
+
+    A sandbox that was restored from a backup lies below another data folder.
+    """
+    workspace: dict[str, Any] | None = start["workspace"]
+    given, here = Path(str((workspace or {}).get("working_dir") or ".")), Path(start.get("here") or Path.cwd())
+    if workspace is None or not given.is_relative_to(here):
+        return workspace
+    return {**workspace, "working_dir": str(Path.cwd() / given.relative_to(here))}
 
 
 def described(agent: dict[str, Any] | None, model: str) -> dict[str, Any]:

@@ -366,11 +366,12 @@ class Conversation:
         The step before keeps the action from a second execution after a kill.
         """
         action = self.log.first_open()
-        self.log.step(self.log.state._replace(started=True), [])
         try:
             action = as_decided(action, self.log.state)
         except BadCall as error:
+            self.log.step(self.log.state._replace(started=True), [])
             return partial(self._close, events.failure(action, str(error)))
+        self.log.begin(action)
         if action["action"]["kind"] == "TerminalAction":
             if refused := self._terminal.start(action["action"]["command"], self._secrets):
                 return partial(self._close, events.observation(action, refused))

@@ -331,12 +331,24 @@ class Log:
         said = _last_user_message(step)
         self._last_user_message = said or self._last_user_message
         conversation = UUID(self.start["id"]).hex
+        waits = state.status == "waiting_for_confirmation"
         for event in step:
             self._webhooks.put(f"/events/{conversation}", [event])
-            if line := told(event, self._hidden.texts()):
-                print(conversation[:8], line, flush=True)
+            if event["kind"] != "ActionEvent":
+                self._print(told(event, self._hidden.texts()))
+            elif waits:
+                self._print(told(event, self._hidden.texts(), is_begun=False))
         if said or any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
             self.post_info()
+
+    def begin(self, action: Event) -> None:
+        """Write that the first open action begins, as it is executed, and print it. Raises DiskError."""
+        self.step(self.state._replace(started=True), [])
+        self._print(told(action, self._hidden.texts()))
+
+    def _print(self, line: str) -> None:
+        if line:
+            print(UUID(self.start["id"]).hex[:8], line, flush=True)
 
     def record(self, state: State, step: list[Event]) -> None:
         """As `step`, for what cannot be undone: after a DiskError the new state holds, and the next step writes it."""
@@ -370,16 +382,21 @@ def _last_user_message(so_far: list[Event]) -> str | None:
     )
 
 
-def told(event: Event, secrets: Collection[str] = ()) -> str:
+def told(event: Event, secrets: Collection[str] = (), *, is_begun: bool = True) -> str:
     """An event as a line of the agent server's log; "" for one that tells nothing of the agent's work.
 
-    It shows none of the secrets, nor the value of a variable of this process that is named like one.
+    is_begun: whether an action is executed now; otherwise it waits for a decision, and may never be. The line shows
+    none of the secrets, nor the value of a variable of this process that is named like one.
     """
     match event:
         case {"kind": "MessageEvent", "llm_message": {"role": role, "content": content}}:
             text = f"{role}: {' '.join(part.get('text', '') for part in content)}"
         case {"kind": "ActionEvent", "tool_name": tool, "action": dict(action)}:
-            text = f"$ {action.get('command')}" if tool == "terminal" else f"{tool}: {action.get('path') or ''}"
+            text = str(action.get("command")) if tool == "terminal" else f"{tool}: {action.get('path') or ''}"
+            if not is_begun:
+                text = f"waits for a decision: {text}"
+            elif tool == "terminal":
+                text = f"$ {text}"
         case {"kind": "ObservationEvent", "tool_name": tool, "observation": dict(seen)}:
             text = f"{tool} ended: {seen['exit_code']}" if seen.get("exit_code") is not None else f"{tool} ended"
         case {"kind": "ConversationErrorEvent" | "AgentErrorEvent" | "UserRejectObservation" as kind}:

@@ -137,13 +137,15 @@ def entries(
     *,
     without: Collection[bytes] = (),
     enters: Callable[[bytes], bool] = lambda _: True,
+    passing: Callable[[bytes], None] = lambda _: None,
 ) -> Iterator[Entry]:
     """Every file, symlink and directory of a folder, itself first and each directory before its content.
 
     start: the directory that is walked, if not the whole folder. without: names of directories that are left out with
-    their content. enters: whether a directory of that path is walked; asked after all files of its parent. Sockets,
-    FIFOs and devices are left out, and so is what vanishes meanwhile. Raises RuntimeFailure that names an entry which
-    cannot be read, and at the end where the folder itself was moved or removed: its content was then too.
+    their content. enters: whether a directory of that path is walked; asked after all files of its parent.
+    passing: called with the path of each name as it is read, also of what is left out; its errors end the walk.
+    Sockets, FIFOs and devices are left out, and so is what vanishes meanwhile. Raises RuntimeFailure that names an
+    entry which cannot be read, and at the end where the folder itself was moved or removed: its content was then too.
     """
     try:
         directories = Directories(folder)
@@ -157,16 +159,19 @@ def entries(
             with unreadable(path):
                 directory = directories.opened(path)
                 yield Entry(path, os.fstat(directory), directory, b"")
-                yield from _inside(path, directory, stack, without)
+                yield from _inside(path, directory, stack, without, passing)
         if not _is_at(directories.root, folder):
             raise RuntimeFailure(f"{folder} was removed meanwhile")
 
 
-def _inside(path: bytes, directory: int, stack: Stack, without: Collection[bytes]) -> Iterator[Entry]:
+def _inside(
+    path: bytes, directory: int, stack: Stack, without: Collection[bytes], passing: Callable[[bytes], None]
+) -> Iterator[Entry]:
     with os.scandir(directory) as scanned:
         for item in scanned:
             name = os.fsencode(item.name)
             inner = path + b"/" + name if path else name
+            passing(inner)
             if len(inner) > MOST_NAME - 3:
                 raise RuntimeFailure(f"The path {shown(inner)} is longer than {MOST_NAME - 3} bytes")
             with unreadable(inner):

@@ -127,7 +127,11 @@ def running(
 
 
 class Ignored:
-    """What the `.gitignore` files of a folder leave out, as Git says of copies of them. Close it."""
+    """What the `.gitignore` files of a folder leave out, as Git says of copies of them. Close it.
+
+    Only the directories above the path that is asked about have copies: a removal of all of them at the end would take
+    as long as the walk, and no timeout would end it.
+    """
 
     def __init__(self, folder: Path, environment: Mapping[str, str], timeout: Timeout) -> None:
         """folder: of ours, for the copies."""
@@ -162,6 +166,7 @@ class Ignored:
         copy = self._copies / os.fsdecode(path) / ".gitignore"
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(content)
+        self._made = copy.parent
 
     def has(self, path: bytes, *, is_directory: bool = False) -> bool:
         """Whether a path is left out; a directory is with all that lies in it."""
@@ -178,10 +183,10 @@ class Ignored:
     def _remove_before(self, copy: Path) -> None:
         """Remove the directories that were made for the path before, but for those that this one needs."""
         made, needed = self._made, {copy, *copy.parents}
-        with contextlib.suppress(OSError):  # those with a copy stay
-            while made not in needed:
-                made.rmdir()
-                made = made.parent
+        while made not in needed:
+            (made / ".gitignore").unlink(missing_ok=True)
+            made.rmdir()
+            made = made.parent
 
     def _matches(self, path: bytes) -> bool:
         git = self._git or self._start()

@@ -49,16 +49,20 @@ def names(folder: Path, start: bytes) -> Iterator[bytes]:
 
     Raises RuntimeFailure, also after MOST_PASSED entries, or MOST_PATHS bytes.
     """
-    real, size = led(folder, start), 0
+    real, passed, size = led(folder, start), 0, 0
     if real is None:
         return
-    for passed, entry in enumerate(entries(folder, real, without=HEAVY)):
-        size += len(entry.path)
+
+    def passing(path: bytes) -> None:
+        nonlocal passed, size
+        passed, size = passed + 1, size + len(path)
         if passed >= MOST_PASSED or size > MOST_PATHS:
             raise RuntimeFailure(
                 f"More than {MOST_PASSED} files and directories, or {MOST_PATHS} bytes of their paths, "
                 "would have to be read for this list"
             )
+
+    for entry in entries(folder, real, without=HEAVY, passing=passing):
         if not entry.is_directory and not entry.is_symlink:
             yield _inside(entry.path, real)
 

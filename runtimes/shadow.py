@@ -2,7 +2,7 @@
 
 PLACE/KEY/           one for each folder of a sandbox that was recorded; PLACE lies outside of the sandbox's folder
     git/             a bare repository
-    copies-…/        copies of its `.gitignore` files, while it is walked
+    copies-…/        copies of the `.gitignore` files above what is walked
     state.json       the tree that was recorded last, what every file of it was seen as, and the records by event
 PLACE.lock           held by each caller that uses PLACE
 
@@ -299,15 +299,17 @@ class Shadow:
             def enters(path: bytes) -> bool:
                 return not ignored.has(_from(start, path), is_directory=True)
 
-            for entry in entries(self._work, start, without=reading.HEAVY, enters=enters):
-                number += 1
+            def passing(path: bytes) -> None:
+                nonlocal number, passed
+                number, passed = number + 1, passed + len(_from(start, path))
                 ignored.check()
-                path = _from(start, entry.path)
-                passed += len(path)
                 if number > MOST_SEEN:
                     raise NotRecorded(f"The folder has more than {MOST_SEEN} files, so it is not recorded")
                 if passed > MOST_PASSED:
                     raise NotRecorded(f"The paths in the folder have more than {MOST_PASSED} bytes in all")
+
+            for entry in entries(self._work, start, without=reading.HEAVY, enters=enters, passing=passing):
+                path = _from(start, entry.path)
                 if path.count(b"/") >= MOST_DEEP:
                     raise NotRecorded(f"The folder has more than {MOST_DEEP} directories in each other")
                 if entry.is_directory:

@@ -24,6 +24,12 @@ PIECE, MOST_NAME, MOST_HEADER = 256 * 1024, 64 * 1024, 1024 * 1024
 _DECIMAL = re.compile(rb"(-?\d{1,11})(?:\.(\d+))?")
 _ENCODING = ("utf-8", "surrogateescape")
 
+#: types of blocks that say something of the member after them
+_EXTENSIONS = (
+    *(tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
+
 
 class ArchiveUnreadable(RuntimeFailure):
     """The bytes are not a tar stream, or end within one."""
@@ -116,6 +122,7 @@ class TarReader:
         Raises ArchiveUnreadable, MemberRefused.
         """
         records: dict[bytes, bytes] = {}
+        extended = 0  #: bytes of the extended headers before a member
         while (block := self._exactly(BLOCK)).count(0) < BLOCK:
             try:
                 info = tarfile.TarInfo.frombuf(block, *_ENCODING)
@@ -123,6 +130,9 @@ class TarReader:
                 raise ArchiveUnreadable(f"It is not a tar archive: {error}") from None
             if info.size < 0:
                 raise ArchiveUnreadable("It is not a tar archive: a member has a negative size")
+            extended = extended + info.size if info.type in _EXTENSIONS else 0
+            if extended > MOST_HEADER:
+                raise MemberRefused(f"A member has an extended header of {extended} bytes; {MOST_HEADER} are allowed")
             match info.type:
                 case tarfile.XHDTYPE | tarfile.SOLARIS_XHDTYPE:
                     records |= _records(self._extension(info.size))
@@ -150,8 +160,6 @@ class TarReader:
         yield from self._pieces(member.size)
 
     def _extension(self, size: int) -> bytes:
-        if size > MOST_HEADER:
-            raise MemberRefused(f"A member has an extended header of {size} bytes; {MOST_HEADER} are allowed")
         return self._exactly(size + len(padding(size)))[:size]
 
     def _exactly(self, size: int) -> bytes:

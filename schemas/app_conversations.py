@@ -9,11 +9,13 @@ from core.cuts import beginning
 from core.masking import redacted
 from core.wire import MOST_REPOSITORY, MOST_TITLE
 from schemas.approvals import ConfirmationSeconds
+from schemas.audit import ActionDecision
 from schemas.conversations import REDACTED, SET_ELSEWHERE, Secrets, Tags
 from schemas.events import (
     PAGE_ID,
     ContentPart,
     EventFilter,
+    EventPage,
     SendMessageRequest,
     SentMessage,
     require_content,
@@ -337,6 +339,19 @@ class AppEventSearch(AppEventFilter):
     page_id = fields.String(metadata=PAGE_ID)
     limit = Limit(100)
     descending = SortOrder("TIMESTAMP")
+    with_decisions = fields.Boolean(
+        data_key="decisions",
+        load_default=False,
+        metadata={"description": "Whether the page has `decisions`: by the id of an action, who decided it."},
+    )
+
+
+class AppEventPage(EventPage):
+    decisions = fields.Dict(
+        keys=fields.String(),
+        values=fields.Nested(ActionDecision),
+        metadata={"description": "With `decisions=true`: by the id of an action of this page, who decided it."},
+    )
 
 
 class FileQuery(BaseSchema):

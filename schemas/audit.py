@@ -5,6 +5,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, validates_schema
 
+from core.wire import MOST_CALL_BYTES
 from schemas.fields import (
     FOREIGN_CURSOR,
     BaseSchema,
@@ -31,8 +32,8 @@ DECISIONS = (
 #: pattern of the name of a chain of the destinations of a day
 _CHAIN = "destinations-[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
-#: most characters of an actor's name
-_MOST_NAME = 256
+#: most characters of an actor's name, and of a text that is searched for
+_MOST_NAME, _MOST_TEXT = 256, 256
 
 
 #: pattern of the seq of an entry
@@ -98,6 +99,12 @@ class AuditSearch(_Pages):
     actor = Text(least=1, most=_MOST_NAME, metadata={"description": "The whole name of the actor."})
     actor_kind = Choice(*ACTOR_KINDS)
     decision = Choice(*DECISIONS)
+    tool_name = Text(least=1, most=MOST_CALL_BYTES, metadata={"description": "Of an action that the entry describes."})
+    text = Text(
+        least=1,
+        most=_MOST_TEXT,
+        metadata={"description": "A part of the command, the summary, the destination, the reason or the title."},
+    )
     conversation_id = Id(metadata={"description": "The entries about its actions, which are a chain."})
     chain = Text(
         pattern=f"^{_CHAIN}$",
@@ -129,11 +136,16 @@ def place_id(descending: bool, place: tuple[int, str, int] | None) -> str | None
     return f"{'desc' if descending else 'asc'}.{at}-{chain}-{seq}"
 
 
-class Actor(BaseSchema):
+class Decider(BaseSchema):
     """Who decided."""
 
     kind = fields.String(required=True, metadata={"enum": list(ACTOR_KINDS)})
-    name = fields.String(required=True, metadata={"description": "Of its key, or of the rule."})
+    name = fields.String(required=True, metadata={"description": "Of its key, or the ids of the rules."})
+
+
+class Actor(Decider):
+    """Who decided, and from where."""
+
     address = fields.String(required=True, metadata={"description": "From which it asked; empty where nobody did."})
 
 
@@ -154,6 +166,19 @@ class AuditedBudget(BaseSchema):
     sandbox_id = fields.String(required=True, metadata={"description": "Whose call was refused first."})
 
 
+class ShownAction(BaseSchema):
+    """An action in words."""
+
+    tool_name = fields.String(required=True)
+    text = fields.String(
+        required=True,
+        metadata={"description": "Its command, or what it does to a path; else its arguments. 300 characters at most."},
+    )
+    summary = fields.String(
+        required=True, allow_none=True, metadata={"description": "The agent's own. 150 characters at most."}
+    )
+
+
 class AuditEntry(BaseSchema):
     """One decision. `hash` is the hex SHA-256 of the canonical JSON (RFC 8785) of the entry without `hash`."""
 
@@ -171,6 +196,14 @@ class AuditEntry(BaseSchema):
     decision = fields.String(required=True, metadata={"enum": list(DECISIONS)})
     action_ids = fields.List(fields.String(), required=True)
     digests = fields.List(fields.String(), required=True, metadata={"description": "Of each action, as it was shown."})
+    conversation_title = fields.String(metadata={"description": "When it was decided. Absent: it had none."})
+    shown = fields.List(
+        fields.Nested(ShownAction, allow_none=True),
+        metadata={
+            "description": "Of the first 20 actions, what each was; null for an action of an earlier release. Absent: "
+            "the entry is about none, or of an earlier release."
+        },
+    )
     edited = fields.List(
         fields.String(), metadata={"description": "Of each action, as it was edited; absent: nothing was edited."}
     )
@@ -184,6 +217,19 @@ class AuditEntry(BaseSchema):
     reason = fields.String(required=True)
     previous = fields.String(required=True, metadata={"description": "`hash` of the entry before; empty in the first."})
     hash = fields.String(required=True)
+
+
+class ActionDecision(BaseSchema):
+    """Who decided an action, how, when and why: a part of its entry of the audit."""
+
+    action_ids = fields.List(
+        fields.String(), required=True, metadata={"description": "All that were decided with the same entry."}
+    )
+    actor = fields.Nested(Decider, required=True)
+    decision = fields.String(required=True, metadata={"enum": ["approve", "reject", "edit", "unapproved", "deleted"]})
+    reason = fields.String(required=True)
+    seq = fields.Integer(required=True, metadata={"minimum": 1, "description": "Of the entry in the audit."})
+    time = fields.String(required=True, metadata={"format": "date-time"})
 
 
 class AuditPage(BaseSchema):

@@ -416,7 +416,7 @@ class ListedConversation(BaseSchema):
     title = fields.String(required=True, allow_none=True)
     execution_status = fields.String(required=True, metadata={"enum": list(EXECUTION_STATUSES)})
     pending = fields.Integer(required=True, metadata={"description": "The number of its pending actions."})
-    events = fields.Function(lambda state: int(state["seq"]), metadata={"type": "integer", "minimum": 0})
+    events = fields.Function(lambda state: state["seq"], metadata={"type": "integer", "minimum": 0})
     tags = fields.Dict(required=True)
     sandbox_id = fields.Function(
         lambda state: state["sandbox_id"] or None,

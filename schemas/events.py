@@ -5,6 +5,7 @@ Also a search in the messages of all conversations, and messages that wait until
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -267,6 +268,11 @@ def read_ids(ids: Any) -> list[str]:
         except ValidationError as fault:
             raise ValidationError({index: fault.messages}) from None
     return ids
+
+
+def action_ids(events: Iterable[bytes]) -> list[str]:
+    """The ids of the actions among events."""
+    return [event["id"] for event in map(json.loads, events) if bare_kind(event["kind"]) == "ActionEvent"]
 
 
 def read_some_ids(ids: list[str]) -> list[str]:

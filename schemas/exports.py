@@ -13,11 +13,23 @@ from typing import IO, Any
 
 from marshmallow import ValidationError, fields
 
-from core.wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, REPORTED_MEMBERS, Event, InvalidJson, parse_json
+from core.wire import (
+    EXECUTION_STATUSES,
+    MOST_NAME,
+    MOST_TITLE,
+    REPORTED_MEMBERS,
+    Event,
+    InvalidJson,
+    Micros,
+    micros,
+    now,
+    parse_json,
+    utc_time,
+)
 from schemas.approvals import ConfirmationPolicy, ConfirmationSeconds
 from schemas.conversations import ConversationInfo, ConversationReport, Settings
 from schemas.events import read_event
-from schemas.fields import Choice, Fault, Instant, StrictInteger, Text, read_told
+from schemas.fields import Choice, Fault, Instant, StrictInteger, Text, read_told, refusal
 
 #: version 1, which no release wrote, had no digest
 FORMAT, VERSION = "agent-server-conversation", 2
@@ -44,6 +56,9 @@ _KEPT = {*REPORTED_MEMBERS, "agent", "forked_from_conversation_id", "forked_from
 
 _INFO = ConversationInfo()
 
+#: µs by which a time of a head may lie ahead of this host's clock
+_AHEAD = 24 * 3600 * 1_000_000
+
 
 class BadLine(ValueError):
     """A line of an import is wrong. messages: marshmallow's."""
@@ -52,6 +67,16 @@ class BadLine(ValueError):
         super().__init__(number, messages)
         self.number = number  #: from 1
         self.messages = messages
+
+
+def _is_past(at: Micros) -> None:
+    """Raises ValidationError for a time that is to come, or that no calendar has.
+
+    A conversation that changed in the future would never rest: it would not expire, not become cold, and keep the
+    server from being idle.
+    """
+    if at > now() + _AHEAD or micros(utc_time(at)) != at:
+        raise refusal("Input should be a time from the year 1 on that is past", "date_past")
 
 
 class ExportHead(ConversationReport):
@@ -67,8 +92,8 @@ class ExportHead(ConversationReport):
     confirmation_policy = fields.Nested(ConfirmationPolicy, required=True)
     confirmation_seconds = ConfirmationSeconds("")
     security_analyzer = Settings(load_default=None)
-    created_at = Instant(required=True)
-    updated_at = Instant(required=True)
+    created_at = Instant(required=True, validate=_is_past)
+    updated_at = Instant(required=True, validate=_is_past)
     unapproved_resumes = StrictInteger(least=0, most=2**31, load_default=0)  # the store counts on from there
     forked_from_conversation_id = Text(most=MOST_NAME, allow_none=True)
     forked_from_event_id = Text(most=MOST_NAME, allow_none=True)
@@ -94,7 +119,7 @@ def _end_line(digest: str) -> bytes:
 
 def _head_line(state: Mapping[str, Any]) -> bytes:
     """The first line of the export of a conversation, of its state; with its line feed."""
-    head = {"format": FORMAT, "version": VERSION, "events": int(state["seq"]), **_INFO.dump(state)}
+    head = {"format": FORMAT, "version": VERSION, "events": state["seq"], **_INFO.dump(state)}
     return json.dumps(head, separators=(",", ":")).encode() + b"\n"
 
 

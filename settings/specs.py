@@ -322,7 +322,7 @@ class SpecNotFound(Refused):
     """There is no spec of that id."""
 
     kind = Kind.MISSING
-    words = "Sandbox spec not found"
+    words = "Sandbox spec not found. GET /api/v1/sandbox-specs/search lists those that are there"
 
 
 class Specs:

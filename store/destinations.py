@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal
 
-from redis import Redis
-
 from core import wire
 from core.access import Joiner
 from core.approvals import canonical
@@ -36,6 +34,7 @@ from store.approvals.audit import Actor, audit_member, said
 from store.errors import SandboxNotFound, StoreError
 from store.keys import MOST_CHANGES, ApprovalKeys, SandboxKeys
 from store.link.attempts import minted
+from store.link.commands import Redis
 from store.scripts import Scripts
 from store.scripts.calls import AskDestination, DecideDestination, RuleDestination
 
@@ -84,7 +83,9 @@ class DestinationNotFound(StoreError):
     """No destination of that name and port waits in that sandbox."""
 
     kind = Kind.MISSING
-    words = "Nothing of that name and port waits for a decision in that sandbox"
+    words = (
+        "Nothing of that name and port waits for a decision in that sandbox. GET /api/v1/destinations lists what waits"
+    )
 
 
 class DestinationChanged(StoreError):
@@ -98,7 +99,7 @@ class DestinationExpired(StoreError):
     """A destination was not decided before its deadline."""
 
     kind = Kind.CONFLICT
-    words = "This destination has expired: it is asked again when the sandbox tries again"
+    words = "This destination has expired: have the agent try again, and it is asked anew"
 
 
 class BudgetScopeRefused(StoreError):
@@ -116,7 +117,7 @@ class DestinationRuleNotFound(StoreError):
     """There is no rule for destinations of that id."""
 
     kind = Kind.MISSING
-    words = "Destination rule not found"
+    words = "Destination rule not found. GET /api/v1/destination-rules lists those that are there"
 
 
 class DestinationRuleWasRevoked(StoreError):
@@ -247,7 +248,7 @@ class ReachedDestination:
 class Destinations:
     """The destinations of all sandboxes."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, bounds: ConversationLimits) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, bounds: ConversationLimits) -> None:
         self._redis = redis
         self._scripts = scripts
         self._span = bounds.confirmation_seconds * 1_000_000
@@ -402,7 +403,7 @@ class Destinations:
         """Bring what the audit has got into its index, the stream of the inbox and the outbox. Any process may do so
         at once: each entry is noted once."""
         while True:
-            found: Any = self._redis.xrange(SandboxKeys.unnoted, count=_NOTED)
+            found = self._redis.xrange(SandboxKeys.unnoted, count=_NOTED)
             if not found:
                 return
             self._scripts.note_destinations(
@@ -446,7 +447,7 @@ class Destinations:
     def standing(self, rule_ids: Collection[str]) -> set[str]:
         """Those of these rules that nobody has revoked. One round trip."""
         asked = list(rule_ids)
-        found: Any = self._redis.hmget(SandboxKeys.destination_rules, asked) if asked else []
+        found = self._redis.hmget(SandboxKeys.destination_rules, asked) if asked else []
         return {rule_id for rule_id, rule in zip(asked, found, strict=True) if rule is not None}
 
     def revoke(self, rule_id: str, actor: Actor) -> None:
@@ -487,7 +488,7 @@ class Destinations:
 
     def reached(self, sandbox_id: str) -> list[ReachedDestination]:
         """What a sandbox has reached and was refused, the last first. One round trip."""
-        stored: Any = self._redis.hgetall(SandboxKeys.reached(sandbox_id))
+        stored = self._redis.hgetall(SandboxKeys.reached(sandbox_id))
         return sorted(_reached(stored), key=lambda one: one.last_at, reverse=True)
 
 

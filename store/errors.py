@@ -46,7 +46,7 @@ class ConversationNotFound(StoreError):
     """There is no conversation of that id."""
 
     kind = Kind.MISSING
-    words = "Conversation not found"
+    words = "Conversation not found. GET /api/conversations/search lists those that are there"
 
 
 class NotStartedHere(ConversationNotFound):
@@ -54,7 +54,7 @@ class NotStartedHere(ConversationNotFound):
 
     words = (
         "Conversation not found: a sandbox posts to the conversations that were started in it, and may report "
-        "children of those"
+        "children of those. Start it in this sandbox, or name its parent"
     )
 
 
@@ -62,7 +62,7 @@ class EventNotFound(StoreError):
     """The conversation has no event of that id."""
 
     kind = Kind.MISSING
-    words = "Event not found"
+    words = "Event not found. GET /api/conversations/ID/events/search lists those that are there"
 
 
 class EventsTooLong(StoreError):
@@ -94,14 +94,17 @@ class BeyondTheEnd(StoreError):
     member = "after_seq"
 
     def __init__(self, last: int) -> None:
-        super().__init__(f"The last event of this conversation has seq {last}")
+        super().__init__(f"The last event of this conversation has seq {last}: follow from there, or from 0")
 
 
 class ActionsWait(StoreError):
     """A message or a run that was to decide nothing would decide pending actions."""
 
     kind = Kind.CONFLICT
-    words = "Not sent: an action waits for a decision, and none was to be made (`rejects` or `accepts` is false)"
+    words = (
+        "Not sent: an action waits for a decision, and none was to be made (`rejects` or `accepts` is false). "
+        "Decide it first: GET /api/v1/pending-actions lists it"
+    )
 
 
 class IllegalMove(StoreError):
@@ -110,7 +113,8 @@ class IllegalMove(StoreError):
     kind = Kind.CONFLICT
 
     def __init__(self, verb: str, status: str) -> None:
-        super().__init__(f"Cannot {verb}: the conversation is {status}")
+        later = {"running": "Wait until it stops", "waiting_for_confirmation": "Decide what waits first"}
+        super().__init__(f"Cannot {verb}: the conversation is {status}. {later.get(status, 'Send a message instead')}")
 
 
 class ActsUnasked(StoreError):
@@ -128,7 +132,7 @@ class TooManyPending(StoreError):
     def __init__(self, most: int) -> None:
         super().__init__(
             f"At most {most} actions of a conversation may wait for a decision (MAX_PENDING_ACTIONS): "
-            "none of these events was appended"
+            "none of these events was appended. Decide some first"
         )
 
 
@@ -141,7 +145,7 @@ class TooManyKinds(StoreError):
     def __init__(self, most: int) -> None:
         super().__init__(
             f"The events of a conversation should have at most {most} pairs of kind and source (MAX_EVENT_KINDS): "
-            "none of these was appended"
+            "none of these was appended. Use kinds that it has, or raise the limit"
         )
 
 
@@ -199,7 +203,9 @@ class SandboxPostedTooMuch(StoreError):
     kind = Kind.NO_ROOM
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"A sandbox may post {most} bytes in all (MAX_SANDBOX_BYTES)")
+        super().__init__(
+            f"A sandbox may post {most} bytes in all (MAX_SANDBOX_BYTES): start another one, or raise the limit"
+        )
 
 
 class SandboxPostsTooFast(StoreError):
@@ -208,7 +214,7 @@ class SandboxPostsTooFast(StoreError):
     kind = Kind.TOO_FAST
 
     def __init__(self, rate: str, seconds_left: int) -> None:
-        super().__init__(f"A sandbox may post {rate} bytes (RATE_LIMIT_HOOK_BYTES)")
+        super().__init__(f"A sandbox may post {rate} bytes (RATE_LIMIT_HOOK_BYTES): try again in {seconds_left} s")
         self.retry_after = seconds_left
 
 
@@ -226,7 +232,7 @@ class StartTaskNotFound(StoreError):
     """There is no start task of that id."""
 
     kind = Kind.MISSING
-    words = "Start task not found"
+    words = "Start task not found. GET /api/v1/app-conversations/start-tasks/search lists those that are there"
 
 
 class StartIsReady(StoreError):
@@ -242,7 +248,7 @@ class SandboxNotFound(StoreError):
     """There is no sandbox of that id."""
 
     kind = Kind.MISSING
-    words = "Sandbox not found"
+    words = "Sandbox not found. GET /api/v1/sandboxes/search lists those that are there"
 
 
 class SandboxRefuses(StoreError):
@@ -251,7 +257,10 @@ class SandboxRefuses(StoreError):
     kind = Kind.CONFLICT
 
     def __init__(self, verb: str, status: str) -> None:
-        super().__init__(f"Cannot {verb}: the sandbox is {status}")
+        later = {"STARTING": "Try again shortly", "ERROR": "Read its log"}
+        if verb not in ("pause", "resume"):
+            later["PAUSED"] = "Resume it first"
+        super().__init__(f"Cannot {verb}: the sandbox is {status}. {later.get(status, 'Look at its status again')}")
 
 
 class TooManySandboxes(StoreError):
@@ -366,14 +375,14 @@ class IdInUse(StoreError):
     """A conversation of that id exists."""
 
     kind = Kind.CONFLICT
-    words = "A conversation with this id already exists"
+    words = "A conversation with this id already exists: use it, or choose another id"
 
 
 class CopyEnded(StoreError):
     """A fork or an import was under way when its id was deleted."""
 
     kind = Kind.CONFLICT
-    words = "A DELETE of the new conversation's id has ended this copy: nothing comes of it"
+    words = "A DELETE of the new conversation's id has ended this copy: nothing comes of it. Copy it under another id"
 
 
 class SecretsRefused(StoreError):
@@ -381,7 +390,7 @@ class SecretsRefused(StoreError):
 
     kind = Kind.MEMBER
     member = "secrets"
-    words = "Secrets cannot be kept: the server has no SECRET_KEY"
+    words = "Secrets cannot be kept: the server has no SECRET_KEY. Its operator sets one"
 
 
 class TooManySecrets(StoreError):
@@ -391,7 +400,7 @@ class TooManySecrets(StoreError):
     member = "secrets"
     words = (
         f"A conversation has at most {MOST_SECRETS} secrets, of {MOST_SECRETS_BYTES} bytes together: with these it "
-        "would have more, so none of them was kept"
+        "would have more, so none of them was kept. Remove some first"
     )
 
 

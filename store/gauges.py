@@ -4,9 +4,7 @@ Every number is the size of an index or its first entry, so the work does not gr
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-from redis import Redis
 from redis.exceptions import RedisError
 
 from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES, Micros
@@ -14,6 +12,7 @@ from settings.limits import SandboxLimits
 from store.destinations import TOTALS
 from store.errors import UNAVAILABLE
 from store.keys import OUTBOXES, ApprovalKeys, ColdKeys, ListingKeys, SandboxKeys, StartKeys, outbox_dropped
+from store.link.commands import Redis
 from store.spending import Spending, by_model
 
 #: most hosts whose heartbeat is shown: those with the newest
@@ -49,13 +48,13 @@ class Reading:
 class Gauges:
     """Readings of the store, with the client that waits half of the timeout."""
 
-    def __init__(self, redis: "Redis", limits: SandboxLimits) -> None:
+    def __init__(self, redis: Redis, limits: SandboxLimits) -> None:
         self._redis = redis
         self._limits = limits
 
     def read(self) -> Reading:
         """Three round trips. Raises one of UNAVAILABLE."""
-        clock: Any = self._redis.time()  # a cluster's client takes it in no pipeline
+        clock = self._redis.time()  # a cluster's client takes it in no pipeline
         now = clock[0] + clock[1] / 1e6
         with self._redis.pipeline(transaction=False) as pipe:
             for index in (ApprovalKeys.waiting, SandboxKeys.deliveries, StartKeys.due):
@@ -75,7 +74,7 @@ class Gauges:
             pipe.zcard(SandboxKeys.asking)
             pipe.hgetall(SandboxKeys.destinations)
             pipe.hgetall(SandboxKeys.models)
-            found: list[Any] = pipe.execute()
+            found = pipe.execute()
         pending, oldest, deliveries, due, unfinished, lease, to_clear, kept, hosts, *numbers = found
         *numbers, objects, asking, tried, models = numbers
         conversations, numbers = numbers[: len(EXECUTION_STATUSES)], numbers[len(EXECUTION_STATUSES) :]
@@ -105,7 +104,7 @@ class Gauges:
 
     def _memory(self) -> tuple[int | None, int | None]:
         try:
-            info: dict[str, Any] = self._redis.info("memory")
+            info = self._redis.info("memory")
         except UNAVAILABLE:
             raise
         except RedisError:  # fakeredis has no INFO, and a managed Redis may forbid it

@@ -1,8 +1,10 @@
 """The names of keys in Redis. `keys.toml` has all of them, with type, content and bound; docs/data.md shows it."""
 
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.resources import files
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -23,6 +25,9 @@ MOST_CHANGES = 100_000
 #: seqs of one member of `conv:{ID}:peaks`; `store/scripts/_log.lua` counts them
 PEAK_SEQS = 1000
 
+#: what `keys.toml` says of the keys that a deletion of their conversation removes
+WITH_CONVERSATION = "with the conversation"
+
 #: stands for any kind or source in the scripts; no escaped name can be it
 ANY = "*"
 
@@ -36,6 +41,17 @@ class ConversationKeys:
 
     #: pattern of the roots of all conversations
     roots: ClassVar[str] = f"conv:{{{'?' * 36}}}"
+
+    @staticmethod
+    def ending() -> list[str]:
+        """What follows the root in the keys that a deletion removes, as `keys.toml` says.
+
+        Names with words in capitals are left out: the script knows what stands for the words.
+        """
+        groups = tomllib.loads((files("store") / "keys.toml").read_text())["group"]
+        of_group: dict[str, dict[str, str]] = next(one["keys"] for one in groups if "conv:{ID}" in one["keys"])
+        ending = (name for name, of in of_group.items() if of.get("ends") == WITH_CONVERSATION)
+        return [rest for rest in (name.removeprefix("conv:{ID}") for name in ending) if rest == rest.lower()]
 
     @property
     def root(self) -> str:

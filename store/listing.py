@@ -8,16 +8,14 @@ deletion is noted after it: otherwise a deleted conversation would count as pres
 corrects what it reads.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from redis import Redis
-
 from core.wire import ConversationId, Micros, has_tag, micros
 from store.keys import ListingKeys
+from store.link.commands import Redis
 from store.scripts import Scripts
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and that all scripts of one page scan
@@ -96,15 +94,10 @@ def folded(title: str | None) -> str:
     return _UNFIT.sub("\N{REPLACEMENT CHARACTER}", (title or "").casefold())
 
 
-def title_fields(title: str | None) -> dict[str, str]:
-    """The fields of a conversation's hash that a title has: as JSON, and folded."""
-    return {"title": json.dumps(title), "folded_title": folded(title)}
-
-
 class Listing:
     """Every conversation by creation, by last change and by title, also those of a group; by the times of a status."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
@@ -190,7 +183,7 @@ class Listing:
         if not narrows and len(others) < 2:
             by, (since, until) = next(iter(others.items()), ("created", (None, None)))
             least, most = "-inf" if since is None else since, "+inf" if until is None else f"({until}"
-            return int(self._redis.zcount(ListingKeys.index(by, filters.among(by)), least, most))
+            return self._redis.zcount(ListingKeys.index(by, filters.among(by)), least, most)
         number, start = 0, None
         while True:
             entries, start = self._page(filters, "created", True, SCAN_CHUNK, start)
@@ -203,7 +196,7 @@ class Listing:
         with self._redis.pipeline(transaction=False) as pipe:
             for group in groups:
                 pipe.zrange(ListingKeys.index("created", group), 0, most - 1)
-            found: list[Any] = pipe.execute() if groups else []
+            found = pipe.execute() if groups else []
         return [[ConversationId(identity.decode()) for identity in members] for members in found]
 
     def _page(
@@ -246,7 +239,7 @@ def _ranges(filters: Filter) -> dict[str, tuple[Micros | None, Micros | None]]:
     }
 
 
-def _entered(filters: Filter, by: str, descending: bool, start: Cursor | None) -> tuple[Any, str] | None:
+def _entered(filters: Filter, by: str, descending: bool, start: Cursor | None) -> tuple[object, str] | None:
     """The cursor from which a page is read: not before the range of its order begins."""
     since, until = _ranges(filters).get(by, (None, None))
     edge, at = (until if descending else since), start and start[0]

@@ -21,12 +21,11 @@ that was noted sends it again; the receiver knows it by its id.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-from redis import Redis
+from typing import NamedTuple
 
 from core.wire import Micros
 from store.keys import OUTBOXES, NotifyKeys, outbox_dropped, outbox_wanted
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.record import BESIDE, Record, pairs
 from store.scripts import Scripts
@@ -54,7 +53,7 @@ class OutboxState(NamedTuple):
 class Outboxes:
     """What waits to be queued for the targets of notifications."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
@@ -70,7 +69,7 @@ class Outboxes:
         with self._redis.pipeline(transaction=False) as pipe:
             for outbox in OUTBOXES.values():
                 pipe.lrange(outbox, 0, most - 1)
-            found: list[Any] = pipe.execute()
+            found = pipe.execute()
         return {name: entries for name, entries in zip(OUTBOXES, found, strict=True) if entries}
 
     def remove(self, name: str, entries: list[bytes]) -> None:
@@ -83,7 +82,7 @@ class Outboxes:
             for outbox in OUTBOXES.values():
                 pipe.llen(outbox)
                 pipe.get(outbox_dropped(outbox))
-            found: list[Any] = pipe.execute()
+            found = pipe.execute()
         pairs = zip(found[::2], found[1::2], strict=True)
         return [
             OutboxState(name, waiting, int(dropped or 0))
@@ -124,11 +123,20 @@ class TargetState(Record):
     disabled_at: Micros | None = None  #: when the target rejected further messages
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetLease(Record):
+    """Who sends to a target now."""
+
+    key = TargetState.key
+    token: str  #: of the supervisor
+    lease: Micros  #: µs
+
+
 class Targets:
     """The queues of all targets."""
 
     def __init__(
-        self, redis: "Redis", scripts: Scripts, sealer: Sealer, *, most: int = MOST_QUEUED, given_up: float = GIVEN_UP
+        self, redis: Redis, scripts: Scripts, sealer: Sealer, *, most: int = MOST_QUEUED, given_up: float = GIVEN_UP
     ) -> None:
         """most: messages of one queue. given_up: seconds after which a message is."""
         self._redis = redis
@@ -219,6 +227,6 @@ def _state(one: "ReadTargets.Row") -> TargetState:
 class NotificationWing:
     """What is to be notified of, and who is."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, sealer: Sealer) -> None:
         self.outboxes = Outboxes(redis, scripts)
         self.targets = Targets(redis, scripts, sealer)

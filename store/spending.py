@@ -11,9 +11,6 @@ A call that a budget refuses asks a person for as much once more, which waits be
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any
-
-from redis import Redis
 
 from core import wire
 from core.prices import NO_BUDGET, SPENT_DAYS, Budget, Used
@@ -22,6 +19,7 @@ from settings.limits import ConversationLimits
 from store.approvals.audit import Actor, said
 from store.destinations import Destinations
 from store.keys import SandboxKeys
+from store.link.commands import Redis
 from store.record import Record
 from store.scripts import Scripts
 
@@ -66,6 +64,14 @@ class Spending(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Unpriced(Record):
+    """What was spent without a price."""
+
+    key = Spending.key
+    model: str = ""  #: last model whose price is not known
+
+
+@dataclass(frozen=True, slots=True)
 class SoFar:
     """What a budget is compared with. model: the last whose price was not known; empty: there was none."""
 
@@ -100,9 +106,7 @@ class DaySpending:
 class ModelSpending:
     """What all sandboxes spend on models."""
 
-    def __init__(
-        self, redis: "Redis", scripts: Scripts, destinations: Destinations, bounds: ConversationLimits
-    ) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, destinations: Destinations, bounds: ConversationLimits) -> None:
         self._redis, self._scripts, self._destinations = redis, scripts, destinations
         self._span = bounds.confirmation_seconds * 1_000_000
         self._audit_kept = bounds.audit_days * _DAY_SECONDS * 1000
@@ -196,15 +200,15 @@ class ModelSpending:
 
     def of_sandbox(self, sandbox_id: str) -> Spending:
         """What a sandbox has spent so far. One round trip."""
-        stored: Any = self._redis.hgetall(SandboxKeys.spent(sandbox_id))
+        stored = self._redis.hgetall(SandboxKeys.spent(sandbox_id))
         return Spending.read(stored)
 
     def of_day(self, day: date | None = None) -> DaySpending:
         """What was spent on a day in UTC; None: today. One round trip, and another for today's date."""
         if day is None:
-            clock: Any = self._redis.time()
+            clock = self._redis.time()
             day = datetime.fromtimestamp(clock[0], UTC).date()
-        stored: Any = self._redis.hgetall(SandboxKeys.spent_on((day - _EPOCH).days))
+        stored = self._redis.hgetall(SandboxKeys.spent_on((day - _EPOCH).days))
         by_key: dict[str, dict[bytes, bytes]] = {}
         for name, number in stored.items():
             member, blank, owner = name.partition(b" ")

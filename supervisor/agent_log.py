@@ -86,7 +86,7 @@ class Mark(NamedTuple):
 
 def posted_of(state: Mapping[str, Any]) -> int:
     """The number of a conversation's events that the agent has too."""
-    return int(state.get("posted") or 0)
+    return int(state.get("posted", 0))
 
 
 def catch_up(

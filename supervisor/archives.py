@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from agents.inquiries import folder_of
+from agents.inquiries import kept_folder
 from core.filenames import as_text, from_text
 from core.wire import ConversationId
 from runtimes import FileTooLong, FolderNotKept, Launch, Runtime, RuntimeFailure
@@ -359,7 +359,7 @@ class Files:
             state = self._store.conversations.in_sandboxes.get(conversation_id)
             if spec is None or state["sandbox_id"] != sandbox.id:
                 return
-            if shadow := self._runtimes[spec.runtime].shadow(files_of(sandbox, spec), folder_of(state)):
+            if shadow := self._runtimes[spec.runtime].shadow(files_of(sandbox, spec), kept_folder(state)):
                 shadow.record(conversation_id, seq)
         except ConversationNotFound:
             return

@@ -6,7 +6,7 @@ from functools import cache
 
 from redis import Redis
 
-from docs.data_model import fields, keys, parted, roots_of
+from docs.data_model import Key, fields, keys, parted, roots_of
 from store.scripts import Source
 
 #: how Redis calls what the tables call otherwise
@@ -20,16 +20,17 @@ _STANDS_FOR = {"LIST": ".+", "…": ".+", "{all}": r"\{[^{}]+\}"}
 @cache
 def lasting() -> tuple[tuple[re.Pattern[str], str], ...]:
     """The keys that may have no expiry: a pattern of the name, and the type as Redis calls it."""
-    found = []
-    for key in keys():
-        if not key.expires and key.type != "channel":
-            # A test may have a listing of its own, by a name in the place of `all`.
-            parts = re.split(r"(SHA-256|\{all\}|\b[A-Z]+\b|…)", key.name)
-            pattern = "".join(
-                _STANDS_FOR.get(part, _ANY) if at % 2 else re.escape(part) for at, part in enumerate(parts)
-            )
-            found.append((re.compile(pattern), _TYPES.get(key.type, key.type)))
-    return tuple(found)
+    return tuple(
+        (pattern_of(key), _TYPES.get(key.type, key.type)) for key in keys() if not key.expires and key.type != "channel"
+    )
+
+
+def pattern_of(key: Key) -> re.Pattern[str]:
+    """The names of a key. A test may have a listing of its own, by a name in the place of `all`."""
+    parts = re.split(r"(SHA-256|\{all\}|\b[A-Z]+\b|…)", key.name)
+    return re.compile(
+        "".join(_STANDS_FOR.get(part, _ANY) if at % 2 else re.escape(part) for at, part in enumerate(parts))
+    )
 
 
 def leaked(redis: Redis) -> list[str]:
@@ -45,6 +46,18 @@ def leaked(redis: Redis) -> list[str]:
         for key, ends, kind in zip(every, replies[::2], replies[1::2], strict=True)
         if ends == -1 and not any(kind.decode() == of and pattern.fullmatch(key.decode()) for pattern, of in lasting())
     )
+
+
+#: a command of a script that removes keys, now or later
+_REMOVES = re.compile(r"redis\.call\('(?:UNLINK|DEL|EXPIRE|PEXPIRE|SREM)', ")
+
+
+def removed(source: Source) -> set[str]:
+    """What follows the root in the names of the keys that a script removes; of a set, that it takes members out."""
+    locals_ = dict(re.findall(r"local (\w+) = (root \.\. [^\n]+)", source.text))
+    named = (one for match in _REMOVES.finditer(source.text) for one in _arguments(source.text[match.end() :]))
+    listed = re.search(r"KEYS_THAT_END = \{(.*?)\}", source.text)
+    return {_end(locals_.get(one, one)) for one in named} | set(re.findall("'([^']*)'", listed[1] if listed else ""))
 
 
 #: a command of a script that names fields

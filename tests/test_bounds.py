@@ -1,11 +1,12 @@
 """The largest thing that one door takes passes every other door that has to carry it: a table of all bounds.
 
-A bound of the OpenAPI document or a constant of schemas/ that has no row here fails the first two tests.
+A text of a request that nothing carries on needs no row: its own door takes the largest and refuses one more.
 """
 
 import ast
 import json
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any, NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
@@ -35,13 +36,12 @@ from settings.config import Config
 from tests.blueprints import API
 from tests.blueprints.test_doors import CHARACTERS, carried, posted
 from tests.conftest import action, message
+from tests.fitting import DOCUMENT, Operation, operations
 from tests.servers import PROJECT
 from tests.store.conftest import fresh_sandboxes, running_sandbox
 
 APPS, RULES, INBOX = "/api/v1/app-conversations", "/api/v1/approval-rules", "/api/v1/pending-actions"
 LIST, SEARCH = "/api/v1/conversations/search", "/api/v1/messages/search"
-
-DOCUMENT = json.loads((PROJECT / "docs/openapi.json").read_text())
 
 LIMITS = ("maxLength", "maxItems", "maxProperties", "maximum")
 
@@ -198,6 +198,7 @@ def calls(doors: Doors, character: str) -> None:
     posted(doors.client, identity, proposed)
     [waiting] = doors.finds(INBOX, tool_name=tool, conversation_id=identity)
     assert doors.client.get(f"{INBOX}/count", query_string={"tool_name": tool}).get_json() >= 1
+    assert doors.finds("/api/v1/audit", tool_name=tool) == []
     decision = {"action_id": proposed["id"], "decision": "reject", "digest": waiting["digest"], "always": True}
     decided = doors.client.post(
         f"/api/v1/conversation/{identity}/pending-actions/decisions", json={"decisions": [decision]}
@@ -241,6 +242,9 @@ def searches(doors: Doors, character: str) -> None:
     posted(doors.client, identity, message(character * 500), action(summary=character * 256))
     assert identity in [one["conversation_id"] for one in doors.finds(SEARCH, text=character * 500)]
     assert identity in [one["conversation_id"] for one in doors.finds(INBOX, text=character * 256)]
+    assert doors.client.post(f"{url}/events/respond_to_confirmation", json={"accept": False}).status_code == 200
+    assert identity in [one["conversation_id"] for one in doors.finds("/api/v1/audit", text=character * 140)]
+    assert doors.finds("/api/v1/audit", text="y" * 256) == []
 
 
 def batches(doors: Doors, _: str) -> None:
@@ -262,6 +266,9 @@ def batches(doors: Doors, _: str) -> None:
     path = f"/api/v1/conversation/{identity}/pending-actions/decisions"
     decided = doors.client.post(path, json={"decisions": decisions})
     assert decided.status_code == 200, decided.text[:500]
+    query = {"action_id": [one["id"] for one in proposed[: events.MOST_IDS]]}
+    found = doors.client.get(f"/api/v1/conversation/{identity}/decisions", query_string=query).get_json()
+    assert [one["decision"] for one in found] == ["reject"] * events.MOST_IDS
 
 
 def destinations(doors: Doors, character: str) -> None:
@@ -293,7 +300,7 @@ def key_names(doors: Doors, character: str) -> None:
 
 def secrets(doors: Doors, character: str) -> None:
     value = character * (MOST_SECRET_BYTES // (len(json.dumps(character)) - len('""')))
-    secret = {"name": "S" * 64, "value": value, "description": character * 1024}
+    secret = {"name": "S" * 64, "value": value}
     kept = doors.client.put("/api/settings/secrets", json=secret)
     assert kept.status_code == (422 if "\0" in character else 200), kept.text[:500]
     assert doors.client.delete(f"/api/settings/secrets/{secret['name']}").status_code == 200
@@ -398,7 +405,7 @@ TABLE = {
     "a secret": Row(
         of(100, ".secrets", _NEW[0], _APP[0], "UpdateSecrets")
         | of(MOST_SECRET_NAME, ".secrets names", _NEW[0], _APP[0], "UpdateSecrets")
-        | {"SecretPut.value": MOST_SECRET_BYTES, "SecretPut.description": 1024}
+        | {"SecretPut.value": MOST_SECRET_BYTES}
         | {"AgentProfile.secret_refs[]": 64, "AgentProfile.mcp_server_refs[]": 128},
         "conversations.MOST_SECRET_NAME conversations.MOST_SECRET_BYTES",
         secrets,
@@ -425,7 +432,7 @@ TABLE = {
     ),
     "the names of a call": Row(
         {"ApprovalRuleRequest.tool_name": MOST_CALL_BYTES}
-        | asked(MOST_CALL_BYTES, "tool_name", INBOX, _COUNT, _STREAM),
+        | asked(MOST_CALL_BYTES, "tool_name", INBOX, _COUNT, _STREAM, "/api/v1/audit"),
         "",
         calls,
     ),
@@ -438,8 +445,8 @@ TABLE = {
         names,
     ),
     "what is searched for": Row(
-        asked(500, "text", SEARCH) | asked(256, "text", INBOX, _COUNT),
-        "events._LONGEST_TEXT approvals._LONGEST",
+        asked(500, "text", SEARCH) | asked(256, "text", INBOX, _COUNT, "/api/v1/audit"),
+        "events._LONGEST_TEXT approvals._LONGEST audit._MOST_TEXT",
         searches,
     ),
     "a batch": Row(
@@ -453,6 +460,7 @@ TABLE = {
         | asked(events.MOST_IDS, "ids", API, APPS, f"{APPS}/start-tasks")
         | asked(events.MOST_IDS, "id", "/api/v1/conversation/{conversation_id}/events", "/api/v1/sandboxes")
         | asked(events.MOST_IDS, "id", "/api/v1/sandbox-specs")
+        | asked(events.MOST_IDS, "action_id", "/api/v1/conversation/{conversation_id}/decisions")
         | {"DecisionsRequest.decisions": MOST_DECISIONS},
         "events.MOST_EVENTS events.MOST_IDS approvals.MOST_DECISIONS",
         batches,
@@ -580,19 +588,50 @@ def constants() -> Iterator[str]:
                         yield f"{path.stem}.{name.id}"
 
 
-def test_every_bound_of_the_document_has_a_row_with_its_value():
-    in_rows = [place for row in TABLE.values() for place in row.places.items()]
-    in_rows += [place for places in OF_ONE_DOOR.values() for place in places.items()]
+IN_ROWS = [place for row in TABLE.values() for place in row.places.items()]
+IN_ROWS += [place for places in OF_ONE_DOOR.values() for place in places.items()]
 
-    assert sorted(in_rows) == sorted({*in_rows}), "a bound stands in two rows"
-    assert {*documented()} - {*in_rows} == set(), "give it a row of TABLE, or the reason why nothing carries it on"
-    assert {*in_rows} - {*documented()} == set(), "there is no such bound any more"
+#: the bounds that no row names, by schema and member
+OF_OWN_DOOR = sorted({*documented()} - {*IN_ROWS})
 
 
-def test_every_constant_of_the_schemas_that_is_a_bound_has_a_row():
+def test_no_bound_stands_in_two_rows_and_each_that_has_one_is_in_the_document():
+    assert sorted(IN_ROWS) == sorted({*IN_ROWS})
+    assert {*IN_ROWS} - {*documented()} == set(), "there is no such bound any more"
+
+
+def test_every_constant_of_the_schemas_that_is_a_bound_is_in_the_document_or_has_a_row():
     in_rows = {name for row in TABLE.values() for name in row.constants.split()} | _OF_ONE_DOOR
+    own = {f"{schema.partition('.')[0]} {most}" for schema, most in OF_OWN_DOOR}
 
-    assert {*constants()} == in_rows
+    for name in {*constants()} - in_rows:
+        module = import_module(f"schemas.{name.partition('.')[0]}")
+        assert any(f"{one} {getattr(module, name.partition('.')[2])}" in own for one in vars(module)), name
+    assert in_rows - {*constants()} == set(), "there is no such constant any more"
+
+
+def taken_by(schema: str) -> Operation:
+    """The operation whose body has a schema of the document."""
+    reference = {"$ref": f"#/components/schemas/{schema}"}
+    return next(one for one in operations() if one.takes_json() and one.schema() == reference)
+
+
+@pytest.mark.parametrize("character", CHARACTERS)
+@pytest.mark.parametrize(("place", "most"), OF_OWN_DOOR)
+def test_a_text_without_a_row_is_taken_at_its_largest_and_shown_and_one_more_is_refused(client, place, most, character):
+    """Give it a row of TABLE where anything carries it on, or where its smallest request does not succeed."""
+    schema, _, member = place.partition(".")
+    operation = taken_by(schema)
+    names = {"conversation_id": client.post(API, json={}).get_json()["id"]}
+    url, body = operation.path.format(**names), operation.body()
+
+    taken = client.open(url, method=operation.method, json={**body, member: character * most})
+    shown = [taken.get_json(), client.get(url).get_json()]
+    refused = client.open(url, method=operation.method, json={**body, member: character * (most + 1)})
+
+    assert taken.status_code in (200, 201), taken.text[:500]
+    assert json.dumps(character * most) in json.dumps(shown)
+    assert refused.get_json()["detail"][0]["loc"] == ["body", member]
 
 
 def test_what_a_row_says_is_tried_elsewhere_is_a_test():

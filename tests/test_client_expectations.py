@@ -129,7 +129,8 @@ def test_a_second_run_is_409_which_the_client_takes_for_success(server, url):
 
     again = server.post(f"{url}/run")
 
-    assert (again.status_code, again.json()) == (409, {"detail": "Cannot run: the conversation is running"})
+    assert again.status_code == 409
+    assert again.json()["detail"].startswith("Cannot run: the conversation is running")
 
 
 def test_a_run_ends_for_the_client_at_a_pending_action_which_the_client_rejects_or_accepts_by_a_run(

@@ -4,9 +4,12 @@ import pytest
 from redis import Redis
 
 from docs import data_model, make
+from docs.data_model import keys
 from store import scripts
+from store.keys import WITH_CONVERSATION
 from store.scripts import heads
-from tests.data_model import lasting, leaked, unknown_fields
+from tests.conftest import event
+from tests.data_model import lasting, leaked, removed, unknown_fields
 
 
 @pytest.fixture
@@ -59,7 +62,29 @@ def test_the_page_is_made_from_the_code():
 
 def test_every_field_that_a_script_names_is_declared():
     faults = [fault for name, source in scripts.sources().items() for fault in unknown_fields(name, source)]
-    assert faults == [], "declare it in the record of its hash, or in store/keys.toml"
+    assert faults == [], "declare it in the record of its hash"
+
+
+def unended() -> list[str]:
+    """The keys whose `ends` names a script that does not remove them."""
+    enders = data_model.model()["enders"]
+    return [
+        f"{key.name}: {key.ends}"
+        for key in data_model.keys()  # noqa: SIM118, as it is no dict
+        if key.ends and (script := enders.get(key.ends, "?"))
+        if script not in scripts.sources() or data_model.parted(key.name)[1] not in removed(scripts.sources()[script])
+    ]
+
+
+def test_every_key_is_removed_by_the_script_that_its_end_names():
+    assert unended() == []
+
+
+@pytest.mark.parametrize("key", ["conv:{ID}:forgotten", "{sandboxes}:forgotten:ID", "{starts}:forgotten:ID"])
+def test_a_key_that_no_script_removes_is_found(monkeypatch, key):
+    known = [*data_model.keys(), data_model.Key(key, "string", "", ends="with the conversation")]
+    monkeypatch.setattr(data_model, "keys", lambda: known)
+    assert unended() == [f"{key}: with the conversation"]
 
 
 READER = "local function field(id, name) return redis.call('HGET', root .. ':box:' .. id, name) end "
@@ -83,3 +108,17 @@ def test_a_field_that_nothing_declares_is_found(body):
 def test_every_hash_with_fields_is_a_key_of_the_model():
     kinds = {key.name: key.type for group in data_model.groups() for key in group.keys}
     assert {kinds.get(name) for name in data_model.fields()} == {"hash"}
+
+
+def test_every_key_that_ends_with_its_conversation_is_removed_with_it(redis, client, conversation):
+    ending = [key.name for key in keys() if key.ends == WITH_CONVERSATION]
+    names = [name.replace("{ID}", f"{{{conversation}}}") for name in ending if name.replace("{ID}", "").islower()]
+    client.post("/api/conversations", json={"conversation_id": conversation})
+    client.post(f"/api/v1/webhooks/events/{conversation}", json=[event()])
+    for name in names:
+        redis.setnx(name, "")
+    assert redis.exists(*names) == len(names) > 5
+
+    client.delete(f"/api/conversations/{conversation}")
+
+    assert redis.exists(*names) == 0

@@ -11,8 +11,8 @@ import pytest
 from app import create_app
 from core.refused import Refused
 from docs import make
-from schemas.forwarding import NAMED
 from settings.config import Config
+from tests.fitting import body_of, operation_of
 
 LIMITS = {"rate_limit_starts": "none", "secret_key": "a key for tests only"}
 UNREACHABLE = create_app(Config.of(redis_url="unix:///nowhere/redis.sock", **LIMITS))
@@ -23,99 +23,6 @@ RULES = [
 ]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
-#: a body that each operation accepts, so that the request reaches the store
-BODIES = {
-    "start_conversation": {},
-    "send_message": {"content": []},
-    "respond_to_confirmation": {"accept": True},
-    "set_conversation_confirmation_policy": {"policy": {"kind": "NeverConfirm"}},
-    "append_events": [{"id": "a", "kind": "PauseEvent", "source": "user", "timestamp": "2026-11-20"}],
-    "update_conversation": {"title": "x"},
-    "set_conversation_security_analyzer": {"security_analyzer": None},
-    "update_conversation_secrets": {"secrets": {}},
-    "fork_conversation": {},
-    "start_app_conversation": {},
-    "stream_app_conversation_start": {},
-    "update_app_conversation": {"title": "x"},
-    "send_app_message": {"content": [{"type": "text", "text": "x"}]},
-    "tell_conversation": {"id": str(uuid4())},
-    "append_events_of_sandbox": [{"id": "a", "kind": "PauseEvent", "source": "user", "timestamp": "2026-11-20"}],
-    "tell_conversation_of_sandbox": {"id": str(uuid4())},
-    "queue_pending_message": {"content": [{"type": "text", "text": "x"}]},
-    "ask_agent": {"question": "x"},
-    "navigate_conversation": {"event_id": None},
-    "load_conversation_plugin": {"plugin_ref": "x"},
-    "start_goal_in_conversation": {"objective": "x"},
-    "switch_conversation_llm": {"llm": {}},
-    "switch_conversation_acp_model": {"model": "x"},
-    "switch_conversation_profile": {"profile_name": "x"},
-    "make_key": {"name": "x", "scopes": ["read"]},
-    "decide_pending_actions": {"decisions": [{"action_id": "a", "decision": "approve"}]},
-    "decide_destination": {
-        "sandbox_id": "s",
-        "name": "example.org",
-        "port": 443,
-        "decision": "approve",
-        "scope": "once",
-        "digest": "0" * 64,
-    },
-    "make_destination_rule": {"name": "example.org", "decision": "approve"},
-    "open_preview": {"port": 8000},
-    "make_approval_rule": {"decision": "reject", "tool_name": "x"},
-    "make_ticket": {"conversation_id": str(uuid4())},
-    "create_chat_completion": {"model": "openhands_reference-agent", "messages": [{"role": "user", "content": "x"}]},
-    "create_response": {"model": "openhands_reference-agent", "input": "x"},
-    "update_settings": {"agent_settings_diff": {}},
-    "create_mcp_server": {"url": "https://mcp.example.org"},
-    "update_mcp_server": {"url": "https://mcp.example.org"},
-    "put_secret": {"name": "A", "value": "x"},
-    "save_profile": {"llm": {"model": "x"}},
-    "create_provider_connection": {"display_name": "x", "api_key": "x"},
-    "update_provider_connection": {"provider": "x"},
-    "validate_profile": {"llm": {"model": "x"}},
-    "rename_profile": {"new_name": "other"},
-    "save_agent_profile": {"llm_profile_ref": "x"},
-    "rename_agent_profile": {"new_name": "other"},
-    "add_workspaces": {"workspaces": [{"id": "x", "name": "x", "path": "/workspace/x"}]},
-    "add_workspace_parents": {"parents": [{"id": "x", "name": "x", "path": "/workspace"}]},
-}
-#: a query that each operation which needs one accepts
-QUERIES = {
-    "batch_get_conversation_events": {"event_ids": "a"},
-    "batch_get_conversations": {"ids": str(uuid4())},
-    "batch_get_start_tasks": {"ids": str(uuid4())},
-    "batch_get_sandboxes": {"id": "a"},
-    "batch_get_app_conversation_events": {"id": "a"},
-    "get_app_conversation_changes": {"path": "a"},
-    "get_app_conversation_diff": {"path": "a"},
-    "batch_get_sandbox_specs": {"id": "a"},
-    "search_messages": {"text": "a"},
-    "delete_workspace": {"path": "/workspace/x"},
-    "delete_workspace_parent": {"path": "/workspace"},
-}
-#: operations that read no body
-BODILESS = {
-    "run_conversation",
-    "pause_conversation",
-    "interrupt_conversation",
-    "start_sandbox",
-    "pause_sandbox",
-    "resume_sandbox",
-    "adopt_conversation",
-    "condense_conversation",
-    "stop_goal_in_conversation",
-    "resume_goal_in_conversation",
-    "get_conversation_runtime_credentials",
-    "activate_profile",
-    "activate_agent_profile",
-    "create_workspace_session",
-    # An agent server reads the bodies of these.
-    *(
-        f"{name}{whose}"
-        for name in ("post_bash", "post_file", *(one.name for one in NAMED if one.method == "POST"))
-        for whose in ("", "_of_sandbox")
-    ),
-}
 #: operations that read lines of JSON, and lines that each accepts
 LINED = {
     "import_conversation": json.dumps(
@@ -131,8 +38,6 @@ LINED = {
         }
     )
 }
-#: operations that check a key before they read the body
-KEYED = {"append_events_of_sandbox", "tell_conversation", "tell_conversation_of_sandbox"}
 #: operations that respond without the store
 STORELESS = {
     "send_test_notifications": 409,  # the settings name no target
@@ -167,14 +72,19 @@ def client():
     return UNREACHABLE.test_client()
 
 
+#: parameters of paths that not every text fits: ids, and names
+IDS = {"conversation_id", "receiver_id", "start_task_id", "profile_id"}
+NAMES = {"model": "openhands_reference-agent", "name": "some_name"}
+
+
 def address(rule, conversation_id: str) -> str:
-    path = re.sub(r"<conversation_id:\w+>", conversation_id, rule.rule).replace("<event_id:event_id>", "some-event")
-    path = path.replace("<path:rest>", "some-path").replace("<receiver_id>", conversation_id)
-    path = path.replace("<start_task_id>", conversation_id).replace("<path:model>", "openhands_reference-agent")
-    path = path.replace("<name>", "some_name").replace("<settings_key>", "some-name")
-    path = path.replace("<profile_id>", conversation_id).replace("<sha>", "some-commit")
-    path = path.replace("<command_id>", "some-command").replace("<bash_event_id>", "some-event")
-    return path.replace("<sandbox_id>", "some-sandbox").replace("<key_id>", "some-key")
+    """The URL of a rule, with this id where one is needed, and a text that fits in any other place."""
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[1]
+        return conversation_id if name in IDS else NAMES.get(name, f"some-{name.removesuffix('_id')}")
+
+    return re.sub(r"<(?:\w+:)?(\w+)>", fill, rule.rule)
 
 
 def name_of(rule) -> str:
@@ -232,7 +142,7 @@ def test_a_wrong_method_is_405_and_names_the_allowed_methods(client):
 @pytest.mark.parametrize("bad", ["x", "5f1c8a52", "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f000g", "%00", "{}"])
 def test_a_conversation_id_other_than_a_uuid_is_422(client, bad):
     def check(rule):
-        response = client.open(address(rule, bad), method=of(rule), json=BODIES.get(name_of(rule)))
+        response = client.open(address(rule, bad), method=of(rule), json=body_of(rule))
         assert_error(response, 422)
         assert response.get_json()["detail"][0]["loc"] == ["path", "conversation_id"]
 
@@ -241,15 +151,15 @@ def test_a_conversation_id_other_than_a_uuid_is_422(client, bad):
 
 def test_a_store_that_cannot_be_reached_is_503(client):
     def check(rule):
-        name = name_of(rule)
-        body = {"json": BODIES[name]} if name in BODIES else {}
+        name, method = name_of(rule), of(rule)
+        operation = operation_of(rule)
+        query = operation.query() if operation else {}
+        body = {"json": body_of(rule)}
         if name in LINED:
             body = {"data": LINED[name], "content_type": "application/x-ndjson"}
         headers = {"Authorization": "Bearer some key"} if "/webhooks/" in rule.rule else {}
 
-        response = client.open(
-            address(rule, str(uuid4())), method=of(rule), query_string=QUERIES.get(name, {}), headers=headers, **body
-        )
+        response = client.open(address(rule, str(uuid4())), method=method, query_string=query, headers=headers, **body)
 
         if name in STORELESS:
             assert response.status_code == STORELESS[name]
@@ -260,7 +170,13 @@ def test_a_store_that_cannot_be_reached_is_503(client):
     assert faults_of(RULES, check) == []
 
 
-READING = [rule for rule in RULES if "POST" in rule.methods and name_of(rule) not in {*BODILESS, *KEYED, *LINED}]
+def reads(rule) -> bool:
+    """Whether an operation reads a body of JSON before it asks anything else."""
+    found = operation_of(rule)
+    return found.takes_json() and not found.is_forwarded and not found.is_of_sandboxes
+
+
+READING = [rule for rule in RULES if "POST" in rule.methods and reads(rule)]
 
 
 def test_bodies_other_than_json_are_refused(client):

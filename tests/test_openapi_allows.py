@@ -1,7 +1,7 @@
 """The OpenAPI document allows nothing that the server refuses: a few requests that fit a schema.
 
 Left out is what no schema says: that a cursor is one that the server gave out, that one member of a query goes with
-another, that a time lies in the future, that each action is decided once, that the last message of a user says
+another, that a time lies in the future, that each action is decided once, that a message of a user says
 something, that an `Idempotency-Key` is new, what the SHA-256 of an import is. tests/test_contract.py sends what does
 not fit.
 """
@@ -76,13 +76,14 @@ OPERATIONS = [
 ]
 
 #: how refusals begin that no schema can say: of a cursor that the server did not give out, of a time that is past, of
-#: members of a query that do not go together, and of a provider connection that there is not
+#: members of a query that do not go together, of a provider connection that there is not, and of a message of blanks
 UNSAYABLE = (
     "Unknown cursor: ",
     "Must lie in the future",
     "wait needs after_seq",
     "after_seq goes with neither",
     "provider_connection_id names ",
+    "A message should have a text that is not blank",
 )
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import psutil
 import pytest
 
+from store.errors import ConversationNotFound
 from tests.conftest import message
 from tests.servers import supervised_server, wait_until
 from tests.sockets import socket
@@ -121,6 +122,7 @@ def test_bad_input_names_its_field_and_changes_nothing(api, conversation):
     )
     assert refused["detail"][0]["loc"] == ["body", "accept"]
     assert (
-        api.call("GET", f"/conversations/{UUID(int=0)}/events/count", status=404)["detail"] == "Conversation not found"
+        api.call("GET", f"/conversations/{UUID(int=0)}/events/count", status=404)["detail"]
+        == ConversationNotFound.words
     )
     assert api.count(conversation) == 0

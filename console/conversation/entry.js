@@ -4,6 +4,7 @@ import { html } from "../lib/html.js";
 import { useStore } from "../lib/store.js";
 import { millis } from "../lib/words.js";
 import { Copy } from "../parts/copy.js";
+import { By } from "../parts/outcome.js";
 import { Time } from "../parts/time.js";
 import { Content, More, Output, partsOf, Prose } from "./content.js";
 import { Body, Head, Label, lookOf, Outcome, Proposal, Risk, Summary, Waits } from "./event.js";
@@ -58,14 +59,20 @@ function Printing({ id, output }) {
   </div>`;
 }
 
-function Step({ event, results, isRunning, output, onFork }) {
+/** Who decided the action of a row, how and when. */
+function Decided({ id, decisions }) {
+  const decision = useStore(decisions.all).get(id);
+  return decision ? html`<${By} decision=${decision} id=${decisions.id} />` : null;
+}
+
+function Step({ event, results, isRunning, output, decisions, onFork }) {
   const last = results.at(-1);
   return html`<${Content} content=${event.thought} isTalk />
     ${event.reasoning_content && html`<${More} label="Reasoning"><${Prose} text=${event.reasoning_content} /><//>`}
     <div class="head">
       <span class="label"><${Label} event=${event} /></span>
       ${event.summary && html`<span class="summary"><${Summary} event=${event} /></span>`}<${Risk} event=${event} isBrief />
-      ${last && html`<${Outcome} event=${last} isBrief />`}
+      ${last && html`<${Outcome} event=${last} isBrief />`}<${Decided} id=${event.id} decisions=${decisions} />
       ${isRunning && html`<span class="running" data-testid="runs">Running for <${Since} at=${millis(event.timestamp)} /></span>`}
       <${Fork} onFork=${onFork} /><${Time} at=${event.timestamp} />
     </div>
@@ -75,13 +82,13 @@ function Step({ event, results, isRunning, output, onFork }) {
 }
 
 /** An entry is drawn again only when another event is in it, as there are hundreds. isRunning: it has no result yet.
- * output: a store of what the command that runs has printed. onFork(row). */
+ * output: a store of what the command that runs has printed; decisions: the Decisions of the conversation. onFork(row). */
 export class Entry extends Component {
   shouldComponentUpdate(next) {
     return ["row", "isFocus", "waits", "isRunning"].some((name) => next[name] !== this.props[name]);
   }
 
-  render({ row, isFocus, waits, isRunning, output, onFork }) {
+  render({ row, isFocus, waits, isRunning, output, decisions, onFork }) {
     const { event, results } = row,
       kind = kindOf(event),
       fork = onFork && (() => onFork(row));
@@ -90,7 +97,7 @@ export class Entry extends Component {
     const parts = isSaid
       ? html`<${Said} event=${event} onFork=${fork} />${results.filter((one) => kindOf(one) !== "ObservationEvent").map((one) => html`<${Result} key=${one.id} result=${one} />`)}`
       : kind === "ActionEvent"
-        ? html`<${waits ? Waiting : Step} event=${event} results=${results} isRunning=${isRunning} output=${output} onFork=${fork} />`
+        ? html`<${waits ? Waiting : Step} event=${event} results=${results} isRunning=${isRunning} output=${output} decisions=${decisions} onFork=${fork} />`
         : html`<${Head} event=${event} onFork=${fork} /><${Body} event=${event} isTalk />`;
     return html`<li class=${`event entry ${look} ${event.source ?? ""}${isFocus ? " focus" : ""}`} data-testid=${`event-${event.id}`} data-kind=${kind} tabindex="-1">
       ${parts}

@@ -3,6 +3,7 @@ import { call } from "../lib/api.js";
 import { connection, follow } from "../lib/live.js";
 import { Store } from "../lib/store.js";
 import { tell } from "../parts/notices.js";
+import { Decisions } from "./decisions.js";
 
 /** Members of the record that a state event of this key changes. */
 const MEMBERS = new Set(["execution_status", "title", "tags", "confirmation_policy", "stats"]);
@@ -26,6 +27,8 @@ export class Feed {
   writing = new Store("");
   /** What the command that runs has printed last: {action_id, text, size}; null where nothing is known. */
   output = new Store(null);
+  /** Who decided its actions. */
+  decisions;
   #path;
   #subscribers = new Set();
   #ended = new AbortController();
@@ -33,6 +36,7 @@ export class Feed {
 
   constructor(id) {
     this.#path = { conversation_id: id };
+    this.decisions = new Decisions(id);
   }
 
   /** Begin. Returns what ends it. */
@@ -41,7 +45,7 @@ export class Feed {
     this.#begin();
     const looks = setInterval(() => connection.get() === "lost" && this.refresh(), LOOK);
     // a title changes without an event of the log: after a gap the record is asked for
-    const unsubscribe = connection.subscribe(() => (this.fault.get() ? this.again() : this.refresh()));
+    const unsubscribe = connection.subscribe(() => (this.fault.get() ? this.again() : this.#afterGap()));
     return () => {
       clearInterval(looks);
       unsubscribe();
@@ -63,6 +67,11 @@ export class Feed {
     );
   }
 
+  #afterGap() {
+    this.refresh();
+    if (connection.get() === "live") this.decisions.again();
+  }
+
   /** Try again after a fault. */
   again() {
     this.fault.set(null);
@@ -80,8 +89,9 @@ export class Feed {
         path: this.#path,
         conversationId: this.#path.conversation_id,
         cursor: { name: "after_seq", value: String(total) },
-        names: ["message"],
-        onEvent: (_, event, seq) => this.#take(event, Number(seq)),
+        names: ["message", "decision"],
+        onEvent: (name, event, seq) =>
+          name === "decision" ? this.decisions.take(event) : this.#take(event, Number(seq)),
       });
     });
   }

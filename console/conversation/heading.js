@@ -96,7 +96,7 @@ export const PLACES = [
 /** Whether the key may open it. */
 export const mayOpen = ({ scopes }) => scopes.every((scope) => may(scope));
 
-/** record: the conversation. number: of its pending actions. total: of its events. wire, filters, details: [isOpen, set].
+/** record: the conversation. number: of what waits for a decision in it. total: of its events. wire, filters, details: [isOpen, set].
  * shown, show: what is in the place of the timeline, "changes", "files", "terminal", "preview" or "". onFork(): asks about a fork of all. */
 export function Heading({
   record,
@@ -113,7 +113,7 @@ export function Heading({
   const [isAsking, setAsking] = useState(false),
     [isNaming, setNaming] = useState(false);
   return html`<header class="heading">
-    <div class="title">${isNaming ? html`<${Rename} record=${record} onClose=${() => setNaming(false)} onDone=${onDone} />` : html`<h1><${Text} prose text=${record.title || UNTITLED} /></h1>`}<${State} of=${CONVERSATION} status=${record.execution_status} number=${number} /></div>
+    <div class="title">${isNaming ? html`<${Rename} record=${record} onClose=${() => setNaming(false)} onDone=${onDone} />` : html`<h1><${Text} prose text=${record.title || UNTITLED} /></h1>`}<${State} of=${CONVERSATION} status=${number ? "waiting_for_confirmation" : record.execution_status} number=${number} /></div>
     <div class="actions">
       ${PLACES.filter(mayOpen).map(({ name, testid, label }) => html`<button type="button" key=${name} class="quiet" data-testid=${testid} aria-pressed=${shown === name} onClick=${() => show(shown === name ? "" : name)}>${label}</button>`)}
       <span class="gap"></span>

@@ -7,7 +7,7 @@ import { Empty, Failure } from "../parts/notices.js";
 import { Markdown } from "../parts/markdown.js";
 import { Entry } from "./entry.js";
 import { Row } from "./event.js";
-import { lastOf, rowsOf, talkOf } from "./rows.js";
+import { kindOf, lastOf, rowsOf, talkOf } from "./rows.js";
 import { Turn } from "./turn.js";
 
 /** Pixels from the end at which the person is "at the end"; from an edge at which the next page is fetched. */
@@ -118,7 +118,7 @@ function isIn({ event, results }, id) {
 }
 
 /** The rows of the wire, or of the talk. isRunning: the agent works, so that a last action without a result is under way. */
-function Rows({ rows, isWire, state, waiting, isRunning, output, onFork }) {
+function Rows({ rows, isWire, state, waiting, isRunning, output, decisions, onFork }) {
   const talk = useRef([]);
   const focus = ({ event, results }) => isIn({ event, results }, state.focus);
   if (isWire)
@@ -132,15 +132,18 @@ function Rows({ rows, isWire, state, waiting, isRunning, output, onFork }) {
     line
       ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} onFork=${onFork} />`
       : html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
-        isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} onFork=${onFork} />`,
+        isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} decisions=${decisions} onFork=${onFork} />`,
   );
 }
 
 /** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now; output: a store of what its
- * command prints. isWire: every event has a row of its own. onFork(event): undefined where no fork is offered; without an
+ * command prints; decisions: its Decisions. isWire: every event has a row of its own. onFork(event): undefined where no fork is offered; without an
  * event the fork is of all. */
-export function Timeline({ log, waiting, writing, output, isWire, isRunning, isFiltered, onReset, onFork }) {
+export function Timeline({ log, waiting, writing, output, decisions, isWire, isRunning, isFiltered, onReset, onFork }) {
   const state = useStore(log.state);
+  useEffect(() => {
+    decisions.want(state.events.filter((event) => kindOf(event) === "ActionEvent").map(({ id }) => id));
+  }, [state.events]);
   const rows = useRef([]);
   const { box, onScroll } = useSteadyScroll(log, state);
   rows.current = rowsOf(state.events, rows.current);
@@ -169,7 +172,7 @@ export function Timeline({ log, waiting, writing, output, isWire, isRunning, isF
         <${Begin} state=${state} log=${log} />
         ${isEmpty && html`<${Nothing} isFiltered=${isFiltered} onReset=${onReset} />`}
         <ol>
-          <${Rows} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} output=${output} onFork=${forkRow} />
+          <${Rows} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} output=${output} decisions=${decisions} onFork=${forkRow} />
         </ol>
         ${writing && !state.newer && html`<${Writing} text=${writing} />`}
         <${End} state=${state} log=${log} />

@@ -6,16 +6,23 @@ import { Store } from "./store.js";
 /** What waits, the longest wait first: items as GET /api/v1/destinations has them, by digest. null before they are known. */
 export const asked = new Store(null);
 
-/** How many of them wait, and how many of those are budgets: one that has ended is still shown for a while. */
+/** Whether what waits is of a conversation, or of its sandbox where several are in it. of: {id, sandbox_id}. */
+export const isOf = (item, of) =>
+  item.conversation_id ? item.conversation_id === of.id : item.sandbox_id === of.sandbox_id;
+
+/** Those of them that nobody has decided: one that has ended is still shown for a while. */
+export const waitingAsks = new Store([]);
+
+/** How many wait, and how many of those are budgets. */
 export const askedNumber = new Store(0),
   budgetNumber = new Store(0);
 
-/** How destinations ended that this page showed: digest → {state, words}: sent, failed or ended. */
+/** How destinations ended that this page showed: digest → {state, words, isAllowed}: sent, failed or ended. */
 export const outcomes = new Store(new Map());
 
 /** Most outcomes that are remembered, and milliseconds for which an ended one is still shown. */
 const MOST = 500,
-  READ = 8_000;
+  READ = 20_000;
 
 let known = new Map();
 let isReady = false;
@@ -23,6 +30,7 @@ let isReady = false;
 function show() {
   const ended = outcomes.get();
   const waiting = isReady ? [...known.values()].filter(({ digest }) => ended.get(digest)?.state !== "ended") : [];
+  waitingAsks.set(waiting);
   askedNumber.set(waiting.length);
   budgetNumber.set(waiting.filter(({ budget }) => budget).length);
   if (isReady) asked.set([...known.values()].sort((a, b) => (a.since < b.since ? -1 : a.since > b.since ? 1 : 0)));
@@ -35,9 +43,9 @@ function note(digest, outcome) {
 }
 
 /** It waits no longer: its card says so for a while, and keeps its place. */
-function end(digest, words) {
+function end(digest, words, isAllowed = false) {
   if (!known.has(digest) || outcomes.get().get(digest)?.state === "ended") return;
-  note(digest, { state: "ended", words });
+  note(digest, { state: "ended", words, isAllowed });
   show();
   setTimeout(() => {
     known.delete(digest);
@@ -83,7 +91,7 @@ export const DESTINATION_HANDLERS = {
     if (!known.has(item.digest)) announce({ conversation_title: "A sandbox", tool_name: nameOfAsked(item) });
     known.set(item.digest, item);
   },
-  destination_decided: (data) => end(data.digest, endOf(data)),
+  destination_decided: (data) => end(data.digest, endOf(data), data.decision === "approve"),
   destination_expired: ({ digest }) => end(digest, "Refused: it expired"),
   destination_closed: ({ digest }) => end(digest, "Its sandbox has ended"),
 };
@@ -99,7 +107,7 @@ export async function decideDestination(item, verb, scope) {
   try {
     const of = budget ? { budget: budget.setting } : { name, port };
     await call("POST /api/v1/destinations/decisions", { body: { sandbox_id, ...of, digest, decision: verb, scope } });
-    end(digest, `${wordsOf(subject, verb, scope)} by you`);
+    end(digest, `${wordsOf(subject, verb, scope)} by you`, verb === "approve");
   } catch (fault) {
     if (fault.status === 404) end(digest, "Somebody was faster: it is decided already.");
     else note(digest, { state: "failed", words: fault.message });

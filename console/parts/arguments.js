@@ -1,5 +1,6 @@
 // The arguments of an action, all of them: a command, a change of a file, or JSON.
 import { html } from "../lib/html.js";
+import { counted } from "../lib/words.js";
 import { Code } from "./code.js";
 import { Diff } from "./diff.js";
 import { Text } from "./text.js";
@@ -69,9 +70,10 @@ function Rest({ values, isBrief }) {
     ${
       quiet.length > 0 &&
       !isBrief &&
-      html`<p class="quiet-arguments muted">
+      html`<details class="quiet quiet-arguments">
+      <summary>${counted(quiet.length, "argument")} at the default</summary>
       <code><${Text} text=${quiet.map(([name, value]) => `${name}: ${JSON.stringify(value)}`).join(", ")} /></code>
-    </p>`
+    </details>`
     }`;
 }
 

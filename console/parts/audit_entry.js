@@ -28,22 +28,40 @@ export function AuditEntry({ entry, actions, onOnly }) {
   const { actor, decision, chain, conversation_id } = entry;
   const rule = decision === "rule_made" && entry.destination ? RULES[entry.reason] : null,
     reason = rule ? "" : entry.reason;
+  const decided = actions.map(
+    (event) => html`<${Decided} key=${event.id} event=${event} isEdited=${decision === "edit"} />`,
+  );
   return html`<li class="row entry" data-testid=${`entry-${chainOf(entry)}-${entry.seq}`}>
     <span class="when"><${Time} at=${entry.time} /></span>
     <div class="what">
       <strong class=${LOOKS[decision] ?? ""}>${DECISIONS[decision] ?? decision}</strong>
       ${rule && html`<span>${rule}</span>`}
       <${Subject} entry=${entry} />
-      ${actor.kind !== "sandbox" && html`<span class="muted">${ACTORS[actor.kind] ?? actor.kind}${actor.name && actor.name !== actor.kind && html`: <${Text} text=${actor.name} />`}${actor.address && ` from ${actor.address}`}</span>`}
+      ${actor.kind !== "sandbox" && html`<${Who} actor=${actor} />`}
     </div>
-    ${actions.map((event) => html`<${Decided} key=${event.id} event=${event} isEdited=${decision === "edit"} />`)}
+    ${!entry.shown && decided}
     ${reason && html`<p class="reason"><${Folded} text=${reason}>${(text) => html`<${Text} text=${text} prose />`}<//></p>`}
     <details class="quiet">
       <summary>Entry ${entry.seq}</summary>
+      ${entry.shown && decided}
       <${Facts} entry=${entry} />
       <button type="button" class="quiet" onClick=${() => onOnly(chain ? { chain } : { conversation_id })}>${chain ? "This day's destinations alone" : "This conversation alone"}</button>
     </details>
   </li>`;
+}
+
+/** Who decided: a person by the name of the key, others by their kind. */
+function Who({ actor: { kind, name, address } }) {
+  const words =
+    kind === "key"
+      ? html`<${Text} text=${name} />`
+      : html`${ACTORS[kind] ?? kind}${name && name !== kind && html`: <${Text} text=${name} />`}`;
+  return html`<span class="muted">${words}${address && ` · ${address}`}</span>`;
+}
+
+/** What was decided in one line: the first command, and how many others there were. */
+function Shown({ shown: [first], number }) {
+  return html`<code class="command"><${Text} text=${first?.text ?? "an action"} /></code>${number > 1 && html`<span>and ${number - 1} more</span>`}`;
 }
 
 /** What was decided, as it was asked for: an edit runs other arguments, which the log of the conversation has. */
@@ -56,14 +74,18 @@ function Decided({ event: { tool_name, action }, isEdited }) {
 }
 
 /** What an entry is about, in the words of its line. */
-function Subject({ entry: { action_ids, decision, destination, budget, conversation_id, scope } }) {
-  const number = action_ids.length;
+function Subject({ entry }) {
+  const { action_ids, decision, destination, budget, conversation_id, conversation_title, scope, shown } = entry,
+    number = action_ids.length;
+  const title = conversation_title ? html`<${Text} text=${conversation_title} prose />` : conversation_id?.slice(0, 8);
   const of =
-    conversation_id && html`<a href=${href("conversations", conversation_id)}>${conversation_id.slice(0, 8)}</a>`;
+    conversation_id &&
+    html`<a class="of" href=${href("conversations", conversation_id, { event: action_ids[0] })}>${title}</a>`;
   if (budget) {
     return html`<span>${decision === "asked" && "for "}more of <code>${budget.setting}</code> for</span>
       <a href=${href("sandboxes", budget.sandbox_id)}>sandbox ${budget.sandbox_id.slice(0, 8)}</a> ${of && html`<span>in</span> ${of}`}`;
   }
+  if (shown) return html`<${Shown} shown=${shown} number=${number} /><span>in</span> ${of}`;
   if (!destination) return html`<span>${{ 0: "in", 1: "an action of" }[number] ?? `${number} actions of`}</span> ${of}`;
   const { name, port, sandbox_id } = destination;
   return html`<span><code>${name}:${port}</code>${scope && ` ${SCOPES[scope] ?? scope}`}${sandbox_id && " for"}</span>

@@ -34,7 +34,9 @@ export const DECISIONS = {
   joined: "Sandbox joined",
 };
 
-const NAMES = ["time__gte", "time__lt", "actor", "actor_kind", "decision", "conversation_id", "chain"];
+/** Filters that most people leave alone, and all. */
+const RARE = ["time__gte", "time__lt", "actor_kind", "tool_name", "conversation_id"],
+  NAMES = ["text", "actor", "decision", "chain", ...RARE];
 
 /** Whether the query of the address filters anything. */
 export function isFiltered(query) {
@@ -57,13 +59,20 @@ export function AuditFilters({ query }) {
       setQuery({ ...query, [name]: of(event.target.value) });
   return html`<form class="filters" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>
     <div class="bar">
+      <label class="wide">Search<input type="search" data-search data-testid="filter-text" maxlength="256" placeholder="Command, title or reason" value=${query.text ?? ""} onInput=${set("text", (value) => value)} /></label>
       <${Choice} label="Decision" name="decision" query=${query} words=${DECISIONS} onChange=${set("decision")} />
+      <label>Who<input data-testid="filter-actor" maxlength="256" placeholder="Full name" value=${query.actor ?? ""} onInput=${set("actor", (value) => value)} /></label>
+      ${isFiltered(query) && html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>`}
+    </div>
+    <details class="quiet" open=${RARE.some((name) => query[name])} data-testid="more-filters">
+      <summary>More filters</summary>
+      <div class="bar">
       <${Choice} label="By" name="actor_kind" query=${query} words=${ACTORS} onChange=${set("actor_kind")} />
-      <label>Name<input data-search data-testid="filter-actor" maxlength="256" placeholder="Full name" value=${query.actor ?? ""} onInput=${set("actor", (value) => value)} /></label>
+      <label>Tool<input data-testid="filter-tool_name" placeholder="Full name" value=${query.tool_name ?? ""} onInput=${set("tool_name")} /></label>
       <label>Since<input type="datetime-local" data-testid="filter-time__gte" value=${fieldOf(query.time__gte)} onChange=${set("time__gte", timeOf)} /></label>
       <label>Before<input type="datetime-local" data-testid="filter-time__lt" value=${fieldOf(query.time__lt)} onChange=${set("time__lt", timeOf)} /></label>
       <label class="wide">Conversation<input data-testid="filter-conversation_id" placeholder="ID" value=${query.conversation_id ?? ""} onInput=${set("conversation_id")} /></label>
-      ${isFiltered(query) && html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>`}
-    </div>
+      </div>
+    </details>
   </form>`;
 }

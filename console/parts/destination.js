@@ -1,7 +1,7 @@
 // A destination that a sandbox asks for, or a budget that is used up: what it is, and the decisions of a person about it.
 import { useEffect, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
-import { asked, decideDestination, nameOfAsked, outcomes } from "../lib/destinations.js";
+import { asked, decideDestination, isOf, nameOfAsked, outcomes } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
 import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
@@ -38,7 +38,8 @@ function moreOf({ dollars, tokens }) {
   return parts.filter(Boolean).join(" and ");
 }
 
-function Card({ item }) {
+/** isHere: its conversation is in view. onAgain(item): asks the agent to try what is allowed now; undefined where nobody may. */
+function Card({ item, isHere, onAgain }) {
   const outcome = useStore(outcomes).get(item.digest),
     isEnded = outcome?.state === "ended";
   const { budget, program, tries, sandbox_id, conversation_id } = item,
@@ -50,7 +51,7 @@ function Card({ item }) {
         <span>Asked <${Time} at=${item.since} /></span>
         ${tries > 1 && html`<span>${tries.toLocaleString("en")} tries</span>`}
         ${item.expires_at && !isEnded && html`<${Deadline} at=${item.expires_at} />`}
-        ${conversation_id && html`<a href=${href("conversations", conversation_id)}>Conversation</a>`}
+        ${conversation_id && !isHere && html`<a href=${href("conversations", conversation_id)}>Conversation</a>`}
         <a href=${href("sandboxes", sandbox_id)}>Sandbox</a>
       </p>
     </header>
@@ -60,19 +61,20 @@ function Card({ item }) {
       ${outcome?.state === "failed" && html`<p class="failed" role="alert" data-testid="problem">${outcome.words}</p>`}
       ${
         isEnded
-          ? html`<p class="outcome" role="status" data-testid="outcome"><strong><${Text} text=${outcome.words} prose /></strong></p>`
+          ? html`<p class="outcome" role="status" data-testid="outcome"><strong><${Text} text=${outcome.words} prose /></strong></p>
+            ${onAgain && outcome.isAllowed && html`<button type="button" class="secondary" data-testid="try-again" onClick=${() => onAgain(item)}>Ask the agent to try again</button>`}`
           : may("approve") && html`<${Buttons} item=${item} />`
       }
     </div>
   </article>`;
 }
 
-/** What sandboxes ask for, above the actions; nothing where none asks. */
-export function DestinationList() {
-  const items = useStore(asked);
+/** What sandboxes ask for, above the actions; nothing where none asks. of: the conversation that it is of; null for all. */
+export function DestinationList({ of = null, onAgain = undefined }) {
+  const items = useStore(asked)?.filter((item) => !of || isOf(item, of));
   if (!items?.length) return null;
   return html`<section class="destinations" aria-label="Destinations and budgets that sandboxes ask for" data-testid="destinations">
-    ${items.map((item) => html`<${Card} key=${item.digest} item=${item} />`)}
+    ${items.map((item) => html`<${Card} key=${item.digest} item=${item} isHere=${of !== null} onAgain=${onAgain} />`)}
   </section>`;
 }
 

@@ -1,7 +1,9 @@
 // How a pending action ended, in words.
 import { html } from "../lib/html.js";
-import { me } from "../lib/session.js";
+import { href } from "../lib/router.js";
+import { may, me } from "../lib/session.js";
 import { beginning } from "../lib/visible.js";
+import { exact } from "../lib/words.js";
 import { Text } from "./text.js";
 import { Time } from "./time.js";
 
@@ -24,6 +26,21 @@ const ACTORS = {
 
 function actorOf({ actor }) {
   return ACTORS[actor?.kind]?.(actor.name) ?? (actor?.name || "somebody");
+}
+
+/** Who decided an action, in the head of its row; for administrators with the way to the audit. id: of the conversation. */
+export function By({ decision, id }) {
+  const { actor, decision: verb, time } = decision,
+    isRefused = verb === "reject" || verb === "unapproved",
+    isOwn = actor.kind === "key" && actor.name === me.get()?.name;
+  const words =
+    actor.kind === "expiry"
+      ? "Rejected: nobody decided in time"
+      : html`${DONE[verb] ?? verb} by <${Text} text=${isOwn ? "you" : actorOf(decision)} prose />`;
+  const said = may("admin") ? html`<a href=${href("audit", "", { conversation_id: id })}>${words}</a>` : words;
+  return html`<span class="by" data-testid="decided-by" title=${exact(time)}>
+    <span class=${isRefused ? "high" : "low"} aria-hidden="true">${isRefused ? "✕" : "✓"}</span> ${said}
+  </span>`;
 }
 
 /** How it ended. fate: what this page knows of its own decision; end: what the stream told, or undefined. */

@@ -17,8 +17,9 @@ import { Folded, SAID, Text } from "./text.js";
 import { Time } from "./time.js";
 import { onceHeld, useSteady } from "./steady.js";
 
-/** Characters of a title before "show more". */
-const TITLE = 200;
+/** Characters of a title before "show more"; milliseconds for which a second press approves what is of a high risk. */
+const TITLE = 200,
+  ASKED = 5_000;
 
 function Head({ item, isEnded, isHere, choose }) {
   const title = titleOf(item),
@@ -54,8 +55,18 @@ function Said({ text, name }) {
 function Buttons({ item, isCurrent, since, open, onAside, isChosen, onChoose }) {
   const [element, press] = useSteady(since);
   const isOfSeveral = () => alikeOf(item).length > 1;
+  const isHigh = riskOf(item) === "HIGH",
+    [isAsked, ask] = useState(false);
+  useEffect(() => {
+    const timer = isAsked && setTimeout(() => ask(false), ASKED);
+    return () => clearTimeout(timer);
+  }, [isAsked]);
   const approve = (event) =>
-    press(event, () => (isOfSeveral() ? open({ name: "together", verb: "approve" }) : decide([item], "approve")));
+    press(event, () => {
+      if (isOfSeveral()) open({ name: "together", verb: "approve" });
+      else if (isHigh && !isAsked) ask(true);
+      else decide([item], "approve");
+    });
   const reject = () => open({ name: isOfSeveral() ? "together" : "reject", verb: "reject" });
   const canEdit = item.can.includes("edit") && isObject(item.arguments),
     canAlways = isObject(item.arguments);
@@ -72,7 +83,8 @@ function Buttons({ item, isCurrent, since, open, onAside, isChosen, onChoose }) 
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
     ${
       item.can.includes("approve") &&
-      html`<button type="button" data-testid="approve" onClick=${approve}>Approve</button>`
+      html`<button type="button" class=${isHigh ? (isAsked ? "danger" : "secondary") : ""} data-testid="approve"
+      onClick=${approve}>${isAsked ? "High risk: press again to approve" : "Approve"}</button>`
     }
     ${
       item.can.includes("reject") &&

@@ -20,7 +20,7 @@ export function Reject({ item, onClose }) {
   const field = useRef(null);
   useEffect(() => field.current.focus({ preventScroll: true }), []);
   const reject = () => decide([item], "reject", reason.trim() ? { reason: reason.trim() } : {});
-  const submit = (event) => press(event, reject);
+  const rejectAndStop = (event) => press(event, reject);
   const rejectAndRun = (event) =>
     press(event, async () => {
       await reject();
@@ -30,6 +30,10 @@ export function Reject({ item, onClose }) {
       const options = { path: { conversation_id: item.conversation_id }, query: { accepts: false } };
       await attempt(() => call("POST /api/conversations/{conversation_id}/run", options));
     });
+  // Whoever writes a reason tells the agent what to do instead.
+  const mayGoOn = may("write") && isLast,
+    goesOn = mayGoOn && reason.trim() !== "",
+    submit = goesOn ? rejectAndRun : rejectAndStop;
   return html`<form class="panel" onSubmit=${submit} onKeyDown=${onEscape(onClose)}>
     <label>Reason (optional). The agent reads it when it continues.
       <textarea rows="2" ref=${field} maxlength="2000" data-testid="reason" placeholder="Enter to reject, Shift+Enter for a new line."
@@ -37,11 +41,11 @@ export function Reject({ item, onClose }) {
     </label>
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>
-      <button type="submit" class="danger" data-testid="reject-now">Reject</button>
+      <button type="button" class=${goesOn ? "secondary" : "danger"} data-testid="reject-now"
+        onClick=${rejectAndStop}>Reject</button>
       ${
-        may("write") &&
-        isLast &&
-        html`<button type="button" class="secondary" data-testid="reject-and-continue"
+        mayGoOn &&
+        html`<button type="button" class=${goesOn ? "danger" : "secondary"} data-testid="reject-and-continue"
         title="The agent reads the reason and goes on at once" onClick=${rejectAndRun}>Reject and continue</button>`
       }
     </footer>

@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { isOf, waitingAsks } from "../lib/destinations.js";
 import { connection } from "../lib/live.js";
 import { pending } from "../lib/pending.js";
 import { usePanel } from "../lib/panels.js";
@@ -92,7 +93,8 @@ export default function View({ place: { id, query } }) {
     fault = useStore(feed.fault),
     gone = useStore(feed.gone);
   const writing = useStore(feed.writing),
-    all = useStore(pending);
+    all = useStore(pending),
+    asking = useStore(waitingAsks);
   const details = usePanel("details"),
     wire = usePanel("wire"),
     [areOpen, setOpen] = usePanel("filters");
@@ -133,6 +135,7 @@ export default function View({ place: { id, query } }) {
   });
   if (gone) return html`<${Gone} />`;
   if (fault) return html`<${Failure} error=${fault} again=${() => feed.again()} />`;
+  const asks = record ? (asking ?? []).filter((item) => isOf(item, record)).length : 0;
   if (!record || !log) return html`<p aria-busy="true">Loading</p>`;
   const refresh = () => feed.refresh();
   const reset = () => setQuery({});
@@ -144,17 +147,17 @@ export default function View({ place: { id, query } }) {
   const status = record.execution_status;
   const toTalk = (open) => (next) => (shown && show(""), open(next)); // they are about the timeline
   return html`<div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
-    <${Heading} record=${record} number=${items.length} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
+    <${Heading} record=${record} number=${items.length + asks} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
       details=${details} shown=${shown} show=${show} onFork=${() => fork()} onDone=${refresh} />
     <div class="main">
       ${
         shown
           ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} /></div>`
           : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
-          <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
+          <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
             isFiltered=${hasFilters} onReset=${reset} onFork=${fork} />`
       }
-      <${Prompts} items=${items} />
+      <${Prompts} record=${record} items=${items} />
       ${may("write") && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>
     ${hasDetails && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setDetails(false)} />`}

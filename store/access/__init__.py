@@ -3,9 +3,6 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
-
-from redis import Redis
 
 from core.refused import Kind
 from core.wire import Micros
@@ -14,6 +11,7 @@ from store.access.client_settings import ClientSettings
 from store.access.idempotency import Idempotency
 from store.errors import StoreError
 from store.keys import rate_key
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.scripts import Scripts
 
@@ -23,7 +21,7 @@ class AccessWing:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         scripts: Scripts,
         sealer: Sealer,
         clock: Callable[[], Micros],
@@ -77,19 +75,21 @@ class QuotaExceeded(StoreError):
 class TooManyFollowersOfKey(QuotaExceeded):
     """One key has as many sockets, streams and long polls here as the settings allow."""
 
-    words = "At most {most} connections with one key may follow conversations here (MAX_FOLLOWERS_PER_KEY)"
+    words = (
+        "At most {most} connections with one key may follow conversations here (MAX_FOLLOWERS_PER_KEY): close one first"
+    )
 
 
 class TooManySilentSockets(QuotaExceeded):
     """One address has as many sockets here that have shown no key yet as the settings allow."""
 
-    words = "At most {most} sockets of one address may wait here to show their key (MAX_SILENT_SOCKETS)"
+    words = "At most {most} sockets of one address may wait here to show their key (MAX_SILENT_SOCKETS): show it first"
 
 
 class Counters:
     """One counter per limit and client, which expires with its window. Redis' clock ends a window."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
@@ -99,5 +99,5 @@ class Counters:
 
     def seconds_left(self, name: str) -> float:
         """Seconds until the window ends; 0 without a window."""
-        left: Any = self._redis.pttl(rate_key(name))
+        left = self._redis.pttl(rate_key(name))
         return float(max(left, 0) / 1000)

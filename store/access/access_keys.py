@@ -16,6 +16,7 @@ from core.wire import ConversationId, Micros
 from store.errors import SecretsRefused, StoreError
 from store.keys import AccessRoot
 from store.link.secrets import Sealer, seconds
+from store.record import Record, pairs
 from store.sandboxes.sandboxes import key_hash, random_text
 from store.scripts import Scripts
 
@@ -39,7 +40,7 @@ class KeyNotFound(StoreError):
     """There is no key of that id."""
 
     kind = Kind.MISSING
-    words = "Key not found"
+    words = "Key not found. GET /api/v1/keys lists those that are there"
 
 
 class KeyWouldBePast(StoreError):
@@ -63,19 +64,38 @@ class CookieUnsealed(StoreError):
     """There is no key to seal a browser's cookie with."""
 
     kind = Kind.UNSERVED
-    words = "A browser's cookie cannot be sealed: the server has no SECRET_KEY"
+    words = "A browser's cookie cannot be sealed: the server has no SECRET_KEY. Its operator sets one"
 
 
-@dataclass(frozen=True, slots=True)
-class AccessKey:
-    """A key as it is listed; times in µs, None for never."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessKey(Record):
+    """A key as it is listed."""
 
+    key = f"{AccessRoot.root}:key:ID"
     id: str
     name: str
     scopes: tuple[str, ...]
-    created_at: Micros
-    expires_at: Micros | None
-    used_at: Micros | None
+    created_at: Micros  #: µs
+    expires_at: Micros | None = None  #: µs; empty: never
+    used_at: Micros | None = None  #: µs; empty: never
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessKeyUpkeep(Record):
+    """What a key is looked up by."""
+
+    key = AccessKey.key
+    digest: str  #: SHA-256 of the key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket(Record):
+    """One use of an access key, or of none."""
+
+    key = f"{AccessRoot.root}:ticket:SHA-256"
+    content: list[object]  #: whom it stands for: name, id of the key, scopes, and what it opens
+    about: str  #: the conversation or the preview that it opens; empty: the inbox and the lists
+    taken: str = ""  #: id of the request that took it
 
 
 class AccessKeys:
@@ -89,26 +109,26 @@ class AccessKeys:
     def make(self, name: str, scopes: Collection[str], expires_at: Micros | None) -> tuple[AccessKey, str]:
         """Make a key; nothing but this response has it. Raises TooManyKeys, KeyWouldBePast."""
         identity, key = uuid4().hex, _KEY + random_text(_LENGTH)
-        ordered = tuple(sorted(scopes))
+        ordered, digest = tuple(sorted(scopes)), key_hash(key)
         reply = self._scripts.make_access_key(
             AccessRoot.root,
             id=identity,
-            digest=key_hash(key),
-            name=name,
-            scopes=",".join(ordered),
+            digest=digest,
             expires_at=expires_at,
             most=MOST_KEYS,
+            fields=AccessKey.fields_of(id=identity, name=name, scopes=ordered)
+            | AccessKeyUpkeep.fields_of(digest=digest),
         )
         if reply == "full":
             raise TooManyKeys(MOST_KEYS)
         if reply == "past":
             raise KeyWouldBePast
-        return AccessKey(identity, name, ordered, reply.created_at, expires_at, None), key
+        made = AccessKey(id=identity, name=name, scopes=ordered, created_at=reply.created_at, expires_at=expires_at)
+        return made, key
 
     def all(self) -> list[AccessKey]:
         """The keys, the newest first, expired ones too."""
-        found = self._scripts.list_access_keys(AccessRoot.root)
-        return [AccessKey(**{**one._asdict(), "scopes": tuple(one.scopes.split(","))}) for one in found]
+        return [AccessKey.read(pairs(one)) for one in self._scripts.list_access_keys(AccessRoot.root)]
 
     def revoke(self, key_id: str) -> None:
         """Forget a key. Raises KeyNotFound."""
@@ -154,13 +174,8 @@ class Tickets:
         """
         ticket = _TICKET + random_text(_LENGTH)
         content = [principal.name, principal.key_id, sorted(scopes), about]
-        self._scripts.make_ticket(
-            AccessRoot.root,
-            digest=key_hash(ticket),
-            content=json.dumps(content),
-            span=TICKET_SECONDS * 1000,
-            about=about or "",
-        )
+        fields = Ticket.fields_of(content=content, about=about or "")
+        self._scripts.make_ticket(AccessRoot.root, digest=key_hash(ticket), span=TICKET_SECONDS * 1000, fields=fields)
         return ticket
 
     def take(self, ticket: str, about: ConversationId | str | None) -> Principal | None:

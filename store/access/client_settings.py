@@ -7,17 +7,18 @@ read, so that two clients of a key do not undo each other's.
 
 import json
 import zlib
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 from uuid import uuid4
-
-from redis import Redis
 
 from core.refused import Kind
 from core.wire import Micros
 from store.errors import SecretsRefused, StoreError
 from store.keys import ClientKeys
+from store.link.commands import Redis
 from store.link.secrets import Sealer
+from store.record import Record
 from store.scripts import Scripts
 
 #: most entries of a key, and most bytes of them all as they are sealed
@@ -45,7 +46,10 @@ class SettingsTooLong(StoreError):
     """What a key keeps has too many bytes."""
 
     kind = Kind.TOO_LONG
-    words = f"All that a key keeps, settings, profiles and secrets, has at most {MOST_BYTES} bytes when it is sealed"
+    words = (
+        f"All that a key keeps, settings, profiles and secrets, has at most {MOST_BYTES} bytes when it is sealed: "
+        "delete some first"
+    )
 
 
 class SettingsBusy(StoreError):
@@ -69,18 +73,23 @@ class SettingsUnkept(StoreError):
     """There is no key to seal settings with."""
 
     kind = Kind.UNSERVED
-    words = "Settings and secrets cannot be kept: the server has no SECRET_KEY"
+    words = "Settings and secrets cannot be kept: the server has no SECRET_KEY. Its operator sets one"
 
 
-class _Read(NamedTuple):
-    revision: int
-    entries: Entries
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRecord(Record):
+    """What a key keeps."""
+
+    key = ClientKeys.root("KEY")
+    sealed: Annotated[Mapping[str, bytes], "of:*"]  #: an entry
+    revision: int = 0
+    request: str = ""  #: id of the last request that changed it
 
 
 class ClientSettings:
     """What every key keeps. owner: id of the key, as `Principal.owner` has it."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer, clock: Callable[[], Micros]) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, sealer: Sealer, clock: Callable[[], Micros]) -> None:
         """clock: Redis'."""
         self._redis = redis
         self._scripts = scripts
@@ -89,7 +98,7 @@ class ClientSettings:
 
     def of(self, owner: str) -> Entries:
         """All entries of a key, by name. One round trip. Raises SettingsUnreadable."""
-        return self._read(owner).entries
+        return self._read(owner)[1]
 
     def change(self, owner: str, change: Callable[[Entries], Result]) -> Result:
         """Change the entries of a key in place, and return what the change returns; it may be called again.
@@ -98,16 +107,16 @@ class ClientSettings:
         SettingsUnkept.
         """
         for _ in range(_TRIES):
-            found = self._read(owner)
-            before = {name: json.dumps(value) for name, value in found.entries.items()}
-            result = change(found.entries)
-            after = {name: json.dumps(value) for name, value in found.entries.items()}
+            revision, entries = self._read(owner)
+            before = {name: json.dumps(value) for name, value in entries.items()}
+            result = change(entries)
+            after = {name: json.dumps(value) for name, value in entries.items()}
             if after == before:
                 return result
             changed = {name: text for name, text in after.items() if before.get(name) != text}
             outcome = self._scripts.change_settings(
                 ClientKeys.root(owner),
-                before=found.revision,
+                before=revision,
                 id=uuid4().hex,
                 most=MOST_ENTRIES,
                 most_bytes=MOST_BYTES,
@@ -144,19 +153,15 @@ class ClientSettings:
         """The secret that `shown` has sealed for a key; None for what it has not, or longer ago than a day."""
         return self._sealer.open_for_a_time("shown", owner, shown, SHOWN_SECONDS, self._clock())
 
-    def _read(self, owner: str) -> _Read:
-        found: Any = self._redis.hgetall(ClientKeys.root(owner))
+    def _read(self, owner: str) -> tuple[int, Entries]:
+        """The revision and the entries."""
+        found = ClientRecord.read(self._redis.hgetall(ClientKeys.root(owner)))
         try:
-            entries = {
-                name.decode().removeprefix("of:"): self._opened(owner, value)
-                for name, value in found.items()
-                if name.startswith(b"of:")
-            }
+            return found.revision, {name: self._opened(owner, sealed) for name, sealed in found.sealed.items()}
         except SecretsRefused:
             raise SettingsUnreadable from None
-        return _Read(int(found.get(b"revision", 0)), entries)
 
-    def _opened(self, owner: str, sealed: bytes) -> Any:
+    def _opened(self, owner: str, sealed: bytes) -> object:
         return json.loads(zlib.decompress(self._sealer.open_bytes("settings", owner, sealed)))
 
     def _sealed(self, owner: str, text: str) -> bytes:

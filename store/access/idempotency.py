@@ -21,6 +21,7 @@ from core.refused import Kind
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import IdempotencyKeys
 from store.link.attempts import Attempt
+from store.record import Record, pairs
 from store.scripts import Scripts
 from store.scripts.calls import ClaimIdempotencyKey
 
@@ -64,7 +65,7 @@ class TooManyIdempotencyKeys(StoreError):
     def __init__(self, number: int, most: int) -> None:
         super().__init__(
             f"{number} Idempotency-Keys of the last 24 hours are remembered for this client, and {most} may be "
-            "(MAX_IDEMPOTENCY_KEYS): this request did nothing"
+            "(MAX_IDEMPOTENCY_KEYS): this request did nothing. Send it without the header, or try again later"
         )
 
 
@@ -74,7 +75,7 @@ class ResponseNotKept(StoreError):
     kind = Kind.CONFLICT
     words = (
         "The request with this Idempotency-Key succeeded; its response is not kept, as it holds a key or is too "
-        "long, so it cannot be repeated"
+        "long, so it cannot be repeated. Read what the request made instead"
     )
 
 
@@ -87,19 +88,35 @@ class KeptResponse:
     body: str
     headers: Mapping[str, str] = field(default_factory=dict)  #: beside Content-Type
 
-    @classmethod
-    def read(cls, status: str, content_type: str, body: str) -> "KeptResponse":
-        """A response from the words of its record."""
-        content_type, *lines = content_type.split("\n")
-        return cls(
-            int(status), content_type, body, {name: value for name, _, value in (one.partition(": ") for one in lines)}
-        )
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyRecord(Record):
+    """What is remembered of the request with a key."""
+
+    key = f"{IdempotencyKeys.root('CLIENT')}:key:KEY"
+    fingerprint: str  #: digest of the request
+    seed: str  #: of the ids that its attempts mint
+    token: str = ""  #: of the attempt that claimed it last
+    lease: int = 0  #: µs; 0: released
+    later: bool = False  #: an attempt may have reached an agent
+    status: str = ""  #: of the response; empty: it is not kept
+    content_type: str = ""  #: of the response; a header that belongs to it follows on each further line
+    body: str = ""  #: of the response
 
     @property
-    def words(self) -> tuple[str, str, str]:
-        """The words of its record. No header has a line feed."""
-        lines = [self.content_type, *(f"{name}: {value}" for name, value in self.headers.items())]
-        return str(self.status), "\n".join(lines), self.body
+    def response(self) -> KeptResponse | None:
+        """The response; None where it is not kept."""
+        content_type, *lines = self.content_type.split("\n")
+        headers = {name: value for name, _, value in (one.partition(": ") for one in lines)}
+        return KeptResponse(int(self.status), content_type, self.body, headers) if self.status else None
+
+    @classmethod
+    def fields_with(cls, response: KeptResponse | None) -> dict[str, str]:
+        """The fields that keep a response. No header has a line feed."""
+        if response is None:
+            return cls.fields_of(status="", content_type="", body="")
+        lines = [response.content_type, *(f"{name}: {value}" for name, value in response.headers.items())]
+        return cls.fields_of(status=response.status, content_type="\n".join(lines), body=response.body)
 
 
 class Idempotency:
@@ -130,10 +147,9 @@ class Idempotency:
         match reply:
             case ClaimIdempotencyKey.Claimed(seed, is_later):
                 return Attempt(UUID(seed), token, is_later=is_later)
-            case ClaimIdempotencyKey.Finished(seed, ""):
-                return Attempt(UUID(seed), is_finished=True)
-            case ClaimIdempotencyKey.Finished(_, status, content_type, body):
-                return KeptResponse.read(status, content_type, body)
+            case ClaimIdempotencyKey.Finished(found):
+                record = IdempotencyRecord.read(pairs(found))
+                return record.response or Attempt(UUID(record.seed), is_finished=True)
             case ClaimIdempotencyKey.Full(number):
                 raise TooManyIdempotencyKeys(number, self._most)
             case "busy":
@@ -144,37 +160,25 @@ class Idempotency:
     def finish(self, client: str, key: str, attempt: Attempt, response: KeptResponse | None) -> None:
         """Note that an attempt succeeded. response: None is not kept, nor is one of more than MOST_KEPT_BYTES."""
         kept = response if response and len(response.body.encode()) <= MOST_KEPT_BYTES else None
-        self._end(client, key, attempt, "finished", *(kept.words if kept else ("",)))
+        self._end(client, key, attempt, IdempotencyRecord.fields_with(kept))
 
     def release(self, client: str, key: str, attempt: Attempt) -> None:
         """Note that an attempt failed, and may have had effects: a repeat at once is a new attempt."""
         is_later = attempt.is_later or attempt.reached_agent
-        self._end(client, key, attempt, "released", "1" if is_later else "")
+        self._end(client, key, attempt, IdempotencyRecord.fields_of(lease=0, later=is_later))
 
     def forget(self, client: str, key: str, attempt: Attempt) -> None:
         """Note that an attempt was refused and did nothing: the key is free again, also for another request."""
-        self._end(client, key, attempt, "forgotten")
+        self._end(client, key, attempt, {})
 
-    def _end(
-        self,
-        client: str,
-        key: str,
-        attempt: Attempt,
-        outcome: str,
-        word: str = "",
-        content_type: str = "",
-        body: str = "",
-    ) -> None:
+    def _end(self, client: str, key: str, attempt: Attempt, fields: Mapping[str, str]) -> None:
         end = partial(
             self._scripts.end_idempotency_claim,
             _root(client),
             key=_digest(key),
             token=attempt.token,
             span=KEPT * 1_000_000,
-            outcome=outcome,
-            word=word,
-            content_type=content_type,
-            body=body,
+            fields=fields,
         )
         try:
             end()

@@ -1,13 +1,12 @@
 """Approvals: what is decided of pending actions, by whom, and the audit of it."""
 
-from redis import Redis
-
 from settings.limits import ConversationLimits, SandboxLimits
 from store.approvals.audit import Audit, TerminalAudit
 from store.approvals.decisions import Confirmations, LinkUses
 from store.approvals.deliveries import Deliveries
 from store.approvals.inbox import ApprovalChecks, Inbox, Index
 from store.approvals.rules import RuleDecisions, Rules
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.listing import Listing
 from store.projections import Projections
@@ -19,7 +18,7 @@ class ApprovalWing:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         scripts: Scripts,
         listing: Listing,
         index: Index,

@@ -2,8 +2,12 @@
 
 The script that decides writes the entry, in the conversation's slot: `scripts/_audit.lua`. Nobody who appends events
 can write one. Entry: {action_ids, actor: {kind, name, address}, conversation_id, decision, digests, hash, previous,
-reason, seq, time}, and `edited` (digests) where arguments were edited. `hash` is the hex SHA-256 of the canonical JSON
+reason, seq, time}; `conversation_title` where there is one; `shown` where there are actions: {tool_name, text, summary}
+of the first 20; and `edited` (digests) where arguments were edited. `hash` is the hex SHA-256 of the canonical JSON
 (RFC 8785) of the entry without `hash`; `previous` is the hash of the entry before, "" in the first.
+
+The same script tells the followers of the conversation who decided, and keeps where the entry of an action stands, so
+that whoever may read the conversation reads the decision beside the action, without the address.
 
 What sandboxes ask to reach has chains of its own, one for each day, in the slot of the sandboxes:
 `scripts/_destinations.lua`. Such an entry also has `chain` (destinations-2026-11-25), `destination` {name, port,
@@ -13,18 +17,20 @@ They have `sandbox_id` instead of `destination`, and the `conversation_id` in wh
 """
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from redis import Redis
-
-from core.approvals import canonical
+from core.approvals import canonical, text_of
 from core.cuts import beginning
 from core.wire import ConversationId, Micros, micros
 from store.errors import ConversationNotFound
 from store.keys import ApprovalKeys, ConversationKeys, SandboxKeys, audit_key
 from store.link.attempts import Stamp
+from store.link.commands import Redis
 from store.listing import MOST_SCANNED, SCAN_CHUNK
+from store.log.feed import Entry
+from store.log.text import fold
 from store.projections import Projections
 from store.scripts import Scripts
 
@@ -35,6 +41,11 @@ ACTOR_KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
 #: longest name and address of an actor, in characters
 _LONGEST = 256
 
+#: longest text, summary and tool name of an action in an entry, in characters
+_LONGEST_TEXT, _LONGEST_SUMMARY, _LONGEST_TOOL = 300, 150, 100
+
+#: kind of what a stream is told of a decision; no log keeps one
+DECISION = "DecisionEvent"
 
 #: what the name of a chain of the audit of destinations begins with; the day follows
 DESTINATION_CHAIN = "destinations-"
@@ -80,6 +91,13 @@ def said(text: str) -> str:
     return canonical(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")).decode()
 
 
+def shown(tool_name: str, summary: Any, arguments: Any) -> str:
+    """What an entry says of an action, in words, as canonical JSON: {summary, text, tool_name}."""
+    words = said(beginning(summary, _LONGEST_SUMMARY)) if isinstance(summary, str) else "null"
+    text = said(beginning(text_of(arguments), _LONGEST_TEXT))
+    return f'{{"summary":{words},"text":{text},"tool_name":{said(beginning(tool_name, _LONGEST_TOOL))}}}'
+
+
 class Place(NamedTuple):
     """Where an entry stands in the order of all audits: a page follows the place of its cursor."""
 
@@ -98,11 +116,13 @@ class AuditFilter:
     actor: str | None = None  #: its name, whole
     actor_kind: str | None = None
     decision: str | None = None
+    tool_name: str | None = None  #: of one of the actions that the entry describes
+    text: str | None = None  #: case-insensitive part of what the entry says in words
 
     @property
     def reads_entries(self) -> bool:
         """Whether the time and the chain of an entry do not tell alone if it passes."""
-        return any((self.actor, self.actor_kind, self.decision))
+        return any((self.actor, self.actor_kind, self.decision, self.tool_name, self.text))
 
     def passes(self, place: Place, raw: bytes) -> bool:
         """Whether an entry passes."""
@@ -114,7 +134,13 @@ class AuditFilter:
         actor = entry["actor"]
         found = (actor["name"], actor["kind"], entry["decision"])
         wanted = (self.actor, self.actor_kind, self.decision)
-        return all(wish in (None, one) for wish, one in zip(wanted, found, strict=True))
+        if not all(wish in (None, one) for wish, one in zip(wanted, found, strict=True)):
+            return False
+        actions = [one for one in entry.get("shown", []) if one]
+        tools = [one["tool_name"] for one in actions]
+        if self.tool_name is not None and beginning(self.tool_name, _LONGEST_TOOL) not in tools:
+            return False
+        return not self.text or fold(self.text) in fold("\n".join(_texts(entry, actions)))
 
 
 class Audit:
@@ -123,14 +149,31 @@ class Audit:
     A deleted conversation keeps its list for AUDIT_DAYS, and the index has the entries of the last AUDIT_DAYS.
     """
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def of(self, conversation_id: ConversationId, *, after: int = 0, limit: int) -> list[bytes]:
         """The entries that follow a seq, as JSON. Empty of a conversation that never waited. One round trip."""
-        entries: Any = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), after, after + limit - 1)
+        entries = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), after, after + limit - 1)
         return list(entries)
+
+    def decisions(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """By the ids of actions that were decided: who decided, how, when and why. One round trip.
+
+        A decision is {action_ids, actor: {kind, name}, decision, reason, seq, time}: a part of its entry, without the
+        address. Actions that nobody decided, and those of a fork's source, are absent. Raises ConversationNotFound.
+        """
+        if not action_ids:
+            return {}
+        found = self._scripts.find_decisions(ConversationKeys(conversation_id).root, ids=action_ids)
+        if found is None:
+            raise ConversationNotFound
+        return {
+            action_id: decision_of(json.loads(entry))
+            for action_id, entry in zip(action_ids, found.entries, strict=True)
+            if entry is not None
+        }
 
     def page(self, conversation_id: ConversationId, *, after: int = 0, limit: int) -> tuple[list[bytes], int | None]:
         """The entries of one conversation that follow a seq, oldest first, as stored; and the next page's `after`.
@@ -200,8 +243,8 @@ class Audit:
             return []
         else:
             first, last = max(0, start.seq - 1 - most), start.seq - 2
-        entries: Any = self._redis.lrange(chain_key(chain), first, last)
-        found = [(_place_of(raw), raw) for raw in entries]
+        entries = self._redis.lrange(chain_key(chain), first, last)
+        found: list[tuple[Place, bytes | None]] = [(_place_of(raw), raw) for raw in entries]
         return found[::-1] if descending else found
 
 
@@ -249,6 +292,15 @@ class TerminalAudit:
         self._projections.settle(conversation_id, reply.state)
 
 
+def _texts(entry: dict[str, Any], actions: list[dict[str, Any]]) -> Iterator[str]:
+    """What an entry says in words: its actions, its destination or budget, its reason, the title."""
+    for action in actions:
+        yield from (action["tool_name"], action["text"], action["summary"] or "")
+    yield (entry.get("destination") or {}).get("name", "")
+    yield (entry.get("budget") or {}).get("setting", "")
+    yield from (entry["reason"], entry.get("conversation_title", ""))
+
+
 def _place(member: str, at: float) -> Place:
     chain, _, seq = member.partition(" ")
     return Place(Micros(int(at)), chain, int(seq))
@@ -259,6 +311,17 @@ def _place_of(raw: bytes) -> Place:
     return Place(micros(entry["time"]), chain_of(entry), entry["seq"])
 
 
-def chain_of(entry: dict[str, Any]) -> str:
+def decision_of(entry: dict[str, Any]) -> dict[str, Any]:
+    """What an entry says to whoever may read the conversation."""
+    actor = {name: entry["actor"][name] for name in ("kind", "name")}
+    return {"actor": actor, **{name: entry[name] for name in ("action_ids", "decision", "reason", "seq", "time")}}
+
+
+def is_decision(entry: Entry) -> bool:
+    """Whether what followers receive is a decision, which no log keeps."""
+    return entry.seq == 0 and DECISION.encode() in entry.raw and entry.fields.get("kind") == DECISION
+
+
+def chain_of(entry: dict[str, object]) -> str:
     """The chain of an entry: that of its conversation, unless it names another."""
     return str(entry.get("chain") or entry["conversation_id"])

@@ -6,9 +6,8 @@ is `waiting_for_confirmation`. An append opens and closes actions (`effects.py`)
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
-
-from redis import Redis
 
 from core.approvals import action_digest, shown_arguments
 from core.refused import Kind
@@ -16,14 +15,19 @@ from core.wire import ConversationId, Event, Micros, parse_json
 from settings.limits import ConversationLimits
 from store.approvals.audit import SERVER, Actor, said
 from store.approvals.effects import effect, held_risks
+from store.conversation import Conversation
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, StoreError
 from store.keys import ApprovalKeys, ConversationKeys
 from store.link.attempts import Stamp
+from store.link.commands import Redis
 from store.log.frames import PAGE_BYTES, original
 from store.projections import Projections
+from store.record import Record, pairs
 from store.scripts import Scripts
 from store.scripts.calls import DecidePending, TakeLink
 from telemetry import traces
+
+_NEVER = Micros(0)
 
 #: what is wrong with a decision, by the word that `decide_pending.lua` has for it
 PROBLEMS = {
@@ -53,7 +57,7 @@ class Decision(NamedTuple):
     verb: Literal["approve", "reject", "edit"]
     reason: str = ""
     digest: str | None = None
-    arguments: Any = None  #: of an edit: those that take the place of the action's
+    arguments: object = None  #: of an edit: those that take the place of the action's
     since: str = ""
 
 
@@ -66,7 +70,7 @@ class StaleDecision(StoreError):
         """problems: {action_id, problem} each, a problem of PROBLEMS."""
         words = "; ".join(f"{one['action_id']} {PROBLEMS[one['problem']]}" for one in problems[:10])
         more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
-        super().__init__(f"No decision was taken. The action {words}{more}")
+        super().__init__(f"No decision was taken. The action {words}{more}. Read what waits again")
         self.problems = problems
 
 
@@ -76,7 +80,7 @@ def check_reason(reason: str, most_bytes: int) -> None:
         raise ReasonTooLong(most_bytes)
 
 
-def encode_decisions(decisions: Sequence[Decision], tools: dict[str, Any]) -> str:
+def encode_decisions(decisions: Sequence[Decision], tools: dict[str, object]) -> str:
     """Decisions as `decide_pending.lua` takes them. tools: by the ids of edited actions, the names of their tools."""
     return json.dumps(
         [
@@ -147,7 +151,7 @@ class Approvals(NamedTuple):
 class Confirmations:
     """The policy and the pending actions of conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, projections: Projections, bounds: ConversationLimits) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, projections: Projections, bounds: ConversationLimits) -> None:
         self._redis = redis
         self._scripts = scripts
         self._projections = projections
@@ -199,13 +203,13 @@ class Confirmations:
         for one in decisions:
             check_reason(one.reason, self._bounds.max_reason_bytes)
         edited = [one.action_id for one in decisions if one.verb == "edit"]
-        records: Any = self._redis.hmget(ConversationKeys(conversation_id).pending, edited) if edited else []
+        records = self._redis.hmget(ConversationKeys(conversation_id).pending, edited) if edited else []
         tools = {
             name: json.loads(json.loads(record)["tool"]) for name, record in zip(edited, records, strict=True) if record
         }
         return encode_decisions(decisions, tools)
 
-    def decided(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
+    def decided(self, conversation_id: ConversationId) -> list[dict[str, object]]:
         """The actions that were approved and are not observed yet, in log order. Raises ConversationNotFound."""
         decided = self._scripts.list_decisions(ConversationKeys(conversation_id).root)
         if decided is None:
@@ -218,7 +222,7 @@ class Confirmations:
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
         """The pending actions, in log order. Raises ConversationNotFound."""
-        found: list[dict[str, Any]] = []
+        found: list[dict[str, object]] = []
         last = 0
         while True:
             page = self._scripts.list_pending(ConversationKeys(conversation_id).root, after=last, most_bytes=PAGE_BYTES)
@@ -232,7 +236,7 @@ class Confirmations:
 
     def open_ids(self, conversation_id: ConversationId) -> list[str]:
         """Ids of the open, unanswered actions, in no order, whether or not they are pending. One round trip."""
-        stored: Any = self._redis.hkeys(ConversationKeys(conversation_id).pending)
+        stored = self._redis.hkeys(ConversationKeys(conversation_id).pending)
         return [one.decode() for one in stored]
 
     def drop(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> None:
@@ -259,14 +263,19 @@ class Confirmations:
         )
         self._projections.refresh(conversation_id)
 
-    def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
+    def set_policy(self, conversation_id: ConversationId, policy: dict[str, object]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
-        root, fields = ConversationKeys(conversation_id).root, [("confirmation_policy", json.dumps(policy), True)]
-        reply = self._scripts.set_fields(root, stamp=Stamp.now(), held=held_risks(policy), fields=fields)
+        fields = Conversation.fields_of(confirmation_policy=policy)
+        reply = self._scripts.set_fields(
+            ConversationKeys(conversation_id).root,
+            stamp=Stamp.now(),
+            held=held_risks(policy),
+            fields=[(name, text, True) for name, text in fields.items()],
+        )
         self._projections.settled(conversation_id, reply)
 
 
-def _described(since: str, action: dict[str, Any]) -> dict[str, Any]:
+def _described(since: str, action: dict[str, object]) -> dict[str, object]:
     return {
         "id": action["id"],
         "tool_name": action.get("tool_name"),
@@ -278,11 +287,13 @@ def _described(since: str, action: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class Use(NamedTuple):
-    """What a link was used for."""
+@dataclass(frozen=True, slots=True)
+class LinkUse(Record):
+    """What a one-time link was used for."""
 
-    decision: str  #: `approve` or `reject`; empty: it was not used
-    at: Micros  #: by Redis' clock; 0: it was not used
+    key = f"{ApprovalKeys.root}:link:SHA-256"
+    decision: str = ""  #: `approve` or `reject`; empty: it was not used
+    at: Micros = _NEVER  #: µs by Redis' clock; 0: it was not used
 
 
 class LinkUses:
@@ -291,14 +302,14 @@ class LinkUses:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    def find(self, identity: str, ends: Micros) -> Use | None:
+    def find(self, identity: str, ends: Micros) -> LinkUse | None:
         """The use of a link; None of one that has expired. One round trip."""
         reply = self._scripts.read_link(ApprovalKeys.root, id=identity)
-        return Use(reply.decision, reply.at or Micros(0)) if reply.now < ends else None
+        return LinkUse.read(pairs(reply.use)) if reply.now < ends else None
 
     def take(
         self, identity: str, ends: Micros, decision: Literal["approve", "reject"]
-    ) -> tuple[Literal["first", "again", "other", "past"], Use]:
+    ) -> tuple[Literal["first", "again", "other", "past"], LinkUse]:
         """Use a link for a decision, which a repeat finds again. One round trip.
 
         Returns `first`, `again` after an earlier use for the same decision, `other` after one for the other decision,
@@ -307,10 +318,10 @@ class LinkUses:
         reply = self._scripts.take_link(ApprovalKeys.root, id=identity, ends=ends, decision=decision)
         match reply:
             case TakeLink.First():
-                return "first", Use(*reply)
+                return "first", LinkUse(*reply)
             case TakeLink.Again():
-                return "again", Use(*reply)
+                return "again", LinkUse(*reply)
             case TakeLink.Other():
-                return "other", Use(*reply)
+                return "other", LinkUse(*reply)
             case "past":
-                return "past", Use("", Micros(0))
+                return "past", LinkUse()

@@ -12,7 +12,7 @@ All times are those of Redis' clock.
 import json
 import logging
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 from redis.exceptions import TimeoutError
@@ -44,7 +44,7 @@ class Delivery(NamedTuple):
     accept: bool
     reason: str
     actions: list[str]
-    decisions: list[dict[str, Any]]  #: of each action, for an agent that takes them singly; empty: all alike
+    decisions: list[dict[str, object]]  #: of each action, for an agent that takes them singly; empty: all alike
     awaited: bool  #: whether the conversation waits for a decision, as far as its log says
     trace: str  #: W3C traceparent of the batch that proposed the actions; empty where it was not traced
 

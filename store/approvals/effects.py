@@ -7,9 +7,9 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 | `open`       | object: `risk`, `harmless`, `time` (naive UTC text), `group` (llm_response_id) and |
 |              | `call` (tool_call_id), each as JSON text and "" for none, `subject` (the members   |
 |              | by which an observation names the action, as JSON text without braces), `name`     |
-|              | (its id as canonical JSON), `tool` (as JSON text), `digest` (of                |
-|              | `core.approvals`), `size` (bytes of the event), and where it is traced `trace`  |
-|              | (W3C traceparent)                                                                 |
+|              | (its id as canonical JSON), `tool` (as JSON text), `shown` (of `audit.py`),       |
+|              | `digest` (of `core.approvals`), `size` (bytes of the event), and where it is      |
+|              | traced `trace` (W3C traceparent)                                                  |
 | `close`      | id of the action that was observed                                                |
 | `close_call` | tool_call_id of the actions that failed, as JSON text                             |
 | `set`        | object: field of the conversation's hash → its text                               |
@@ -52,8 +52,8 @@ from core.wire import (
     as_unicode,
     event_time,
 )
-from store.keys import REPORTED_FIELD
-from store.listing import title_fields
+from store.approvals.audit import shown
+from store.conversation import Conversation, title_fields
 from store.log.frames import compressed
 from telemetry import traces
 
@@ -85,7 +85,7 @@ UNAPPROVED_POLICY = "unapproved_policy"
 _SILENT_KINDS = ("PauseEvent", "InterruptEvent")
 
 
-def held_risks(policy: dict[str, Any]) -> str:
+def held_risks(policy: dict[str, object]) -> str:
     """The risks that a policy holds back, joined by commas, as the scripts read them.
 
     Source: the agent-server wire. Raises ValueError for any other value.
@@ -107,7 +107,7 @@ def held_risks(policy: dict[str, Any]) -> str:
 _json = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def effect(event: Event) -> dict[str, Any]:
+def effect(event: Event) -> dict[str, object]:
     """The effect of one event; empty when it has none."""
     match event.kind:
         case "ActionEvent":
@@ -127,7 +127,7 @@ def effect(event: Event) -> dict[str, Any]:
     return {}
 
 
-def final_effect(event: Event) -> dict[str, Any]:
+def final_effect(event: Event) -> dict[str, object]:
     """The part of an event's effect that a copy of it has too. Source: docs/wire.md, 8."""
     speaks = event.kind == "MessageEvent" or (event.kind == "ActionEvent" and finish_message(event.fields) is not None)
     return {"final": True} if speaks and event.source == "agent" else {}
@@ -157,7 +157,7 @@ def closes(event: Event, action: Event) -> bool:
     return found.get("close") == action.id or ("close_call" in found and found["close_call"] == json.dumps(call))
 
 
-def written(effect: dict[str, Any]) -> str:
+def written(effect: dict[str, object]) -> str:
     """An effect as `append_events.lua` gets it; empty when there is none."""
     return _json(effect) if effect else ""
 
@@ -166,7 +166,7 @@ def _is_snapshot(event: Event) -> bool:
     return event.kind == "ConversationStateUpdateEvent" and event.fields.get("key") == "full_state"
 
 
-def finish_message(action: dict[str, Any]) -> str | None:
+def finish_message(action: dict[str, object]) -> str | None:
     """The message of an ActionEvent that finishes; None if the event does not finish."""
     details = action.get("action")
     if not isinstance(details, dict) or details.get("kind") != "FinishAction":
@@ -180,7 +180,7 @@ def encodable(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _opened(event: Event) -> dict[str, Any]:
+def _opened(event: Event) -> dict[str, object]:
     action = event.fields.get("action")
     if action is None:
         return {}
@@ -203,17 +203,18 @@ def _opened(event: Event) -> dict[str, Any]:
             "size": len(event.raw),
             "name": canonical(event.id).decode(),
             "tool": json.dumps(subject["tool_name"]),
+            "shown": shown(subject["tool_name"], event.fields.get("summary"), shown_arguments(action)),
             "digest": action_digest(event.fields.get("tool_name"), shown_arguments(action)),
             **traces.kept(),
         }
     }
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _set(key: Any, value: Any) -> dict[str, Any]:
+def _set(key: object, value: object) -> dict[str, object]:
     if not isinstance(key, str):
         return {}
     if key != "full_state":
@@ -225,39 +226,39 @@ def _set(key: Any, value: Any) -> dict[str, Any]:
     return {"set": fields, "snapshot": True} if fields else {}
 
 
-def _fields(name: str, value: Any) -> dict[str, str]:
+def _fields(name: str, value: object) -> dict[str, str]:
     """The fields of the conversation's hash that one setting changes; none if it is not of the right shape."""
     match name, value:
         case "execution_status", str() if value in EXECUTION_STATUSES:
-            return {name: value}
+            return Conversation.fields_of(execution_status=value)
         case "title", str() | None:
             return title_fields(value and beginning(as_unicode(value), MOST_TITLE))
         case "tags", dict() if _are_texts(value.values()) and _is_kept(value):
-            return {name: json.dumps(value)}
+            return Conversation.fields_of(**{name: value})
         case "stats", dict() if _is_kept(value):
-            return {name: json.dumps(value)}
+            return Conversation.fields_of(**{name: value})
         case "last_user_message_id" | "leaf_event_id", str() if len(value) <= MOST_NAME:
-            return {REPORTED_FIELD + name: json.dumps(value)}
+            return Conversation.fields_of(told={name: value})
         case "capabilities", list() if are_capabilities(value):
-            return {REPORTED_FIELD + name: json.dumps(value)}
+            return Conversation.fields_of(told={name: value})
         # The published agent server adds to these without an event, and posts them in the snapshot at the end of a run.
         case "invoked_skills" | "activated_knowledge_skills", list() if _are_texts(value) and _is_kept(value):
-            return {REPORTED_FIELD + name: json.dumps(value)}
+            return Conversation.fields_of(told={name: value})
         case "blocked_actions" | "blocked_messages", dict() if _are_texts(value.values()) and _is_kept(value):
-            return {REPORTED_FIELD + name: json.dumps(value)}
+            return Conversation.fields_of(told={name: value})
         case "confirmation_policy", dict():
             try:
-                return {"held": held_risks(value), name: json.dumps(value)}
+                return Conversation.fields_of(held=held_risks(value), confirmation_policy=value)
             except ValueError:
                 return {}
     return {}
 
 
-def _are_texts(values: Iterable[Any]) -> bool:
+def _are_texts(values: Iterable[object]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _is_kept(value: dict[str, Any] | list[Any]) -> bool:
+def _is_kept(value: dict[str, object] | list[object]) -> bool:
     """Whether lists, reports and imports carry it too."""
     return len(json.dumps(value)) <= MOST_REPORTED_BYTES
 
@@ -277,7 +278,7 @@ def claim(event: Event) -> str | None:
     return None
 
 
-def message_claim(content: Any) -> str:
+def message_claim(content: object) -> str:
     """The claim of the echo of a message; what an agent adds to its parts by itself counts for nothing."""
     parts = [_said(part) for part in content] if isinstance(content, list) else content
     return "message " + sha256(json.dumps(parts).encode()).hexdigest()
@@ -287,7 +288,7 @@ def reject_claim(action_id: str) -> str:
     return f"reject {action_id}"
 
 
-def policy_claim(policy: dict[str, Any]) -> str:
+def policy_claim(policy: dict[str, object]) -> str:
     return f"policy {_risks(policy)}"
 
 
@@ -330,7 +331,7 @@ def _risks(policy: Any) -> str:
         return "unknown"
 
 
-def _said(part: Any) -> Any:
+def _said(part: object) -> object:
     if not isinstance(part, dict):
         return part
     return [part.get(name) for name in ("type", "text", "image_urls")]

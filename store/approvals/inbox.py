@@ -27,18 +27,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from redis import Redis
-
 from core.approvals import shown_arguments
 from core.refused import Kind
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.errors import UNAVAILABLE, StoreError
-from store.keys import ApprovalKeys, ConversationKeys, audit_key
+from store.keys import REPORTED_FIELD, ApprovalKeys, ConversationKeys, audit_key
+from store.link.commands import Redis
 from store.listing import Filter as ConversationFilter
 from store.listing import Listing
 from store.log.frames import PAGE_BYTES, original
 from store.projections import Projections, Refresh
+from store.record import Record, pairs
 from store.scripts import Scripts
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ _UNKNOWN_SIZE = 1024 * 1024
 Cursor = tuple[Micros, str, int]
 
 
-_STATE = ["execution_status", "title", "tags", "sandbox_id", "told.capabilities"]
+_STATE = ["execution_status", "title", "tags", "sandbox_id", f"{REPORTED_FIELD}capabilities"]
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and scripts of one page
 SCAN_CHUNK, MOST_CHUNKS = 1000, 5
@@ -64,6 +64,16 @@ MOST_DUE, PART = 100, 500
 
 #: µs between two parts of the sweep, whatever the number of supervisors
 _SWEEP_SPAN = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep(Record):
+    """The sweep of approvals: its cursor in the listing."""
+
+    key = ApprovalKeys.sweep
+    at: Micros  #: time of the last part, µs
+    created: int = 0  #: µs; empty: it begins again
+    id: str = ""
 
 
 class Entry(NamedTuple):
@@ -98,7 +108,7 @@ class PendingAction:
     summary: str | None
     thought: str
     security_risk: str
-    arguments: Any
+    arguments: object
     since: str
     expires_at: str | None
     digest: str
@@ -117,7 +127,7 @@ def fitting(entries: Sequence[Entry], room: int = PAGE_BYTES) -> int:
     return len(entries)
 
 
-def load(redis: "Redis", entries: Sequence[Entry]) -> list[PendingAction | None]:
+def load(redis: Redis, entries: Sequence[Entry]) -> list[PendingAction | None]:
     """The pending actions of entries, in their order, None for each that its conversation does not bear out.
 
     One round trip, whatever the number of conversations. The caller bounds the bytes by `fitting`.
@@ -131,7 +141,7 @@ def load(redis: "Redis", entries: Sequence[Entry]) -> list[PendingAction | None]
         for entry in entries:
             pipe.hget(ConversationKeys(entry.conversation_id).pending, entry.action_id)
             pipe.lindex(ConversationKeys(entry.conversation_id).log, entry.item["seq"] - 1)
-        replies: list[Any] = pipe.execute()
+        replies = pipe.execute()
     states = dict(zip(of, replies, strict=False))
     found = zip(*[iter(replies[len(of) :])] * 2, strict=True)
     return [
@@ -172,7 +182,7 @@ def _read(entry: Entry, state: list[Any], stored: bytes | None, kept: bytes | No
     )
 
 
-def thought_of(event: dict[str, Any]) -> str:
+def thought_of(event: dict[str, object]) -> str:
     """The text of the agent's thought about an action; empty where it has none."""
     parts = event.get("thought")
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
@@ -231,7 +241,7 @@ class Filter:
 class Index:
     """The index of what waits, with what follows a change of it."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
@@ -265,7 +275,7 @@ class Index:
 
         True if more audit entries follow, and nobody else has noted a later state: whoever does indexes them.
         """
-        stored: Any = self._redis.hget(ApprovalKeys.noted, conversation_id)
+        stored = self._redis.hget(ApprovalKeys.noted, conversation_id)
         audited = int(stored.split()[1]) if stored else 0
         root = ConversationKeys(conversation_id).root
         found = self._scripts.read_unindexed(root, after=audited, most=MOST_ENTRIES)
@@ -284,7 +294,7 @@ class Index:
 class Inbox:
     """The pending actions of all conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, approvals: Refresh) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, approvals: Refresh) -> None:
         """approvals: refreshed for a conversation whose entries are wrong."""
         self._redis = redis
         self._scripts = scripts
@@ -338,7 +348,7 @@ class Inbox:
             return sum(1 for _ in self._each_entry(filters))
         least = "-inf" if filters.since is None else filters.since
         most = "+inf" if filters.until is None else f"({filters.until}"
-        return int(self._redis.zcount(ApprovalKeys.waiting, least, most))
+        return self._redis.zcount(ApprovalKeys.waiting, least, most)
 
     def _read(self, entries: list[Entry]) -> Iterator[PendingAction]:
         """The pending actions of entries, read PAGE_BYTES at a time."""
@@ -397,7 +407,7 @@ class ApprovalChecks:
     """The checks of all supervisors. None has a lease: each step is decided by a script, and may be done twice."""
 
     def __init__(
-        self, redis: "Redis", scripts: Scripts, listing: Listing, projections: Projections, *, audit_days: int
+        self, redis: Redis, scripts: Scripts, listing: Listing, projections: Projections, *, audit_days: int
     ) -> None:
         """audit_days: for which an audit entry is indexed."""
         self._redis = redis
@@ -424,11 +434,11 @@ class ApprovalChecks:
         part = self._scripts.claim_sweep(ApprovalKeys.root, span=_SWEEP_SPAN, most=PART, kept=self._kept)
         if part is None:
             return
-        start = None if part.created is None else (part.created, ConversationId(part.id))
+        sweep = Sweep.read(pairs(part.sweep))
+        start = (Micros(sweep.created), ConversationId(sweep.id)) if sweep.created else None
         entries, following = self._listing.page(
             ConversationFilter(), by="created", descending=False, limit=PART, start=start
         )
-        at, identity = following or ("", "")
         for conversation_id in self._wrong({*map(ConversationId, part.conversations), *(one.id for one in entries)}):
             try:
                 self._projections.refresh(conversation_id)
@@ -436,14 +446,15 @@ class ApprovalChecks:
                 raise
             except Exception:  # the sweep goes on: others wait after it
                 _log.exception("the index of what waits in conversation %s cannot be refreshed", conversation_id)
-        self._redis.hset(ApprovalKeys.sweep, mapping={"created": at, "id": identity})
+        created, identity = following or ("", "")
+        self._redis.hset(ApprovalKeys.sweep, mapping=Sweep.fields_of(created=created, id=identity))
 
     def _wrong(self, ids: set[ConversationId]) -> list[ConversationId]:
         """Those of which the index says something else. Two round trips, and one for those where nothing can wait."""
         if not ids:
             return []
         among = list(ids)
-        noted: Any = self._redis.hmget(ApprovalKeys.noted, among)  # first: what changes after it counts as wrong
+        noted = self._redis.hmget(ApprovalKeys.noted, among)  # first: what changes after it counts as wrong
         replies = self._pipelined(
             command
             for keys in map(ConversationKeys, among)
@@ -462,7 +473,7 @@ class ApprovalChecks:
         with self._redis.pipeline(transaction=False) as pipe:
             for command in commands:
                 pipe.execute_command(*command)
-            replies: list[Any] = pipe.execute()
+            replies = pipe.execute()
         return replies
 
 

@@ -29,14 +29,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from redis import Redis
-
 from core.wire import ConversationId, Seq, micros
 from store.approvals.inbox import Cursor, Filter, Inbox, PendingAction, load
 from store.approvals.inbox import Entry as Indexed
 from store.destinations import Destinations
 from store.errors import FellBehind
 from store.keys import ApprovalKeys
+from store.link.commands import Redis
 from store.log.feed import PAGE, Entry, Feed, Follower, Followers, Held, Reading
 from store.scripts import Scripts
 
@@ -94,13 +93,13 @@ class Change(Entry):
         )
 
 
-def _shown(action: PendingAction) -> dict[str, Any]:
+def _shown(action: PendingAction) -> dict[str, object]:
     """An item, as `GET /api/v1/pending-actions` shows it."""
     return {name: value for name, value in asdict(action).items() if name not in _INTERNAL}
 
 
-def _members(found: dict[str, str]) -> dict[str, Any]:
-    members: dict[str, Any] = {name: found[name] for name in ("conversation_id", "action_id")}
+def _members(found: dict[str, str]) -> dict[str, object]:
+    members: dict[str, object] = {name: found[name] for name in ("conversation_id", "action_id")}
     if found["kind"] == "opened":
         return {**members, "since": found["since"]}
     if found["kind"] == "closed":
@@ -129,7 +128,7 @@ def _fields(words: list[bytes]) -> dict[str, str]:
 class InboxFeed(Feed):
     """The one reader of the changes in this process."""
 
-    def __init__(self, last: Seq, redis: "Redis", scripts: Scripts, ring_bytes: int) -> None:
+    def __init__(self, last: Seq, redis: Redis, scripts: Scripts, ring_bytes: int) -> None:
         super().__init__(ApprovalKeys.signal, "", last, ring_bytes)
         self._redis = redis
         self._scripts = scripts
@@ -240,7 +239,7 @@ class InboxStream:
     """The streams of this process."""
 
     def __init__(
-        self, redis: "Redis", scripts: Scripts, followers: Followers, inbox: Inbox, destinations: Destinations
+        self, redis: Redis, scripts: Scripts, followers: Followers, inbox: Inbox, destinations: Destinations
     ) -> None:
         self._destinations = destinations
         self._redis = redis

@@ -18,10 +18,8 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
-
-from redis import Redis
 
 from core.approvals import Action, Conversation, Matched, Rule, action_digest, matching
 from core.cuts import beginning_in_bytes
@@ -36,6 +34,7 @@ from store.errors import UNAVAILABLE, ConversationNotFound, StoreError
 from store.keys import RuleKeys
 from store.link import attempts
 from store.link.attempts import minted
+from store.link.commands import Redis
 from store.scripts import Scripts
 from store.scripts.calls import MakeRule
 
@@ -62,7 +61,7 @@ class RuleNotFound(StoreError):
     """There is no rule of that id."""
 
     kind = Kind.MISSING
-    words = "Approval rule not found"
+    words = "Approval rule not found. GET /api/v1/approval-rules lists those that are there"
 
 
 class RuleWasRevoked(StoreError):
@@ -123,7 +122,7 @@ class Use(NamedTuple):
 class Rules:
     """All rules. A worker remembers them, and asks for their version alone while nothing changes."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
         self._remembered: tuple[bytes, tuple[Rule, ...]] = b"", ()
@@ -175,7 +174,7 @@ class Rules:
 
     def current(self) -> tuple[Rule, ...]:
         """The rules, for `core.approvals.matching`. One round trip, two after a change."""
-        version: Any = self._redis.get(RuleKeys.version)
+        version = self._redis.get(RuleKeys.version)
         known, rules = self._remembered
         if (version or b"") != known:
             reply = self._scripts.list_rules(RuleKeys.root, ids=())

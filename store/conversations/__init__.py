@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
-
-from redis import Redis
 
 from core.wire import ConversationId
 from settings.limits import ConversationLimits
@@ -16,10 +15,12 @@ from store.conversations.lists import ConversationList, ConversationPages
 from store.conversations.message_search import MessageSearch
 from store.conversations.queued_messages import QueuedMessages
 from store.keys import chat_root
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.listing import Listing
 from store.log.text import MessageText, texts
 from store.projections import Projections
+from store.record import Record
 from store.sandboxes import SandboxWing
 from store.sandboxes.start_tasks import StartTasks
 from store.scripts import Scripts
@@ -33,7 +34,7 @@ class ConversationWing(Conversations):
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         scripts: Scripts,
         listing: Listing,
         projections: Projections,
@@ -56,6 +57,15 @@ class ConversationWing(Conversations):
         self.queued_messages = QueuedMessages(scripts, start_tasks, self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat(Record):
+    """The last answer of a chat."""
+
+    key = chat_root("SHA-256")
+    conversation: str  #: that gave it; empty: several conversations gave it
+    words: str = ""  #: digest of the words that followed it
+
+
 class Chats:
     """Which conversation gave the last answer of a chat, for the chats of all keys.
 
@@ -68,7 +78,7 @@ class Chats:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    def remember(self, owner: str, said: Sequence[Mapping[str, Any]], conversation_id: ConversationId) -> None:
+    def remember(self, owner: str, said: Sequence[Mapping[str, object]], conversation_id: ConversationId) -> None:
         """Note which conversation gave the last message of a chat.
 
         owner: id of the key; "" without one. said: all messages, with `role` and `content`. One round trip.
@@ -76,7 +86,7 @@ class Chats:
         self._scripts.remember_chat(chat_root(_digest(owner, said)), conversation=conversation_id, span=_SECONDS * 1000)
 
     def take(
-        self, owner: str, said: Sequence[Mapping[str, Any]], words: Sequence[Mapping[str, Any]]
+        self, owner: str, said: Sequence[Mapping[str, object]], words: Sequence[Mapping[str, object]]
     ) -> ConversationId | None:
         """The conversation that gave the last message of a chat, for the words that follow; None: there is none, or
         other words have followed. It may be deleted. One round trip."""
@@ -84,7 +94,7 @@ class Chats:
         return ConversationId(found) if found else None
 
 
-def _digest(owner: str, said: Sequence[Mapping[str, Any]]) -> str:
+def _digest(owner: str, said: Sequence[Mapping[str, object]]) -> str:
     """Of a chat as one key sees it; clients may change the blanks of a text, and their instructions with every call."""
     spoken = [
         [one["role"], " ".join(" ".join(texts(one["content"])).split()), _images(one["content"])]

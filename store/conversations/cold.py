@@ -15,21 +15,21 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from uuid import uuid4
-
-from redis import Redis
 
 from core.wire import ConversationId, Micros, micros
 from settings.limits import ConversationLimits
 from store.conversations.lists import name_in_log
 from store.errors import UNREADABLE, TemporaryRefusal
 from store.keys import ColdKeys, ConversationKeys
+from store.link.commands import Redis
 from store.listing import Cursor, Filter, Listing
 from store.log.frames import (
     Frozen,
     Range,
     Unreadable,
+    digest_of,
     head,
     head_name,
     piece_name,
@@ -66,6 +66,9 @@ _SCANNED = 500
 _LOCKS = 64
 
 _BUSY = (b"running", b"waiting_for_confirmation")
+
+#: fields of a cold conversation: its object, that object's digest, and what the object must say
+_STORED = ["cold", "cold_digest", "incarnation", "revision", "text_chunk"]
 
 _STATE = ["execution_status", "cold", "aside_until", "delivery_id", "imported_at"]
 
@@ -120,24 +123,24 @@ class _Cold(NamedTuple):
 
     of: Frozen
     may: set[str] | None  #: parts that its log may have; None: any
+    digest: str | None = None  #: of its object; None: it is not known
 
 
-def checks(redis: "Redis", objects: Objects) -> Iterator[Checked]:
+def checks(redis: Redis, objects: Objects) -> Iterator[Checked]:
     """Every object: first those that cold conversations need, then all others that are there.
 
     One object, or one piece, is in memory at a time. Nothing is written, and servers may run meanwhile.
 
     Raises ObjectsAway, or one of UNAVAILABLE.
     """
-    client: Any = redis  # returns bytes; redis-py's annotations do not say so
-    for member, _ in client.zscan_iter(ColdKeys.objects, count=100):
-        if needed := _needing(client, member.decode()):
-            yield from _checked(client, objects, member.decode(), needed)
+    for member, _ in redis.zscan_iter(ColdKeys.objects, count=100):
+        if needed := _needing(redis, member.decode()):
+            yield from _checked(redis, objects, member.decode(), needed)
     for name in objects.names():
         is_piece = head_name(name)[1] is not None  # which is checked with its object
-        if is_piece or (_needing(client, name) and client.zscore(ColdKeys.objects, name) is not None):
+        if is_piece or (_needing(redis, name) and redis.zscore(ColdKeys.objects, name) is not None):
             continue
-        yield from _checked(client, objects, name, _needing(client, name))
+        yield from _checked(redis, objects, name, _needing(redis, name))
 
 
 def owner(name: str) -> ConversationId:
@@ -145,23 +148,27 @@ def owner(name: str) -> ConversationId:
     return ConversationId(head_name(name)[0].rpartition("-")[0])
 
 
-def _needing(redis: Any, name: str) -> _Cold | None:
+def _needing(redis: Redis, name: str) -> _Cold | None:
     """The cold conversation whose log an object has; None: there is none."""
     keys = ConversationKeys(owner(name))
-    stored, *state = redis.hmget(keys.root, "cold", "incarnation", "revision", "text_chunk")
+    stored, digest, *state = redis.hmget(keys.root, *_STORED)
     if stored != name.encode():
         return None
-    incarnation, revision, last_chunk = (word.decode() for word in state)
+    incarnation, revision, last_chunk = ((word or b"").decode() for word in state)
     pairs = (pair.decode() for pair in redis.smembers(keys.pairs))
-    return _Cold(Frozen(name, keys.id, incarnation, revision), ColdKeys.moved(int(last_chunk), pairs))
+    return _Cold(
+        Frozen(name, keys.id, incarnation, revision),
+        ColdKeys.moved(int(last_chunk), pairs),
+        digest.decode() if digest else None,
+    )
 
 
-def _checked(redis: Any, objects: Objects, name: str, needed: _Cold | None) -> Iterator[Checked]:
+def _checked(redis: Redis, objects: Objects, name: str, needed: _Cold | None) -> Iterator[Checked]:
     """One object with its pieces; nothing of one that is gone, or no longer needed, at the end of its check."""
     try:
         content = objects.get(name)
-        of, may = needed or _as_it_says(name, content)
-        digests, inner = read_head(of, content)
+        of, may, kept = needed or _as_it_says(name, content)
+        digests, inner = read_head(of, content, kept)
         for number, digest in enumerate(digests):
             _check_piece(objects, piece_name(name, number), digest, may, inner)
     except ObjectMissing as missing:
@@ -198,8 +205,8 @@ class Changed(Exception):
 class Pieces:
     """Puts logs into pieces, and brings them back."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
-        self._redis: Any = redis  # returns bytes; redis-py's annotations do not say so
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
+        self._redis = redis
         self._scripts = scripts
 
     def put(self, of: Frozen, parts: Sequence[str], keep: Callable[[str, bytes], None]) -> bytes:
@@ -217,14 +224,14 @@ class Pieces:
             digests.append(digest)
         return head(of, digests, first if len(digests) == 1 else b"")
 
-    def restore(self, of: Frozen, content: bytes, may: set[str], get: Callable[[str], bytes], aside: int) -> None:
-        """Bring a log back. content: of its object. may: parts that it may have. get: a piece by its name.
-
-        aside: µs for which it is not frozen again.
+    def restore(self, cold: _Cold, content: bytes, get: Callable[[str], bytes], aside: int) -> None:
+        """Bring a log back. content: of its object. get: a piece by its name. aside: µs for which it is not frozen
+        again.
 
         Raises Unreadable, Changed where the log is back already, what `get` raises, or one of UNAVAILABLE.
         """
-        (digests, inner), root = read_head(of, content), ConversationKeys(of.conversation_id).root
+        of, may, kept = cold
+        (digests, inner), root = read_head(of, content, kept), ConversationKeys(of.conversation_id).root
         for _ in range(_MOST_TRIES):
             number = int(self._redis.get(ColdKeys.back(root, of.name)) or 0)
             while number < len(digests):
@@ -284,9 +291,8 @@ class Pieces:
             yield reply.events
 
     def _members(self, key: str) -> Iterator[list[bytes]]:
-        rank, found = 0, [None]
-        while found:
-            found = self._redis.zrange(key, rank, rank + _MEMBERS - 1, withscores=True)
+        rank = 0
+        while found := self._redis.zrange(key, rank, rank + _MEMBERS - 1, withscores=True):
             yield [word for member, score in found for word in (repr(score).encode(), member)]
             rank += len(found)
 
@@ -308,10 +314,10 @@ class Cold:
     """Freezes conversations, thaws them, and knows the objects that nobody needs."""
 
     def __init__(
-        self, redis: "Redis", scripts: Scripts, listing: Listing, bounds: ConversationLimits, objects: Objects | None
+        self, redis: Redis, scripts: Scripts, listing: Listing, bounds: ConversationLimits, objects: Objects | None
     ) -> None:
         """objects: where they lie; None: nothing is frozen, and what is cold stays so. scripts: that thaw nothing."""
-        self._redis: Any = redis  # returns bytes; redis-py's annotations do not say so
+        self._redis = redis
         self._scripts = scripts
         self._listing = listing
         self._most_bytes = bounds.cold_max_bytes
@@ -332,7 +338,7 @@ class Cold:
         with self._redis.pipeline(transaction=False) as pipe:
             for entry in entries:
                 pipe.hmget(ConversationKeys(entry.id).root, _STATE)
-            states: list[Any] = pipe.execute() if entries else []
+            states = pipe.execute() if entries else []
         found, (seconds, micro) = list[ConversationId](), self._redis.time()
         for entry, state in zip(entries, states, strict=True):
             try:
@@ -368,7 +374,12 @@ class Cold:
             if self._redis.hmget(root, "incarnation", "revision", "cold") == [*map(str.encode, of[2:]), None]:
                 self._put(name, content)
                 is_cold = self._scripts.freeze_log(
-                    root, name=name, incarnation=incarnation, revision=revision, latest=began + _FREEZING
+                    root,
+                    name=name,
+                    digest=digest_of(content),
+                    incarnation=incarnation,
+                    revision=revision,
+                    latest=began + _FREEZING,
                 )
         except Changed:
             pass
@@ -383,18 +394,17 @@ class Cold:
         root = ConversationKeys(conversation_id).root
         with self._locks[hash(conversation_id) % _LOCKS]:
             with self._redis.pipeline(transaction=True) as pipe:
-                pipe.hmget(root, "cold", "incarnation", "revision", "text_chunk")
+                pipe.hmget(root, *_STORED)
                 pipe.smembers(ConversationKeys(conversation_id).pairs)
-                (stored, *state), pairs = pipe.execute()
+                (stored, digest, *state), pairs = pipe.execute()
             if stored is None:
                 return
             name, incarnation, revision, last_chunk = (word.decode() for word in (stored, *state))
             may = ColdKeys.moved(int(last_chunk), (pair.decode() for pair in pairs))
-            with (
-                self._readable(of := Frozen(name, conversation_id, incarnation, revision)) as objects,
-                suppress(Changed),
-            ):
-                self._pieces.restore(of, objects.get(name), may, objects.get, _THAWED)
+            of = Frozen(name, conversation_id, incarnation, revision)
+            with self._readable(of) as objects, suppress(Changed):
+                cold = _Cold(of, may, digest and digest.decode())
+                self._pieces.restore(cold, objects.get(name), objects.get, _THAWED)
             self._note(_LEFT, [name])
 
     def thaw_below(self, root: str) -> None:
@@ -417,7 +427,7 @@ class Cold:
         with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.hget(ConversationKeys(owner(name)).root, "cold")
-            held: list[Any] = pipe.execute() if names else []
+            held = pipe.execute() if names else []
         needed = [name for name, cold in zip(names, held, strict=True) if cold == name.encode()]
         self._note(_LOOK, needed)
         return [
@@ -457,7 +467,7 @@ class Cold:
         with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.hexists(ConversationKeys(owner(name)).root, "incarnation")
-            known: list[Any] = pipe.execute() if names else []
+            known = pipe.execute() if names else []
         ours = [name for name, is_known in zip(names, known, strict=True) if is_known]
         if ours:
             self._scripts.note_objects(ColdKeys.root, span=_LEFT, only_new=True, names=ours)

@@ -11,13 +11,12 @@ from functools import partial
 from typing import Any, TypedDict
 from uuid import uuid4
 
-from redis import Redis
-
 from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
 from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.effects import encodable, held_risks, message_claim
+from store.conversation import Conversation, State, read_state, title_fields
 from store.conversations.lists import Damaged, readable
 from store.errors import (
     ConversationNotFound,
@@ -28,10 +27,11 @@ from store.errors import (
     StoreFull,
     TooManySecrets,
 )
-from store.keys import APP_FIELD, REPORTED_FIELD, ConversationKeys, SandboxKeys, pair
+from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
+from store.link.commands import Redis
 from store.link.secrets import Sealer
-from store.listing import Cursor, Filter, Listing, folded, title_fields
+from store.listing import Cursor, Filter, Listing, folded
 from store.log.text import record
 from store.projections import Projections
 from store.sandboxes.sandboxes import Places, Sandbox, Sandboxes, SandboxId
@@ -45,16 +45,6 @@ from store.scripts.calls import (
     ReportConversation,
     SetFields,
 )
-
-#: fields of the hash that the recovery after a restart of an agent server keeps
-_OF_RECOVERY = ("agent_log", "interrupted")
-
-#: fields of the hash that say where its log lies, by which secrets it is masked, and where its title is in the listing
-_UNSHOWN = (b"cold", b"aside_until", b"secrets_version", b"folded_title")
-
-#: fields of the hash that are JSON
-_JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)
-
 
 #: changes that agents know by name: they are events of the log. Source: the agent-server wire
 _ANNOUNCED = ("tags", "security_analyzer")
@@ -72,43 +62,10 @@ _NO_MODEL = "none"
 _PAGE = 100
 
 
-def read_state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
-    """A conversation's state, its members by name, from its hash and the names of its secrets."""
-    texts = {name.decode(): value.decode() for name, value in stored.items() if name not in _UNSHOWN}
-    app = _popped(texts, APP_FIELD)
-    told = _popped(texts, REPORTED_FIELD)
-    if "agent" in texts:
-        told["agent"] = json.loads(texts.pop("agent"))
-    state: dict[str, Any] = texts | {name: json.loads(texts.get(name, "null")) for name in _JSON_FIELDS}
-    state["info"] = {**state["info"], **told}
-    state["app"] = app
-    seconds = texts.get("confirmation_seconds")
-    state["confirmation_seconds"] = None if seconds is None else int(seconds)
-    return {**state["info"], **state, "secret_names": sorted(name.decode() for name in secret_names)}
-
-
-def _popped(texts: dict[str, str], prefix: str) -> dict[str, Any]:
-    """The fields of a prefix, taken out of the others and read."""
-    return {name.removeprefix(prefix): json.loads(texts.pop(name)) for name in [*texts] if name.startswith(prefix)}
-
-
-def optional_fields(sandbox_id: str | None, app: dict[str, Any], seconds: int | None) -> dict[str, str]:
-    """The fields that not every conversation has: its place in a sandbox, and its own `confirmation_seconds`."""
-    fields = {} if seconds is None else {"confirmation_seconds": str(seconds)}
-    if sandbox_id:
-        fields |= {"sandbox_id": sandbox_id, "groups": _groups_of(sandbox_id, app), **app_fields(app)}
-    return fields
-
-
-def _groups_of(sandbox_id: str, app: dict[str, Any]) -> str:
+def _groups_of(sandbox_id: str, app: Mapping[str, object]) -> str:
     """The groups that an app conversation is listed in, beside its status; see `store/keys.toml`."""
     parent = app.get("parent_conversation_id")
     return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
-
-
-def app_fields(app: Mapping[str, Any]) -> dict[str, str]:
-    """Members that only app conversations have, each a field of its own: so two writers keep each other's."""
-    return {APP_FIELD + name: json.dumps(value) for name, value in app.items()}
 
 
 class Conversations:
@@ -116,7 +73,7 @@ class Conversations:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         scripts: Scripts,
         listing: Listing,
         projections: Projections,
@@ -136,17 +93,17 @@ class Conversations:
         self,
         conversation_id: ConversationId,
         *,
-        confirmation_policy: dict[str, Any] | None = None,
+        confirmation_policy: dict[str, object] | None = None,
         title: str | None = None,
         tags: dict[str, str] | None = None,
-        security_analyzer: dict[str, Any] | None = None,
-        initial_message: list[dict[str, Any]] | None = None,
-        secrets: Mapping[str, Any] | None = None,
+        security_analyzer: Mapping[str, object] | None = None,
+        initial_message: list[dict[str, object]] | None = None,
+        secrets: Mapping[str, object] | None = None,
         sandbox_id: str | None = None,
         app: dict[str, Any] | None = None,
         confirmation_seconds: int | None = None,
         start_body: bytes = b"",
-        **info: Any,
+        **info: object,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
 
@@ -161,26 +118,31 @@ class Conversations:
             return bool(self.get(conversation_id)["incarnation"] == incarnation)
         policy = confirmation_policy or {"kind": "NeverConfirm"}
         stamp = Stamp.now()
-        fields: dict[str, str | int] = {
-            "id": conversation_id,
-            "seq": 0,
-            "revision": stamp.at,
-            "execution_status": "idle",
-            "confirmation_policy": json.dumps(policy),
-            "held": held_risks(policy),
-            **title_fields(title),
-            "tags": json.dumps(tags or {}),
-            "stats": "{}",
-            "security_analyzer": json.dumps(security_analyzer),
-            "info": json.dumps(info),
-            "created_at": stamp.utc_time,
-            "updated_at": stamp.utc_time,
-            "text_chunk": 0,
-            "groups": "",
-        }
+        fields = title_fields(title) | Conversation.fields_of(
+            id=conversation_id,
+            seq=0,
+            revision=stamp.at,
+            execution_status="idle",
+            confirmation_policy=policy,
+            held=held_risks(policy),
+            tags=tags or {},
+            stats={},
+            security_analyzer=security_analyzer,
+            info=info,
+            created_at=stamp.utc_time,
+            updated_at=stamp.utc_time,
+            text_chunk=0,
+            groups="",
+        )
+        if confirmation_seconds is not None:
+            fields |= Conversation.fields_of(confirmation_seconds=confirmation_seconds)
         if sandbox_id:
-            fields["secrets_version"] = incarnation  # it is masked by the secrets of the others there, too
-        fields |= optional_fields(sandbox_id, app or {}, confirmation_seconds)
+            fields |= Conversation.fields_of(
+                sandbox_id=sandbox_id,
+                secrets_version=incarnation,  # it is masked by the secrets of the others there, too
+                groups=_groups_of(sandbox_id, app or {}),
+                app=app or {},
+            )
         sealed = self._sealer.seal(conversation_id, secrets or {})
         start_id = (app or {}).get("start_id", "")
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True, start_id=start_id)
@@ -220,18 +182,18 @@ class Conversations:
         inherited = {"sandbox_id": sandbox_id, "confirmation_seconds": parent["confirmation_seconds"]}
         self.create(conversation_id, app={"parent_conversation_id": parent_id}, **inherited)
 
-    def get(self, conversation_id: ConversationId) -> dict[str, Any]:
+    def get(self, conversation_id: ConversationId) -> State:
         """The state of a conversation. Raises ConversationNotFound."""
         [state] = self.get_many([conversation_id])
         if state is None:
             raise ConversationNotFound
         return state
 
-    def get_many(self, conversation_ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
+    def get_many(self, conversation_ids: Sequence[ConversationId]) -> list[State | None]:
         """States in the order of the ids, None for an unknown id. One round trip."""
         return [read_state(stored, names) if stored else None for stored, names in self._stored(conversation_ids)]
 
-    def get_each(self, conversation_ids: Sequence[ConversationId]) -> list[dict[str, Any] | Damaged | None]:
+    def get_each(self, conversation_ids: Sequence[ConversationId]) -> list[State | Damaged | None]:
         """As `get_many`; one that cannot be read is named in the log, and keeps none of the others back."""
         return [
             readable(one, read_state, *stored) if stored[0] else None
@@ -245,12 +207,12 @@ class Conversations:
                 keys = ConversationKeys(conversation_id)
                 pipe.hgetall(keys.root)
                 pipe.hkeys(keys.secrets)
-            replies: list[Any] = pipe.execute() if conversation_ids else []
+            replies = pipe.execute() if conversation_ids else []
         return list(zip(*[iter(replies)] * 2, strict=True))
 
     def page(
         self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
-    ) -> tuple[list[dict[str, Any]], Cursor | None]:
+    ) -> tuple[list[State], Cursor | None]:
         """One page of the conversations that pass, and the next page's cursor. Cost: `Listing.page`, and one read.
 
         Each wrong entry of the listing that the page meets is corrected, by one round trip. A conversation that cannot
@@ -272,7 +234,7 @@ class Conversations:
 
     def sandbox_of(self, conversation_id: ConversationId) -> str | None:
         """The sandbox of a conversation; None if it is detached. One round trip. Raises ConversationNotFound."""
-        stored: Any = self._redis.hmget(ConversationKeys(conversation_id).root, ["id", "sandbox_id"])
+        stored = self._redis.hmget(ConversationKeys(conversation_id).root, ["id", "sandbox_id"])
         if stored[0] is None:
             raise ConversationNotFound
         return stored[1].decode() if stored[1] else None
@@ -282,13 +244,10 @@ class Conversations:
 
         True if its agent must be told a title or tags. One round trip. Raises ConversationNotFound.
         """
-        rows = list[tuple[str, str, bool]]()
-        for name, value in fields.items():
-            text = "" if value is None and name == "confirmation_seconds" else json.dumps(value)
-            rows.append((name, text, name in _ANNOUNCED))
         if "title" in fields:
-            rows.append(("folded_title", folded(fields["title"]), False))
-        rows += ((name, value, False) for name, value in app_fields(app or {}).items())
+            fields["folded_title"] = folded(fields["title"])
+        stored = Conversation.fields_of(**fields, app=app or {})
+        rows = [(name, text, name in _ANNOUNCED) for name, text in stored.items()]
         root = ConversationKeys(conversation_id).root
         reply = self._scripts.set_fields(root, stamp=Stamp.now(), held="-", fields=rows)
         return isinstance(self._projections.settled(conversation_id, reply), SetFields.Due)
@@ -300,10 +259,10 @@ class Conversations:
         *,
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
-        app: Mapping[str, Any] | None = None,
-        told: Mapping[str, Any] | None = None,
+        app: Mapping[str, object] | None = None,
+        told: Mapping[str, object] | None = None,
         parent_id: ConversationId | None = None,
-        **fields: Any,
+        **fields: object,
     ) -> None:
         """Keep an agent server's report; an unknown child of a conversation there is created. Members that the report
         lacks stay.
@@ -312,7 +271,6 @@ class Conversations:
         Raises NotItsSandbox, NotStartedHere, TooManyConversations.
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
-        fields |= {REPORTED_FIELD + name: value for name, value in (told or {}).items()}
         report = partial(
             self._scripts.report_conversation,
             ConversationKeys(conversation_id).root,
@@ -321,7 +279,7 @@ class Conversations:
             title=json.dumps(beginning(title, MOST_TITLE)) if title else "",
             folded_title=folded(title and beginning(title, MOST_TITLE)),
             tags=json.dumps(kept) if kept else "",
-            fields={name: json.dumps(value) for name, value in fields.items()} | app_fields(app or {}),
+            fields=Conversation.fields_of(**fields, told=told or {}, app=app or {}),
         )
         reply = report()
         if reply is None:
@@ -349,7 +307,7 @@ class Conversations:
                 raise IllegalMove(verb, state.status)
 
     def put_secrets(
-        self, conversation_id: ConversationId, secrets: Mapping[str, Any], sandbox_id: str | None = None
+        self, conversation_id: ConversationId, secrets: Mapping[str, object], sandbox_id: str | None = None
     ) -> None:
         """Keep secrets, sealed; no response contains them. They are masked in all conversations of its sandbox.
 
@@ -377,14 +335,14 @@ class Conversations:
         others, _ = self._places.known(SandboxId(sandbox_id))
         for other in others - {conversation_id}:
             root = ConversationKeys(ConversationId(other)).root
-            self._scripts.keep_fields(root, fields={"secrets_version": str(uuid4())})
+            self._scripts.keep_fields(root, fields=Conversation.fields_of(secrets_version=str(uuid4())))
 
-    def secrets_of(self, conversation_id: ConversationId) -> dict[str, Any]:
+    def secrets_of(self, conversation_id: ConversationId) -> dict[str, object]:
         """The secrets of a conversation, unsealed: for its agent alone. One round trip. Raises SecretsRefused."""
-        sealed: Any = self._redis.hgetall(ConversationKeys(conversation_id).secrets)
+        sealed = self._redis.hgetall(ConversationKeys(conversation_id).secrets)
         return self._sealer.open(conversation_id, {name.decode(): value for name, value in sealed.items()})
 
-    def secrets_in(self, sandbox_id: SandboxId) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def secrets_in(self, sandbox_id: SandboxId) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
         """The secrets of each conversation in a sandbox that has some: for its way out alone. Two round trips.
 
         First those of conversations that the sandbox's owner started, or of which no key is known; then those of other
@@ -398,7 +356,7 @@ class Conversations:
                 pipe.hget(ConversationKeys(one).root, f"{APP_FIELD}started_by")
                 pipe.hgetall(ConversationKeys(one).secrets)
             owner, *found = pipe.execute()
-        own, others = list[dict[str, Any]](), list[dict[str, Any]]()
+        own, others = list[dict[str, object]](), list[dict[str, object]]()
         for one, key, sealed in zip(ids, found[::2], found[1::2], strict=True):
             if sealed:
                 is_own = not owner or key is None or json.loads(key) == owner.decode()
@@ -406,7 +364,9 @@ class Conversations:
                 (own if is_own else others).append(opened)
         return own, others
 
-    def interrupt(self, conversation_id: ConversationId, sandbox_id: str, stamp: Stamp, error: dict[str, Any]) -> None:
+    def interrupt(
+        self, conversation_id: ConversationId, sandbox_id: str, stamp: Stamp, error: Mapping[str, object]
+    ) -> None:
         """Note that the agent server of a conversation ended: a run is paused, and remembered as interrupted.
 
         stamp: its id prefix is that of this end, so that a repeat appends nothing. error: members of a
@@ -421,9 +381,9 @@ class Conversations:
         if isinstance(self._projections.settled(conversation_id, reply), InterruptConversation.Foreign):
             raise NotItsSandbox
 
-    def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[Any], *, interrupted: bool) -> None:
-        """Keep what the recovery knows; see `store/keys.toml`. Of an unknown conversation nothing is kept."""
-        fields = {"agent_log": json.dumps(agent_log), "interrupted": json.dumps(interrupted)}
+    def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[object], *, interrupted: bool) -> None:
+        """Keep what the recovery knows, as `Conversation` has it. Of an unknown conversation nothing is kept."""
+        fields = Conversation.fields_of(agent_log=agent_log, interrupted=interrupted)
         self._scripts.keep_fields(ConversationKeys(conversation_id).root, fields=fields)
 
     def settle_labels(self, conversation_id: ConversationId, due: str) -> None:
@@ -437,7 +397,7 @@ class Conversations:
         The tombstone is written first: after a kill in between the conversation still exists. revision: that which it
         must have; of another one nothing changes, and this is False. Raises ConversationNotFound.
         """
-        sandbox_id: Any = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
+        sandbox_id = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
         if sandbox_id and not revision:
             self.bury(conversation_id, sandbox_id.decode())
         reply = self._scripts.delete_conversation(
@@ -480,7 +440,7 @@ class _FirstMessage(TypedDict):
     echo: str
 
 
-def _first_message(content: list[dict[str, Any]] | None, stamp: Stamp, *, in_sandbox: bool) -> _FirstMessage:
+def _first_message(content: list[dict[str, object]] | None, stamp: Stamp, *, in_sandbox: bool) -> _FirstMessage:
     if content is None or in_sandbox:
         echo = "" if content is None else f"{message_claim(content)} {uuid4().hex}"
         return {"message_id": "", "pair": "", "event": b"", "record": b"", "echo": echo}
@@ -508,7 +468,7 @@ class AppConversations:
         self._listing = listing
         self._sandboxes = sandboxes
 
-    def get_many(self, ids: list[ConversationId]) -> list[dict[str, Any] | None]:
+    def get_many(self, ids: list[ConversationId]) -> list[State | None]:
         """States in the order of the ids, each with its sandbox and the ids of its children, at most MOST_CHILDREN.
 
         None for an id that is unknown or detached. Two round trips, and one read of sandboxes, whatever the number.
@@ -522,22 +482,22 @@ class AppConversations:
         self._add_sandboxes(apps)
         return found
 
-    def get(self, conversation_id: ConversationId) -> dict[str, Any]:
+    def get(self, conversation_id: ConversationId) -> State:
         """One of them, as `get_many`. Raises ConversationNotFound."""
         [state] = self.get_many([conversation_id])
         if state is None:
             raise ConversationNotFound
         return state
 
-    def children(self, conversation_id: ConversationId) -> Iterator[dict[str, Any]]:
+    def children(self, conversation_id: ConversationId) -> Iterator[State]:
         """Every child's state, the oldest first; a page at a time, so that children may be deleted meanwhile."""
         return self._each(f"of-{conversation_id}")
 
-    def each_in(self, sandbox_id: SandboxId) -> Iterator[dict[str, Any]]:
+    def each_in(self, sandbox_id: SandboxId) -> Iterator[State]:
         """The state of every conversation in a sandbox, the oldest first; read as `children` are."""
         return self._each(f"in-{sandbox_id}")
 
-    def _each(self, group: str) -> Iterator[dict[str, Any]]:
+    def _each(self, group: str) -> Iterator[State]:
         start: Cursor | None = None
         while True:
             states, start = self._conversations.page(
@@ -549,7 +509,7 @@ class AppConversations:
 
     def search(
         self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
-    ) -> tuple[list[dict[str, Any]], Cursor | None]:
+    ) -> tuple[list[State], Cursor | None]:
         """One page by `created`, `updated` or `title`, without children's ids, and the next page's cursor.
 
         A page may be shorter than the limit and not the last, as `Listing.page`. Cost: that of `Conversations.page` and
@@ -580,7 +540,7 @@ class AppConversations:
         told = {name: reported[name] for name in REPORTED_MEMBERS if reported.get(name) is not None}
         self._conversations.report(conversation_id, sandbox_id, app=app, told=told, parent_id=parent_id, **fields)
 
-    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any], **fields: Any) -> bool:
+    def update(self, conversation_id: ConversationId, *, app: Mapping[str, object], **fields: object) -> bool:
         """Set members of an app conversation, and its title or tags, as `Conversations.update`. Three round trips.
 
         Raises ConversationNotFound, also of a detached conversation.
@@ -607,12 +567,12 @@ class AppConversations:
             return "runs"
         return "asks" if found else "rests" if self.in_sandbox(sandbox_id) else ""
 
-    def _with_status(self, sandbox_id: SandboxId, *statuses: str) -> list[dict[str, Any]]:
+    def _with_status(self, sandbox_id: SandboxId, *statuses: str) -> list[State]:
         filters = Filter(group=f"in-{sandbox_id}", statuses=statuses)
         found, _ = self._conversations.page(filters, by="updated", descending=True, limit=_PAGE, start=None)
         return found
 
-    def _add_sandboxes(self, states: list[dict[str, Any]]) -> None:
+    def _add_sandboxes(self, states: list[State]) -> None:
         ids = list({SandboxId(state["sandbox_id"]) for state in states})
         sandboxes: dict[str, Sandbox | None] = dict(zip(ids, self._sandboxes.get_many(ids), strict=True))
         for state in states:

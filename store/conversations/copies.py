@@ -1,6 +1,5 @@
 """Whole conversations, copied: forks, exports and imports. What a line of an export is: `schemas/exports.py`."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -11,6 +10,7 @@ from core.refused import Kind
 from core.wire import ConversationId, Event, Micros, Seq, read_event, utc_time
 from settings.limits import ConversationLimits
 from store.approvals.effects import final_effect, held_risks
+from store.conversation import Conversation, State, title_fields
 from store.conversations.conversations import Conversations
 from store.errors import (
     UNAVAILABLE,
@@ -23,9 +23,8 @@ from store.errors import (
     StoreError,
     TooManyKinds,
 )
-from store.keys import APP_FIELD, ConversationKeys, pair
+from store.keys import ConversationKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
-from store.listing import title_fields
 from store.log.feed import read_log
 from store.log.frames import compressed, originals
 from store.log.text import record
@@ -116,13 +115,13 @@ class Copy:
 
 def policy_fields(state: Mapping[str, Any]) -> dict[str, str]:
     """The fields of the hash that say which actions wait, and for how long."""
-    fields = {
-        "confirmation_policy": json.dumps(state["confirmation_policy"]),
-        "held": held_risks(state["confirmation_policy"]),
-        "security_analyzer": json.dumps(state["security_analyzer"]),
-    }
+    fields = Conversation.fields_of(
+        confirmation_policy=state["confirmation_policy"],
+        held=held_risks(state["confirmation_policy"]),
+        security_analyzer=state["security_analyzer"],
+    )
     if (seconds := state["confirmation_seconds"]) is not None:
-        fields["confirmation_seconds"] = str(seconds)
+        fields |= Conversation.fields_of(confirmation_seconds=seconds)
     return fields
 
 
@@ -198,21 +197,20 @@ class Forks:
     ) -> None:
         target, fork, stamp = copy.keys.id, copy.keys.fork, Stamp.now()
         state = self._conversations.get(source)
-        last = Seq(int(state["seq"])) if from_event_id is None else self._seq(source, from_event_id)
+        last = state["seq"] if from_event_id is None else self._seq(source, from_event_id)
         self._fill(copy, source, state["incarnation"], last)
         origin = {"forked_from_conversation_id": source, "forked_from_event_id": from_event_id}
         info = {**state["info"], **origin}  # the agent of a copy says itself what it is capable of
-        fields = {
-            "id": target,
-            "revision": str(stamp.at),
-            **title_fields(title or state["title"]),
-            "tags": json.dumps(state["tags"] if tags is None else tags),
-            "stats": json.dumps({} if reset_metrics else state["stats"]),
-            "info": json.dumps({name: value for name, value in info.items() if name != "capabilities"}),
-            "created_at": stamp.utc_time,
-            "updated_at": stamp.utc_time,
-            **_inherited(state, sandbox_id, fork),
-        }
+        fields = title_fields(title or state["title"]) | Conversation.fields_of(
+            id=target,
+            revision=stamp.at,
+            tags=state["tags"] if tags is None else tags,
+            stats={} if reset_metrics else state["stats"],
+            info={name: value for name, value in info.items() if name != "capabilities"},
+            created_at=stamp.utc_time,
+            updated_at=stamp.utc_time,
+        )
+        fields |= _inherited(state, sandbox_id, fork)
         if not copy.adopt(self._projections, fields, claims):
             raise IdInUse
 
@@ -247,7 +245,7 @@ def _pages(scripts: Scripts, conversation_id: ConversationId, incarnation: str, 
         seq = Seq(seq + len(events))
 
 
-def _inherited(state: dict[str, Any], sandbox_id: str | None, fork: str) -> dict[str, str]:
+def _inherited(state: State, sandbox_id: str | None, fork: str) -> dict[str, str]:
     """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox.
 
     There its events are masked by the secrets of all conversations of the sandbox, its source's among them.
@@ -255,9 +253,9 @@ def _inherited(state: dict[str, Any], sandbox_id: str | None, fork: str) -> dict
     fields = policy_fields(state)
     if sandbox_id is None:
         return fields
-    app = {APP_FIELD + name: json.dumps(value) for name, value in state["app"].items() if name != "start_id"}
+    app = {name: value for name, value in state["app"].items() if name != "start_id"}
     place = {"sandbox_id": sandbox_id, "groups": state["groups"], "secrets_version": fork}
-    return {**fields, **place, **app}
+    return fields | Conversation.fields_of(**place, app=app)
 
 
 class RepeatedEvent(StoreError):
@@ -266,7 +264,7 @@ class RepeatedEvent(StoreError):
     kind = Kind.MEMBER
 
     def __init__(self, seq: Seq, event_id: str) -> None:
-        super().__init__(f"An earlier event has the id {event_id!r}")
+        super().__init__(f"An earlier event has the id {event_id!r}: give each event its own")
         self.seq = seq  #: of the later one
 
 
@@ -287,7 +285,7 @@ class Exports:
 
         Raises ConversationNotFound when it is deleted meanwhile, LogDamaged.
         """
-        yield from _pages(self._scripts, state["id"], state["incarnation"], Seq(int(state["seq"])))
+        yield from _pages(self._scripts, state["id"], state["incarnation"], state["seq"])
 
     def load(self, conversation_id: ConversationId, head: Mapping[str, Any], events: Iterable[Event]) -> bool:
         """Make a conversation of its head (`schemas.exports.ExportHead`) and its events, in their order; True if this
@@ -361,16 +359,16 @@ class Exports:
 
 def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: Micros) -> dict[str, str]:
     """The fields of the hash of an imported conversation."""
-    fields = {
-        "id": conversation_id,
-        "revision": str(revision),
-        "execution_status": head["execution_status"] if head["execution_status"] in _AT_REST else "paused",
-        "created_at": utc_time(head["created_at"]),
-        "updated_at": utc_time(head["updated_at"]),
-        "imported_at": utc_time(revision),
-        "unapproved_resumes": str(head["unapproved_resumes"]),
-        **title_fields(head["title"]),
-        **{name: json.dumps(head[name]) for name in ("tags", "stats", "info")},
-        **policy_fields(head),
-    }
-    return fields
+    fields = Conversation.fields_of(
+        id=conversation_id,
+        revision=revision,
+        execution_status=head["execution_status"] if head["execution_status"] in _AT_REST else "paused",
+        created_at=utc_time(head["created_at"]),
+        updated_at=utc_time(head["updated_at"]),
+        imported_at=utc_time(revision),
+        unapproved_resumes=head["unapproved_resumes"],
+        tags=head["tags"],
+        stats=head["stats"],
+        info=head["info"],
+    )
+    return fields | title_fields(head["title"]) | policy_fields(head)

@@ -6,10 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import unquote
-
-from redis import Redis
 
 from core.masking import NOTHING, Mask
 from core.pauses import take_turns
@@ -43,6 +41,7 @@ from store.errors import (
 )
 from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
 from store.link.attempts import Stamp, minted
+from store.link.commands import Redis
 from store.log.frames import PAGE_BYTES, compressed, original, originals
 from store.log.text import MessageText, Position, fold, matches, passes, record, texts, times
 from store.log.text import count as count_text
@@ -70,7 +69,7 @@ class EventLog:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         scripts: Scripts,
         projections: Projections,
         conversations: Conversations,
@@ -158,7 +157,7 @@ class EventLog:
                     raise LogTooLong(self._bounds.max_conversation_bytes)
 
     def send(
-        self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool, actor: Actor = SERVER
+        self, conversation_id: ConversationId, *, content: list[dict[str, object]], run: bool, actor: Actor = SERVER
     ) -> None:
         """Append a user's message; with run, start the agent. Pending actions are rejected, never approved.
 

@@ -23,15 +23,15 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-
-from redis import Redis
 
 from core.wire import ConversationId, Seq
 from store.approvals.inbox_stream import Sent
+from store.conversation import Conversation, State
 from store.errors import UNREADABLE, FellBehind
 from store.keys import APP_FIELD, ConversationKeys, ListingKeys, SandboxKeys, changed_channel
+from store.link.commands import Redis
 from store.link.connection import LazyCluster
 from store.link.signals import MAYBE_MISSED
 from store.listing import Cursor, Filter, Listing
@@ -58,11 +58,10 @@ READ, MOST_READS = 200, 5
 
 WAITING = "waiting_for_confirmation"
 
-#: fields of a conversation's hash that are text, JSON, or JSON of an app conversation
-_TEXTS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "groups", *VERSION]
-_JSON = ["title", "tags"]
+#: members of a summary: of every conversation, and of an app conversation
+_MEMBERS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "groups", *VERSION]
 _OF_APP = ["parent_conversation_id", "llm_model"]
-_FIELDS = [*_TEXTS, *_JSON, *(APP_FIELD + name for name in _OF_APP)]
+_FIELDS = [*_MEMBERS, "title", "tags", *(APP_FIELD + name for name in _OF_APP)]
 
 #: items that are read at once, and seconds from one reading to the next
 PAGE, READ_SECONDS = 200, 0.25
@@ -76,9 +75,7 @@ class Damaged:
     """
 
 
-def readable(
-    conversation_id: ConversationId, read: Callable[..., dict[str, Any]], *stored: Any
-) -> dict[str, Any] | Damaged:
+def readable(conversation_id: ConversationId, read: Callable[..., State], *stored: object) -> State | Damaged:
     """What `read` makes of what is stored: a state; or Damaged, which the log names once for each process."""
     try:
         state = read(*stored)
@@ -96,9 +93,6 @@ def name_in_log(conversation_id: ConversationId, error: Exception) -> None:
         while len(_named) > _MOST_NAMED:
             _named.popitem(last=False)
         log.error("the conversation %s cannot be read: lists and sweeps pass it over", conversation_id, exc_info=error)
-
-
-State = Mapping[str, Any]
 
 
 class Form(NamedTuple):
@@ -119,7 +113,7 @@ class ConversationPages:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         listing: Listing,
         read: Callable[[Sequence[ConversationId]], Sequence[State | Damaged | None]],
         kept_bytes: int = KEPT_BYTES,
@@ -178,7 +172,7 @@ class ConversationPages:
         with self._redis.pipeline(transaction=False) as pipe:
             for entry in entries:
                 pipe.hmget(ConversationKeys(entry.id).root, VERSION)
-            replies: list[Any] = pipe.execute()
+            replies = pipe.execute()
         return [b" ".join(value or b"" for value in values) for values in replies]
 
     def _show(self, form: Form, state: State) -> bytes:
@@ -198,16 +192,16 @@ class ConversationPages:
 class ConversationList:
     """What a list shows of every conversation, whatever its log, its agent or its settings weigh."""
 
-    def __init__(self, redis: "Redis", listing: Listing) -> None:
+    def __init__(self, redis: Redis, listing: Listing) -> None:
         self._redis = redis
         self._listing = listing
         self._pages = ConversationPages(redis, listing, self.get_each)
 
-    def get_many(self, ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
+    def get_many(self, ids: Sequence[ConversationId]) -> list[State | None]:
         """As `get_each`, with None also for a conversation that cannot be read."""
         return [None if isinstance(state, Damaged) else state for state in self.get_each(ids)]
 
-    def get_each(self, ids: Sequence[ConversationId]) -> list[dict[str, Any] | Damaged | None]:
+    def get_each(self, ids: Sequence[ConversationId]) -> list[State | Damaged | None]:
         """Summaries in the order of the ids, None for an id that is unknown, Damaged as its module says.
 
         A summary has the fields above, `app` and `pending`: the number of actions that wait for a decision. One round
@@ -216,7 +210,7 @@ class ConversationList:
         with self._redis.pipeline(transaction=False) as pipe:
             for identity in ids:
                 pipe.hmget(ConversationKeys(identity).root, _FIELDS)
-            replies: list[Any] = pipe.execute() if ids else []
+            replies = pipe.execute() if ids else []
         found = [
             readable(one, _summary, values) if values[0] else None for one, values in zip(ids, replies, strict=True)
         ]
@@ -225,7 +219,7 @@ class ConversationList:
         with self._redis.pipeline(transaction=False) as pipe:
             for at, _ in waiting:
                 pipe.hvals(ConversationKeys(ids[at]).pending)
-            counted: list[Any] = pipe.execute() if waiting else []
+            counted = pipe.execute() if waiting else []
         for (at, state), records in zip(waiting, counted, strict=True):
             found[at] = readable(ids[at], _with_pending, state, records)
         return found
@@ -258,16 +252,15 @@ class ConversationList:
         return found, start
 
 
-def _summary(values: list[bytes | None]) -> dict[str, Any]:
+def _summary(values: list[bytes | None]) -> State:
     """The summary of a conversation where nothing waits, from the values of its fields."""
-    stored = dict(zip(_FIELDS, ((value or b"").decode() for value in values), strict=True))
-    summary: dict[str, Any] = {name: stored[name] for name in _TEXTS}
-    summary |= {name: json.loads(stored[name]) for name in _JSON}
-    app = {name: json.loads(stored[APP_FIELD + name] or "null") for name in _OF_APP}
-    return {**summary, "app": app, "pending": 0}
+    stored = {name.encode(): value for name, value in zip(_FIELDS, values, strict=True) if value is not None}
+    found = dict.fromkeys(_MEMBERS, "") | Conversation.members(stored)
+    app = dict.fromkeys(_OF_APP) | found["app"]
+    return {name: found[name] for name in (*_MEMBERS, "title", "tags")} | {"app": app, "pending": 0}
 
 
-def _with_pending(summary: dict[str, Any], records: list[bytes]) -> dict[str, Any]:
+def _with_pending(summary: State, records: list[bytes]) -> State:
     return {**summary, "pending": sum("decided" not in json.loads(record) for record in records)}
 
 
@@ -283,7 +276,7 @@ class Change(Entry):
 
     __slots__ = ("id", "name")
 
-    def __init__(self, number: Seq, identity: str, shown: Any | None) -> None:
+    def __init__(self, number: Seq, identity: str, shown: object | None) -> None:
         super().__init__(number, json.dumps({"id": identity} if shown is None else shown).encode())
         self.id = identity
         self.name = "deleted" if shown is None else "changed"

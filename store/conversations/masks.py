@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from threading import Lock
-from typing import Any, NamedTuple
-
-from redis import Redis
+from typing import NamedTuple
 
 from core.masking import NOTHING, Mask, credentials_in
 from core.wire import ConversationId
 from store.errors import KeyUnreadable, SecretsRefused
 from store.keys import ConversationKeys
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.sandboxes.sandboxes import Places, Sandbox, Sandboxes, SandboxId
 
@@ -47,7 +46,7 @@ _NONE = Known("", NOTHING)
 class Masks:
     """The masks that this process needs at present. Any thread may use it."""
 
-    def __init__(self, redis: "Redis", sealer: Sealer, sandboxes: Sandboxes, places: Places) -> None:
+    def __init__(self, redis: Redis, sealer: Sealer, sandboxes: Sandboxes, places: Places) -> None:
         self._redis = redis
         self._sealer = sealer
         self._sandboxes = sandboxes
@@ -97,7 +96,7 @@ class Masks:
                 keys = ConversationKeys(ConversationId(one))
                 pipe.hgetall(keys.secrets)
                 pipe.get(keys.start)
-            replies: list[Any] = pipe.execute() if ids else []
+            replies = pipe.execute() if ids else []
         found = zip(ids, *[iter(replies)] * 2, strict=True)
         return {
             (*sealed.values(), body or b""): partial(self._opened, ConversationId(one), sealed, body)
@@ -164,7 +163,7 @@ class Masks:
         return known
 
 
-def secret_texts(secrets: Mapping[str, Any]) -> Iterator[str]:
+def secret_texts(secrets: Mapping[str, object]) -> Iterator[str]:
     """The values of secrets as clients set them: texts, and what objects have as `value` or in headers.
 
     What an agent looks up by itself (`LookupSecret`) is not known here.

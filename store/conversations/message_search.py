@@ -4,13 +4,12 @@ import json
 from collections.abc import Sequence
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
-
-from redis import Redis
+from typing import NamedTuple
 
 from core.wire import ConversationId, Micros, Seq
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
+from store.link.commands import Redis
 from store.listing import Filter, Listing
 from store.log.frames import PAGE_BYTES, originals
 from store.log.text import MessageText, Pieces, fold, matches
@@ -49,7 +48,7 @@ class Query(NamedTuple):
 class MessageSearch:
     """Finds messages of all conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, text: MessageText) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, listing: Listing, text: MessageText) -> None:
         self._redis = redis
         self._scripts = scripts
         self._listing = listing
@@ -125,7 +124,7 @@ class MessageSearch:
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in of:
                 pipe.hget(ConversationKeys(conversation_id).root, "title")
-            titles: list[Any] = pipe.execute() if of else []
+            titles = pipe.execute() if of else []
         return dict(zip(of, titles, strict=True))
 
 

@@ -7,7 +7,7 @@ initial message is.
 """
 
 import json
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -18,6 +18,7 @@ from store.conversations.conversations import Conversations
 from store.errors import UNREADABLE, ConversationNotFound, StartTaskNotFound, StoreError
 from store.keys import StartKeys
 from store.link.attempts import minted
+from store.record import Record, pairs
 from store.sandboxes.start_tasks import FINISHED, StartTask, StartTasks, in_micros
 from store.scripts import Scripts
 from store.scripts.calls import QueueMessage
@@ -57,7 +58,7 @@ class QueuedMessage(NamedTuple):
 
     id: str
     conversation_id: ConversationId
-    content: list[dict[str, Any]]
+    content: list[dict[str, object]]
     sender: str  #: name of their key
     may_decide: bool  #: whether its sender may decide the actions that wait when it is delivered
     tried_for: float  #: seconds for which its delivery was tried without success
@@ -65,6 +66,18 @@ class QueuedMessage(NamedTuple):
     after: str  #: the last event of the agent's log before it was sent; empty: none
     lease: str
     fault: str = ""  #: why its record cannot be read, so that it must be given up; empty: it can
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue(Record):
+    """The state of a conversation's queue."""
+
+    key = f"{StartKeys.root}:queued:ID"
+    start_id: str = ""  #: the start task, until it is READY
+    lease: str = ""
+    tried: str = ""  #: tries of the first message: `store/scripts/_tried.lua`; missing: it only waits
+    sent: str = ""  #: id of the first message, once an agent may have it
+    after: str = ""  #: last event of the agent's log before that
 
 
 class QueuedMessages:
@@ -75,7 +88,9 @@ class QueuedMessages:
         self._start_tasks = start_tasks
         self._conversations = conversations
 
-    def put(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
+    def put(
+        self, conversation_id: ConversationId, *, content: list[dict[str, object]], actor: Actor
+    ) -> tuple[UUID, int]:
         """Queue a message for a conversation in a sandbox, or for one that starts. Returns its id and its position.
 
         Raises ConversationNotFound, NobodyReceives, TooManyQueued.
@@ -91,7 +106,7 @@ class QueuedMessages:
             raise ConversationNotFound
         return self._put(conversation_id, "", content, actor)
 
-    def put_for_start(self, start_id: str, *, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
+    def put_for_start(self, start_id: str, *, content: list[dict[str, object]], actor: Actor) -> tuple[UUID, int]:
         """Queue a message for the conversation of a start task. Returns its id and its position.
 
         Raises StartTaskNotFound, NobodyReceives, TooManyQueued.
@@ -101,13 +116,13 @@ class QueuedMessages:
             raise StartTaskNotFound
         return self._put_for_start(start, content, actor)
 
-    def _put_for_start(self, start: StartTask, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
+    def _put_for_start(self, start: StartTask, content: list[dict[str, object]], actor: Actor) -> tuple[UUID, int]:
         if start.status == "ERROR":
             raise NobodyReceives(start.detail)
         return self._put(start.conversation_id, "" if start.status in FINISHED else start.id, content, actor)
 
     def _put(
-        self, conversation_id: ConversationId, start_id: str, content: list[dict[str, Any]], actor: Actor
+        self, conversation_id: ConversationId, start_id: str, content: list[dict[str, object]], actor: Actor
     ) -> tuple[UUID, int]:
         identity = minted("message")
         message = json.dumps({"content": content, "may_decide": actor.may_decide, "sender": actor.name})
@@ -140,6 +155,7 @@ class QueuedMessages:
         reply = self._scripts.claim_queue(StartKeys.root, lease=lease, span=in_micros(LEASE), poll=in_micros(_POLL))
         if reply is None:
             return None
+        queue = Queue.read(pairs(reply.queue))
         identity, _, message = reply.entry.decode(errors="replace").partition(" ")
         read: dict[str, Any] = {"content": [], "sender": "", "may_decide": False}
         fault = ""
@@ -152,8 +168,8 @@ class QueuedMessages:
             conversation_id=ConversationId(reply.conversation),
             **read,
             tried_for=reply.tried / 1e6,
-            was_sent=reply.sent == identity,
-            after=reply.after,
+            was_sent=queue.sent == identity,
+            after=queue.after,
             lease=lease,
             fault=fault,
         )
@@ -169,20 +185,20 @@ class QueuedMessages:
         tries before it count as they did.
         """
         tried = "" if waits else f"{in_micros(queued.tried_for)} 0"  # a gap since 0 counts for nothing: `_tried.lua`
-        return self._postpone(queued, seconds, {"tried": tried} if waits or untried else {})
+        return self._postpone(queued, seconds, **({"tried": tried} if waits or untried else {}))
 
-    def _postpone(self, queued: QueuedMessage, seconds: float, state: Mapping[str, str]) -> bool:
+    def _postpone(self, queued: QueuedMessage, seconds: float, **state: str) -> bool:
         return self._scripts.postpone_queue(
             StartKeys.root,
             conversation=queued.conversation_id,
             lease=queued.lease,
             span=in_micros(seconds),
-            state=state,
+            state=Queue.fields_of(**state),
         )
 
     def note_sent(self, queued: QueuedMessage, after: str) -> bool:
         """Note that an agent may have a message from now on, and the last event of its log before; False as `renew`."""
-        return self._postpone(queued, LEASE, {"sent": queued.id, "after": after})
+        return self._postpone(queued, LEASE, sent=queued.id, after=after)
 
     def settle(self, queued: QueuedMessage) -> bool:
         """Take a message off its queue: it was delivered, or is given up. False as `renew`."""

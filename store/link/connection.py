@@ -30,7 +30,8 @@ from typing import Any, cast
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from gevent.monkey import get_original  # type: ignore[import-untyped]
-from redis import BlockingConnectionPool, Redis, RedisCluster
+from redis import BlockingConnectionPool, RedisCluster
+from redis import Redis as OneServer
 from redis._parsers import _HiredisParser
 from redis.backoff import NoBackoff
 from redis.cluster import PRIMARY, ClusterNode
@@ -43,6 +44,7 @@ from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConn
 from core.bounds import AS_REDIS, Durability
 from core.pauses import take_turns
 from store.errors import UNAVAILABLE, TemporaryRefusal
+from store.link.commands import Redis
 from telemetry.meter import Meter
 
 #: the settings by which Redis syncs each write to its disk before it replies
@@ -283,16 +285,16 @@ def _client(url: str, timeout: float, max_connections: int, retry: Retry, durabi
     match parts.scheme:
         case "redis+cluster":
             cluster = LazyCluster(_hosts(parts, _REDIS_PORT), timeout=timeout, **bounds, **_credentials(parts))
-            return cast(Redis, cluster)  # the same commands; redis-py gives them no common type
+            return cast(Redis, cluster)
         case "redis+sentinel":
             name, _, database = parts.path.strip("/").partition("/")
             sentinels = Sentinel(
                 _hosts(parts, _SENTINEL_PORT), sentinel_kwargs={"retry": retry, **timeouts, **_of_sentinels(parts)}
             )
             pool = WaitingSentinelPool(name, sentinels, db=int(database or 0), **waiting, **_credentials(parts))
-            return Redis(connection_pool=pool)
+            return cast(Redis, OneServer(connection_pool=pool))
         case _:
-            return Redis(connection_pool=BlockingConnectionPool.from_url(url, **waiting))
+            return cast(Redis, OneServer(connection_pool=BlockingConnectionPool.from_url(url, **waiting)))
 
 
 def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:

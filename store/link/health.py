@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from redis import Redis, RedisCluster
+from redis import RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
 from core.bounds import Durability
@@ -18,6 +18,7 @@ from core.refused import Kind
 from core.wire import Micros
 from store.errors import UNAVAILABLE, DiskFull, NewerData, StoreError, StoreFull
 from store.keys import DATA_VERSION, VERSION
+from store.link.commands import Redis
 from store.link.connection import SYNCED, LazyCluster, unsynced
 
 #: seconds since its last word after which a replica does not count; each speaks once a second
@@ -47,7 +48,7 @@ _NOT_SYNCED = (
 
 #: by the version that it leads to: what changes the data of the version before. Each may be repeated from its
 #: beginning, as it is after an interruption, while no other server writes
-MIGRATIONS: Mapping[int, Callable[["Redis"], None]] = MappingProxyType({})
+MIGRATIONS: Mapping[int, Callable[[Redis], None]] = MappingProxyType({})
 
 
 class NotReady(StoreError):
@@ -78,7 +79,7 @@ class StoreState:
 class Health:
     """Probes with their own client, which waits half of the timeout. In a cluster every primary is asked."""
 
-    def __init__(self, redis: "Redis", durability: Durability, folder: Path | None = None) -> None:
+    def __init__(self, redis: Redis, durability: Durability, folder: Path | None = None) -> None:
         """folder: of the embedded store's file; None of another Redis, whose disk is its own."""
         self._redis = redis
         self._durability = durability
@@ -179,7 +180,7 @@ class Health:
         except UNAVAILABLE:
             return None
 
-    def _faults(self, node: dict[str, Any]) -> list[str]:
+    def _faults(self, node: dict[str, object]) -> list[str]:
         full = _full(node)
         is_unwritten = node.get("aof_last_write_status", "ok") != "ok"
         found = (
@@ -219,7 +220,7 @@ class Health:
         return list(found.values()) if all(isinstance(one, dict) for one in found.values()) else [found]
 
 
-def _evicting(info: dict[str, Any]) -> str | None:
+def _evicting(info: dict[str, object]) -> str | None:
     policy, most = _text(info.get("maxmemory_policy")), info.get("maxmemory")
     if not most or policy in (None, "noeviction"):
         return None
@@ -235,7 +236,7 @@ def _full(info: dict[str, Any]) -> tuple[int, int] | None:
     return (used, most) if most and used > most * _NEARLY else None
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     """redis-py reads a version such as 7.2 as a number."""
     return None if value is None else str(value)
 
@@ -247,7 +248,7 @@ class DataVersion:
     enters its migration into MIGRATIONS; tests/store/test_data_version.py shows it.
     """
 
-    def __init__(self, redis: "Redis", probe: "Redis") -> None:
+    def __init__(self, redis: Redis, probe: Redis) -> None:
         """probe: a client that waits so briefly that a request may ask first."""
         self._redis = redis
         self._probe = probe
@@ -272,7 +273,7 @@ class DataVersion:
     def _stored(self) -> str | None:
         """The key with the version, None of an empty store. Raises NewerData, or one of UNAVAILABLE."""
         try:
-            stored: Any = self._probe.get(DATA_VERSION)
+            stored = self._probe.get(DATA_VERSION)
         except ResponseError as refusal:
             if not str(refusal).startswith("WRONGTYPE"):
                 raise

@@ -14,11 +14,11 @@ from typing import Any
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from redis import Redis
 
 from core.wire import ConversationId, Micros
 from store.errors import KeyUnreadable, SecretsRefused
 from store.keys import SEAL_CHECK
+from store.link.commands import Redis
 
 DIFFERS = (
     "SECRET_KEY is not the key that the data in Redis were sealed with: secrets and sandboxes that are sealed with "
@@ -32,7 +32,7 @@ class Sealer:
     def __init__(self, secret_keys: tuple[str, ...]) -> None:
         self._secret_keys = secret_keys
 
-    def seal(self, conversation_id: ConversationId, secrets: Mapping[str, Any]) -> dict[str, bytes]:
+    def seal(self, conversation_id: ConversationId, secrets: Mapping[str, object]) -> dict[str, bytes]:
         """Secrets by name, as JSON, sealed. Raises SecretsRefused when there are any and no key is set."""
         if not secrets:
             return {}
@@ -49,13 +49,13 @@ class Sealer:
         except InvalidToken:
             raise SecretsRefused from None
 
-    def seal_body(self, conversation_id: ConversationId, body: Mapping[str, Any]) -> bytes:
+    def seal_body(self, conversation_id: ConversationId, body: Mapping[str, object]) -> bytes:
         """What a request brought that starts an agent, sealed. Raises SecretsRefused when no key is set."""
         return self.seal_bytes("start", conversation_id, zlib.compress(json.dumps(body).encode()))
 
-    def open_body(self, conversation_id: ConversationId, sealed: bytes) -> dict[str, Any]:
+    def open_body(self, conversation_id: ConversationId, sealed: bytes) -> dict[str, object]:
         """The same, unsealed. Raises SecretsRefused as `open`."""
-        body: dict[str, Any] = json.loads(zlib.decompress(self.open_bytes("start", conversation_id, sealed)))
+        body: dict[str, object] = json.loads(zlib.decompress(self.open_bytes("start", conversation_id, sealed)))
         return body
 
     def seal_key(self, sandbox_id: str, key: str) -> str:
@@ -127,7 +127,7 @@ def fernet_for(secret_key: str, owner: str) -> Fernet:
 class SealCheck:
     """The check of one process."""
 
-    def __init__(self, probe: "Redis", sealer: Sealer) -> None:
+    def __init__(self, probe: Redis, sealer: Sealer) -> None:
         """probe: a client that waits so briefly that a request may ask first."""
         self._probe = probe
         self._sealer = sealer
@@ -140,7 +140,7 @@ class SealCheck:
         """
         if not self._sealer.has_key:
             return None
-        word: Any = self._probe.get(SEAL_CHECK)
+        word = self._probe.get(SEAL_CHECK)
         if word is None:
             self._probe.set(SEAL_CHECK, self._sealer.seal_word(), nx=True)
             word = self._probe.get(SEAL_CHECK) or b""

@@ -13,12 +13,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from redis import Redis
-from redis.client import PubSub
 from redis.exceptions import ConnectionError
 
 from store.errors import UNAVAILABLE, HostSilent
 from store.keys import SandboxKeys, StartKeys, followers_channel
+from store.link.commands import Redis, Subscription
 
 #: takes a signal, or `MAYBE_MISSED`; called in the subscriber's thread
 Watcher = Callable[[bytes], None]
@@ -44,7 +43,7 @@ _log = logging.getLogger(__name__)
 class Signals:
     """The watchers of this process; the subscriber's thread starts with the first one and ends with the process."""
 
-    def __init__(self, commands: "Redis", subscriber: "Redis") -> None:
+    def __init__(self, commands: Redis, subscriber: Redis) -> None:
         self._commands = commands
         self._subscriber = subscriber
         self._control = followers_channel(uuid4().hex)
@@ -163,25 +162,25 @@ class Woken(NamedTuple):
     others: bool  #: a sandbox is to start, or one that is not named has changed
 
 
-def ask_supervisors(redis: "Redis", verb: str, sandbox_id: str, **details: Any) -> None:
+def ask_supervisors(redis: Redis, verb: str, sandbox_id: str, **details: Any) -> None:
     """Send a request to every supervisor; the one that has the sandbox serves it. A lost one is not sent again."""
     redis.publish(SandboxKeys.signal, json.dumps(Request(verb, sandbox_id, details)))
 
 
-def answered(redis: "Redis", seconds: float, verb: str, sandbox_id: str, **details: Any) -> bytes:
+def answered(redis: Redis, seconds: float, verb: str, sandbox_id: str, **details: object) -> bytes:
     """What the supervisor that has a sandbox replies to a request. Raises HostSilent after so many seconds."""
     reply = SandboxKeys.reply(str(uuid4()))
     ask_supervisors(redis, verb, sandbox_id, reply=reply, **details)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found: Any = redis.lpop(reply)
+        found = redis.lpop(reply)
         if found is not None:
             return bytes(found)
         time.sleep(_POLL)
     raise HostSilent(seconds)
 
 
-def answer(redis: "Redis", reply: str, data: bytes) -> None:
+def answer(redis: Redis, reply: str, data: bytes) -> None:
     """Reply to a worker that waits in `answered`."""
     transaction = redis.pipeline()
     transaction.delete(reply)  # a repeat adds nothing
@@ -193,9 +192,9 @@ def answer(redis: "Redis", reply: str, data: bytes) -> None:
 class Wakeups:
     """The subscription of one supervisor. Limitation: a lost signal delays its work until the next poll."""
 
-    def __init__(self, redis: "Redis") -> None:
+    def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._subscription: PubSub | None = None
+        self._subscription: Subscription | None = None
 
     def wait(self, seconds: float) -> Woken:
         """Wait for a signal, at most so long; for a start task or a queue of messages too, which it does not name.

@@ -5,6 +5,7 @@ Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replicatio
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from socket import socket as Socket
 from typing import Any
 
 from redis.exceptions import ConnectionError, ResponseError
@@ -49,7 +50,7 @@ def snapshot(redis: Any) -> Iterator[tuple[int, Iterator[bytes]]]:
         redis.connection_pool.release(connection)
 
 
-def _size(socket: Any) -> tuple[int, bytes]:
+def _size(socket: Socket) -> tuple[int, bytes]:
     """The bytes of the snapshot, and those of it that came with their number."""
     held = b""
     while b"\n" not in held and len(held) < _MOST_LINE:
@@ -63,7 +64,7 @@ def _size(socket: Any) -> tuple[int, bytes]:
     return int(line[1:]), first
 
 
-def _pieces(socket: Any, size: int, first: bytes) -> Iterator[bytes]:
+def _pieces(socket: Socket, size: int, first: bytes) -> Iterator[bytes]:
     piece = first[:size]
     while True:
         if piece:

@@ -56,7 +56,7 @@ class Entry:
     def __init__(self, seq: Seq, raw: bytes) -> None:
         self.seq = seq
         self.raw = raw
-        self._fields: dict[str, Any] | None = None
+        self._fields: dict[str, object] | None = None
 
     @property
     def cost(self) -> int:

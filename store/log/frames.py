@@ -20,9 +20,9 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from itertools import islice
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
-from zstandard import ZstdCompressionDict, ZstdCompressor, ZstdDecompressor, ZstdError
+from zstandard import ZstdCompressionDict, ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
 
 from core.pauses import take_turns
 from core.program import run
@@ -53,6 +53,9 @@ _DIGEST_BYTES = sha256().digest_size
 
 #: after which a piece ends: with more words Redis serves nobody else for longer, while the piece comes back
 _MOST_BYTES, _MOST_WORDS = 2 * 1024 * 1024, 20_000
+
+#: maximum size of a piece before its compression, in bytes: its last range may be far beyond _MOST_BYTES
+_MOST_PIECE = 256 * 1024 * 1024
 
 
 def compressed(raw: bytes) -> bytes:
@@ -133,20 +136,30 @@ def head(of: Frozen, digests: Sequence[str], piece: bytes = b"") -> bytes:
     return content + sha256(content).digest()
 
 
-def read_head(of: Frozen, content: bytes) -> tuple[list[str], bytes]:
+def digest_of(content: bytes) -> str:
+    """What the store remembers of an object: the digest in the object is there for damage, and anybody can make it."""
+    return sha256(content).hexdigest()
+
+
+def read_head(of: Frozen, content: bytes, kept: str | None = None) -> tuple[list[str], bytes]:
     """The digests of the pieces of a log, and the piece that its object holds itself, if any.
 
-    Raises Unreadable unless the object is what was kept.
+    kept: the digest of the object, as the store remembers it; None: it does not. Raises Unreadable unless the object is
+    what was kept.
     """
     rest, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if sha256(rest).digest() != digest:
         raise Unreadable("it is damaged: its digest is not that of its content")
+    if kept not in (None, digest_of(content)):
+        raise Unreadable("it is not the one that was kept: its digest is not the one that the store remembers")
     line, _, piece = rest.partition(b"\n")
     try:
         fields = json.loads(line)
         if fields["format"] != _FORMAT:
             raise Unreadable(f"it is of format {fields['format']}, and this version reads format {_FORMAT}")
         digests: list[str] = fields["pieces"]
+        if not isinstance(digests, list):
+            raise TypeError("it names no pieces")
         expected = _line(of, digests)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Unreadable(f"it is damaged: {error}") from None
@@ -177,11 +190,13 @@ def ranges_in(content: bytes, digest: str, may: set[str] | None) -> list[Range]:
     if sha256(content).hexdigest() != digest:
         raise Unreadable("it is damaged: its digest is not the one that its log's object names")
     try:
+        if frame_content_size(content) > _MOST_PIECE:
+            raise Unreadable(f"it is larger than a piece, which has {_MOST_PIECE} bytes at most")
         line, _, rest = ZstdDecompressor().decompress(content).partition(b"\n")
-        counts: list[tuple[str, int]] = [(part, number) for part, number in json.loads(line)]
+        counts = [(str(part), abs(number)) for part, number in json.loads(line)]
         total = sum(number for _, number in counts)
         words = list(_split(rest[4 * total :], struct.unpack_from(f">{total}I", rest)))
-    except (ValueError, TypeError, struct.error, ZstdError) as error:
+    except (ValueError, TypeError, struct.error, ZstdError, RecursionError) as error:
         raise Unreadable(f"it is damaged: {error}") from None
     if may is not None and not {part for part, _ in counts} <= may:
         raise Unreadable("it has other parts than the log")
@@ -194,7 +209,7 @@ def ranges_in(content: bytes, digest: str, may: set[str] | None) -> list[Range]:
 
 def _line(of: Frozen, digests: Sequence[str]) -> bytes:
     """The only line that the object of a log may begin with."""
-    fields: dict[str, Any] = {"format": _FORMAT, **of._asdict(), "pieces": digests}
+    fields: dict[str, object] = {"format": _FORMAT, **of._asdict(), "pieces": digests}
     return json.dumps(fields).encode()
 
 

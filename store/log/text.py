@@ -14,13 +14,13 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from redis import Redis
 from zstandard import ZstdCompressor, ZstdDecompressor
 
 from core.pauses import take_turns
 from core.wire import ConversationId, Event, Micros, Seq, bare_kind, micros
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
+from store.link.commands import Redis
 
 _RECORD = b"\xf7"
 _TEXT = b"\xf6"
@@ -63,7 +63,7 @@ def _source(source: str) -> bytes:
     return "".join(f"{byte:03o}" for byte in source.encode()).encode().translate(_TO_BYTES)
 
 
-def body_of(fields: dict[str, Any]) -> str:
+def body_of(fields: dict[str, object]) -> str:
     """The searchable text of a MessageEvent. Source: the agent-server wire."""
     message = fields.get("llm_message")
     message = message if isinstance(message, dict) else {}
@@ -74,7 +74,7 @@ def body_of(fields: dict[str, Any]) -> str:
     return " ".join(parts)
 
 
-def texts(content: Any) -> list[str]:
+def texts(content: object) -> list[str]:
     """The text parts of a message's content, which is a list of parts or one text."""
     if isinstance(content, str):
         return [content]
@@ -101,7 +101,7 @@ def texts_of(fields: dict[str, Any]) -> list[str]:
     return []
 
 
-def _strings(value: Any) -> list[str]:
+def _strings(value: object) -> list[str]:
     """The strings in a JSON value, however deep, in their order; not the names of members."""
     found, left = list[str](), [value]
     while left:
@@ -115,7 +115,7 @@ def _strings(value: Any) -> list[str]:
     return found
 
 
-def has_text(fields: dict[str, Any], needle: bytes) -> bool:
+def has_text(fields: dict[str, object], needle: bytes) -> bool:
     """Whether a text of an event contains the needle, which is `fold`ed text. Others get turns."""
     return any(_contains(text, needle) for text in texts_of(fields))
 
@@ -225,7 +225,7 @@ class _Chunk(NamedTuple):
 class MessageText:
     """This process' cache of conversations' text; bounded, the least recently used chunk is dropped first."""
 
-    def __init__(self, redis: "Redis", cache_bytes: int) -> None:
+    def __init__(self, redis: Redis, cache_bytes: int) -> None:
         """cache_bytes: the maximum cost of all chunks."""
         self._redis = redis
         self._cache_bytes = cache_bytes

@@ -4,12 +4,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from redis import Redis
-
 from core.wire import Micros
 from settings.limits import SandboxLimits
 from store.keys import SandboxKeys
 from store.link.attempts import minted_text
+from store.link.commands import Redis
 from store.link.health import Health
 from store.link.secrets import Sealer
 from store.sandboxes.checks import Checks, Echoes
@@ -23,7 +22,7 @@ class SandboxWing(Sandboxes):
     """All sandboxes, and by name what belongs to them."""
 
     def __init__(
-        self, redis: "Redis", probe: "Redis", scripts: Scripts, limits: SandboxLimits, sealer: Sealer, health: Health
+        self, redis: Redis, probe: Redis, scripts: Scripts, limits: SandboxLimits, sealer: Sealer, health: Health
     ) -> None:
         """probe: a client that waits briefly."""
         super().__init__(redis, scripts, limits, sealer)
@@ -46,7 +45,7 @@ class Workspaces:
     another key's. Each method takes one round trip, `known` two.
     """
 
-    def __init__(self, redis: "Redis", scripts: Scripts, limits: SandboxLimits) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, limits: SandboxLimits) -> None:
         self._redis = redis
         self._scripts = scripts
         self._limits = limits
@@ -63,7 +62,7 @@ class Workspaces:
 
     def known(self, owner: str) -> SandboxId | None:
         """The id of a key's workspace sandbox, which no conversation has adopted; None: it has none."""
-        named: Any = self._redis.hget(SandboxKeys.workspaces, owner)
+        named = self._redis.hget(SandboxKeys.workspaces, owner)
         known = SandboxId(named.decode()) if named else None
         return known if known and self._redis.exists(SandboxKeys.box(known)) else None
 
@@ -93,19 +92,19 @@ class Host:
     id: str
     seen_at: Micros  #: its last heartbeat, by Redis' clock
     sandboxes: int  #: that it has, whatever their status
-    said: dict[str, Any] | None  #: what isolates its process sandboxes, as it has said; None: it has said nothing yet
+    said: dict[str, object] | None  #: what isolates its process sandboxes; None: it has said nothing yet
     version: str | None  #: of its supervisor
 
 
 class Hosts:
     """The hosts of all supervisors, and what each says of itself: its version, and what isolates its sandboxes."""
 
-    def __init__(self, redis: "Redis") -> None:
+    def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    def note(self, host: str, isolation: dict[str, Any], version: str) -> None:
+    def note(self, host: str, isolation: dict[str, object], version: str) -> None:
         """Note what isolates the process sandboxes of a host, and its supervisor's version; forget lost hosts."""
-        known: Any = self._redis.hkeys(SandboxKeys.isolation)
+        known = self._redis.hkeys(SandboxKeys.isolation)
         living = {name for name, _ in self._living()}
         lost = [name for name in known if name not in living]
         if lost:
@@ -114,24 +113,24 @@ class Hosts:
 
     def seen_at(self, host: str) -> Micros | None:
         """The last heartbeat of a host's supervisor; None where it has none. One round trip."""
-        found: Any = self._redis.zscore(SandboxKeys.hosts, host)
+        found = self._redis.zscore(SandboxKeys.hosts, host)
         return None if found is None else Micros(int(found))
 
     def all(self) -> list[Host]:
         """The hosts by their ids. Three round trips."""
         living = self._living()
-        said: Any = self._redis.hgetall(SandboxKeys.isolation)
+        said = self._redis.hgetall(SandboxKeys.isolation)
         with self._redis.pipeline(transaction=False) as pipe:
             for name, _ in living:
                 pipe.scard(SandboxKeys.of_host(name.decode()))
-            numbers: list[Any] = pipe.execute() if living else []
+            numbers = pipe.execute() if living else []
         return [
             _host(name.decode(), at, number, json.loads(said.get(name, b"null")))
             for (name, at), number in zip(living, numbers, strict=True)
         ]
 
     def _living(self) -> list[tuple[bytes, float]]:
-        found: Any = self._redis.zrange(SandboxKeys.hosts, 0, -1, withscores=True)
+        found = self._redis.zrange(SandboxKeys.hosts, 0, -1, withscores=True)
         return sorted(found)
 
 

@@ -9,15 +9,14 @@ supervisor had claimed is due again when the lease ends. All times are those of 
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
-
-from redis import Redis
 
 from core import wire
 from core.wire import ConversationId, Micros
 from settings.limits import SandboxLimits
 from store.keys import ConversationKeys, SandboxKeys
+from store.link.commands import Redis
 from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
 from store.scripts.calls import Spans
@@ -72,7 +71,7 @@ class Checks:
         self._scripts.close_check(SandboxKeys.root, entry=check.entry, lease_end=check.lease_end, again=again)
 
     def note(
-        self, conversation_id: ConversationId, before: Sequence[Any], after: Sequence[Any], *, ended: bool
+        self, conversation_id: ConversationId, before: Sequence[object], after: Sequence[object], *, ended: bool
     ) -> None:
         """Keep how far the logs were compared, unless another comparison has kept its own since `before` was read.
 
@@ -89,7 +88,7 @@ class Checks:
 class Echoes:
     """The expected echoes of all conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 

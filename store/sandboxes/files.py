@@ -9,11 +9,10 @@ one: where the other side is silent for 30 s it is broken off, and Redis forgets
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from uuid import uuid4
-
-from redis import Redis
 
 from core.refused import Kind
 from core.wire import ConversationId, Seq
@@ -27,11 +26,13 @@ from store.errors import (
     StoreError,
 )
 from store.keys import SandboxKeys
+from store.link.commands import Redis
 from store.link.health import Health
 from store.link.signals import answer, answered, ask_supervisors
+from store.record import Record, pairs
 from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
-from store.scripts.calls import CloseTransfer, SendChunk
+from store.scripts.calls import SendChunk
 
 #: bytes of a full chunk, and most chunks that wait
 CHUNK, MOST_WAITING = 256 * 1024, 16
@@ -75,10 +76,21 @@ _ERRORS: dict[Outcome, Callable[[str], StoreError]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer(Record):
+    """A stream under way. sent, received: an outcome and its sentence; None while that side goes on."""
+
+    key = f"{SandboxKeys.root}:transfer:ID"
+    first: int = 0  #: number of the chunk at the head of the list
+    next: int = 0  #: number of the chunk to be sent next
+    sent: tuple[Outcome, str] | None = None  #: how the sender ended it; missing: it goes on
+    received: tuple[Outcome, str] | None = None  #: how the receiver ended it
+
+
 class Archives:
     """The streams of all hosts."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
@@ -149,8 +161,8 @@ class Sender:
                 raise ArchiveFailed(f"Nobody has received the archive for {SILENCE:g} s")
             time.sleep(_POLL)
         match reply:
-            case SendChunk.Closed(ending):
-                _raise(ending)
+            case SendChunk.Closed(found):
+                _raise(Transfer.read(pairs(found)).received)
             case None:
                 raise ArchiveFailed(_FORGOTTEN)
         del self._held[:CHUNK]
@@ -163,7 +175,7 @@ class Sender:
             SandboxKeys.root, id=self.id, kept=_KEPT, number=self._number, most=MOST_WAITING, chunk=chunk
         )
 
-    def _close(self, outcome: Outcome, words: str) -> str | None:
+    def _close(self, outcome: Outcome, words: str) -> tuple[Outcome, str] | None:
         """How the receiver ended the stream, None while it goes on."""
         return _closed(self._scripts, self.id, "sent", outcome, words).received
 
@@ -211,12 +223,12 @@ class Receiver:
             reply = self._scripts.take_chunk(SandboxKeys.root, id=self.id, kept=_KEPT, number=self._number)
             if reply is None:
                 raise ArchiveFailed(_FORGOTTEN)
-            if reply.ending is not None:
-                _raise(reply.ending)
+            sent = Transfer.read(pairs(reply.transfer)).sent
+            _raise(sent)
             if reply.chunk is not None:
                 self._number += 1
                 return reply.chunk
-            if reply.ending is not None:
+            if sent is not None:
                 return None
             if self._given_up():
                 raise ArchiveFailed("The archive is not wanted any more")
@@ -225,16 +237,16 @@ class Receiver:
             time.sleep(_POLL)
 
 
-def _closed(scripts: Scripts, transfer_id: str, side: str, outcome: Outcome, words: str) -> CloseTransfer.Reply:
+def _closed(scripts: Scripts, transfer_id: str, side: str, outcome: Outcome, words: str) -> Transfer:
     """How the sender and the receiver ended a stream, after one side has."""
-    ending = json.dumps([outcome, words])
-    reply = scripts.close_transfer(SandboxKeys.root, id=transfer_id, kept=_KEPT, side=side, ending=ending)
-    return reply or CloseTransfer.Reply(sent=None, received=json.dumps([Outcome.FAILED, _FORGOTTEN]))
+    fields = Transfer.fields_of(**{side: (outcome, words)})
+    reply = scripts.close_transfer(SandboxKeys.root, id=transfer_id, kept=_KEPT, fields=fields)
+    return Transfer(received=(Outcome.FAILED, _FORGOTTEN)) if reply is None else Transfer.read(pairs(reply))
 
 
-def _raise(ending: str) -> None:
+def _raise(ending: tuple[Outcome, str] | None) -> None:
     """Raise the error that an ending stands for, if it is not that of a whole stream."""
-    outcome, words = json.loads(ending)
+    outcome, words = ending or (Outcome.WHOLE, "")
     if outcome != Outcome.WHOLE:
         raise _ERRORS[Outcome(outcome)](words)
 
@@ -267,7 +279,10 @@ class FileMissing(StoreError):
     """A path leads to no file of the folder: to none at all, to a directory, or out of it."""
 
     kind = Kind.MISSING
-    words = "There is no such file in the conversation's folder"
+    words = (
+        "There is no such file in the conversation's folder. GET /api/v1/app-conversations/ID/files lists those that "
+        "are there"
+    )
 
 
 class FileTooLong(StoreError):
@@ -308,7 +323,7 @@ class Between(NamedTuple):
 class SandboxFiles:
     """The files of all sandboxes. Each read raises HostSilent, FilesBusy, FileNotKept, FileUnreadable, StoreFull."""
 
-    def __init__(self, redis: "Redis", health: Health) -> None:
+    def __init__(self, redis: Redis, health: Health) -> None:
         self._redis = redis
         self._health = health
 
@@ -347,7 +362,7 @@ class SandboxFiles:
         """Reply to a worker: with the content, or with the sentence of an error."""
         answer(self._redis, reply, found.encode() + b" " + data)
 
-    def _ask(self, verb: str, sandbox_id: SandboxId, **details: Any) -> bytes | None:
+    def _ask(self, verb: str, sandbox_id: SandboxId, **details: object) -> bytes | None:
         self._health.require_room()  # for the reply, which lies in Redis until it is read
         word, _, data = answered(self._redis, FILE_TIMEOUT, verb, sandbox_id, **details).partition(b" ")
         found = Found(word.decode())

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Annotated, Any, NewType
 
-from redis import Redis
-
 from core.cuts import head_and_tail, last_lines
 from core.wire import ConversationId, Micros
 from settings.limits import SandboxLimits
@@ -35,6 +33,7 @@ from store.errors import (
 )
 from store.keys import SandboxKeys
 from store.link.attempts import is_finished, minted_text
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.link.signals import answer, answered
 from store.record import BESIDE, Record, pairs
@@ -98,7 +97,7 @@ class Sandbox(Record):
     linked_dir: str = ""  #: another path of that folder, where a symlink is in the way; empty: there is none
     handle: dict[str, Any] | None = None
     agent_url: str
-    urls: list[dict[str, Any]] = field(default_factory=list)
+    urls: list[dict[str, object]] = field(default_factory=list)
     detail: str  #: at most 8 KiB
     disk_bytes: int | None = None  #: of its files, as measured last
     memory_bytes: int | None = None  #: of its processes, as measured last while it ran
@@ -111,7 +110,7 @@ class Sandbox(Record):
     source: dict[str, Any] | None = None  #: where the files of its first start come from; null: it starts with none
     owner: str = ""  #: id of the key that started it; empty: nobody's
     leaving: bool = False  #: it is being deleted: lists have it no longer, and its key is shown to nobody
-    strays: dict[str, Any] | None = None  #: `count` and `newest` of the conversations that its agent server alone has
+    strays: dict[str, object] | None = None  #: `count` and `newest` of what its agent server alone has
     adopted: str = ""  #: id of the start task that took it from the workspace of its key; empty: none did
     trace: str = ""  #: W3C traceparent of the request that asked for its start; empty: none, or the start has ended
     seen_at: Micros = field(compare=False, metadata=BESIDE)  #: the time of the reading, which its ages are measured to
@@ -152,7 +151,7 @@ class Sandbox(Record):
             return None
 
     @property
-    def isolated_by(self) -> dict[str, Any] | None:
+    def isolated_by(self) -> dict[str, object] | None:
         """What isolates its processes, as its runtime says; None while it has none."""
         return (self.handle or {}).get("isolation")
 
@@ -202,7 +201,7 @@ def key_hash(key: str) -> str:
 class Sandboxes:
     """All sandboxes of all hosts. Every age is measured by Redis' clock, whatever the callers' clocks say."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, limits: SandboxLimits, sealer: Sealer) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, limits: SandboxLimits, sealer: Sealer) -> None:
         self._redis = redis
         self._scripts = scripts
         self._sealer = sealer
@@ -368,17 +367,17 @@ class Sandboxes:
 
     def of_session_key(self, key: str) -> SandboxId | None:
         """The sandbox whose agent server a key opens; None as `of_hook_key`, and no use is noted. One round trip."""
-        stored: Any = self._redis.hget(SandboxKeys.by_key, f"session {key_hash(key)}")
+        stored = self._redis.hget(SandboxKeys.by_key, f"session {key_hash(key)}")
         return SandboxId(stored.decode()) if stored else None
 
     def settled_start(self, sandbox_id: SandboxId) -> int:
         """The start after which the conversations of a sandbox were settled last; 0: never."""
-        stored: Any = self._redis.hget(SandboxKeys.box(sandbox_id), "settled")
+        stored = self._redis.hget(SandboxKeys.box(sandbox_id), "settled")
         return int(stored or 0)
 
     def note_settled(self, sandbox_id: SandboxId, start: int) -> None:
         """Note that the conversations of a sandbox are settled after a start of its processes."""
-        self._scripts.keep_fields(SandboxKeys.box(sandbox_id), fields={"settled": start})
+        self._scripts.keep_fields(SandboxKeys.box(sandbox_id), fields=SandboxUpkeep.fields_of(settled=start))
 
     # reading
 
@@ -436,7 +435,7 @@ class Sandboxes:
         """The last lines that a sandbox printed. Raises SandboxNotFound, HostSilent."""
         sandbox = self.get(sandbox_id)
         if sandbox.status == "ERROR" or sandbox.handle is None:
-            kept: Any = self._redis.get(SandboxKeys.log(sandbox_id))
+            kept = self._redis.get(SandboxKeys.log(sandbox_id))
             return last_lines((kept or b"").decode(), tail)
         return answered(self._redis, _LOG_TIMEOUT, "log", sandbox_id, tail=tail).decode()
 
@@ -562,7 +561,7 @@ class Sandboxes:
     def removals(self, host: str, folder: str = "") -> list[tuple[str, SandboxId]]:
         """Sandboxes that were deleted while their host was lost, each after the name of its runtime: those whose files
         are in that folder of the host, or in none."""
-        found: Any = self._redis.smembers(SandboxKeys.removals(host))
+        found = self._redis.smembers(SandboxKeys.removals(host))
         words = [member.decode(errors="surrogateescape").split(" ", 2) for member in found]
         parts = [(*one, "", "")[:3] for one in words]
         return [(runtime, SandboxId(identity)) for runtime, identity, of in parts if of in ("", folder)]
@@ -598,7 +597,7 @@ def _last(log: str) -> str:
 class Places:
     """The places of all sandboxes. A sandbox that does not exist has no bound: nothing comes of what starts there."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, most: int) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, most: int) -> None:
         self._redis = redis
         self._scripts = scripts
         self._most = most

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 from uuid import uuid4
 
-from redis import Redis
-
 from core.access import Joiner
 from core.wire import ConversationId, Micros
 from settings.limits import SandboxLimits
@@ -37,6 +35,7 @@ from store.errors import (
 )
 from store.keys import ConversationKeys, SandboxKeys, StartKeys, claimed_key
 from store.link.attempts import is_finished, minted, minted_text
+from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.record import Record, pairs
 from store.sandboxes.sandboxes import Places, Sandboxes, SandboxId, random_text
@@ -79,18 +78,18 @@ _LATE = 86_400
 class StartBodies:
     """The sealed bodies of conversations."""
 
-    def __init__(self, redis: "Redis", sealer: Sealer) -> None:
+    def __init__(self, redis: Redis, sealer: Sealer) -> None:
         self._redis = redis
         self._sealer = sealer
 
-    def sealed(self, conversation_id: ConversationId, body: Mapping[str, Any]) -> bytes:
+    def sealed(self, conversation_id: ConversationId, body: Mapping[str, object]) -> bytes:
         """What a conversation keeps of the body that starts its agent. Raises SecretsRefused."""
         kept = {name: value for name, value in body.items() if name not in _ONCE}
         return self._sealer.seal_body(conversation_id, kept)
 
-    def of(self, conversation_id: ConversationId) -> dict[str, Any] | None:
+    def of(self, conversation_id: ConversationId) -> Mapping[str, object] | None:
         """The body that started the agent of a conversation; None where it brought none. Raises SecretsRefused."""
-        sealed: Any = self._redis.get(ConversationKeys(conversation_id).start)
+        sealed = self._redis.get(ConversationKeys(conversation_id).start)
         return self._sealer.open_body(conversation_id, sealed) if sealed else None
 
 
@@ -142,7 +141,7 @@ class StartTaskUpkeep(Record):
     """Fields of a start task that its driver and the scripts alone use."""
 
     key = StartTask.key
-    echo: dict[str, Any]  #: the part of the request that clients see
+    echo: Mapping[str, object]  #: the part of the request that clients see
     secrets: dict[str, str] | None = None  #: sealed; only while it is unfinished
     lease: str = ""  #: id of the last one
     parent_id: str = ""  #: of the conversation that its own will be a child of
@@ -154,7 +153,7 @@ class StartTasks:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         scripts: Scripts,
         sealer: Sealer,
         sandboxes: Sandboxes,
@@ -209,10 +208,10 @@ class StartTasks:
     def create_once(
         self,
         conversation_id: ConversationId,
-        request: dict[str, Any],
-        body: Mapping[str, Any],
+        request: dict[str, object],
+        body: Mapping[str, object],
         *,
-        echo: dict[str, Any],
+        echo: dict[str, object],
         owner: str = "",
         joiner: Joiner | None = None,
     ) -> tuple[StartTask, bool]:
@@ -232,7 +231,7 @@ class StartTasks:
         identity: str,
         conversation_id: ConversationId,
         request: dict[str, Any],
-        echo: dict[str, Any],
+        echo: Mapping[str, object],
         owner: str,
         joiner: Joiner | None,
         *,
@@ -312,7 +311,7 @@ class StartTasks:
 
     def count(self, *, conversation_id: ConversationId | None = None, since: Micros | None = None) -> int:
         """The number of start tasks. One round trip, whatever their number."""
-        return int(self._redis.zcount(StartKeys.created(conversation_id), "-inf" if since is None else since, "+inf"))
+        return self._redis.zcount(StartKeys.created(conversation_id), "-inf" if since is None else since, "+inf")
 
     def forget(self, start_id: str) -> None:
         """Remove a start task."""
@@ -414,7 +413,7 @@ class StartTasks:
             StartKeys.root, id=start_id, lease=lease, span=in_micros(seconds), counter=counter
         )
 
-    def advance(self, start_id: str, lease: str, **fields: Any) -> bool:
+    def advance(self, start_id: str, lease: str, **fields: object) -> bool:
         """Write the progress of an unfinished start task, and renew its lease; False as `renew`."""
         return self._scripts.advance_start_task(
             StartKeys.root, id=start_id, lease=lease, span=in_micros(LEASE), fields=StartTask.fields_of(**fields)
@@ -422,7 +421,7 @@ class StartTasks:
 
     def first_waiting(self) -> str | None:
         """The start task that gets the next place of a sandbox; None: none waits for one. One round trip."""
-        found: Any = self._redis.zrange(StartKeys.waiting, 0, 0)
+        found = self._redis.zrange(StartKeys.waiting, 0, 0)
         return found[0].decode() if found else None
 
     def await_place(self, start_id: str, lease: str, detail: str) -> Literal["waits", "over"] | None:
@@ -470,14 +469,14 @@ class StartTasks:
             self._meter.count_start(status)
         return is_mine
 
-    def secrets_of(self, start: StartTask) -> dict[str, Any]:
+    def secrets_of(self, start: StartTask) -> dict[str, object]:
         """The secrets that came with the request; none once the start task is finished."""
-        stored: Any = self._redis.hget(StartKeys.task(start.id), "secrets")
+        stored = self._redis.hget(StartKeys.task(start.id), "secrets")
         return self._sealer.open(start.conversation_id, json.loads(stored or b"{}"))
 
     def body_of(self, start: StartTask) -> dict[str, Any] | None:
         """The body that came with the request; None of an app conversation's, and once the start task is finished."""
-        sealed: Any = self._redis.get(StartKeys.body(start.id))
+        sealed = self._redis.get(StartKeys.body(start.id))
         return self._sealer.open_body(start.conversation_id, sealed) if sealed else None
 
 
@@ -510,6 +509,17 @@ def _failure(found: Mapping[bytes, bytes]) -> Failure:
     return Failure(503 if detail == _FORGOTTEN else 502, detail)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmPool(Record):
+    """The state of the pool of a spec."""
+
+    key = f"{SandboxKeys.root}:pool:SPEC"
+    version: str  #: of the spec
+    most: int  #: sandboxes that are kept
+    failures: int = 0  #: in a row
+    after: int = 0  #: µs after which one may be started again
+
+
 class Pool(NamedTuple):
     """What a spec keeps warm. most: sandboxes of all hosts together."""
 
@@ -530,7 +540,7 @@ class WarmSandboxes:
     Each method takes one round trip; what a script decides is decided for all hosts.
     """
 
-    def __init__(self, redis: "Redis", scripts: Scripts, limits: SandboxLimits, sealer: Sealer) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, limits: SandboxLimits, sealer: Sealer) -> None:
         self._redis = redis
         self._scripts = scripts
         self._limits = limits
@@ -574,7 +584,7 @@ class WarmSandboxes:
 
     def claimed_by(self, start_id: str) -> SandboxId | None:
         """The sandbox that a start task has claimed in the last hour; it may be gone."""
-        stored: Any = self._redis.get(claimed_key(start_id))
+        stored = self._redis.get(claimed_key(start_id))
         return SandboxId(stored.decode()) if stored else None
 
     def discard(self, sandbox_id: SandboxId, *, failed: bool = False) -> bool:

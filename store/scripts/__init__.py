@@ -2,6 +2,7 @@
 
 A file whose name begins with an underscore is shared code. Who needs it, a script or other shared code, names it in a
 line `-- include: _log.lua`; the first one that a script meets is replaced by that file's text, any other by nothing.
+`_keys.lua` is no file: it has the keys that `store/keys.toml` ends with their conversation.
 Every other file opens with its head: what it is for, then these lines, in this order. The last four may be absent.
 
 * `KEYS`, `ARGV`, `Returns`: what it is given, and its reply, as `heads.py` reads them. `calls.py` is made from them.
@@ -30,15 +31,14 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from itertools import takewhile
-from typing import Any
 
-from redis import Redis
 from redis.connection import DefaultParser
 from redis.exceptions import NoScriptError, ResponseError
 
 from core.bounds import AS_REDIS, Durability
 from store.errors import LogDamaged, NewerData
-from store.keys import DATA_VERSION, VERSION, ApprovalKeys, ListingKeys, RuleKeys
+from store.keys import DATA_VERSION, VERSION, ApprovalKeys, ConversationKeys, ListingKeys, RuleKeys
+from store.link.commands import Redis
 from store.link.connection import LazyCluster
 from store.scripts import heads
 from store.scripts.calls import Calls
@@ -176,8 +176,10 @@ class Source:
 
 @cache
 def _texts() -> dict[str, str]:
-    """The text of every file by its name."""
-    return {entry.name: entry.read_text() for entry in files(__package__).iterdir() if entry.name.endswith(".lua")}
+    """The text of every file by its name, and shared code that is made from `store/keys.toml`."""
+    found = {entry.name: entry.read_text() for entry in files(__package__).iterdir() if entry.name.endswith(".lua")}
+    ending = ", ".join(map(repr, ConversationKeys.ending()))
+    return {**found, "_keys.lua": f"local KEYS_THAT_END = {{{ending}}}\n"}
 
 
 @cache
@@ -272,9 +274,9 @@ class _LoadedScript:
 
     def __init__(
         self,
-        redis: "Redis",
+        redis: Redis,
         text: str,
-        options: dict[str, Any],
+        options: Mapping[str, object],
         require_room: Callable[[], None] | None,
         follows: bool,
     ) -> None:
@@ -288,7 +290,7 @@ class _LoadedScript:
         self._follows = follows
         self._thaw: Callable[[str], None] | None = None
 
-    def __call__(self, keys: list[str], args: list[Any]) -> Any:
+    def __call__(self, keys: list[str], args: list[object]) -> object:
         if self._require_room is not None:
             self._require_room()
         if self._follows:
@@ -314,7 +316,7 @@ class _LoadedScript:
         script._thaw = thaw
         return script
 
-    def _send(self, command: tuple[Any, ...]) -> Any:
+    def _send(self, command: tuple[object, ...]) -> object:
         try:
             return self._redis.execute_command(*command, **self._options)
         except NoScriptError:
@@ -326,7 +328,7 @@ class Scripts(Calls):
     """Every script as a method, sent once per server and called by its hash."""
 
     def __init__(
-        self, redis: "Redis", durability: Durability = AS_REDIS, require_room: Callable[[], None] | None = None
+        self, redis: Redis, durability: Durability = AS_REDIS, require_room: Callable[[], None] | None = None
     ) -> None:
         """durability: what is proven of the scripts that write. The client's connections send the proofs. require_room:
         called before each script that brings something, raises StoreFull.

@@ -3,6 +3,7 @@
 -- group = its response's id as JSON ("" none), call = its tool call's id as JSON ("" none),
 -- subject = the members by which an observation names it, as JSON without braces, name = its id as canonical JSON,
 -- digest, tool = the tool's name as JSON, risk, size = bytes of its event, expires = µs as text (nil: no deadline),
+-- shown = the action in words as canonical JSON (nil: of an earlier release),
 -- trace = W3C traceparent of the batch that opened it (nil: none)},
 -- and after a decision {decided = "approve" | "reject" | "edit", reason = as JSON, arguments = edited ones as JSON,
 -- released = true: the conversation has gone on with it}. A rejected one is kept only until a sandbox's agent is told.

@@ -3,6 +3,38 @@
 -- include: _log.lua
 -- include: _sha256.lua
 
+local MOST_SHOWN = 20 -- actions of one entry that it describes in words: hashing costs by the byte
+local ESCAPES = {['"'] = '\\"', ['\\'] = '\\\\', ['\b'] = '\\b', ['\t'] = '\\t', ['\n'] = '\\n', ['\f'] = '\\f', ['\r'] = '\\r'}
+
+-- The canonical JSON of the conversation's title; nil where it has none.
+local function canonical_title()
+  local title = cjson.decode(redis.call('HGET', root, 'title') or 'null')
+  return type(title) == 'string' and '"' .. string.gsub(title, '[%z\1-\31"\\]', function(character)
+    return ESCAPES[character] or string.format('\\u%04x', string.byte(character))
+  end) .. '"' or nil
+end
+
+-- What the first actions were, in words, as a JSON list; null for an action of an earlier release.
+local function shown_of(actions)
+  local shown = {}
+  for i = 1, math.min(#actions, MOST_SHOWN) do shown[i] = actions[i].shown or 'null' end
+  return '[' .. table.concat(shown, ',') .. ']'
+end
+
+-- Tells the followers who decided, without the address, and keeps where the entry is for those who read later.
+local function tell_decision(decision, actions, names, actor, reason, seq, time)
+  local entries = {}
+  for _, action in ipairs(actions) do
+    entries[#entries + 1], entries[#entries + 2] = action.id, string.format('%d', seq)
+  end
+  call_with_all('HSET', root .. ':decided', entries)
+  redis.call('PUBLISH', root .. ':signal', '{"action_ids":[' .. names .. '],"actor":' ..
+    string.gsub(actor, '^{"address":".-","kind"', '{"kind"') .. ',"decision":"' .. decision .. '","id":"decision-' ..
+    string.format('%d', seq) .. '","reason":' .. reason .. ',"seq":' .. string.format('%d', seq) ..
+    ',"source":"environment","time":"' .. time .. '","timestamp":"' .. string.sub(time, 1, -2) ..
+    '","kind":"DecisionEvent"}')
+end
+
 -- Writes one entry about some actions, chained to the entry before, in canonical JSON (RFC 8785); see `store/approvals/audit.py`.
 -- actor, reason: canonical JSON. time: UTC text with Z; an entry is never before the one that it follows, though their
 -- workers' clocks may differ. edited: digest of edited arguments, nil where none are.
@@ -14,13 +46,16 @@ local function write_audit(decision, actions, actor, reason, time, edited)
   if time < earliest then time = earliest end
   local names, digests = {}, {}
   for i, action in ipairs(actions) do names[i], digests[i] = action.name, '"' .. action.digest .. '"' end
+  local title = canonical_title()
   local head = '{"action_ids":[' .. table.concat(names, ',') .. '],"actor":' .. actor .. ',"conversation_id":"' ..
-    string.match(root, '{(.-)}') .. '","decision":"' .. decision .. '","digests":[' .. table.concat(digests, ',') .. ']'
+    string.match(root, '{(.-)}') .. '"' .. (title and ',"conversation_title":' .. title or '') ..
+    ',"decision":"' .. decision .. '","digests":[' .. table.concat(digests, ',') .. ']'
   if edited then head = head .. ',"edited":["' .. edited .. '"]' end
   local tail = '"previous":"' .. previous .. '","reason":' .. reason .. ',"seq":' .. string.format('%d', seq) ..
-    ',"time":"' .. time .. '"}'
+    (#actions > 0 and ',"shown":' .. shown_of(actions) or '') .. ',"time":"' .. time .. '"}'
   local hash = sha256(head .. ',' .. tail)
   redis.call('RPUSH', key, head .. ',"hash":"' .. hash .. '",' .. tail)
+  if #actions > 0 then tell_decision(decision, actions, table.concat(names, ','), actor, reason, seq, time) end
 end
 
 -- Notes that the pending actions or the audit have changed: the revision of the approvals grows, also from one

@@ -26,6 +26,6 @@ for _, part in ipairs(parts) do
     redis.call('PERSIST', root .. part)
   end
 end
-redis.call('HDEL', root, 'cold')
+redis.call('HDEL', root, 'cold', 'cold_digest')
 redis.call('HSET', root, 'aside_until', string.format('%.0f', now + span))
 return 'adopted'

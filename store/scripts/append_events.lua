@@ -112,7 +112,7 @@ local function write_open()
     if action.fresh or action.changed then
       words[#words + 1], words[#words + 2] = id, cjson.encode({seq = action.seq, at = action.at, time = action.time,
         since = action.since, group = action.group, call = action.call, subject = action.subject, name = action.name,
-        digest = action.digest, tool = action.tool, risk = action.risk, expires = action.expires,
+        digest = action.digest, tool = action.tool, shown = action.shown, risk = action.risk, expires = action.expires,
         size = action.size, trace = action.trace})
     end
   end

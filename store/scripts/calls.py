@@ -201,10 +201,7 @@ class ClaimIdempotencyKey:
         number: int
 
     class Finished(NamedTuple):
-        seed: str
-        status: str
-        content_type: str
-        body: str
+        record: list[bytes]
 
 
 class ClaimNotification:
@@ -226,16 +223,14 @@ class ClaimQueue:
         conversation: str
         entry: bytes
         tried: int
-        sent: str
-        after: str
+        queue: list[bytes]
 
 
 class ClaimSweep:
     """Replies of `claim_sweep.lua`."""
 
     class Reply(NamedTuple):
-        created: Micros | None
-        id: str
+        sweep: list[bytes]
         conversations: list[str]
 
 
@@ -245,14 +240,6 @@ class CloseDestinations:
     class Reply(NamedTuple):
         closed: int
         unnoted: int
-
-
-class CloseTransfer:
-    """Replies of `close_transfer.lua`."""
-
-    class Reply(NamedTuple):
-        sent: str | None
-        received: str | None
 
 
 class CountOverTime:
@@ -355,6 +342,13 @@ class FindAccessKey:
         left: Micros | None
 
 
+class FindDecisions:
+    """Replies of `find_decisions.lua`."""
+
+    class Reply(NamedTuple):
+        entries: list[str | None]
+
+
 class GetEvents:
     """Replies of `get_events.lua`."""
 
@@ -370,18 +364,6 @@ class InterruptConversation:
 
     class Foreign(NamedTuple):
         state: LogState
-
-
-class ListAccessKeys:
-    """Replies of `list_access_keys.lua`."""
-
-    class Row(NamedTuple):
-        id: str
-        name: str
-        scopes: str
-        created_at: Micros
-        expires_at: Micros | None
-        used_at: Micros | None
 
 
 class ListDecisions:
@@ -621,8 +603,7 @@ class ReadLink:
 
     class Reply(NamedTuple):
         now: Micros
-        decision: str
-        at: Micros | None
+        use: list[bytes]
 
 
 class ReadListChanges:
@@ -735,7 +716,7 @@ class SendChunk:
     """Replies of `send_chunk.lua`."""
 
     class Closed(NamedTuple):
-        ending: str
+        transfer: list[bytes]
 
 
 class SendMessage:
@@ -788,7 +769,7 @@ class TakeChunk:
 
     class Reply(NamedTuple):
         chunk: bytes | None
-        ending: str | None
+        transfer: list[bytes]
 
 
 class TakeLink:
@@ -889,6 +870,7 @@ class Calls:
     _expire_workspaces: Sends
     _fill_warm_pool: Sends
     _find_access_key: Sends
+    _find_decisions: Sends
     _find_events: Sends
     _finish_start_task: Sends
     _forget_echo: Sends
@@ -981,7 +963,7 @@ class Calls:
     _use_sandbox: Sends
 
     def adopt_fork(
-        self, root: str, *, fork: str, at: int, claims: Collection[str], fields: Mapping[str, Any]
+        self, root: str, *, fork: str, at: int, claims: Collection[str], fields: Mapping[str, object]
     ) -> AdoptFork.Adopted | AdoptFork.Exists | None:
         """Rename the keys of a finished copy to those of its conversation, unless that conversation exists."""
         reply = self._adopt_fork([root], [fork, at, len(claims), *claims, *chain.from_iterable(fields.items())])
@@ -1018,7 +1000,7 @@ class Calls:
         result: str = reply.decode()
         return result
 
-    def advance_start_task(self, root: str, *, id: str, lease: str, span: int, fields: Mapping[str, Any]) -> bool:
+    def advance_start_task(self, root: str, *, id: str, lease: str, span: int, fields: Mapping[str, object]) -> bool:
         """Write the progress of an unfinished start task, and renew its lease."""
         reply = self._advance_start_task([root], [id, lease, span, *chain.from_iterable(fields.items())])
         result: bool = reply in (1, b"1")
@@ -1356,10 +1338,8 @@ class Calls:
                 return "reused"
             case b"full", 1, words:
                 return ClaimIdempotencyKey.Full(int(next(words)))
-            case b"finished", 4, words:
-                return ClaimIdempotencyKey.Finished(
-                    next(words).decode(), next(words).decode(), next(words).decode(), next(words).decode()
-                )
+            case b"finished", 1, words:
+                return ClaimIdempotencyKey.Finished(next(words))
         raise UnknownReply("claim_idempotency_key", reply)
 
     def claim_notification(self, root: str, *, target: str, token: str, span: int) -> ClaimNotification.Reply | None:
@@ -1383,9 +1363,7 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return ClaimQueue.Reply(
-            next(words).decode(), next(words), int(next(words)), next(words).decode(), next(words).decode()
-        )
+        return ClaimQueue.Reply(next(words).decode(), next(words), int(next(words)), next(words))
 
     def claim_rule_uses(self, root: str, *, doubts: Collection[str], uses: Iterable[tuple[str, str]]) -> int:
         """Count a use of a rule for each action that it is about to decide: all of them, or none."""
@@ -1417,11 +1395,7 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return ClaimSweep.Reply(
-            None if (value := next(words)) is None else Micros(int(value)),
-            next(words).decode(),
-            [value.decode() for value in words],
-        )
+        return ClaimSweep.Reply(next(words), [value.decode() for value in words])
 
     def claim_warm_sandbox(
         self, root: str, *, spec: str, version: str, start: str, host_span: int, gives_way: bool, owner: str
@@ -1481,16 +1455,13 @@ class Calls:
                 return "late"
         raise UnknownReply("close_notification", reply)
 
-    def close_transfer(self, root: str, *, id: str, kept: int, side: str, ending: str) -> CloseTransfer.Reply | None:
+    def close_transfer(self, root: str, *, id: str, kept: int, fields: Mapping[str, object]) -> list[bytes] | None:
         """Note how one side ended a stream, unless it has done so already."""
-        reply = self._close_transfer([root], [id, kept, side, ending])
+        reply = self._close_transfer([root], [id, kept, *chain.from_iterable(fields.items())])
         if reply is None:
             return None
-        words = iter(reply)
-        return CloseTransfer.Reply(
-            None if (value := next(words)) is None else value.decode(),
-            None if (value := next(words)) is None else value.decode(),
-        )
+        result: list[bytes] = reply
+        return result
 
     def copy_events(
         self, root: str, *, utc: str, seconds: int, events: Iterable[tuple[str, str, int, bytes, bytes, bool]]
@@ -1562,8 +1533,8 @@ class Calls:
         echo: str,
         start_body: bytes,
         start_id: str,
-        secrets: Mapping[str, Any],
-        fields: Mapping[str, Any],
+        secrets: Mapping[str, object],
+        fields: Mapping[str, object],
     ) -> CreateConversation.Created | CreateConversation.Exists | None:
         """Create a conversation unless the id is taken, with its first message when there is one."""
         reply = self._create_conversation(
@@ -1593,7 +1564,7 @@ class Calls:
         raise UnknownReply("create_conversation", reply)
 
     def create_start_task(
-        self, root: str, *, id: str, conversation: str, most: int, asked: str, body: bytes, fields: Mapping[str, Any]
+        self, root: str, *, id: str, conversation: str, most: int, asked: str, body: bytes, fields: Mapping[str, object]
     ) -> CreateStartTask.Created | CreateStartTask.Exists | CreateStartTask.Full | Literal["gone"]:
         """Create a start task, once per id."""
         reply = self._create_start_task(
@@ -1776,10 +1747,10 @@ class Calls:
         return result
 
     def end_idempotency_claim(
-        self, root: str, *, key: str, token: str, span: int, outcome: str, word: str, content_type: str, body: str
+        self, root: str, *, key: str, token: str, span: int, fields: Mapping[str, object]
     ) -> Literal["ended", "late"]:
         """End an attempt: its response is kept, or the record may be claimed again, or the key is free."""
-        reply = self._end_idempotency_claim([root], [key, token, span, outcome, word, content_type, body])
+        reply = self._end_idempotency_claim([root], [key, token, span, *chain.from_iterable(fields.items())])
         match _outcome(reply):
             case b"ended", 0, _:
                 return "ended"
@@ -1846,6 +1817,14 @@ class Calls:
             None if (value := next(words)) is None else Micros(int(value)),
         )
 
+    def find_decisions(self, root: str, *, ids: Iterable[str]) -> FindDecisions.Reply | None:
+        """The entries of the audit that decided some actions."""
+        reply = self._find_decisions([root], [*ids])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return FindDecisions.Reply([None if value is None else value.decode() for value in words])
+
     def find_events(self, root: str, *, ids: Iterable[str]) -> list[int | None] | None:
         """Which events a log has, without their bytes."""
         reply = self._find_events([root], [*ids])
@@ -1876,9 +1855,9 @@ class Calls:
         """Remove a start task in any status."""
         self._forget_start_task([root], [id, late])
 
-    def freeze_log(self, root: str, *, name: str, incarnation: str, revision: str, latest: int) -> bool:
+    def freeze_log(self, root: str, *, name: str, digest: str, incarnation: str, revision: str, latest: int) -> bool:
         """Drop the keys of a log that lies whole in an object, unless the conversation has changed since."""
-        reply = self._freeze_log([root], [name, incarnation, revision, latest])
+        reply = self._freeze_log([root], [name, digest, incarnation, revision, latest])
         result: bool = reply in (1, b"1")
         return result
 
@@ -1945,7 +1924,7 @@ class Calls:
                 return "foreign"
         raise UnknownReply("join_sandbox", reply)
 
-    def keep_fields(self, root: str, *, fields: Mapping[str, Any]) -> bool:
+    def keep_fields(self, root: str, *, fields: Mapping[str, object]) -> bool:
         """Keep fields of a sandbox or a conversation that no client sees change: neither a revision nor a time does."""
         reply = self._keep_fields([root], [*chain.from_iterable(fields.items())])
         result: bool = reply in (1, b"1")
@@ -1963,20 +1942,10 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def list_access_keys(self, root: str) -> list[ListAccessKeys.Row]:
-        """All keys, the newest first, without what they are looked up by."""
+    def list_access_keys(self, root: str) -> list[list[bytes]]:
+        """All keys, the newest first."""
         reply = self._list_access_keys([root], [])
-        result: list[ListAccessKeys.Row] = [
-            ListAccessKeys.Row(
-                id.decode(),
-                name.decode(),
-                scopes.decode(),
-                Micros(int(created_at)),
-                None if (value := expires_at) is None else Micros(int(value)),
-                None if (value := used_at) is None else Micros(int(value)),
-            )
-            for id, name, scopes, created_at, expires_at, used_at in _rows(reply, 6)
-        ]
+        result: list[list[bytes]] = [value for value in reply]
         return result
 
     def list_decisions(self, root: str) -> list[ListDecisions.Row] | None:
@@ -2044,11 +2013,11 @@ class Calls:
         raise UnknownReply("locate_event", reply)
 
     def make_access_key(
-        self, root: str, *, id: str, digest: str, name: str, scopes: str, expires_at: int | None = None, most: int
+        self, root: str, *, id: str, digest: str, expires_at: int | None = None, most: int, fields: Mapping[str, object]
     ) -> MakeAccessKey.Made | Literal["full", "past"]:
         """Keep a key by its hash, once per id."""
         reply = self._make_access_key(
-            [root], [id, digest, name, scopes, "" if expires_at is None else expires_at, most]
+            [root], [id, digest, "" if expires_at is None else expires_at, most, *chain.from_iterable(fields.items())]
         )
         match _outcome(reply):
             case b"made", 1, words:
@@ -2077,9 +2046,9 @@ class Calls:
                 return "revoked"
         raise UnknownReply("make_rule", reply)
 
-    def make_ticket(self, root: str, *, digest: str, content: str, span: int, about: str) -> None:
+    def make_ticket(self, root: str, *, digest: str, span: int, fields: Mapping[str, object]) -> None:
         """Keep a ticket by its hash for a while."""
-        self._make_ticket([root], [digest, content, span, about])
+        self._make_ticket([root], [digest, span, *chain.from_iterable(fields.items())])
 
     def name_workspace(self, root: str, *, owner: str, fresh: str, host_span: int) -> str | None:
         """The workspace sandbox of a key, which its calls reach before it has a conversation."""
@@ -2381,14 +2350,16 @@ class Calls:
             [value.decode() for value in words],
         )
 
-    def postpone_queue(self, root: str, *, conversation: str, lease: str, span: int, state: Mapping[str, Any]) -> bool:
+    def postpone_queue(
+        self, root: str, *, conversation: str, lease: str, span: int, state: Mapping[str, object]
+    ) -> bool:
         """Renew the lease of a queue, or make it due again, and note what its driver has done."""
         reply = self._postpone_queue([root], [conversation, lease, span, *chain.from_iterable(state.items())])
         result: bool = reply in (1, b"1")
         return result
 
     def put_secrets(
-        self, root: str, *, utc: str, version: str, most: int, most_bytes: int, secrets: Mapping[str, Any]
+        self, root: str, *, utc: str, version: str, most: int, most_bytes: int, secrets: Mapping[str, object]
     ) -> PutSecrets.Put | PutSecrets.TooMany | None:
         """Keep secrets beside a conversation, sealed by the caller."""
         reply = self._put_secrets([root], [utc, version, most, most_bytes, *chain.from_iterable(secrets.items())])
@@ -2476,11 +2447,7 @@ class Calls:
         """The use of a one-time link, and the time."""
         reply = self._read_link([root], [id])
         words = iter(reply)
-        return ReadLink.Reply(
-            Micros(int(next(words))),
-            next(words).decode(),
-            None if (value := next(words)) is None else Micros(int(value)),
-        )
+        return ReadLink.Reply(Micros(int(next(words))), next(words))
 
     def read_list_changes(self, root: str, *, number: int, most: int) -> ReadListChanges.Reply:
         """The ids of a list that have changed after a number, in the order of their newest changes."""
@@ -2663,7 +2630,7 @@ class Calls:
         title: str,
         folded_title: str,
         tags: str,
-        fields: Mapping[str, Any],
+        fields: Mapping[str, object],
     ) -> ReportConversation.Reported | ReportConversation.Foreign | None:
         """Keep the report of a sandbox's agent server about a conversation, member by member: a member that a client changes meanwhile stays."""
         reply = self._report_conversation(
@@ -2679,7 +2646,7 @@ class Calls:
         raise UnknownReply("report_conversation", reply)
 
     def report_sandbox(
-        self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Mapping[str, Any]
+        self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Mapping[str, object]
     ) -> Literal["noted", "passed", "taken"] | None:
         """Write the observed state of a sandbox of the host."""
         reply = self._report_sandbox([root], [id, host, supervisor, status, log, *chain.from_iterable(fields.items())])
@@ -2764,7 +2731,7 @@ class Calls:
             case b"full", 0, _:
                 return "full"
             case b"closed", 1, words:
-                return SendChunk.Closed(next(words).decode())
+                return SendChunk.Closed(next(words))
         raise UnknownReply("send_chunk", reply)
 
     def send_message(
@@ -2934,7 +2901,7 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return TakeChunk.Reply(next(words), None if (value := next(words)) is None else value.decode())
+        return TakeChunk.Reply(next(words), next(words))
 
     def take_link(
         self, root: str, *, id: str, ends: int, decision: str

@@ -6,7 +6,7 @@
 --       lease:int µs  span:int µs for which a record is kept  most:int records of the client
 -- Returns  "claimed"(seed:text is_later:flag): whether an earlier attempt may have reached an agent
 --          | "busy" | "reused": by another request | "full"(number:int): of records
---          | "finished"(seed:text status:text content_type:text body:text): status is "" where no response was kept
+--          | "finished"(record:hash)
 -- Cost  O(log r + e): r records of the client, e expired ones
 -- Idempotent  by token: a repeat of the claim that got the record returns the same
 -- Kept  not proven: a lease ends by itself, and what it is of is claimed again
@@ -22,9 +22,7 @@ if not known then
   return {'claimed', seed, ''}
 end
 if known ~= fingerprint then return 'reused' end
-if status then
-  return {'finished', first_seed, status, unpack(redis.call('HMGET', root .. ':key:' .. key, 'content_type', 'body'))}
-end
+if status then return {'finished', redis.call('HGETALL', root .. ':key:' .. key)} end
 if claimant ~= token then
   local left = until_ - now -- more than a lease: the clock stepped back
   if left > 0 and left <= lease then return 'busy' end

@@ -3,9 +3,8 @@
 -- KEYS  root of the start tasks
 -- ARGV  lease:text id, one per claim  span:int of the lease, µs
 --       poll:int after which an unfinished start task is read again, µs
--- Returns  (conversation:text entry:bytes tried:int sent:text after:text): its first message after its id, µs for which it
---          was tried without success, the id of the message that an agent may have, the last event of the agent's log
---          before that | missing: there is none
+-- Returns  (conversation:text entry:bytes tried:int queue:hash): its first message after its id, µs for which it was tried
+--          without success, its state | missing: there is none
 -- Cost  O(log q): q queues
 -- Idempotent  no: a repeat claims another one; the first is claimed again when its lease ends
 -- include: _queue.lua
@@ -24,8 +23,7 @@ for _, conversation in ipairs(redis.call('ZRANGEBYSCORE', root .. ':queues', '-i
     local tried = tried_for(state_of(conversation, 'tried'))
     redis.call('HSET', root .. ':queued:' .. conversation, 'tried', tried .. ' ' .. now)
     redis.call('ZADD', root .. ':queues', now + span, conversation)
-    return {conversation, first, tried, state_of(conversation, 'sent') or '',
-      state_of(conversation, 'after') or ''}
+    return {conversation, first, tried, redis.call('HGETALL', root .. ':queued:' .. conversation)}
   end
 end
 return false

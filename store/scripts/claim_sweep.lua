@@ -3,8 +3,7 @@
 -- KEYS  root of the approvals
 -- ARGV  span:int µs between two parts  most:int conversations of the index
 --       kept:int µs that an audit entry stays in its index
--- Returns  (created:micros? id:text conversations:text*): the cursor in the listing, absent at its beginning; conversations
---          of the index, those that were compared longest ago
+-- Returns  (sweep:hash conversations:text*): of the index, those that were compared longest ago
 --          | missing: it is not time yet
 -- Cost  O((m + e) log c): c conversations in the index, m those taken, e audit entries that leave, at most 1,000
 -- Idempotent  a repeat takes nothing: what was taken and not compared is compared in the next rotation
@@ -16,8 +15,7 @@ if passed and passed >= 0 and passed < span then return false end
 redis.call('HSET', root .. ':sweep', 'at', now)
 local old = redis.call('ZRANGEBYSCORE', root .. ':audit', '-inf', now - kept, 'LIMIT', 0, 1000)
 if #old > 0 then redis.call('ZREM', root .. ':audit', unpack(old)) end
-local cursor = redis.call('HMGET', root .. ':sweep', 'created', 'id')
-local reply = {cursor[1] ~= '' and cursor[1], cursor[2] or ''}
+local reply = {redis.call('HGETALL', root .. ':sweep')}
 for _, conversation in ipairs(redis.call('ZRANGE', root .. ':checks', 0, most - 1)) do
   redis.call('ZADD', root .. ':checks', now, conversation)
   reply[#reply + 1] = conversation

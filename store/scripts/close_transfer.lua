@@ -1,13 +1,12 @@
 -- close_transfer: note how one side ended a stream, unless it has done so already. What was not received goes with it.
 -- KEYS  root of the sandboxes
--- ARGV  id:text  kept:int ms for which Redis keeps the stream without a call  side:text "sent" or "received"
---       ending:json how this side ended the stream
--- Returns  (sent:json? received:json?): how each side ended the stream | missing: no such stream
+-- ARGV  id:text  kept:int ms for which Redis keeps the stream without a call  fields:map* how this side ended the stream
+-- Returns  hash | missing: no such stream
 -- Cost  O(c): c chunks that are left
 -- Idempotent  the first call of a side counts
 -- Kept  not proven: neither the file of Redis nor its replicas get a chunk
 -- include: _transfer.lua
 if not keep(id, kept) then return false end
-redis.call('HSETNX', root .. ':transfer:' .. id, side, ending)
+redis.call('HSETNX', root .. ':transfer:' .. id, unpack(fields))
 if state(id, 'received') then redis.call('UNLINK', root .. ':chunks:' .. id) end
-return {state(id, 'sent'), state(id, 'received')}
+return redis.call('HGETALL', root .. ':transfer:' .. id)

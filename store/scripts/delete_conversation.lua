@@ -11,6 +11,7 @@
 -- Log  not guarded: a cold conversation is removed as well
 -- include: _actions.lua
 -- include: _copies.lua
+-- include: _keys.lua
 local state = redis.call('HMGET', root, 'text_chunk', 'revision', 'execution_status')
 if not state[1] then
   local id, revision = string.match(redis.call('GET', root .. ':deleted') or '', '^(%S+) (%S+)$')
@@ -22,8 +23,7 @@ if #waiting > 0 then write_audit('deleted', waiting, actor, '""', utc) end
 redis.call('EXPIRE', root .. ':audit', audit_seconds)
 for _, pair in ipairs(redis.call('SMEMBERS', root .. ':pairs')) do redis.call('UNLINK', root .. ':at:' .. pair) end
 for number = 0, tonumber(state[1]) do redis.call('UNLINK', root .. ':text:' .. number) end
-redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':seqs', root .. ':pairs', root .. ':pending', root .. ':peaks',
-  root .. ':secrets', root .. ':echoes', root .. ':start')
+for _, part in ipairs(KEYS_THAT_END) do redis.call('UNLINK', root .. part) end
 end_copies()
 redis.call('SET', root .. ':deleted', deletion .. ' ' .. state[2], 'EX', 60)
 redis.call('PUBLISH', root .. ':signal', '0')

@@ -2,7 +2,7 @@
 -- stays, compressed, so that a search over all messages needs no object. Nothing that clients see changes.
 -- The frame of each text chunk N is at conv:{id}:freeze:OBJECT:text:N, and ends by itself.
 -- KEYS  root of the conversation
--- ARGV  name:text of the object  incarnation:text  revision:text  latest:int by Redis' clock, µs: the object may be gone later
+-- ARGV  name:text of the object  digest:text of its content, SHA-256  incarnation:text  revision:text  latest:int by Redis' clock, µs: the object may be gone later
 -- Returns  flag: false where the conversation has changed, no longer rests, is gone, or it is too late
 -- Cost  O(q + t): q (kind, source) pairs that occur, t text chunks; memory is freed in the background
 -- Idempotent  by the object's name
@@ -29,5 +29,5 @@ for _, text in ipairs(texts) do
   redis.call('RENAME', root .. aside .. text, root .. text)
   redis.call('PERSIST', root .. text)
 end
-redis.call('HSET', root, 'cold', name)
+redis.call('HSET', root, 'cold', name, 'cold_digest', digest)
 return 1

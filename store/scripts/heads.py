@@ -57,7 +57,7 @@ TYPES: Mapping[str, Type] = {
     "micros": Type("int", read="Micros(int({}))", hint="Micros"),
     "score": Type("str", read="float({})", hint="float"),
     "flag": Type("bool", sent='"1" if {} else ""', lua="{} == '1'", read='{} in (1, b"1")'),
-    "map": Type("Mapping[str, Any]"),
+    "map": Type("Mapping[str, object]"),
     "hash": Type("list[bytes]"),
     "any": Type("Any"),
 }

@@ -1,7 +1,6 @@
 -- make_access_key: keep a key by its hash, once per id. Where there is no room, those that expired are forgotten first.
 -- KEYS  root of the access keys
--- ARGV  id:text  digest:text SHA-256 of the key  name:text  scopes:text joined by commas
---       expires_at:micros? absent: never  most:int keys
+-- ARGV  id:text  digest:text SHA-256 of the key  expires_at:micros? absent: never  most:int keys  fields:map*
 -- Returns  "made"(created_at:micros) | "full" | "past": it would have expired already
 -- Cost  O(log k), and where there is no room O(k): k keys
 -- Idempotent  by id
@@ -15,8 +14,7 @@ if redis.call('ZCARD', root .. ':created') >= most then
   end
   if redis.call('ZCARD', root .. ':created') >= most then return 'full' end
 end
-redis.call('HSET', root .. ':key:' .. id, 'id', id, 'digest', digest, 'name', name, 'scopes', scopes,
-  'expires_at', expires_at, 'created_at', now, 'used_at', '')
+redis.call('HSET', root .. ':key:' .. id, 'expires_at', expires_at, 'created_at', now, 'used_at', '', unpack(fields))
 redis.call('HSET', root .. ':digests', digest, id)
 redis.call('ZADD', root .. ':created', now, id)
 return {'made', now}

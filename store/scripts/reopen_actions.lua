@@ -29,7 +29,7 @@ for id, at, open in actions() do
     local expires = seconds > 0 and string.format('%.0f', now + seconds * 1000000) or nil
     words[#words + 1], words[#words + 2] = id, kept or cjson.encode({seq = seq, at = at, time = action.time,
       since = time, group = action.group, call = action.call, subject = action.subject, name = action.name,
-      digest = action.digest, tool = action.tool, risk = action.risk, expires = expires, size = action.size})
+      digest = action.digest, tool = action.tool, shown = action.shown, risk = action.risk, expires = expires, size = action.size})
   end
 end
 redis.call('DEL', root .. ':pending')

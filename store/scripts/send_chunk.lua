@@ -2,14 +2,13 @@
 -- KEYS  root of the sandboxes
 -- ARGV  id:text  kept:int ms for which Redis keeps the stream without a call  number:int of the chunk, from 0
 --       most:int chunks that may wait  chunk:bytes
--- Returns  "sent" | "full" | "closed"(ending:json): how the receiver ended the stream | missing: no such stream
+-- Returns  "sent" | "full" | "closed"(transfer:hash): the receiver has ended it | missing: no such stream
 -- Cost  O(1)
 -- Idempotent  by number: a chunk that was sent is not sent again
 -- Kept  not proven: neither the file of Redis nor its replicas get a chunk
 -- include: _transfer.lua
 if not keep(id, kept) then return false end
-local received = state(id, 'received')
-if received then return {'closed', received} end
+if state(id, 'received') then return {'closed', redis.call('HGETALL', root .. ':transfer:' .. id)} end
 local following = tonumber(state(id, 'next'))
 if number < following then return 'sent' end
 if following - state(id, 'first') >= most then return 'full' end

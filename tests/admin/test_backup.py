@@ -1,5 +1,6 @@
 """`python -m admin backup` and `restore`: what is in the file, where it may be restored, and what is refused."""
 
+import errno
 import fcntl
 import json
 import os
@@ -8,17 +9,20 @@ import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from redis import Redis
 
 from admin.backup_file import Reader
+from admin.restore import _Room
+from admin.restore import main as run_restore
 from boot.embedded import RESTORING, EmbeddedStore, release
 from runtimes.tar_stream import Kind, Member
 from settings.config import Config
 from store.keys import DATA_VERSION
 from store.link.snapshot import snapshot
-from tests.admin.test_backup_file import HEAD, MEMBERS, written
+from tests.admin.test_backup_file import HEAD, MEMBERS, made_of, written
 from tests.backups import admin, backup, environment, restore
 from tests.boot.stores import store_of
 from tests.conftest import store_of as wings_of
@@ -219,6 +223,52 @@ def test_a_damaged_file_and_newer_data_leave_nothing(tmp_path, data):
     refused = admin(data, "restore", str(newer), "--data-dir", str(folder))
     assert "Its data have the version 99, and this release" in refused.stderr
     assert [one.name for one in folder.iterdir()] == ["lock"]
+
+
+def test_a_restore_whose_folders_cannot_all_be_moved_puts_back_what_was_there(tmp_path, data, monkeypatch, capsys):
+    """As where a folder below DATA_DIR is a mount of its own, which cannot be renamed."""
+    file = tmp_path / "one.backup"
+    backup(data, file)
+    (data / "key").write_text("changed-after-the-backup\n")
+    before, rename = sorted(data.rglob("*")), Path.rename
+
+    def refused(self, target):
+        if self == data / "sandboxes" or self == data / RESTORING / "store.program":
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refused)
+
+    assert run_restore([str(file), "--data-dir", str(data), "--force"]) == 1
+    assert "nothing was restored" in capsys.readouterr().err
+    assert sorted(data.rglob("*")) == before
+    assert (data / "key").read_text() == "changed-after-the-backup\n"
+    with store_of(data) as redis:
+        assert redis.llen("kept") == 1000
+
+
+def test_a_file_that_unpacks_to_more_than_the_disk_has_is_refused_with_the_member_and_the_bound(tmp_path):
+    huge = Member(b"data/appendonlydir/appendonly.aof.1.incr.aof", Kind.FILE, size=10**17)
+    (tmp_path / "bomb").write_bytes(made_of((huge, b"")))
+
+    refused = admin(tmp_path / "restored", "restore", str(tmp_path / "bomb"))
+
+    assert refused.returncode == 1
+    assert re.search(
+        r"appendonly.aof.1.incr.aof has 100000000000000000 bytes, and \d+ bytes are free, of which 16777216 stay so",
+        refused.stderr,
+    )
+    assert [one.name for one in (tmp_path / "restored").iterdir()] == ["lock"]
+
+
+def test_members_without_content_count_as_room_too(tmp_path, monkeypatch):
+    looks = []
+    monkeypatch.setattr(os, "statvfs", lambda path: looks.append(path) or SimpleNamespace(f_bavail=1, f_frsize=2**30))
+    room = _Room(tmp_path)
+    for _ in range(2 * 2**30 // 2**16):
+        room.begin(Member(b"empty", Kind.FILE))
+
+    assert len(looks) == 1
 
 
 def test_a_restore_that_was_killed_is_refused_by_the_server_and_repeated(tmp_path, data):

@@ -7,10 +7,12 @@ from dataclasses import asdict, replace
 import pytest
 from zstandard import ZstdCompressor
 
+from admin import backup_file
 from admin.backup_file import VERSION, Damaged, Head, Reader, Writer
 from runtimes import RuntimeFailure
 from runtimes.tar_stream import END, Kind, Member, header, padding
 from tests.chance import damaged, often
+from tests.refusals import is_refused
 
 HEAD = Head(
     project="0.1.0",
@@ -157,6 +159,22 @@ def test_devices_and_fifos_are_refused(kind):
 def test_a_head_that_this_release_does_not_read_is_refused(head, problem):
     with pytest.raises(Damaged, match=problem):
         read(made_of(head=head or {"format": "other"}))
+
+
+def test_a_manifest_that_is_larger_than_the_members_give_is_refused_before_it_is_parsed():
+    manifest = b"[" + b"[]," * 30_000 + b"[]]"
+    content = made_of((Member(b"manifest.json", Kind.FILE, size=len(manifest)), manifest))
+
+    with pytest.raises(Damaged, match=r"`manifest.json` has 90004 bytes; 65538 are allowed"):
+        read(content)
+
+
+def test_parts_that_only_a_reader_would_remember_have_a_bound(monkeypatch):
+    """Members that are not restored take no room on the disk, and would take it in memory."""
+    monkeypatch.setattr(backup_file, "_MOST_PARTS", 5)
+    hooks = [Member(b"data/sandboxes/a/.s%d.shadow/k/git/hooks/x" % number, Kind.FILE) for number in range(6)]
+
+    assert is_refused(read, made_of(*((one, b"") for one in hooks)), error=Damaged, words="more than 5 files")
 
 
 def test_what_is_no_backup_is_said_to_be_none():

@@ -110,7 +110,7 @@ def test_a_key_that_cannot_be_made_is_told(here, words, sentence):
     ("words", "sentence"),
     [
         (("make", "a", "--scope", "read", "--expires-at", "2020-01-01"), "Must lie in the future"),
-        (("revoke", "unknown"), "Key not found"),
+        (("revoke", "unknown"), "Key not found. Those that are there: "),
     ],
 )
 def test_what_the_store_refuses_is_done_by_none(here, words, sentence):

@@ -6,6 +6,7 @@ import pytest
 
 from app import create_app
 from settings.config import Config
+from store.errors import SandboxNotFound
 from tests.agents import running_sandbox
 from tests.conftest import SECRET_KEY, as_events, message
 from tests.killed_app import WorkerKilled
@@ -177,7 +178,7 @@ def test_a_sandbox_that_is_being_deleted_or_unknown_refuses(client, store, sandb
     assert "being deleted" in adopt(client, sandbox, stray, 409)["detail"]
 
     store.sandboxes.report(sandbox.id, *SUPERVISOR, "GONE")
-    assert adopt(client, sandbox, stray, 404) == {"detail": "Sandbox not found"}
+    assert adopt(client, sandbox, stray, 404) == {"detail": SandboxNotFound.words}
 
 
 def test_a_key_adopts_in_the_sandboxes_that_it_started_and_an_admin_in_all(redis_url, store, agent, stray):

@@ -19,8 +19,9 @@ from agents import client as client_module
 from agents.client import AgentRefused, AgentServer, AgentUnreachable, ResponseTooLong
 from core import wire
 from core.wire import ConversationId
-from net import transport
-from net.transport import Transport, pulse
+from net import connections
+from net.connections import pulse
+from net.transport import Transport
 from tests.agents import agent_client
 
 pytestmark = pytest.mark.process("waits for deadlines of agents on threads")
@@ -96,7 +97,7 @@ def dripping(first: bytes, each: bytes, seconds: float) -> Callable[[socket.sock
 def pass_deadlines(monkeypatch):
     """Lets the deadlines of all calls pass."""
     late = []
-    monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + sum(late)))
+    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + sum(late)))
     return lambda: late.append(LONG)
 
 
@@ -198,7 +199,7 @@ def test_a_pulse_beats_also_while_bytes_come(each, monkeypatch):
     def beat() -> None:
         raise Gone
 
-    monkeypatch.setattr(transport, "_BEAT", SHORT)
+    monkeypatch.setattr(connections, "_BEAT", SHORT)
     with (
         hostile(dripping(b"", each, SHORT / 5)) as (_, server),
         httpx.Client(timeout=httpx.Timeout(LONG), transport=Transport(httpx.Limits())) as client,

@@ -8,6 +8,7 @@ from agents.client import AgentRefused, AgentUnreachable
 from agents.inquiries import (
     PathOutside,
     RouteLacking,
+    folder_of,
     git_changes,
     git_diff,
     hooks,
@@ -52,7 +53,7 @@ def test_what_git_refuses_of_a_folder_is_shown_in_the_agent_servers_words(agent)
 
 
 def test_a_refusal_names_the_folder_as_clients_do_and_not_its_place_on_the_host():
-    state = {"sandbox": SimpleNamespace(working_dir="/srv/box/work", linked_dir="/data/work"), "info": {}}
+    state = {"sandbox": SimpleNamespace(id="box", working_dir="/srv/box/work", linked_dir="/data/work"), "info": {}}
 
     for place in ("/srv/box/work", "/data/work"):
         with pytest.raises(AgentRefused) as refused, without_place(state):
@@ -116,7 +117,10 @@ def test_a_path_in_the_folder_becomes_relative_to_it():
     [("/s/work", ".", "/s/work"), ("/s/work", "a/b", "/s/work/a/b"), ("/s/work", "/other", "/other"), ("", ".", ".")],
 )
 def test_the_folder_of_a_conversation_is_seen_where_its_agent_prints_it(cwd, named, seen):
-    state = {"info": {"workspace": {"working_dir": named}}, "sandbox": SimpleNamespace(working_dir=cwd, linked_dir="")}
+    state = {
+        "info": {"workspace": {"working_dir": named}},
+        "sandbox": SimpleNamespace(id="box", working_dir=cwd, linked_dir=""),
+    }
 
     assert seen_folder(state) == seen
 
@@ -125,7 +129,7 @@ def test_the_folder_of_a_conversation_is_seen_where_its_agent_prints_it(cwd, nam
 def test_the_folder_is_found_by_the_path_that_pwd_prints_and_by_the_one_with_a_symlink_in_the_way(named):
     state = {
         "info": {"workspace": {"working_dir": named}},
-        "sandbox": SimpleNamespace(working_dir="/data/real", linked_dir="/app"),
+        "sandbox": SimpleNamespace(id="box", working_dir="/data/real", linked_dir="/app"),
     }
 
     assert (seen_folder(state), linked_folder(state)) == ("/data/real/sub", "/app/sub")
@@ -136,11 +140,11 @@ def test_the_folder_is_found_by_the_path_that_pwd_prints_and_by_the_one_with_a_s
         with pytest.raises(PathOutside):
             within(seen_folder(state), path, linked=linked_folder(state))
     state["sandbox"].linked_dir = ""
-    assert (linked_folder(state), kept_folder(state)) == ("", named)
+    assert (linked_folder(state), kept_folder(state)) == ("", named if named == "/app/sub" else "sub")
 
 
 def test_the_folder_that_pwd_prints_is_the_folder_itself_and_no_folder_beside_it():
-    state = {"info": {}, "sandbox": SimpleNamespace(working_dir="/s/work", linked_dir="")}
+    state = {"info": {}, "sandbox": SimpleNamespace(id="box", working_dir="/s/work", linked_dir="")}
 
     assert [within(seen_folder(state), path) for path in ("/s/work", "/s/work/", "/s/work/a/b")] == [".", ".", "a/b"]
     for path in ("/s/workshop", "/s", "/s/work/../other", "/S/work"):
@@ -151,3 +155,21 @@ def test_the_folder_that_pwd_prints_is_the_folder_itself_and_no_folder_beside_it
 def test_a_path_that_leads_out_of_the_folder_is_refused():
     paths = ("..", "../a", "a/../..", "/", "/etc", "/work/other", "/work/of/../x", "//work", "a\0b")
     assert taken(paths, lambda path: within("/work/of", path), PathOutside) == []
+
+
+OLD, NEW = "/old/sandboxes/h/b0x/work", "/new/sandboxes/h/b0x/work"
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_folder_that_was_restored_below_another_data_folder_is_found_before_its_sandbox_starts_and_after(started):
+    """Until its start a restored sandbox has the path that its agent printed last."""
+    box = SimpleNamespace(id="b0x", working_dir=NEW if started else OLD, linked_dir="")
+    state = {"sandbox": box, "info": {"workspace": {"working_dir": f"{OLD}/project"}}}
+    assert folder_of(state) == f"{box.working_dir}/project"
+    assert kept_folder(state) == "project"
+
+
+def test_a_folder_elsewhere_stays_as_it_is():
+    box = SimpleNamespace(id="b0x", working_dir=NEW, linked_dir="")
+    state = {"sandbox": box, "info": {"workspace": {"working_dir": "/home/me/project"}}}
+    assert folder_of(state) == kept_folder(state) == "/home/me/project"

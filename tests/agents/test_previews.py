@@ -113,6 +113,23 @@ def test_a_program_sets_no_rule_for_a_browser_that_holds_beyond_its_page():
     assert dict(headers)["Cross-Origin-Opener-Policy"] == "same-origin"
 
 
+def test_of_what_a_program_says_a_browser_gets_what_is_about_this_response_and_no_name_that_is_not_known():
+    gets = [
+        *("Content-Type", "Content-Encoding", "Cache-Control", "Etag", "Link", "Location", "Retry-After", "Vary"),
+        *("Access-Control-Allow-Origin", "Permissions-Policy", "X-Own", "Hx-Redirect", "Mcp-Session-Id"),
+        *("Sec-Websocket-Accept", "Sec-Websocket-Protocol", "Www-Authenticate", "X-Accel-Buffering"),
+    ]
+    lacks = [
+        *("Sec-Session-Registration", "Secure-Session-Registration", "Sec-Session-Challenge", "Set-Login", "Accept-Ch"),
+        *("Critical-Ch", "Origin-Trial", "Use-As-Dictionary", "Speculation-Rules", "Attribution-Reporting-Info"),
+        *("Observe-Browsing-Topics", "Expect-Ct", "Reporting-Endpoints", "Alt-Svc", "Activate-Storage-Access"),
+        *("Clear-Site-Data", "A-Header-Of-Next-Year", "Sec-Another", "Authentication-Info", "Proxy-Status"),
+    ]
+    sent = [(name.lower().encode(), b"1") for name in [*gets, *lacks]]
+
+    assert [name for name, value in response_headers(200, sent, 8000) if value == "1"] == gets
+
+
 def exchange(said: bytes) -> tuple[Exchange, socket.socket]:
     """An exchange with a program that has said all of it already, and the program's end."""
     ours, program = socket.socketpair()

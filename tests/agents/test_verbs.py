@@ -9,6 +9,7 @@ import pytest
 from agents.client import MOST_BYTES
 from app import create_app
 from settings.config import Config
+from store.errors import EventNotFound
 from tests.conftest import SECRET_KEY, as_events, event, message
 
 BODIES = {
@@ -307,7 +308,7 @@ def test_a_copy_of_an_event_that_only_the_agent_has_leaves_nothing_on_either_sid
     target = str(uuid4())
     response = client.post(copy_url(filled), json={"id": target, "from_event_id": "unknown"})
 
-    assert (response.status_code, response.get_json()["detail"]) == (404, "Event not found")
+    assert (response.status_code, response.get_json()["detail"]) == (404, EventNotFound.words)
     assert store.conversations.get_many([target]) == [None]
     assert agent.requests[-1][0] == f"DELETE /api/conversations/{target}"
 

@@ -5,6 +5,7 @@ import json
 
 from app import create_app
 from settings.config import Config
+from store.errors import ConversationNotFound
 from store.link.secrets import fernet_for
 from tests.conftest import message
 
@@ -14,7 +15,7 @@ SECRET_KEY = "a key for tests of 32 characters"
 #: two keys of the settings, each of which keeps its own
 KEYS = ("the-first-key-of-the-settings", "the-other-key-of-the-settings")
 
-NOT_FOUND = (404, {"detail": "Conversation not found"})
+NOT_FOUND = (404, {"detail": ConversationNotFound.words})
 
 #: nothing listens there: a request that asks the store gets 503
 NOWHERE = "unix:///nowhere/redis.sock"

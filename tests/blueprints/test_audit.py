@@ -186,6 +186,18 @@ FILTERED = [
     ({"decision": "reject"}, {2, 3}),
     ({"decision": "reject", "actor": "ada"}, {2}),
     ({"decision": "unapproved"}, set()),
+    ({"tool_name": "terminal"}, {1, 2}),
+    ({"tool_name": "term"}, set()),
+    ({"text": "RM -R"}, {2}),
+    ({"text": "strasse"}, {1, 2, 3}),
+    ({"text": "terminal", "decision": "reject"}, {2}),
+]
+
+#: what entries say of their actions: two of terminals, and one of an earlier release
+SHOWN = [
+    {"shown": [{"tool_name": "terminal", "text": "make", "summary": None}]},
+    {"shown": [{"tool_name": "terminal", "text": "rm -r build", "summary": "Remove"}]},
+    {},
 ]
 
 
@@ -193,7 +205,8 @@ def test_filters_keep_what_passes_all_of_them(client, redis, conversation, start
     rule = {"kind": "rule", "name": "rule_1", "address": ""}
     for number, (actor, decision) in enumerate([(KEY, "approve"), (KEY, "reject"), (rule, "reject")], 1):
         one, at = str(uuid4()), start + number * 1_000_000
-        keep(redis, one, chain(one, 1, at=at, actor=actor, decision=decision, reason=str(number)), at=at)
+        words = {"reason": str(number), "conversation_title": "Straße", **SHOWN[number - 1]}
+        keep(redis, one, chain(one, 1, at=at, actor=actor, decision=decision, **words), at=at)
 
     for filters, found in FILTERED:
         entries = all_of(client, **filters, **span(start))

@@ -40,7 +40,7 @@ def test_a_batch_with_too_many_pending_actions_gets_409(client, url, webhook):
     assert response.status_code == 409
     assert response.get_json()["detail"] == (
         "At most 2 actions of a conversation may wait for a decision (MAX_PENDING_ACTIONS): "
-        "none of these events was appended"
+        "none of these events was appended. Decide some first"
     )
     assert client.get(f"{url}/events/count").get_json() == 0
 

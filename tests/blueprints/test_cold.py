@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 
 from core.wire import ConversationId
-from schemas.forwarding import NAMED
 from tests.cold import Objects, cold_client
 from tests.conftest import action, as_events, event, message, recorded
+from tests.fitting import Operation, operations
 
 C, V1 = "/api/conversations/{conversation_id}", "/api/v1/conversation/{conversation_id}"
 APP = "/api/v1/app-conversations/{conversation_id}"
@@ -33,53 +33,49 @@ PAGES = [
     {"limit": 7, "sort_order": "TIMESTAMP_DESC", "kind": "MessageEvent"},
 ]
 
-#: what the agent server of a sandbox serves, under a conversation too and without one alone
-_NAMED = [(f"{one.service}/{one.path}", one.alone) for one in NAMED if one.method == "GET"]
-FORWARDED = [
-    *(f"{part}/{{rest}}" for part in ("bash", "file", "git", "vscode")),
-    *(path for path, alone in _NAMED if not alone),
-]
-FORWARDED_ALONE = [path for path, alone in _NAMED if alone]
+#: what names the conversation that an operation is about
+ABOUT = {"conversation_id", "cid", "conversation_id__eq"}
 
-#: the queries of each operation that reads a conversation
-READS: dict[str, list[dict]] = {
-    C: [{}],
+#: the queries of operations that read a conversation: of each that is asked in more than one way, or needs a query
+QUERIES: dict[str, list[dict]] = {
     f"{C}/events/count": FILTERS,
     f"{C}/events/histogram": [{}, {"by": "kind", "buckets": 5}],
     f"{C}/events/search": [*PAGES, {"after_seq": 3, "limit": 50}],
-    f"{C}/events/{{event_id}}": [{}],
     f"{C}/events": [{"event_ids": ["{event}", "unknown", "{last}"]}],
-    f"{C}/pending_actions": [{}],
-    f"{C}/agent_final_response": [{}],
-    f"{C}/export": [{}],
     f"{V1}/events/search": PAGES,
     f"{V1}/events/count": FILTERS,
-    f"{V1}/events/histogram": [{}],
     f"{V1}/events": [{"id": ["{event}", "{last}"]}],
-    f"{V1}/pending-actions/decisions": [{}],
-    f"{V1}/audit": [{}],
     "/api/v1/audit": [{"conversation_id": "{conversation}"}],
     "/api/v1/messages/search": [{"text": "{needle}"}, {"text": "{needle}", "limit": 1}],
     "/api/conversations": [{"ids": "{conversation}"}],
     "/api/conversations/search": [{"limit": 3}],
-    "/api/conversations/count": [{}],
     "/api/v1/conversations/search": [{"limit": 3}, {"text": "{title}"}],
     "/api/v1/app-conversations": [{"ids": "{conversation}"}],
     "/api/v1/app-conversations/search": [{"limit": 3}],
-    "/api/v1/app-conversations/count": [{}],
     "/api/v1/app-conversations/start-tasks/search": [{"conversation_id__eq": "{conversation}"}],
     "/api/v1/app-conversations/start-tasks/count": [{"conversation_id__eq": "{conversation}"}],
     "/api/v1/pending-actions": [{"conversation_id": "{conversation}"}],
     "/api/v1/pending-actions/count": [{"conversation_id": "{conversation}"}],
-    "/api/file/download-trajectory/{conversation_id}": [{}],
-    # of its sandbox, which this one does not have
-    f"{C}/runtime": [{}],
-    **{f"{C}/{part}": [{}] for part in FORWARDED},
-    **{f"/api/{part}": [{"cid": "{conversation}"}] for part in (*FORWARDED, *FORWARDED_ALONE)},
-    "/api/file/home": [{"cid": "{conversation}"}],
-    **{f"{C}/{part}": [{}] for part in ("workspace", "workspace/{file_path}")},
-    **{f"{APP}/{part}": [{}] for part in ("file", "files", "git/changes", "git/diff", "skills", "hooks", "download")},
 }
+
+
+def queries_of(operation: Operation) -> list[dict]:
+    """The queries with which an operation is asked about a conversation."""
+    asked_by = [one["name"] for one in operation.parameters("query") if one["name"] == "cid"]
+    return QUERIES.get(operation.path, [dict.fromkeys(asked_by, "{conversation}")])
+
+
+def reads_a_conversation(operation: Operation) -> bool:
+    """Whether an operation reads one. Those of streams: tests/store/conversations/test_cold.py."""
+    names = {one["name"] for place in ("path", "query") for one in operation.parameters(place)}
+    is_about = names & ABOUT or "conversations" in operation.path or "messages" in operation.path
+    is_asked_by_task = operation.path == "/api/v1/app-conversations/start-tasks"
+    return (
+        bool(operation.method == "GET" and is_about and not operation.path.endswith("/stream")) and not is_asked_by_task
+    )
+
+
+READS = {one.path: queries_of(one) for one in operations() if reads_a_conversation(one)}
 
 ASKED = [(path, query) for path, queries in READS.items() for query in queries]
 
@@ -152,18 +148,8 @@ def answers(client, path: str, query: dict, known: dict, before_each=lambda: Non
         query = {**query, "page_id": following}
 
 
-def test_the_table_has_every_operation_that_reads_a_conversation(keeper):
-    names = {"conversation_id", "cid", "conversation_id__eq"}
-    found = set()
-    for path, operations in keeper.get("/openapi.json").get_json()["paths"].items():
-        get = operations.get("get")
-        parameters = [*operations.get("parameters", []), *(get or {}).get("parameters", [])]
-        is_about = names & {one["name"] for one in parameters} or "conversations" in path or "messages" in path
-        if get and is_about and not path.endswith("/stream"):  # those: tests/store/conversations/test_cold.py
-            found.add(path)
-
-    assert found - set(READS) - {"/api/v1/app-conversations/start-tasks"} == set()
-    assert set(READS) <= found
+def test_every_query_is_of_an_operation_that_reads_a_conversation():
+    assert {*QUERIES} - {*READS} == set()
 
 
 def test_every_operation_answers_for_a_cold_conversation_as_before(keeper, known, freeze):

@@ -7,6 +7,7 @@ import pytest
 
 from blueprints.conversations import in_header
 from schemas.conversations import StartConversationRequest
+from store.errors import ConversationNotFound
 from tests.conftest import action, event, message, recorded, status
 
 API = "/api/conversations"
@@ -199,7 +200,7 @@ def test_a_conversation_is_deleted_whole(client, conversation):
         client.get(f"{url}/pending_actions"),
     ]
     for response in responses:
-        assert (response.status_code, response.get_json()) == (404, {"detail": "Conversation not found"})
+        assert (response.status_code, response.get_json()) == (404, {"detail": ConversationNotFound.words})
 
 
 def test_a_deleted_id_can_be_started_again(client, conversation):

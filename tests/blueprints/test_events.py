@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from store.errors import ConversationNotFound, EventNotFound
 from tests.conftest import action, event, message, observation, recorded
 
 
@@ -81,7 +82,7 @@ def test_a_conversation_without_events_has_an_empty_histogram(client, conversati
 def test_a_histogram_of_an_unknown_conversation_is_404(client, conversation):
     response = client.get(f"/api/conversations/{conversation}/events/histogram")
 
-    assert (response.status_code, response.get_json()) == (404, {"detail": "Conversation not found"})
+    assert (response.status_code, response.get_json()) == (404, {"detail": ConversationNotFound.words})
 
 
 #: filters, and which of the three events pass
@@ -321,7 +322,7 @@ def test_an_event_is_returned_by_its_id(client, url, conversation):
     first = THREE(conversation)[0]
 
     assert client.get(f"{url}/m1-{conversation}").get_json()["timestamp"] == first["timestamp"]
-    assert client.get(f"{url}/nope").get_json() == {"detail": "Event not found"}
+    assert client.get(f"{url}/nope").get_json() == {"detail": EventNotFound.words}
     assert client.get(f"{url}/nope").status_code == 404
 
 

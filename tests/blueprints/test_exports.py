@@ -10,6 +10,7 @@ import pytest
 
 from schemas import exports
 from store.conversations.copies import PAGE, Copy
+from store.errors import IdInUse
 from tests.apps import serve_with
 from tests.blueprints import API, at, log, said
 from tests.blueprints.test_forks import assert_same_log
@@ -97,6 +98,47 @@ def test_an_import_has_every_event_byte_for_byte_and_answers_every_query_alike(c
     assert client.delete(copy).status_code == 200
 
 
+def test_events_of_any_year_are_imported_and_found_by_their_times(client, url, conversation):
+    """A score of Redis is exact to the microsecond from 1684 to 2255, and to 32 µs in the years 1 and 9999."""
+    times = [
+        "9999-12-31T23:59:59",
+        "1969-12-31T23:59:59.999999",
+        "2026-11-20",
+        "0001-01-01",
+        "2262-04-12",
+        "1970-01-01",
+    ]
+    append(client, conversation, *(json.dumps({**message("needle"), "timestamp": one, "id": one}) for one in times))
+    for before in ("0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z"):
+        head, *lines = exported(client, url)
+        head = json.dumps({**json.loads(head), "created_at": before, "updated_at": before}).encode()
+        client.delete(url)
+        imported(client, [head, *lines[:-1]])
+
+        assert exported(client, url)[1:-1] == lines[:-1]
+        for query in ({}, {"body": "needle"}, {"kind": "MessageEvent"}):
+            assert shown(client, url, **query) == sorted(times)
+            assert shown(client, url, sort_order="TIMESTAMP_DESC", **query) == sorted(times, reverse=True)
+            assert shown(client, url, timestamp__gte="1970-01-01", **query) == sorted(times)[2:]
+            assert shown(client, url, timestamp__lt="1970-01-01", **query) == sorted(times)[:2]
+            assert shown(client, url, timestamp__gte="9999-12-31", **query) == [times[0]]
+            assert shown(client, url, timestamp__lt="0001-01-02", **query) == ["0001-01-01"]
+        assert client.get(f"{url}/events/histogram").get_json()["total"] == len(times)
+        assert client.get(url).get_json()["updated_at"] == before.replace("Z", ".000000Z")
+        listed = client.get(f"{API}/search", query_string={"sort_order": "UPDATED_AT", "limit": 1}).get_json()["items"]
+        assert [one["id"] for one in listed] == [conversation]
+
+
+def shown(client, url, **query) -> list[str]:
+    """The ids of all events of a search, a page of one event at a time."""
+    found, page = [], {}
+    while page is not None:
+        body = client.get(f"{url}/events/search", query_string={**query, "limit": 1, **page}).get_json()
+        found += [one["id"] for one in body["items"]]
+        page = {"page_id": body["next_page_id"]} if body["next_page_id"] else None
+    return found
+
+
 def test_a_deleted_conversation_comes_back_under_its_id_and_in_its_place(client, url, conversation):
     act = action()
     append(client, conversation, json.dumps(act), json.dumps(observation(act)))
@@ -142,7 +184,7 @@ def test_another_conversation_of_the_id_stays_as_it_is(client, store, lines, cha
 
     refusal = imported(client, [json.dumps(head).encode(), *others[1:]], 409)
 
-    assert refusal == {"detail": "A conversation with this id already exists"}
+    assert refusal == {"detail": IdInUse.words}
     assert log(client, copy) == [json.loads(line) for line in lines[1:-1]]
     assert sorted(keys_of(store, copy)) == keys
 
@@ -210,6 +252,13 @@ WRONG = {
     ),
     "a status that is none": (members(execution_status="x"), ["line 1", "execution_status"], "idle"),
     "a time that is none": (members(created_at="x"), ["line 1", "created_at"], "date-time"),
+    "a creation to come": (members(created_at="9999-12-31T23:59:59Z"), ["line 1", "created_at"], "that is past"),
+    "a change to come": (members(updated_at="2126-01-01"), ["line 1", "updated_at"], "that is past"),
+    "a time before the first": (
+        members(created_at="0001-01-01T00:00:00+23:59"),
+        ["line 1", "created_at"],
+        "from the year 1 on",
+    ),
     "a number of the wrong type": (members(max_iterations="x"), ["line 1", "max_iterations"], "integer"),
     "a tag of the wrong type": (members(tags={"a": 1}), ["line 1", "tags", "a", "value"], "string"),
     "a member that is too long": (members(workspace={"a": "x" * 300_000}), ["line 1", "workspace"], "More bytes"),

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from store.errors import ConversationNotFound, CopyEnded
+from store.errors import ConversationNotFound, CopyEnded, EventNotFound, IdInUse
 from tests.blueprints import API, at, log, opened, refused, said, sealed
 from tests.conftest import action, event, observation, recorded
 
@@ -223,7 +223,7 @@ def test_an_id_in_use_is_refused_and_its_conversation_stays_unchanged(client, st
     for taken in (other["id"], conversation):
         earlier = client.get(f"{API}/{taken}").get_json()
         refusal = fork(client, url, 409, id=taken)
-        assert refusal == {"detail": "A conversation with this id already exists"}
+        assert refusal == {"detail": IdInUse.words}
         assert client.get(f"{API}/{taken}").get_json() == earlier
 
         # The keys of the unfinished copy expire
@@ -236,9 +236,9 @@ def test_an_unknown_source_or_event_is_not_found(client, url, post_events):
     other = client.post(API, json={"initial_message": {}}).get_json()
 
     for event_id in (str(uuid4()), "", "x", other["last_user_message_id"]):
-        assert fork(client, url, 404, from_event_id=event_id) == {"detail": "Event not found"}
+        assert fork(client, url, 404, from_event_id=event_id) == {"detail": EventNotFound.words}
     for request in ({}, {"from_event_id": "x"}, {"id": other["id"]}):
-        assert fork(client, f"{API}/{uuid4()}", 404, **request) == {"detail": "Conversation not found"}
+        assert fork(client, f"{API}/{uuid4()}", 404, **request) == {"detail": ConversationNotFound.words}
 
 
 def test_an_event_id_that_cannot_be_encoded_as_utf_8_is_no_server_error(client, url):

@@ -13,7 +13,8 @@ from settings.config import Config
 from store.access import idempotency
 from store.sandboxes.sandboxes import Sandboxes
 from tests.conftest import action, message
-from tests.test_error_shape import BODIES, RULES, address, assert_error
+from tests.fitting import body_of
+from tests.test_error_shape import RULES, address, assert_error
 
 POSTS = [rule for rule in RULES if "POST" in rule.methods]
 ALWAYS = {"kind": "AlwaysConfirm"}
@@ -60,8 +61,7 @@ def test_every_post_takes_the_header(client, monkeypatch):
     headers = {"Idempotency-Key": "x" * 256, "Authorization": "Bearer some key"}
 
     for rule in POSTS:
-        body = BODIES.get(rule.endpoint.rpartition(".")[2])
-        response = client.post(address(rule, str(uuid4())), json=body, headers=headers)
+        response = client.post(address(rule, str(uuid4())), json=body_of(rule), headers=headers)
         assert_error(response, 400)
         assert "Idempotency-Key" in response.get_data(as_text=True), rule.endpoint
 

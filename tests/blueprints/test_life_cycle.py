@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from core.wire import EXECUTION_STATUSES
+from store.errors import ConversationNotFound
 from tests.conftest import action, observation, status
 
 API = "/api/conversations"
@@ -135,7 +136,7 @@ def test_a_verb_has_one_response_and_one_following_status_in_each_status(client,
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_to_an_unknown_conversation_is_404_and_to_no_id_422(client, verb):
     response = client.post(f"{API}/{uuid4()}/{verb}")
-    assert (response.status_code, response.get_json()) == (404, {"detail": "Conversation not found"})
+    assert (response.status_code, response.get_json()) == (404, {"detail": ConversationNotFound.words})
 
     response = client.post(f"{API}/no-id/{verb}")
     assert response.status_code == 422

@@ -13,6 +13,7 @@ from uuid import uuid4
 import psutil
 import pytest
 
+from store.errors import ConversationNotFound
 from tests.conftest import event, message
 from tests.servers import PROJECT, agent_server, program, running
 from tests.sockets import events_of
@@ -115,7 +116,7 @@ def test_a_stream_of_an_unknown_conversation_or_cursor_is_refused(server, conver
     beyond = server.get(f"/api/conversations/{conversation}/events/stream", params={"after_seq": 1})
     odd = server.get(f"/api/conversations/{conversation}/events/stream", headers={"Last-Event-ID": "x"})
 
-    assert (unknown.status_code, unknown.json()) == (404, {"detail": "Conversation not found"})
+    assert (unknown.status_code, unknown.json()) == (404, {"detail": ConversationNotFound.words})
     assert (beyond.status_code, beyond.json()["detail"][0]["loc"]) == (422, ["query", "after_seq"])
     assert (odd.status_code, odd.json()["detail"][0]["loc"]) == (422, ["header", "Last-Event-ID"])
 

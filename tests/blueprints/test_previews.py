@@ -130,6 +130,15 @@ def test_a_cookie_that_another_page_has_set_for_all_previews_changes_nothing(cli
     assert ask(client, Cookie=f"agent_preview=evil; {cookie}").status_code == LET_IN
 
 
+def test_a_page_that_sets_as_many_cookies_as_a_head_may_have_keeps_nobody_out_of_its_preview(client, cookie):
+    """A browser sends those of a longer path first, so the page's own come before ours."""
+    of_page = "; ".join(["agent_preview=x"] * ((8000 - len(cookie)) // len("agent_preview=x; ")))
+
+    assert ask(client, Cookie=f"{of_page}; {cookie}").status_code == LET_IN
+    assert ask(client, Cookie=f"{cookie}; {of_page}").status_code == LET_IN
+    assert ask(client, Cookie=of_page).status_code == 403
+
+
 def test_a_cookie_of_a_workspace_opens_no_preview_and_that_of_a_preview_no_workspace(store, cookie):
     session = store.access.sessions.make(ANYONE)
 

@@ -5,6 +5,7 @@ from uuid import uuid4
 import pytest
 from cryptography.fernet import InvalidToken
 
+from store.errors import SecretsRefused
 from store.link.secrets import fernet_for
 from tests.blueprints import API, NOT_FOUND, SECRET_KEY, log, opened, refused, sealed, stored
 
@@ -25,7 +26,7 @@ def test_secrets_without_a_server_key_are_refused_with_the_reason(keyless, store
 
     [fault] = response.get_json()["detail"]
     assert (response.status_code, fault["loc"]) == (422, ["body", "secrets"])
-    assert fault["msg"] == "Secrets cannot be kept: the server has no SECRET_KEY"
+    assert fault["msg"] == SecretsRefused.words
     assert "hush" not in response.get_data(as_text=True)
     assert keyless.get(url).get_json() == earlier
     assert sealed(store, conversation) == {}

@@ -34,7 +34,7 @@ def frame(opcode: int, payload: bytes = b"", *, final: bool = True) -> bytes:
 class RawSocket:
     """A connection whose handshake is sent; frames are read one by one."""
 
-    def __init__(self, server: httpx.Client, conversation: str) -> None:
+    def __init__(self, server: httpx.Client, conversation: str, *more: str) -> None:
         self.connection = socket.create_connection((server.base_url.host, server.base_url.port), TIMEOUT)
         key = base64.b64encode(os.urandom(16)).decode()
         lines = [
@@ -44,8 +44,9 @@ class RawSocket:
             "Connection: Upgrade",
             f"Sec-WebSocket-Key: {key}",
             "Sec-WebSocket-Version: 13",
+            *more,
         ]
-        self.connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        self.connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1"))
         self.stream = self.connection.makefile("rb")
 
     def head(self) -> list[bytes]:
@@ -75,8 +76,8 @@ class RawSocket:
 
 
 @contextmanager
-def open_socket(server, conversation):
-    opened = RawSocket(server, conversation)
+def open_socket(server, conversation, *more):
+    opened = RawSocket(server, conversation, *more)
     with opened.connection, opened.stream:
         yield opened
 
@@ -183,6 +184,13 @@ def test_a_client_that_sends_without_end_does_not_monopolize_a_worker(lone_worke
 
 
 @pytest.mark.faults("stops the store of a server of its own")
+@pytest.mark.parametrize("header", ["Protocol", "Extensions"])
+def test_a_handshake_with_a_header_that_is_no_text_is_refused_in_words(server, conversation, header):
+    with open_socket(server, conversation, f"Sec-WebSocket-{header}: a, \xff") as refused:
+        assert refused.head()[0].startswith(b"HTTP/1.1 400")
+        assert b"This is not a valid WebSocket handshake" in refused.stream.readline()
+
+
 def test_a_handshake_during_a_stall_of_redis_is_refused_before_the_upgrade(tmp_path):
     with store_server(tmp_path) as (url, redis), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
         created = client.post("/api/conversations", json={}).json()["id"]

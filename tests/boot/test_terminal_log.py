@@ -38,7 +38,7 @@ def started(folder, *, is_terminal: bool):
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             yield client, lambda: written.decode().replace("\r\n", "\n")
     finally:
         server.terminate()

@@ -256,6 +256,18 @@ def test_a_bad_chunk_gets_400_without_a_traceback(running_server, chunks):
     assert "Traceback" not in (folder / "log").read_text()
 
 
+@pytest.mark.parametrize(
+    "coding", ["gzip, chunked", "gzip\r\nTransfer-Encoding: chunked", "identity, Chunked", "br, chunked"]
+)
+def test_a_body_in_a_transfer_coding_that_nobody_here_decodes_is_501_and_the_last_of_its_connection(server, coding):
+    """Whoever passes it on as `chunked` alone would have another body behind it than the client has sent."""
+    with connected(server) as connection:
+        connection.sendall(head(f"Transfer-Encoding: {coding}") + b"2\r\n[]\r\n0\r\n\r\n")
+        connection.sendall(head("Connection: close", path="/alive", method="GET"))
+
+        assert re.findall(rb"HTTP/1.1 (\d+)", received(connection)) == [b"501"]
+
+
 @pytest.mark.parametrize("path", ["/nowhere", "/alive", f"{PATH}?"])
 def test_an_unread_bad_body_gets_one_response_and_its_connection_is_closed(running_server, path):
     folder, server = running_server

@@ -35,7 +35,7 @@ class Terminal:
         ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         path = {"PYTHONPATH": str(PROJECT / "client/src"), "TERM": "xterm", "NO_COLOR": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "agent_server_client.cli", *words],
+            [sys.executable, "-m", "agentctl", *words],
             stdin=other,
             stdout=other,
             stderr=other,

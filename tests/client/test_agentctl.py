@@ -231,7 +231,22 @@ def test_the_status_says_who_one_is(ctl):
     server = json.loads(ctl("status", "--json").stdout)["server"]
     assert server["workers"] == 2
     places = server["sandboxes"]
-    assert f"sandboxes {places['running']} of {places['most']} (MAX_SANDBOXES)" in shown
+    assert f"sandboxes {places['running']} of {places['most']} run (MAX_SANDBOXES)" in shown
+
+
+@pytest.mark.parametrize(
+    ("number", "more"), [(1, ""), (2, ", 1 more is paused or stopped"), (5, ", 4 more are paused or stopped")]
+)
+def test_the_status_tells_sandboxes_that_run_from_those_that_are_kept(ctl, monkeypatch, number, more):
+    info = json.loads(ctl("status", "--json").stdout)["server"]
+    hosts = [{"id": "one", "seen_at": "2026-11-28T00:00:00Z", "sandboxes": number, "version": None}]
+    kept = {**info, "hosts": hosts, "sandboxes": {"running": 1, "most": 20}}
+    monkeypatch.setattr("agent_server_client._sync.Client.server_info", lambda _: kept)
+
+    shown = ctl("status").stdout
+
+    assert f"sandboxes 1 of 20 run (MAX_SANDBOXES){more}\n" in shown
+    assert f"one: {number} sandbox{'' if number == 1 else 'es'} of any status, seen" in shown
 
 
 def test_the_status_of_a_server_that_does_not_answer_is_told_at_the_first_silence(ctl, monkeypatch):

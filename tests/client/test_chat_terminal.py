@@ -160,7 +160,7 @@ def test_a_talk_goes_on_through_a_restart_of_the_server_and_sends_once_what_was_
 
 def test_without_a_terminal_it_says_what_to_use_instead():
     environment = {**os.environ, "PYTHONPATH": str(PROJECT / "client/src")}
-    words = [sys.executable, "-m", "agent_server_client.cli", "chat"]
+    words = [sys.executable, "-m", "agentctl", "chat"]
 
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 

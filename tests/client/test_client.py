@@ -8,6 +8,7 @@ import httpx
 import pytest
 from agent_server_client import AgentServerError, AsyncClient, Client, PendingAction
 
+from store.errors import ConversationNotFound
 from tests.client.responses import responding
 from tests.conftest import action, event, message, observation, status
 
@@ -158,7 +159,7 @@ def test_an_unknown_conversation_is_an_error_with_status_and_detail(server):
     with pytest.raises(AgentServerError) as refused:
         server.conversation(str(uuid4())).info()
 
-    assert (refused.value.status, refused.value.detail) == (404, "Conversation not found")
+    assert (refused.value.status, refused.value.detail) == (404, ConversationNotFound.words)
 
 
 def test_a_refused_member_is_named(detached):
@@ -213,7 +214,7 @@ def test_a_server_that_has_never_answered_is_tried_for_the_first_seconds_alone()
     assert client.get("/api/x") == client.get("/api/x") == {}
     assert len(requests) == 4
     assert [(str(error), 0 <= spent < left) for error, spent, left in retries] == [
-        ("http://server does not answer: refused", True)
+        ("http://server does not answer: refused. Check that the server runs there", True)
     ] * 2
 
 

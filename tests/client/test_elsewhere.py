@@ -3,10 +3,12 @@
 import io
 import sys
 
+import click
 import httpx
 import pytest
 from agent_server_client import PendingAction
 from agent_server_client.cli import decisions, questions
+from agent_server_client.cli import elsewhere as elsewhere_module
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.program import Session
@@ -61,24 +63,30 @@ def test_a_destination_is_told_apart_by_its_sandbox():
 
 
 class AtTerminal:
-    """An approver at a terminal where nobody types, at a server that gives some responses."""
+    """An approver at a terminal, at a server that gives some responses. typed: lines before nobody types any more."""
 
-    def __init__(self, monkeypatch, *responses, is_terminal=True, stream=(), **options):
+    def __init__(self, monkeypatch, *responses, is_terminal=True, stream=(), typed=(), edits=None, **options):
         monkeypatch.setattr(sys.stdin, "isatty", lambda: is_terminal, raising=False)
         self.session = Session()
         self.session.err = Console(record=True, force_terminal=True, width=300, file=io.StringIO())
         client, self.requests = responding(*responses)
 
+        lines = iter(typed)
+
         def typed_line(check):
+            if line := next(lines, None):
+                return line
             for name, data in stream:
                 approver._elsewhere.take(name, data)
             check()
             pytest.fail("the question stays open")
 
-        monkeypatch.setattr(decisions, "typed_line", typed_line)
+        monkeypatch.setattr(elsewhere_module, "typed_line", typed_line)
         monkeypatch.setattr(questions, "drop_typed", lambda: None)
         monkeypatch.setattr(decisions.Elsewhere, "follow", lambda *_: None)
         monkeypatch.setattr(self.session, "client", lambda **_: client)
+        self.hear = lambda name, data: approver._elsewhere.take(name, data)
+        monkeypatch.setattr(click, "edit", lambda text, **_: edits(self, text))
         self.approver = approver = Approver(self.session, None, follows=True, **options)
         self.outcome = approver.decide(PendingAction(client, waiting_action()))
         self.shown = self.session.err.export_text()
@@ -94,6 +102,22 @@ def test_an_open_question_says_who_was_faster_and_ends(monkeypatch):
     assert asked.outcome == "gone"
     assert "[l]eave [?]" in asked.shown
     assert "It was rejected by ada: Not today." in asked.shown
+
+
+@pytest.mark.parametrize("brings", [None, "git log"], ids=["unchanged", "changed"])
+def test_what_others_decide_while_an_editor_is_open_is_told_and_no_edit_is_sent(monkeypatch, brings):
+    def edits(asked, text):
+        asked.hear("decided", ACTION | BY_ADA | {"action_id": "9c0d1e2f-act"})
+        asked.session.say("The server has not answered for 4 s")
+        assert "has not answered" not in asked.session.err.export_text(clear=False)
+        return brings
+
+    asked = AtTerminal(monkeypatch, user("read", "write", "approve"), typed=["e"], edits=edits)
+
+    assert asked.outcome == "gone"
+    assert "It was rejected by ada: Not today. Your edit was not sent." in asked.shown
+    assert "The server has not answered for 4 s" in asked.shown
+    assert len(asked.requests) == 1  # that for the scopes
 
 
 def test_a_key_that_may_not_approve_is_told_so_and_not_asked(monkeypatch):

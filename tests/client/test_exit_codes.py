@@ -53,7 +53,7 @@ WALK = [
     (4, ("logs", "0000"), [EMPTY], "No conversation begins with 0000"),
     (4, ("logs", ID), [refusal(404)], "Refused for a reason"),
     (4, ("files", ID, "zzz"), [[]], "The sandbox has no file below zzz"),
-    (4, ("download", ID, "zzz"), [[None]], "The conversation has no sandbox"),
+    (4, ("download", ID, "zzz"), [[None], state("idle")], "The conversation has no sandbox"),
     (5, ("ls",), [refusal(401)], "Refused for a reason"),
     (5, ("approve", "9c0d", "--yes"), [ONE, refusal(403)], "Refused for a reason"),
     (6, ("approve", "9c0d", "--yes"), [EMPTY], "Nothing waits under 9c0d: it is decided already"),

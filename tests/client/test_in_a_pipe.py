@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
-from agent_server_client import PendingAction
+from agent_server_client import Conversation, Output, PendingAction
 from agent_server_client.cli import program
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.program import Session
@@ -191,3 +191,18 @@ def test_a_second_key_of_a_name_is_made_with_a_word_about_the_first(ctl):
     second = ctl("keys", "new", name)
     assert f"Another key has the name {name} and stays. To end it: agentctl keys revoke {identity}" in second.stderr
     assert second.stdout.startswith("key_")
+
+
+def test_lines_of_a_script_get_no_prompt_and_end_with_the_code_of_the_last_one(ctl, started, monkeypatch):
+    conversation, asked = started(), []
+
+    def execute(_, line):
+        asked.append(line.rpartition("\n")[2])
+        yield Output("out\n", "", 3)
+
+    monkeypatch.setattr(Conversation, "execute", execute)
+    done = ctl("sh", conversation, code=3, input="make\nls\n")
+    assert (done.stdout, done.stderr) == ("out\nout\n", "")
+    assert asked[:2] == ["make", "ls"]
+    nothing = ctl("sh", conversation, input="")
+    assert (nothing.stdout, nothing.stderr) == ("", "")

@@ -59,6 +59,8 @@ def words_of(ctl, client, started, tmp_path):
     profiles.write_text('[default]\nurl = "http://127.0.0.1"\n')
 
     def words(name: str) -> list[str]:
+        if name == "audit":
+            ctl("approve", one, "--yes")
         if name == "resume":  # it is refused while an action waits
             ctl("reject", one)
         if name == "keys":
@@ -68,7 +70,7 @@ def words_of(ctl, client, started, tmp_path):
             **{"run": ("x", "-d"), "send": (one, "x"), "rm": (one, "--yes"), "approve": (one, "--yes")},
             **{"upload": (one, __file__), "sh": (one, "true"), "keys new": (uuid4().hex,), "completion": ("zsh",)},
             "download": (one, "", str(tmp_path / "to")),
-            **dict.fromkeys(("ls", "inbox", "status", "profiles", "keys"), ()),
+            **dict.fromkeys(("ls", "inbox", "status", "profiles", "keys", "audit"), ()),
         }
         own = (ids[name](),) if name in ids else more.get(name, (one,))
         return [*name.split(), "--json", *own]

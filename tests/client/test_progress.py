@@ -1,9 +1,12 @@
 """What is shown of an agent at work: what it does, the text that comes, and the output of a command."""
 
 import io
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+import httpx
 import pytest
+from agent_server_client import Client
+from agent_server_client.cli.ages import Ages
 from agent_server_client.cli.live import Followed, followed
 from agent_server_client.cli.program import Session
 from agent_server_client.cli.progress import Progress, took
@@ -11,6 +14,7 @@ from agent_server_client.wire import Entry
 from rich.console import Console
 from rich.live import Live
 
+from tests.client.responses import responding
 from tests.conftest import action, message, observation, status
 
 
@@ -126,7 +130,7 @@ def test_escapes_stay_inert_in_halves_and_a_colour_shows_nothing(progress):
 
     progress.take(action("make \x1b[2J\nsecond", id="a"))
     progress.take(printed("\x1b[32mok\x1b[0m\r\n 10 %\r 99 %\x1b["))
-    assert [line[2:] for line in lines(progress)] == ["ok", " 99 %", "terminal: make \\u{1b}[2J, 0 s"]
+    assert [line[2:] for line in lines(progress)] == ["ok", " 99 %", "terminal: make \\u{1b}[2J … (+1 line), 0 s"]
 
 
 def test_a_lost_connection_is_shown_until_something_comes_or_a_moment_has_passed(progress, clock):
@@ -146,15 +150,58 @@ def test_a_terminal_without_unicode_gets_a_plain_spinner(progress):
 
 def test_what_an_agent_does_that_works_already_is_known_from_the_entries_before():
     progress, now = Progress(), {"timestamp": datetime.now(UTC).isoformat()}
-    shown = Followed(Session(), Live(console=console()), progress, False)
+    shown = Followed(Session(), Live(console=console()), progress, Ages(Client("http://server")), False)
     shown.begin([Entry(1, status("running") | now), Entry(2, action("make", id="a") | now)])
     assert progress.doing.startswith("terminal: make, ")
+
+
+#: where clocks of a test begin
+NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
+
+
+def at(seconds: float, event: dict) -> dict:
+    return event | {"timestamp": (NOON + timedelta(seconds=seconds)).isoformat()}
+
+
+@pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0], ids=["alike", "ahead", "behind"])
+def test_a_terminal_that_comes_later_shows_the_time_since_the_event_by_the_clock_of_the_server(clock, ahead):
+    progress, client = Progress(clock), Client("http://server")
+    client.clock_ahead = ahead
+    ages = Ages(client, clock=lambda: NOON.timestamp() + 40 - ahead)
+    shown = Followed(Session(), Live(console=console()), progress, ages, False)
+    for entry in (Entry(1, at(0, status("running"))), Entry(2, at(28, action("make", id="a")))):
+        shown.show(entry, is_printed=False)
+    assert progress.doing == "terminal: make, 12 s"
+
+
+def test_an_agent_whose_clock_differs_from_the_servers_shows_no_time_of_the_future_or_of_hours():
+    ages = Ages(Client("http://server"), clock=lambda: NOON.timestamp())
+    assert [ages.of(Entry(1, at(seconds, status("running")))) for seconds in (10, 30, 25)] == [0.0, 0.0, 5.0]
+    live = at(-7200, delta("Hel"))
+    assert ages.of(Entry(None, live)) == 0.0
+    assert ages.of(Entry(2, at(-7202, status("running")))) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("date", "ahead"),
+    [
+        ("Sat, 28 Nov 2026 12:00:00 GMT", 0.0),
+        ("Sat, 28 Nov 2026 13:00:00 GMT", 3599.5),
+        ("Sat, 28 Nov 2026 11:00:00 GMT", -3600.5),
+        ("noon", 0.0),
+    ],
+)
+def test_the_clock_of_the_server_is_known_from_the_date_of_its_responses(monkeypatch, date, ahead):
+    monkeypatch.setattr("agent_server_client.wire.time.time", lambda: NOON.timestamp() + 0.5)
+    client, _ = responding(httpx.Response(200, json={}, headers={"Date": date}))
+    client.server_info()
+    assert client.clock_ahead == ahead
 
 
 def test_a_pipe_gets_the_entries_alone():
     session, written = Session(), io.StringIO()
     session.out = Console(file=written)
-    with followed(session) as shown:
+    with followed(session, Client("http://server")) as shown:
         for event in (status("running"), delta("Hel"), delta("lo"), message("Hello", "agent")):
             shown.show(Entry(1, event))
     assert [line.split()[2:] for line in written.getvalue().splitlines()] == [["status", "running"], ["agent", "Hello"]]

@@ -7,6 +7,7 @@ import click
 import httpx
 import pytest
 from agent_server_client import AgentServerError, Destination, PendingAction
+from agent_server_client.cli import program
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.program import Session
 from agent_server_client.cli.shown import card
@@ -48,12 +49,12 @@ DECIDED = httpx.Response(200, json={"success": True, "rules": []})
 class Asked:
     """What an approver did with something that waits, when a person typed some lines."""
 
-    def __init__(self, item, *typed, responses=(DECIDED,), mode="ask", **options):
+    def __init__(self, item, *typed, responses=(DECIDED,), mode="ask", retry_seconds=120.0, **options):
         self.session = Session()
         self.session.err = Console(
             record=True, force_terminal=True, width=80, markup=False, emoji=False, highlight=False, quiet=False
         )
-        client, self.requests = responding(*responses)
+        client, self.requests = responding(*responses, retry_seconds=retry_seconds)
         is_action = "action_id" in item
         waiting = PendingAction(client, item) if is_action else Destination(client, item)
         lines = chain(typed, [EOFError()])
@@ -290,3 +291,47 @@ def test_a_card_shows_every_argument_that_says_something():
     assert '"is_input": true' in shown
     assert 'verify: false, note: ""' in shown
     assert "reset: false" in shown_card(waiting_action(tool_name="deploy", arguments={"reset": False}))
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (
+            httpx.ConnectError("refused"),
+            "Your answer was not sent, and it still waits unless somebody else decides it: agentctl approve 9c0d1e2f",
+        ),
+        (httpx.ReadTimeout("timed out"), "Look before you repeat it. What still waits: agentctl inbox"),
+    ],
+    ids=["not sent", "sent"],
+)
+@pytest.mark.parametrize("typed", [("a",), ("r", "No."), ("A", "1")], ids=["approved", "rejected", "ruled"])
+def test_an_answer_that_no_server_took_ends_with_whether_it_still_waits(fault, told, typed):
+    with pytest.raises(AgentServerError) as raised:
+        Asked(waiting_action(), *typed, responses=[fault], retry_seconds=0.0)
+    assert told in raised.value.detail
+    assert raised.value.status is None
+
+
+def test_a_command_that_goes_on_asks_again_about_what_a_silent_server_did_not_take(monkeypatch):
+    client, _ = responding(httpx.ConnectError("refused"), DECIDED, retry_seconds=0.0)
+    approver = Approver(Session(), "ask", lambda: "a", asks_again=True)
+    waiting = PendingAction(client, waiting_action())
+
+    with pytest.raises(AgentServerError, match="You are asked again once the server answers, if it still waits"):
+        approver.decide(waiting)
+
+    assert approver.decide(waiting) == "approved"
+
+
+def test_a_wait_for_the_server_says_once_of_an_answer_that_it_is_sent_again(capsys, monkeypatch):
+    session, (client, _) = Session(), responding()
+    refusal = AgentServerError(None, "http://server does not answer: refused")
+    with session.sending(client):
+        for spent in (0.3, 1.2, 4.0):
+            session._tell_retry(refusal, spent, 120 - spent)
+        session._answer.is_told = False
+        monkeypatch.setattr(program, "get_ident", lambda: -1)  # a log that is followed in another thread
+        session._tell_retry(refusal, 9.0, 291.0)
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("does not answer") == 1
+    assert "Your answer is sent again for up to 120 s; Ctrl-C ends that. What still waits: agentctl inbox" in told

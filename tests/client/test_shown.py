@@ -3,11 +3,13 @@
 import io
 
 import pytest
-from agent_server_client.cli.shown import diff_text, named, print_entry, print_table, print_talk, short, shortest
+from agent_server_client.cli.progress import Progress
+from agent_server_client.cli.shown import card, diff_text, named, print_entry, print_table, print_talk, short, shortest
 from agent_server_client.wire import Entry
 from rich.console import Console
 
-from tests.conftest import action
+from tests.client.test_questions import waiting_action
+from tests.conftest import action, message, status
 
 HEADS = ("ID", "TITLE", "STATUS", "WAITING", "EVENTS", "CHANGED")
 ROW = (
@@ -136,3 +138,56 @@ def test_a_talk_shows_the_command_that_runs_before_what_the_model_calls_it():
     console = Console(file=shown, force_terminal=True, color_system=None, width=80)
     print_talk(console, Entry(1, action("rm -rf build", summary="List the files")), "/log")
     assert "• terminal  rm -rf build  — List the files" in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("ls", "ls"),
+        ("ls\n", "ls"),
+        ("cd a\nrm -rf b", "cd a … (+1 line)"),
+        ("cd a\nrm \x1b\n\nls", "cd a … (+3 lines)"),
+        ("x" * 300 + "\ny", "x" * 187 + "… … (+1 line)"),
+        ("a\x1b\tb", "a\\u{1b}\\u{9}b"),
+    ],
+)
+def test_a_command_in_one_line_is_its_first_line_and_the_number_of_the_others(command, shown):
+    assert named("terminal", {"command": command}).plain == f"terminal  {shown}"
+    assert running(command) == f"terminal: {shown}, 0 s"
+
+
+def running(command: str) -> str:
+    """What a live line of a wide terminal says of a command that runs."""
+    progress = Progress()
+    progress.take(status("running"))
+    progress.take(action(command))
+    return progress._doing(200 + len("terminal: , 0 s"))
+
+
+def carded(command: str, width: int, encoding: str = "utf-8") -> list[str]:
+    """The lines of a card of a command, without its frame."""
+    written = io.BytesIO()
+    file = io.TextIOWrapper(written, encoding, errors="replace")
+    console = Console(file=file, width=width, force_terminal=True, color_system=None)
+    console.print(card(waiting_action(command)))
+    file.flush()
+    lines = written.getvalue().decode(encoding).splitlines()
+    return [line[1:-1].rstrip() for line in lines[1:-1]]
+
+
+def test_a_card_marks_a_wrapped_line_where_no_text_can_stand():
+    assert carded("echo first\n↳echo second", 60)[2:4] == [" echo first", " ↳echo second"]
+    assert carded("echo " + "x" * 60, 40)[2:5] == [" echo", f"↳{'x' * 36}", f"↳{'x' * 24}"]
+    assert carded("echo " + "x" * 34, 40, "ascii")[2:4] == [" echo", f"+{'x' * 34}"]
+    words = "git commit -m 'a sentence of several words'\ngit push"
+    assert carded(words, 40)[2:5] == [" git commit -m 'a sentence of several", "↳words'", " git push"]
+
+
+def test_a_log_and_a_talk_mark_a_wrapped_line_of_an_action_and_none_of_a_message():
+    command = "echo " + "x" * 70
+    assert logged(action(command), 60).splitlines()[1].strip().startswith("↳ x")
+    assert "↳" not in logged(message(command, "agent"), 60)
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, color_system=None, width=60)
+    print_talk(console, Entry(1, action(command)), "/log")
+    assert shown.getvalue().splitlines()[1].startswith("↳ x")

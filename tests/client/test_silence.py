@@ -17,11 +17,16 @@ class Followed:
 
     def __init__(self, monkeypatch):
         self.clock, self.said, self.asked, self.answers = Clock(), [], 0, True
-        self.fault, self.is_hidden = TimeoutError, False
+        self.fault, self.is_hidden, self.shown = TimeoutError, False, []
         monkeypatch.setattr("agent_server_client.wire.time.monotonic", self.clock)
         self.patience = Patience(60.0, None, None)
-        self.silence = Silence("http://server", self.said.append, self._ask, lambda: self.is_hidden, self.clock)
+        self.silence = Silence(
+            "http://server", self._say, self._ask, lambda: self.is_hidden, self.shown.append, self.clock
+        )
         self.silence._waits.append((self.patience, 60.0))
+
+    def _say(self, words, bound):
+        self.said.append(f"{words}; {bound}" if bound else words)
 
     def _ask(self):
         self.asked += 1
@@ -46,7 +51,7 @@ def test_a_silent_server_is_told_once_within_five_seconds_and_that_it_is_back(fo
     followed.answers = False
     with followed.patience:
         followed.goes_on(4.5)
-        assert followed.said == ["The server at http://server has not answered for 4 s; waiting up to 60 s."]
+        assert followed.said == ["The server at http://server has not answered for 4 s; waiting up to 60 s"]
         followed.goes_on(20)
         assert len(followed.said) == 1
         followed.answers = True
@@ -86,3 +91,14 @@ def test_a_lost_connection_is_told_here_only_while_an_open_question_hides_it(fol
         followed.is_hidden = True
         followed.goes_on(5)
     assert len(followed.said) == 1
+
+
+@pytest.mark.parametrize("fault", [TimeoutError, ConnectionError])
+def test_a_stopped_and_a_refusing_server_are_both_shown_as_a_lost_connection_until_they_answer(followed, fault):
+    followed.answers, followed.fault = False, fault
+    with followed.patience:
+        followed.goes_on(10)
+        assert followed.shown == [True]
+        followed.answers = True
+        followed.goes_on(10)
+    assert followed.shown == [True, False]

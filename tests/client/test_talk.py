@@ -79,7 +79,7 @@ def test_an_answer_that_finishes_is_said_once():
 def test_no_line_is_wider_than_the_terminal_and_no_code_reaches_it(width):
     text = "漢字 \x1b[31mred\x1b]0;title\x07 \u202e " * 20 + "x" * 300
     shown = talk(message(text), message(text, "agent"), action(text), printed(text), width=width)
-    assert all(line[:2] in ("", "> ", "  ", "• ") for line in shown)
+    assert all(line[:2] in ("", "> ", "  ", "• ", "↳ ") for line in shown)
     assert max(cell_len(line) for line in shown) <= width
     assert not any(code in "".join(shown) for code in ("\x1b", "\x07", "\u202e"))
 

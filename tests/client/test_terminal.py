@@ -1,5 +1,6 @@
 """agentctl as a person uses it, in a terminal, against whole servers."""
 
+import contextlib
 import json
 import os
 import re
@@ -124,7 +125,7 @@ def test_the_example_of_the_page_runs_an_agent_to_its_end(url):
 
 def test_a_run_that_nobody_watches_approves_nothing(url):
     environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
-    words = [sys.executable, "-m", "agent_server_client.cli", "run", "run: touch never", "--json", "--approve", "never"]
+    words = [sys.executable, "-m", "agentctl", "run", "run: touch never", "--json", "--approve", "never"]
 
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
@@ -140,7 +141,7 @@ def test_a_run_that_nobody_watches_approves_nothing(url):
 
 def test_a_run_with_approve_all_asks_about_no_action_and_says_so_once(url):
     environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
-    words = [sys.executable, "-m", "agent_server_client.cli", "run", "run: echo unasked", "--approve", "all"]
+    words = [sys.executable, "-m", "agentctl", "run", "run: echo unasked", "--approve", "all"]
 
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
@@ -172,7 +173,7 @@ def test_a_log_is_followed_through_a_kill_of_a_worker_and_a_restart_of_the_serve
             identity = client.post("/api/conversations", json={}).json()["id"]
             path = f"/api/v1/webhooks/events/{identity}"
             client.post(path, json=[message("1", "agent")]).raise_for_status()
-            words = [sys.executable, "-m", "agent_server_client.cli", "logs", "-f", identity, "--json"]
+            words = [sys.executable, "-m", "agentctl", "logs", "-f", identity, "--json"]
             environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
             with log.open("wb") as output:
                 followed = subprocess.Popen(words, stdout=output, env=environment)
@@ -205,3 +206,43 @@ def lines_of(path) -> list[dict]:
 
 def texts(path) -> list[str]:
     return [entry["event"]["llm_message"]["content"][0]["text"] for entry in lines_of(path)]
+
+
+def test_a_question_of_approve_send_and_rm_ends_when_others_decide_or_delete(url):
+    with Client(url) as server:
+        first = server.start("run: echo first")
+        wait_until(first.pending_actions, "an action that waits")
+        with terminal("approve", first.id[:8], AGENT_SERVER_URL=url) as shown:
+            shown.wait_for("Approve this?")
+            first.pending_actions()[0].reject("Not today")
+            shown.wait_for("It was rejected by anyone: Not today. Nothing was approved here")
+            assert shown.end() == 6
+
+        second = server.start("run: echo second")
+        wait_until(second.pending_actions, "an action that waits")
+        with terminal("send", second.id[:8], "more", AGENT_SERVER_URL=url) as shown:
+            shown.wait_for("This message rejects 1 action. Send it?")
+            second.pending_actions()[0].approve()
+            shown.wait_for("It was approved by anyone. Nothing was sent.")
+            assert shown.end() == 1
+
+        with terminal("rm", second.id[:8], AGENT_SERVER_URL=url) as shown:
+            shown.wait_for("and the files of its sandbox? [y/N]")
+            second.delete()
+            shown.wait_for("Somebody has deleted it meanwhile. Nothing was deleted here")
+            assert shown.end() == 4
+        first.delete()
+
+
+def test_an_answer_to_a_server_that_refuses_connections_is_told_within_seconds(tmp_path):
+    with contextlib.ExitStack() as stack:
+        client, _ = stack.enter_context(supervised_server(tmp_path))
+        url = str(client.base_url).rstrip("/")
+        with terminal("run", "run: true", AGENT_SERVER_URL=url) as shown:
+            shown.wait_for("[l]eave [?]")
+            stack.close()
+            shown.press("a\n")
+            shown.wait_for("Your answer is sent again")
+            shown.press("\x03")
+            shown.wait_for("It is not known whether your answer arrived. What still waits: agentctl inbox")
+            assert shown.end() == 130

@@ -76,6 +76,7 @@ def test_entries_are_filtered_by_what_the_address_keeps_and_read_by_pages(opened
     opened.driver.find_element("xpath", "//button[text()='Clear the filters']").click()
     wait_until(lambda: len(entries(opened)) == 50, "all")
 
+    opened.find("more-filters").find_element("tag name", "summary").click()
     opened.find("filter-conversation_id").send_keys(ada)
     wait_until(lambda: entries(opened) == [f"entry-{ada}-2", f"entry-{ada}-1"], "those of one conversation")
     opened.find("export").click()
@@ -85,10 +86,10 @@ def test_entries_are_filtered_by_what_the_address_keeps_and_read_by_pages(opened
     assert [json.loads(line)["actor"] for line in file.read_bytes().splitlines()] == [KEY, KEY]
 
 
-def test_an_entry_shows_the_command_that_was_decided_and_not_what_the_agent_calls_it(opened, store):
+def test_an_entry_shows_the_command_and_the_title_and_not_what_the_agent_calls_it(opened, store):
     client, conversation = store[0], str(uuid4())
     asked = action("rm -rf build\u202e", summary="List the files")
-    body = {"conversation_id": conversation, "confirmation_policy": {"kind": "AlwaysConfirm"}}
+    body = {"conversation_id": conversation, "confirmation_policy": {"kind": "AlwaysConfirm"}, "title": "Mend it"}
     client.post("/api/conversations", json=body).raise_for_status()
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("hello"), asked]).raise_for_status()
     decision = f"/api/conversations/{conversation}/events/respond_to_confirmation"
@@ -96,10 +97,26 @@ def test_an_entry_shows_the_command_that_was_decided_and_not_what_the_agent_call
 
     opened.open(f"audit?conversation_id={conversation}")
 
-    wait_until(lambda: opened.all("decided"), "what was decided")
-    opened.says("rm -rf build\\u{202e}", "decided")
-    assert "terminal" in opened.text("decided")
-    assert "List" not in opened.text("decided")
+    entry = f"entry-{conversation}-1"
+    opened.says("rm -rf build\\u{202e}", entry)
+    assert "Mend it" in opened.text(entry)
+    assert "List" not in opened.text(entry)
+    opened.find(entry).find_element("tag name", "summary").click()
+    opened.says("terminal", "decided")
+    assert asked["id"] in opened.find(entry).find_element("css selector", "a.of").get_attribute("href")
+
+
+def test_the_audit_is_searched_by_words(opened, store):
+    redis = store[1]
+    one, other = str(uuid4()), str(uuid4())
+    shown = {"tool_name": "terminal", "text": "make the-one-and-only", "summary": None}
+    keep(redis, one, chain(one, 1, shown=[shown], conversation_title="Build"))
+    keep(redis, other, chain(other, 1))
+
+    opened.open("audit")
+    opened.find("filter-text").send_keys("ONE-AND")
+
+    wait_until(lambda: entries(opened) == [f"entry-{one}-1"], "the entry that has the words")
 
 
 def test_a_filter_that_the_server_refuses_is_told_in_words(opened):

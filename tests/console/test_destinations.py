@@ -1,8 +1,11 @@
 """What sandboxes ask to reach, in the inbox: live, decided by a person, and with nothing hidden in it."""
 
+from uuid import uuid4
+
 import pytest
 
 from core.prices import Budget
+from core.wire import ConversationId
 from store.approvals.audit import Actor
 from tests.conftest import limits_of, store_of
 from tests.servers import agent_server, store_server, wait_until
@@ -68,6 +71,30 @@ def test_a_destination_is_decided_where_it_came_up(browser, asks, button, passes
     card.find_element("css selector", f"[data-testid={button}]").click()
     wait_until(lambda: words in card.text, "the outcome")
     assert [asks(name).is_allowed for _ in passes] == passes
+
+
+def test_a_destination_is_decided_in_the_conversation_that_it_stops(browser, asks, sandbox, whole):
+    _, store = whole
+    here, other = ConversationId(str(uuid4())), ConversationId(str(uuid4()))
+    store.conversations.create(here, title="Fetch", sandbox_id=sandbox)
+    store.sandboxes.places.take(sandbox, here, made=True)
+    store.conversations.create(other, title="Something else")
+    asks("here.example.org")
+
+    browser.open(f"conversations/{other}")
+    browser.says("Something else")
+    assert browser.all("destination-here.example.org:443") == []
+    browser.open(f"conversations/{here}")
+    card = browser.find("destination-here.example.org:443")
+    browser.says("Waiting for you (1)")
+    wait_until(
+        lambda: card.find_element("tag name", "footer").get_attribute("data-steady") is not None, "still buttons"
+    )
+    card.find_element("css selector", "[data-testid=allow-once]").click()
+
+    wait_until(lambda: "Allowed once by" in card.text, "the outcome")
+    assert "Ask the agent to try again" in card.text
+    assert "Waiting for you" not in browser.driver.find_element("tag name", "header").text
 
 
 def test_always_makes_a_rule(browser, asks, server):

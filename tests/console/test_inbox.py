@@ -66,6 +66,32 @@ def test_a_prompt_is_approved_and_another_is_rejected_with_a_reason(inbox, waits
     assert entries == [("approve", ""), ("reject", "Not <b>now</b>")]
 
 
+def test_what_is_of_a_high_risk_is_approved_by_a_second_press(inbox, waits):
+    one = action("rm -rf /srv", security_risk="HIGH")
+    waiting = waits(one)
+
+    press(inbox, one, "approve")
+    wait_until(lambda: "press again" in inbox.find("approve", pending(inbox, one)).text, "the question")
+    assert waiting.pending == [one["id"]]
+    press(inbox, one, "approve")
+
+    assert decided(inbox, one).startswith("Approved by you")
+    assert waiting.approved == [one["id"]]
+
+
+def test_a_rejection_with_a_reason_lets_the_agent_go_on(inbox, waits):
+    one = action("make")
+    waiting = waits(one)
+
+    press(inbox, one, "reject")
+    inbox.find("reason").send_keys("Run the tests first")
+    steady(inbox, one)
+    inbox.press(Keys.ENTER)
+
+    decided(inbox, one)
+    wait_until(lambda: waiting.status == "running", "the run")
+
+
 def test_the_keyboard_alone_does_all(inbox, waits):
     one, two, three = action("make"), action("rm -r build"), action("make test")
     waiting = waits(one, two, three)

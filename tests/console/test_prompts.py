@@ -46,7 +46,7 @@ def test_a_command_is_shown_whole_and_with_its_other_arguments(inbox, waits):
     text = shown(inbox, one)
     assert "make\\u{9}test" in text
     assert '"timeout": 12345678901234567890' in text
-    assert "is_input: false" in text
+    assert "1 argument at the default" in text
 
 
 def test_a_change_of_a_file_is_shown_as_a_diff_and_a_new_file_whole(inbox, waits):

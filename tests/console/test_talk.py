@@ -297,6 +297,23 @@ def test_an_address_leads_to_an_event_between_two_steps(browser, server):
     browser.says("Tags: team=web", "event-told")
 
 
+def test_an_action_says_for_ever_who_decided_it(browser, server):
+    conversation_id = conversation(server, policy="AlwaysConfirm", title="Decided")
+    asked, refused = action("asked", 1, "make"), action("refused", 2, "rm -r build")
+    post(server, conversation_id, asked, refused)
+    browser.open(f"conversations/{conversation_id}")
+    browser.find("event-asked")
+
+    path = f"/api/v1/conversation/{conversation_id}/pending-actions/decisions"
+    decisions = [{"action_id": "asked", "decision": "approve"}, {"action_id": "refused", "decision": "reject"}]
+    server.post(path, json={"decisions": decisions}).raise_for_status()
+
+    for _ in range(2):
+        browser.says("Approved by", "event-asked")
+        browser.says("Rejected by", "event-refused")
+        browser.driver.refresh()
+
+
 def test_a_command_that_runs_says_for_how_long(browser, server):
     running = event("ConversationStateUpdateEvent", "run", 1, key="execution_status", value="running")
     identity = conversation(server, message("asked"), running, action("act", 2, "make"))

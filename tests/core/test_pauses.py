@@ -24,8 +24,9 @@ from boot.worker import Connection, Worker
 from core import pauses
 from core.wire import ConversationId
 from egress import proxy
-from egress.roads import RoadBackend, Roads
-from net.transport import Backend, Transport
+from egress.roads import Roads
+from net.connections import Backend
+from net.transport import Transport
 from schemas.events import read_batch
 from store.conversations.events import _words
 from store.link.connection import Parser
@@ -214,8 +215,8 @@ def carry_a_tunnel() -> None:
 
 def ask_by_name(*pieces: bytes) -> None:
     """Ask a server by name, as the way out does; pieces: what each read of its response brings."""
-    backend = RoadBackend(Roads(look_up=lambda _: ["192.0.2.1"], is_open=lambda *_: True, own=tuple))
-    backend._plain = httpcore.MockBackend(list(pieces))
+    backend = Roads(look_up=lambda _: ["192.0.2.1"], is_open=lambda *_: True, own=tuple).backend()
+    backend._backend = httpcore.MockBackend(list(pieces))
     with httpcore.ConnectionPool(network_backend=backend) as pool:
         response = pool.handle_request(
             httpcore.Request("GET", "http://some.example/", headers={"Host": "some.example"})

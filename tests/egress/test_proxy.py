@@ -19,6 +19,7 @@ from egress.roads import MOST_LOOKUPS
 from store.approvals.audit import Actor
 from store.keys import SandboxKeys
 from tests.chance import often
+from tests.egress.test_hello import made, named
 from tests.servers import free_port, running, wait_until
 
 pytestmark = pytest.mark.process("runs the proxy and servers behind it on threads")
@@ -241,6 +242,56 @@ def test_a_tunnel_whose_tls_names_another_server_is_closed_with_an_alert(sandbox
     with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name"):
         secured(client, "other.example")
     client.close()
+
+
+def in_records(hello: bytes) -> bytes:
+    """The same ClientHello in records of 7 bytes."""
+    content = hello[5:]
+    pieces = [content[at : at + 7] for at in range(0, len(content), 7)]
+    return b"".join(hello[:3] + len(piece).to_bytes(2) + piece for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("name", "sends"),
+    [
+        ("ALLOWED.Example", lambda hello: [hello]),
+        ("allowed.example", lambda hello: [hello[at : at + 9] for at in range(0, len(hello), 9)]),
+        ("allowed.example", lambda hello: [in_records(hello)]),
+        ("allowed.example", lambda hello: [hello[:1], hello[1:]]),
+    ],
+    ids=["in-capitals", "in-pieces", "in-records", "after-a-byte"],
+)
+def test_a_tunnel_carries_tls_to_its_own_name_however_its_hello_comes(sandbox, outside, name, sends):
+    client, head = sandbox.tunnel(f"allowed.example:{outside.tls}")
+    context = ssl.create_default_context(cafile=outside.certificate)
+    back, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(back, out, server_hostname=name)
+    with client:
+        assert status(head) == 200
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.do_handshake()
+        for piece in sends(out.read()):
+            client.sendall(piece)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                back.write(client.recv(65536))
+        assert ("DNS", "allowed.example") in tls.getpeercert()["subjectAltName"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"other.example", b"allowed.example..", b"127.0.0.1", b"allowed.example\0", b"x.allowed.example", b"", b"*"],
+)
+def test_a_tunnel_whose_hello_has_another_name_reaches_no_server(sandbox, outside, name):
+    """Names that a library would not send stand in the place of its own, in a hello that is whole otherwise."""
+    client, head = sandbox.tunnel(f"allowed.example:{outside.tls}")
+    with client:
+        assert status(head) == 200
+        client.sendall(made((0, named(name)), (43, b"\2\3\4")))
+        assert b"".join(iter(lambda: client.recv(65536), b"")) == b"\x15\x03\x01\x00\x02\x02\x70"
 
 
 def test_a_tunnel_without_a_server_name_is_closed(sandbox, outside):

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import httpcore
 import pytest
 
-from egress.roads import MOST_LOOKUPS, MOST_LOOKUPS_IN_ALL, Lookups, RoadBackend, Roads, TooManyLookups, Unreachable
+from egress.roads import MOST_LOOKUPS, MOST_LOOKUPS_IN_ALL, Lookups, Roads, TooManyLookups, Unreachable
 
 
 def roads(*addresses: str, own: tuple[str, ...] = ()) -> Roads:
@@ -37,7 +37,7 @@ def test_a_name_that_is_not_found_is_refused():
 
 def test_a_plain_request_is_refused_likewise():
     with pytest.raises(httpcore.ConnectError, match="no public address"):
-        RoadBackend(roads("127.0.0.1")).connect_tcp("example.org", 80)
+        roads("127.0.0.1").backend().connect_tcp("example.org", 80)
 
 
 def test_a_name_is_looked_up_once_and_only_the_checked_address_is_connected_to(monkeypatch):
@@ -73,7 +73,7 @@ def test_slow_look_ups_of_a_sandbox_keep_no_other_one_waiting():
                 look_up("example.org")
             assert full.value.status == 429
         with pytest.raises(TooManyLookups):
-            RoadBackend(roads).connect_tcp("example.org", 80)
+            roads.backend().connect_tcp("example.org", 80)
 
         # Another sandbox finds its own, and so does this one once a look-up has ended
         with lookups.of("good"):

@@ -275,6 +275,7 @@ def test_what_the_agent_does_is_told_in_a_line_each():
         "terminal ended: 2",
     ]
     assert told(events.change("execution_status", "idle")) == ""
+    assert told(action, is_begun=False) == "waits for a decision: make test"
 
 
 def test_a_line_shows_no_secret_of_the_conversation_or_of_the_environment(monkeypatch):
@@ -287,12 +288,42 @@ def test_a_line_shows_no_secret_of_the_conversation_or_of_the_environment(monkey
     assert told(action, ["first-secret"]) == "$ echo **********"
 
 
-def test_a_conversation_tells_none_of_its_secrets(capfd, tmp_path, monkeypatch):
+@pytest.fixture
+def cautious(tmp_path, monkeypatch):
+    """A conversation with a secret, whose agent asks before each action."""
     monkeypatch.chdir(tmp_path)
     server = Server("", tmp_path / "conversations", Webhooks("", {}))
     given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
     given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
     conversation, _ = server.start(uuid4(), given, {"A": "first-secret"})
+    return conversation
+
+
+def test_a_line_looks_like_a_command_that_ran_only_once_it_begins_and_as_a_person_edited_it(capfd, cautious):
+    printed = []
+
+    def prints(words: str) -> bool:
+        printed.append(capfd.readouterr().out)  # the agent's thread prints a line after its event
+        return words in "".join(printed)
+
+    cautious.send(events.parts("run: echo asked\nrun: echo never"), run=True)
+    wait_until(lambda: prints("waits for a decision: echo never"), "two actions that wait")
+    first, second = cautious.log.state.open
+    assert "waits for a decision: echo asked" in "".join(printed)
+    assert "$ echo" not in "".join(printed)
+    printed.clear()
+
+    edit = {"action_id": first, "decision": "edit", "arguments": {"command": "echo edited"}}
+    cautious.decide_each([edit, {"action_id": second, "decision": "reject", "reason": "No."}])
+    wait_until(lambda: cautious.log.state.status == "finished", "the end")
+
+    wait_until(lambda: prints("echo edited"), "the command")
+    lines = [line.partition(" ")[2] for line in "".join(printed).splitlines()]
+    assert [line for line in lines if "echo" in line] == ["$ echo edited"]
+
+
+def test_a_conversation_tells_none_of_its_secrets(capfd, cautious):
+    conversation = cautious
     conversation.keep({"B": "later-secret"})
 
     conversation.send(events.parts("first-secret and later-secret"), run=False)

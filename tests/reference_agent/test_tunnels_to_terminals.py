@@ -126,15 +126,17 @@ def test_every_line_of_a_paste_arrives_whenever_the_program_reads(opened, tmp_pa
 
 
 def test_what_is_too_much_to_wait_is_told_and_what_waited_arrives(opened, tmp_path):
-    terminal, file = opened(), tmp_path / "pasted"
+    terminal, file, go_on = opened(), tmp_path / "pasted", tmp_path / "go on"
     terminal.reads(b"101 Switching Protocols")
     number = 2 * MOST_TYPED // 4096
-    terminal.types(f"stty -echo; echo be''gins; sleep 8; cat >{file}; echo has-$((6*7))\r")
+    waits = f"until [ -e '{go_on}' ]; do sleep 0.1; done"
+    terminal.types(f"stty -echo; echo be''gins; {waits}; cat >{file}; echo has-$((6*7))\r")
     terminal.reads(b"begins")
 
     for at in range(number):
         terminal.types(f"{at:04} ".ljust(4095, ".") + "\r")
     told = terminal.reads(rb"bytes were not typed: .* at most 1,048,576 bytes wait")
+    go_on.touch()
     terminal.types("\x04")
 
     told += terminal.reads(b"has-42")

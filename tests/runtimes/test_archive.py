@@ -99,6 +99,10 @@ HOSTILE = [
     ([member("n" * 300)], "n: File name too long|cannot be written"),
     ([member("long" * 20_000)], "longer than 65536 bytes"),
     ([member("x", tarfile.XHDTYPE, bytes(MOST_HEADER + 1))], "extended header of 1048577 bytes"),
+    (
+        [member("x", tarfile.XHDTYPE, b"400000 %d=" % one + b"x" * 399_990 + b"\n") for one in range(3)],
+        "of 1200000 bytes",
+    ),
     ([link("empty", "")], "empty"),
 ]
 

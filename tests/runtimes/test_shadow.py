@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from runtimes import FileTooLong, RuntimeFailure, shadow
-from runtimes.git import NotRecorded
+from runtimes import FileTooLong, RuntimeFailure, reading, shadow
+from runtimes.git import Ignored, NotRecorded
 from runtimes.shadow import Shadow
 from tests.chance import often
 from tests.servers import PROJECT
@@ -172,7 +172,7 @@ def test_the_copies_of_all_gitignore_files_have_a_bound(kept, work):
 
 
 @runs_git
-def test_a_directory_without_gitignore_has_no_copy_once_git_was_asked(kept, work, monkeypatch):
+def test_copies_of_gitignore_files_end_with_the_walk_of_their_directories(kept, work, monkeypatch):
     (work / ".gitignore").write_text("out/\n")
     (work / "deep" / "er").mkdir(parents=True)
     (work / "deep" / ".gitignore").write_text("*.log\n")
@@ -185,7 +185,42 @@ def test_a_directory_without_gitignore_has_no_copy_once_git_was_asked(kept, work
 
     kept.record("c", 0)
 
-    assert {path.name for path in copies} == {"deep", ".gitignore"}
+    assert {path.name for path in copies} == {".gitignore"}
+
+
+@runs_git
+def test_only_the_directories_above_a_path_have_copies_of_gitignore_files(kept, work, monkeypatch):
+    """So neither the disk of the host nor the time until a timeout is heard grows with the number of such files."""
+    kept.record("c", 0)
+    for number in range(30):
+        (work / str(number) / "in" / "side").mkdir(parents=True)
+        (work / str(number) / ".gitignore").write_text("*.log\n")
+        for name in ("x.log", "in/x.log", "in/side/x", "y"):
+            (work / str(number) / name).touch()
+    (work / "3" / "in" / ".gitignore").write_text("!x.log\n")
+    copies, matches = [], Ignored._matches
+
+    def counted(self, path):
+        copies.append(len([*self._copies.rglob(".gitignore")]))
+        return matches(self, path)
+
+    monkeypatch.setattr(Ignored, "_matches", counted)
+
+    assert {path for path in changes(kept) if path.endswith(".log")} == {"3/in/x.log"}
+    assert max(copies) == 2
+
+
+@runs_git
+def test_names_that_are_left_out_count_while_their_directory_is_read(kept, work, monkeypatch):
+    monkeypatch.setattr("runtimes.shadow.MOST_SEEN", 20)
+    monkeypatch.setattr("runtimes.reading.MOST_PASSED", 20)
+    for number in range(30):
+        os.mkfifo(work / str(number))
+
+    with pytest.raises(NotRecorded, match="more than 20 files"):
+        kept.record("c", 0)
+    with pytest.raises(RuntimeFailure, match="More than 20 files and directories"):
+        list(reading.names(work, b""))
 
 
 @runs_git

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from core.wire import Micros
 from store.errors import UNREADABLE
 from store.record import BESIDE, Record, pairs
+from store.record import JSON as JSON_KIND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,9 @@ class Box(Record):
     handle: dict[str, Any] | None = None
     crashes: list[Micros] = field(default_factory=list)
     load: float | None = None
+    words: tuple[str, ...] = ()
+    title: Annotated[str | None, JSON_KIND] = None
+    notes: Annotated[dict[str, Any], "note.*"] = field(default_factory=dict)
     seen_at: Micros = field(default=Micros(0), metadata=BESIDE)
 
 
@@ -42,6 +46,9 @@ members = st.fixed_dictionaries(
         "handle": st.none() | st.dictionaries(st.text(), JSON),
         "crashes": st.lists(st.integers()),
         "load": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        "words": st.lists(st.text("ab", min_size=1), min_size=1).map(tuple),
+        "title": st.none() | st.text(),
+        "notes": st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), JSON),
     },
 )
 
@@ -69,8 +76,18 @@ def test_a_value_is_stored_as_its_annotation_says():
     assert Box.fields_of(is_warm=False) == {"warm": ""}
 
 
-def test_a_text_is_stored_as_it_is():
-    assert Box.fields_of(handle="", start="12") == {"handle": "", "start": "12"}
+def test_texts_are_joined_by_commas_and_no_text_is_none():
+    assert Box.fields_of(words=("a", "b")) == {"words": "a,b"}
+    assert Box.read(hash_of(id="b", made_at=1, words=())).words == ()
+
+
+def test_a_marked_text_is_stored_as_json():
+    assert Box.fields_of(title="12") == {"title": '"12"'}
+
+
+def test_a_mapping_has_a_field_for_each_entry():
+    assert Box.fields_of(notes={"a": 1, "b": "x"}) == {"note.a": "1", "note.b": '"x"'}
+    assert Box.read(hash_of(id="b", made_at=1, notes={"a": 1}) | {b"notes": b"?"}).notes == {"a": 1}
 
 
 def test_a_field_that_no_annotation_names_is_ignored():

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from store.errors import EventNotFound
 from store.sandboxes.files import MOST_BYTES
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
@@ -82,7 +83,7 @@ def test_changes_since_the_start_need_no_repository_and_no_running_sandbox(api, 
 def test_a_moment_that_is_no_event_or_goes_with_a_ref_is_refused(api, work):
     conversation, _ = work
 
-    assert changed(api, conversation, since="nothing", status=404)["detail"] == "Event not found"
+    assert changed(api, conversation, since="nothing", status=404)["detail"] == EventNotFound.words
     for query, member in (({"since": "start", "ref": "HEAD"}, "ref"), ({"until": "3"}, "until")):
         assert changed(api, conversation, status=422, **query)["detail"][0]["loc"] == ["query", member]
 
@@ -295,8 +296,9 @@ def test_a_download_has_every_event_in_order_and_no_key(api):
         assert archive.namelist() == [
             "meta.json",
             *(f"event_{number:06d}_{event['id']}.json" for number, event in enumerate(events)),
+            "decisions.json",
         ]
-        assert [json.loads(archive.read(name)) for name in archive.namelist()[1:]] == events
+        assert [json.loads(archive.read(name)) for name in archive.namelist()[1:-1]] == events
         meta = json.loads(archive.read("meta.json"))
     assert (meta["id"], meta["session_api_key"]) == (conversation, None)
 

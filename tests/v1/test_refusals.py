@@ -4,6 +4,7 @@ from uuid import uuid4
 
 import pytest
 
+from store.errors import ConversationNotFound, StartTaskNotFound
 from tests.shared import client_of
 from tests.v1 import Api
 
@@ -69,8 +70,8 @@ def test_a_pending_message_that_is_none_is_422_and_names_the_member(api):
 
 
 def test_a_pending_message_to_an_unknown_receiver_is_404(api):
-    assert put(api, str(uuid4()), HELLO, 404) == "Conversation not found"
-    assert put(api, f"task-{uuid4()}", HELLO, 404) == "Start task not found"
+    assert put(api, str(uuid4()), HELLO, 404) == ConversationNotFound.words
+    assert put(api, f"task-{uuid4()}", HELLO, 404) == StartTaskNotFound.words
 
 
 def test_a_message_to_an_unknown_conversation_is_404(api):
@@ -82,7 +83,7 @@ def test_an_unknown_and_a_detached_conversation_are_404_on_every_path_of_files(a
     for conversation in (str(uuid4()), detached):
         for end in ("file", "files", "skills", "hooks", "download", "git/changes?path=.", "git/diff?path=x"):
             found = api.call("GET", f"/v1/app-conversations/{conversation}/{end}", status=404)
-            assert found["detail"] == "Conversation not found", end
+            assert found["detail"] == ConversationNotFound.words, end
 
 
 def test_the_configuration_of_web_clients_hides_what_is_not_here(api):

@@ -11,10 +11,14 @@ from agent_server_client.models import (
     DestinationDecided,
     WaitingAction,
 )
+from agent_server_client.visible import first_line
 from agent_server_client.wire import moment
 
 if TYPE_CHECKING:
     from agent_server_client._async import AsyncClient
+
+#: most characters of a command in a representation
+_LONGEST = 200
 
 
 class AsyncPendingAction:
@@ -26,7 +30,8 @@ class AsyncPendingAction:
         self.conversation = client.conversation(self.item.conversation_id)  #: the conversation that it waits in
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id}: {self.tool} {self.command or self.arguments}>"
+        what = first_line(self.command, _LONGEST) if self.command else self.arguments
+        return f"<{type(self).__name__} {self.id}: {self.tool} {what}>"
 
     @property
     def conversation_id(self) -> str:

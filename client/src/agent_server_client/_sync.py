@@ -21,6 +21,7 @@ from agent_server_client.archives import pack
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import (
     AppConversationStartTask,
+    AuditEntry,
     ConversationInfo,
     DecisionsResult,
     Event,
@@ -48,6 +49,7 @@ from agent_server_client.wire import (
     Patience,
     Sent,
     Tries,
+    clock_ahead,
     passing,
 )
 
@@ -108,6 +110,7 @@ class Client:
         key = key or os.environ.get("AGENT_SERVER_KEY", "")
         self._patience = Patience(retry_seconds, first_seconds, on_retry)
         self._on_unknown_key = on_unknown_key
+        self.clock_ahead = 0.0  #: seconds by which the server's clock is ahead of this machine's, to about a second
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(keepalive_expiry=1)  # the server ends a connection that was idle for 5 s
         timeouts = httpx.Timeout(timeout, connect=min(timeout, 10.0))
@@ -145,26 +148,26 @@ class Client:
         headers |= options.pop("headers", {})
         tries = Tries(self._patience.seconds if again else 0.0, self._patience)
         may_have_arrived = False
-        while True:
-            asked: float | None = 0.0
-            cause: httpx.TransportError | None = None
-            try:
-                with self._patience:
+        with self._patience:  # a pause between two tries is a wait too
+            while True:
+                asked: float | None = 0.0
+                cause: httpx.TransportError | None = None
+                try:
                     response = self._http.request(method, path, headers=headers, **options)
-            except httpx.TransportError as error:
-                may_have_arrived |= method != "GET" and not isinstance(error, NOT_SENT)
-                refusal, cause, asked = self._unreachable(error, may_have_arrived), error, tries.asked_by_silence
-            else:
-                self._patience.hear()
-                self._look_at(response)
-                if not response.is_error:
-                    return response
-                refusal, asked = AgentServerError.of(response), passing(response)
-            is_left = asked is None or (refusal.status == 429 and not waits)
-            pause = None if is_left else tries.pause(asked or 0.0, refusal)
-            if pause is None:
-                raise refusal from cause
-            time.sleep(pause)
+                except httpx.TransportError as error:
+                    may_have_arrived |= method != "GET" and not isinstance(error, NOT_SENT)
+                    refusal, cause, asked = self._unreachable(error, may_have_arrived), error, tries.asked_by_silence
+                else:
+                    self._patience.hear()
+                    self._look_at(response)
+                    if not response.is_error:
+                        return response
+                    refusal, asked = AgentServerError.of(response), passing(response)
+                is_left = asked is None or (refusal.status == 429 and not waits)
+                pause = None if is_left else tries.pause(asked or 0.0, refusal)
+                if pause is None:
+                    raise refusal from cause
+                time.sleep(pause)
 
     def get(self, path: str, /, **params: Any) -> Any:
         """The JSON of a GET. params: those that are None are left out."""
@@ -185,7 +188,9 @@ class Client:
             if page["next_page_id"] is None:
                 return
             if page["next_page_id"] == page_id:
-                raise AgentServerError(502, f"{self.url}{path} returns the page {page_id} without end")
+                raise AgentServerError(
+                    502, f"{self.url}{path} returns the page {page_id} without end. Update the server"
+                )
             page_id = page["next_page_id"]
 
     def stream(self, path: str, cursor: str = "", *, seconds: float = inf) -> Iterator[Sent]:
@@ -194,38 +199,41 @@ class Client:
         cursor: the `id` of the event to go on after. seconds: most to read; then AgentServerError (504) is raised.
         """
         tries, whole = Tries(self._patience.seconds, self._patience), Tries(seconds)
-        while True:
-            timeout, opened = httpx.Timeout(max(0.01, min(SILENCE, whole.left)), connect=10.0), Tries(_YOUNG)
-            headers = {"Last-Event-ID": cursor} if cursor else {}
-            refusal, asked = AgentServerError(None, f"{self.url} ended the stream"), _ENDED
-            try:
-                opening = self._http.stream("GET", path, headers=headers, timeout=timeout)
-                with self._patience, opening as response:
-                    self._patience.hear()
-                    self._look_at(response)
-                    if response.is_error:
-                        response.read()
-                        refusal, asked = AgentServerError.of(response), passing(response)
-                    else:
-                        lines = Lines()
-                        for piece in response.iter_bytes():
-                            tries.begin()
-                            self._patience.hear()
-                            is_comment = True
-                            for sent in lines.feed(piece):
-                                cursor, is_comment = sent.id or cursor, False
-                                yield sent
-                            if is_comment and opened.are_over and whole.left < SILENCE:
-                                asked = 0.0  # again, with the time that is left: comments would put off the end
-                                break
-            except httpx.TransportError as error:
-                refusal, asked = self._unreachable(error), tries.asked_by_silence
-            if whole.are_over:
-                raise AgentServerError(504, f"The agent has not stopped within {seconds:g} s, and goes on")
-            pause = None if asked is None else tries.pause(asked, refusal)
-            if pause is None:
-                raise refusal
-            time.sleep(pause)
+        with self._patience:
+            while True:
+                timeout, opened = httpx.Timeout(max(0.01, min(SILENCE, whole.left)), connect=10.0), Tries(_YOUNG)
+                headers = {"Last-Event-ID": cursor} if cursor else {}
+                refusal, asked = AgentServerError(None, f"{self.url} ended the stream: follow it again"), _ENDED
+                try:
+                    opening = self._http.stream("GET", path, headers=headers, timeout=timeout)
+                    with opening as response:
+                        self._patience.hear()
+                        self._look_at(response)
+                        if response.is_error:
+                            response.read()
+                            refusal, asked = AgentServerError.of(response), passing(response)
+                        else:
+                            lines = Lines()
+                            for piece in response.iter_bytes():
+                                tries.begin()
+                                self._patience.hear()
+                                is_comment = True
+                                for sent in lines.feed(piece):
+                                    cursor, is_comment = sent.id or cursor, False
+                                    yield sent
+                                if is_comment and opened.are_over and whole.left < SILENCE:
+                                    asked = 0.0  # again, with the time that is left: comments would put off the end
+                                    break
+                except httpx.TransportError as error:
+                    refusal, asked = self._unreachable(error), tries.asked_by_silence
+                if whole.are_over:
+                    raise AgentServerError(
+                        504, f"The agent has not stopped within {seconds:g} s, and goes on: follow it again"
+                    )
+                pause = None if asked is None else tries.pause(asked, refusal)
+                if pause is None:
+                    raise refusal
+                time.sleep(pause)
 
     def conversation(self, conversation_id: str) -> "Conversation":
         """A conversation by its id, without a request. Raises ValueError for what is not a UUID."""
@@ -324,7 +332,10 @@ class Client:
                 if on_progress:
                     on_progress(task)
             if task["status"] == "ERROR":
-                raise AgentServerError(task.get("failure_status") or 502, task["detail"] or "The start failed")
+                raise AgentServerError(
+                    task.get("failure_status") or 502,
+                    task["detail"] or "The start failed, and the server names no cause: its log has it",
+                )
             if task["status"] == "READY" and task["app_conversation_id"]:
                 return self.conversation(task["app_conversation_id"])
             if waits_for_place(task):
@@ -379,6 +390,24 @@ class Client:
             Destination(self, item) for item in self.pages("/api/v1/destinations", sandbox_id=sandbox_id, limit=_PAGE)
         ]
 
+    def audit(
+        self,
+        *,
+        text: str | None = None,
+        actor: str | None = None,
+        decision: str | None = None,
+        tool_name: str | None = None,
+        conversation_id: str | None = None,
+    ) -> Iterator[AuditEntry]:
+        """Who decided what, the newest first; only an admin's key may read it.
+
+        text: a part of the command, the summary, the destination, the reason or the title. actor: a whole name.
+        """
+        filters = {"text": text, "actor": actor, "decision": decision, "tool_name": tool_name}
+        return self.pages(
+            "/api/v1/audit", **filters, conversation_id=conversation_id, sort_order="TIME_DESC", limit=_PAGE
+        )
+
     def inbox(self, *, destinations: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
         """Follow the inbox: (name, data) of `reset`, `snapshot`, `ready`, `opened`, `decided`, `expired`, `closed`.
 
@@ -432,13 +461,18 @@ class Client:
         return user
 
     def _look_at(self, response: httpx.Response) -> None:
+        self.clock_ahead = clock_ahead(response, self.clock_ahead)
         if self._on_unknown_key and response.headers.get("X-Key-Status") == "unknown":
             self._on_unknown_key()
 
     def _unreachable(self, error: httpx.TransportError, may_have_arrived: bool = False) -> AgentServerError:
         if may_have_arrived:
-            return AgentServerError(None, f"No answer from {self.url}: it is not known whether this took effect")
-        return AgentServerError(None, f"{self.url} does not answer: {str(error) or type(error).__name__}")
+            words = f"No answer from {self.url}: it is not known whether this took effect. Look before you repeat it"
+            return AgentServerError(None, words, may_have_arrived=True)
+        cause = str(error) or type(error).__name__
+        refusal = AgentServerError(None, f"{self.url} does not answer: {cause}. Check that the server runs there")
+        refusal.is_unreachable = True
+        return refusal
 
 
 class Turn:
@@ -598,7 +632,10 @@ class Conversation:
         """The sandbox that it runs in. Raises AgentServerError (404) where it has none."""
         [found] = self.client.get("/api/v1/app-conversations", ids=self.id)
         if found is None:
-            raise AgentServerError(404, "The conversation has no sandbox: only one that `start` began has one")
+            self.info()  # which says so of an unknown conversation
+            raise AgentServerError(
+                404, "The conversation has no sandbox: only one that `start` began has one. Start another"
+            )
         return Sandbox(self.client, found["sandbox_id"])
 
     def send(self, text: str, *, run: bool = True, rejects: bool = True) -> Turn:
@@ -745,7 +782,9 @@ class Conversation:
                         return
                 if not outputs:
                     time.sleep(_POLL)
-            raise AgentServerError(504, f"The command has not ended within {seconds} s")
+            raise AgentServerError(
+                504, f"The command has not ended within {seconds} s, and was stopped: allow it more seconds"
+            )
         finally:
             if not has_ended:
                 with contextlib.suppress(AgentServerError):
@@ -791,7 +830,9 @@ class Sandbox:
         """Its state. Raises AgentServerError (404) where it is gone."""
         [found] = self.client.get("/api/v1/sandboxes", id=self.id)
         if found is None:
-            raise AgentServerError(404, f"There is no sandbox {self.id}: it was deleted, or never there")
+            raise AgentServerError(
+                404, f"There is no sandbox {self.id}: it was deleted, or never there. `sandboxes()` has those that are"
+            )
         info: SandboxInfo = found
         return info
 

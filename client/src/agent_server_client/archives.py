@@ -113,7 +113,7 @@ def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
                     continue
                 size += member.size
                 if size > MOST_BYTES or len(written) > MOST_FILES:
-                    raise Unsafe("The archive is larger than 64 GiB or 200,000 files")
+                    raise Unsafe("The archive is larger than 64 GiB or 200,000 files. Name a folder of it")
                 target = to / inner if inner else to
                 if inner == "" and member.isreg() and to.is_dir():
                     target = to / posixpath.basename(wanted)
@@ -121,12 +121,16 @@ def unpack(archive: Path, wanted: str, to: Path) -> list[Path]:
                 if _write(tar, member, target, to):
                     written.append(target)
     except (zstd.ZstdError, EOFError, tarfile.TarError) as error:
-        raise AgentServerError(None, f"The archive of the sandbox was cut short or is damaged: {error}") from error
+        raise AgentServerError(
+            None, f"The archive of the sandbox was cut short or is damaged: {error}. Try again"
+        ) from error
     if not written and wanted:
         if left:
             name, why = next(iter(left.items()))
             raise Unsafe(f"Nothing of {wanted} was written: {name}: {why}")
-        raise AgentServerError(404, f"The sandbox has no file {wanted}")
+        raise AgentServerError(
+            404, f"The sandbox has no file {wanted}. GET /api/v1/app-conversations/ID/files lists those that are there"
+        )
     report_left_out(left)
     return written
 
@@ -171,7 +175,7 @@ def _folders(archive: Path, wanted: str, to: Path) -> dict[str, _LeftOut | None]
             if not member.isdir():
                 marks[keys[posixpath.dirname(path) or "."]].update(MARKS & {folded(posixpath.basename(path))})
             if size > _MOST_NAMES:
-                raise Unsafe("The archive has too many folders")
+                raise Unsafe("The archive has too many folders. Name a folder of it")
     found = dict[str, _LeftOut | None]()
     for folder, key in keys.items():  # parents come first
         above = found.get(posixpath.dirname(folder) or ".")
@@ -192,7 +196,7 @@ def _key_behind(link: Path, root: Path, key: str) -> str | None:
     if any(map(keeps_settings, steps)) or any(
         is_repository(marks_in(top.joinpath(*steps[:n]))) for n in range(len(steps) + 1)
     ):
-        raise Unsafe(f"A symlink in {root} leads into a repository: {link}")
+        raise Unsafe(f"A symlink in {root} leads into a repository: {link}. Name another folder")
     return "/".join((key, *map(folded, steps)))
 
 
@@ -219,12 +223,12 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, root: Pa
     """Write a file or a folder; whether that made a file."""
     below = target if member.isdir() else target.parent
     if target != root and not below.resolve().is_relative_to(root.resolve()):  # before any folder is made
-        raise Unsafe(f"A symlink in {root} leads out of it: {target}")
+        raise Unsafe(f"A symlink in {root} leads out of it: {target}. Name another folder")
     below.mkdir(parents=True, exist_ok=True)
     if member.isdir():
         return False
     if target.is_dir() and not target.is_symlink():
-        raise Unsafe(f"A folder is in the place of a file: {target}")
+        raise Unsafe(f"A folder is in the place of a file: {target}. Name another folder")
     source = tar.extractfile(member)
     if source is None:
         return False

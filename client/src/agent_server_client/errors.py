@@ -17,7 +17,11 @@ class AgentServerError(Exception):
     status: of the response; of a start that failed the one that its cause has; 504 where something takes longer than it
     may; None where the server does not answer. detail: a sentence. problems: of a decision that was not taken, each
     with `action_id` and `problem`. retry_after: seconds after which the server wants to be asked again, if it says so.
+    may_have_arrived: no response came, and the request may have taken effect all the same.
+    is_unreachable: whether no request has reached the server.
     """
+
+    is_unreachable = False
 
     def __init__(
         self,
@@ -25,9 +29,12 @@ class AgentServerError(Exception):
         detail: str,
         problems: list[dict[str, Any]] | None = None,
         retry_after: float | None = None,
+        *,
+        may_have_arrived: bool = False,
     ) -> None:
         super().__init__(detail if status is None else f"{status}: {detail}")
         self.status, self.detail, self.problems, self.retry_after = status, detail, problems or [], retry_after
+        self.may_have_arrived = may_have_arrived
 
     @classmethod
     def of(cls, response: httpx.Response) -> "AgentServerError":

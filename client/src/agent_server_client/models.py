@@ -18,6 +18,12 @@ class Record(dict[str, Any]):
                 raise AttributeError(f"There is no {name!r} here, but {', '.join(self) or 'nothing'}") from None
 
 
+class Actor(Record):
+    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server"]
+    name: str
+    address: str
+
+
 class AppConversationStartTask(Record):
     id: str
     created_by_user_id: Any
@@ -63,6 +69,55 @@ class AskedDestinationInfo(Record):
     expires_at: str | None
     digest: str
     budget: "AskedBudgetInfo | None"
+
+
+class AuditEntry(Record):
+    conversation_id: str | None
+    chain: str
+    seq: int
+    time: str
+    actor: "Actor"
+    decision: Literal[
+        "approve",
+        "reject",
+        "edit",
+        "deleted",
+        "unapproved",
+        "asked",
+        "refused",
+        "rule_made",
+        "rule_revoked",
+        "terminal_opened",
+        "terminal_closed",
+        "preview_opened",
+        "joined",
+    ]
+    action_ids: list[str]
+    digests: list[str]
+    conversation_title: str
+    shown: list["ShownAction | None"]
+    edited: list[str]
+    destination: "AuditedDestination"
+    budget: "AuditedBudget"
+    sandbox_id: str
+    rule_id: str
+    scope: Literal["once", "conversation", "always"]
+    reason: str
+    previous: str
+    hash: str
+
+
+class AuditedBudget(Record):
+    setting: str
+    key_id: str
+    sandbox_id: str
+
+
+class AuditedDestination(Record):
+    name: str
+    port: int
+    program: str
+    sandbox_id: str
 
 
 class ConversationInfo(Record):
@@ -253,6 +308,12 @@ class ServerInfo(Record):
     auth: Literal["keys", "open", "open_until_key"]
     docs: str
     redoc: str
+
+
+class ShownAction(Record):
+    tool_name: str
+    text: str
+    summary: str | None
 
 
 class SpecIsolation(Record):

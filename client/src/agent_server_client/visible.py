@@ -51,6 +51,13 @@ def in_line(text: str) -> str:
     return visible(text).replace("\n", "\\u{a}")
 
 
+def first_line(text: str, most: int) -> str:
+    """A command or another text in one line of so many characters: its first line, and how many more there are."""
+    first, *rest = text.strip("\n").split("\n")
+    more = f" … (+{len(rest)} {'line' if len(rest) == 1 else 'lines'})" if rest else ""
+    return beginning(in_line(first), max(1, most - len(more))) + more
+
+
 def of_output(text: str) -> str:
     """What a command printed: without its colours, and with the line ends of a terminal as plain ones."""
     return visible(_COLOUR.sub("", text).replace("\r\n", "\n"), prose=True)

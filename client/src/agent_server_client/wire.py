@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
 import httpx
@@ -25,6 +26,9 @@ _MOST = 64 << 20
 #: seconds after which a stream that sends not even a comment is cut off; the server comments every PING_SECONDS (25)
 SILENCE = 90.0
 
+
+#: seconds by which a Date may be behind the clock that it is of: its fraction of a second, and the way
+_DATE_EXACT = 3.0
 
 #: the faults of a connection after which no request has left
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
@@ -207,6 +211,16 @@ def passing(response: httpx.Response) -> float | None:
     Such are 503, 429 and 409 with a Retry-After.
     """
     return retry_after(response) if response.status_code in (409, 429, 503) else None
+
+
+def clock_ahead(response: httpx.Response, before: float) -> float:
+    """Seconds by which the server's clock is ahead of this machine's; 0 where they agree. before: without a Date."""
+    try:
+        sent = parsedate_to_datetime(response.headers["Date"]).timestamp()
+    except (KeyError, ValueError):
+        return before
+    ahead = sent - time.time()
+    return 0.0 if -_DATE_EXACT < ahead <= 0 else ahead
 
 
 def status_of(event: Event) -> str | None:

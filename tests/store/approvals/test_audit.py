@@ -60,6 +60,44 @@ def test_an_entry_is_canonical_whatever_people_and_agents_write(store, conversat
     assert [one["previous"] for one in found[1:]] == [one["hash"] for one in found[:-1]]
 
 
+def test_an_entry_says_what_was_decided_in_the_words_of_a_person(store, conversation, waits, entries):
+    store.conversations.update(conversation, title="Mend the build")
+    waits(action={"kind": "TerminalAction", "command": "rm -r build", "reset": False}, summary="Remove the build")
+    store.approvals.confirmations.decide(conversation, accept=False, reason="", actor=ADA)
+    waits(action={"kind": "FileEditorAction", "command": "view", "path": "src/a.py"}, tool_name="file_editor")
+    store.approvals.confirmations.decide(conversation, accept=False, reason="", actor=ADA)
+    waits(action={"kind": "OtherAction", "number": 1}, tool_name="other", summary=7)
+    store.approvals.confirmations.decide(conversation, accept=False, reason="", actor=ADA)
+
+    found = entries()
+    assert {one["conversation_title"] for one in found} == {"Mend the build"}
+    assert [one["shown"] for one in found] == [
+        [{"tool_name": "terminal", "text": "rm -r build", "summary": "Remove the build"}],
+        [{"tool_name": "file_editor", "text": "view src/a.py", "summary": None}],
+        [{"tool_name": "other", "text": '{"number":1}', "summary": None}],
+    ]
+
+
+def test_an_entry_about_many_actions_describes_the_first_ones(store, conversation, waits, entries):
+    for number in range(25):
+        waits(action={"kind": "TerminalAction", "command": f"{number} {'x' * 400}"})
+    store.approvals.confirmations.decide(conversation, accept=True, reason="", actor=ADA)
+
+    (entry,) = entries()
+    assert (len(entry["action_ids"]), len(entry["shown"])) == (25, 20)
+    assert [len(one["text"]) for one in entry["shown"]] == [300] * 20
+    assert entry["shown"][19]["text"].startswith("19 x")
+
+
+def test_a_title_is_canonical_in_an_entry_whatever_it_says(store, conversation, waits, entries):
+    for text in WRITTEN:
+        store.conversations.update(conversation, title=text)
+        waits()
+        store.approvals.confirmations.decide(conversation, accept=False, reason="", actor=ADA)
+
+    assert [one["conversation_title"] for one in entries()] == WRITTEN
+
+
 def test_an_entry_is_never_before_the_one_that_it_follows(store, conversation, waits, entries, monkeypatch):
     store.approvals.confirmations.decide_each(conversation, [Decision(waits(), "approve")], ADA)
     late, hour = Stamp.now, 3_600_000_000

@@ -1,9 +1,11 @@
 """Cold conversations: what a freezing moves, what brings it back, and what every other part of the store sees of it."""
 
 import threading
+from hashlib import sha256
 from uuid import uuid4
 
 import pytest
+from zstandard import ZstdCompressor
 
 from bench import corpus
 from core.bounds import Durability
@@ -215,7 +217,7 @@ def test_an_object_of_another_conversation_is_refused(store, cold, objects):
 
     with pytest.raises(StillCold, match="cannot be used") as refusal:
         log(store, cold)
-    assert "not the one that was kept under its name" in str(refusal.value.__cause__)
+    assert "not the one that was kept" in str(refusal.value.__cause__)
 
 
 def test_an_object_without_the_log_or_with_a_key_of_another_kind_is_refused_and_changes_nothing(store, cold, objects):
@@ -224,6 +226,7 @@ def test_an_object_without_the_log_or_with_a_key_of_another_kind_is_refused_and_
     of = Frozen(name, cold, state["incarnation"], state["revision"])
     [digest], piece = read_head(of, content)
     kept = ranges_in(piece, digest, None)
+    store.conversations._redis.hdel(f"conv:{{{cold}}}", "cold_digest")  # as a store of which no digest is known
     for wrong, why in (
         ([one for one in kept if one[0] != ":log"], "not as many events as the log"),
         ([*kept, (":pending", [b"key", b"value"])], "other parts than the log"),
@@ -235,6 +238,48 @@ def test_an_object_without_the_log_or_with_a_key_of_another_kind_is_refused_and_
             log(store, cold)
         assert why in str(refusal.value.__cause__)
         assert parts(store, cold) == before
+
+
+def test_a_whole_object_that_was_made_elsewhere_is_refused_whatever_digests_it_has(store, cold, objects):
+    """Of whoever may write to the place of the objects, and not to Redis."""
+    [(name, content)] = objects.kept.items()
+    state, before = store.conversations.get(cold), parts(store, cold)
+    of = Frozen(name, cold, state["incarnation"], state["revision"])
+    [digest], piece = read_head(of, content)
+    kept = ranges_in(piece, digest, None)
+    forged = [(part, [word.replace(b"Some Words", b"Any Others") for word in words]) for part, words in kept]
+    [(piece, digest)] = pieces([*forged[:-1], (forged[-1][0], [*forged[-1][1]][::-1])])
+    objects.kept[name] = head(of, [digest], piece)
+
+    with pytest.raises(StillCold, match="cannot be used") as refusal:
+        log(store, cold)
+    assert "not the one that the store remembers" in str(refusal.value.__cause__)
+    assert parts(store, cold) == before
+    assert [one.fault is None for one in store.conversations.cold.checks() if one.name == name] == [False]
+
+    objects.kept[name] = content
+    assert len(log(store, cold)) == 86
+    assert not store.conversations._redis.hexists(f"conv:{{{cold}}}", "cold_digest")
+
+
+def test_an_object_of_no_pieces_of_pieces_without_end_and_of_bombs_is_unreadable(store, cold, objects):
+    """Where no digest of it is known: nothing is unpacked beyond the size of a piece, and no error is unknown."""
+    store.conversations._redis.hdel(f"conv:{{{cold}}}", "cold_digest")
+    [(name, content)] = objects.kept.items()
+    state = store.conversations.get(cold)
+    of = Frozen(name, cold, state["incarnation"], state["revision"])
+    bomb = b"\x28\xb5\x2f\xfd\xe0" + (1 << 46).to_bytes(8, "little") + b"\1\0\0"
+    frames = [bomb, *(ZstdCompressor().compress(line + b"\n") for line in (b"[" * 100_000, b'[[["x"],0]]', b"[[5,0]]"))]
+    wrong = [head(of, [sha256(frame).hexdigest()], frame) for frame in frames]
+    wrong += [head(of, named) for named in ({"a": 1}, 5, None, True, "x", [], [[]])]
+
+    for one in wrong:
+        objects.kept[name] = one
+        with pytest.raises(StillCold, match=r"its object .* (cannot be used|is missing)"):
+            log(store, cold)
+
+    objects.kept[name] = content
+    assert len(log(store, cold)) == 86
 
 
 def test_a_deletion_needs_no_object(store, cold, objects):
@@ -456,7 +501,7 @@ def test_a_freezing_that_takes_too_long_drops_nothing(store, resting):
     state = store.conversations.get(resting)
     name, life = f"{resting}-{uuid4().hex}", {one: state[one] for one in ("incarnation", "revision")}
 
-    assert not store.conversations.cold._scripts.freeze_log(root, name=name, latest=now() - 1, **life)
+    assert not store.conversations.cold._scripts.freeze_log(root, name=name, digest="", latest=now() - 1, **life)
 
     assert not is_cold(store, resting)
 

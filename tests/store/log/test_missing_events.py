@@ -58,7 +58,7 @@ def test_a_client_gets_a_conflict_that_names_the_conversation(client, damaged, p
 @pytest.mark.parametrize("copy", ["export", "fork"])
 def test_a_copy_ends_where_redis_forgets_the_latest_events_meanwhile(store, conversation, monkeypatch, copy):
     store.events.append(conversation, as_events([event() for _ in range(3)]))
-    state, forks = store.conversations.get(conversation) | {"seq": "5"}, store.conversations.forks
+    state, forks = store.conversations.get(conversation) | {"seq": 5}, store.conversations.forks
     monkeypatch.setattr(forks, "_conversations", SimpleNamespace(get=lambda _: state))
 
     with pytest.raises(LogDamaged, match="Redis has 3 of 5"):

@@ -1,12 +1,12 @@
 """What waits, as it is asked about: the actions of a conversation, a destination, or a budget."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Protocol
 
 from rich.text import Text
 
 from agent_server_client._sync import Client, Destination, PendingAction
-from agent_server_client.cli.elsewhere import key_of_destination
+from agent_server_client.cli.elsewhere import Gone, key_of_destination
 from agent_server_client.cli.program import Session
 from agent_server_client.cli.questions import Answer, NotEdited, Read, ask, confirm, edited, explain
 from agent_server_client.cli.shown import Card, amounts, card, destination_card, named, short
@@ -52,8 +52,8 @@ class Asked(Protocol):
     def cards(self) -> list[Card]:
         """What is shown before the prompt."""
 
-    def ask(self, session: Session, read: Read) -> Outcome | None:
-        """Ask, and do as the person says; None: ask again."""
+    def ask(self, session: Session, read: Read, check: Callable[[], None]) -> Outcome | None:
+        """Ask, and do as the person says; None: ask again. check: raises Gone where it no longer waits."""
 
     def reject(self, session: Session, reason: str) -> Outcome:
         """Reject it, and say so."""
@@ -75,16 +75,17 @@ class AskedActions:
     def cards(self) -> list[Card]:
         return [card(one.item) for one in self._actions]
 
-    def ask(self, session: Session, read: Read) -> Outcome | None:
+    def ask(self, session: Session, read: Read, check: Callable[[], None]) -> Outcome | None:
         first = self._actions[0]
         answer = ask(session, self._answers(), read)
         if answer == "edit":
             try:
-                arguments = edited(first.item)
+                arguments = self._edited(session, check)
             except NotEdited as error:
                 session.err.print(f"{error} It still waits.", style="yellow")
                 return None
-            first.conversation.decide([first], "edit", arguments=arguments)
+            with session.sending(self.client):
+                first.conversation.decide([first], "edit", arguments=arguments)
             session.err.print(Text.assemble("Approved with your edit: ", named(first.item["tool_name"], arguments)))
             return "edited"
         if answer == "always":
@@ -97,13 +98,25 @@ class AskedActions:
             return self.reject(session, read().strip())
         return "left"
 
+    def _edited(self, session: Session, check: Callable[[], None]) -> dict[str, Any]:
+        """The arguments as the person has edited them. Raises NotEdited, and Gone where it waits no longer."""
+        try:
+            return edited(session, self._actions[0].item)
+        finally:
+            try:
+                check()
+            except Gone as gone:
+                raise Gone(f"{gone} Your edit was not sent.") from None
+
     def reject(self, session: Session, reason: str) -> Outcome:
-        self._actions[0].conversation.decide(self._actions, "reject", **({"reason": reason} if reason else {}))
+        with session.sending(self.client):
+            self._actions[0].conversation.decide(self._actions, "reject", **({"reason": reason} if reason else {}))
         self._say(session, "Rejected")
         return "rejected"
 
     def _approve(self, session: Session, **members: Any) -> Outcome:
-        result = self._actions[0].conversation.decide(self._actions, "approve", **members)
+        with session.sending(self.client):
+            result = self._actions[0].conversation.decide(self._actions, "approve", **members)
         self._say(session, "Approved")
         for rule in result["rules"]:
             said = "A rule approves it from now on. The console lists rules, and revokes them."
@@ -170,7 +183,7 @@ class AskedDestination:
         item = self._asked.item
         return [destination_card(item, titles_of(self._asked.client, [item]).get(item["conversation_id"] or ""))]
 
-    def ask(self, session: Session, read: Read) -> Outcome | None:
+    def ask(self, session: Session, read: Read, check: Callable[[], None]) -> Outcome | None:  # noqa: ARG002
         answer = ask(session, self._answers(), read)
         if answer in SCOPES:
             if answer == "always":
@@ -180,13 +193,15 @@ class AskedDestination:
                 session.err.print(covers)
                 if not confirm(session, "Make it?", read=read):
                     return None
-            self._asked.approve(answer)
+            with session.sending(self.client):
+                self._asked.approve(answer)
             self._say(session, "Allowed" if self._asked.budget else f"Allowed {SCOPES[answer]}")
             return "approved"
         return self.reject(session, "") if answer == "refuse" else "left"
 
     def reject(self, session: Session, reason: str) -> Outcome:
-        self._asked.reject(reason)
+        with session.sending(self.client):
+            self._asked.reject(reason)
         self._say(session, "Refused")
         return "rejected"
 

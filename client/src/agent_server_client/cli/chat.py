@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -15,9 +15,9 @@ from rich.text import Text
 
 from agent_server_client._async import AsyncClient, AsyncConversation, AsyncDestination
 from agent_server_client._sync import Client, Destination, PendingAction
+from agent_server_client.cli.ages import Ages
 from agent_server_client.cli.conversations import approve_option, folder_of, title_of
 from agent_server_client.cli.decisions import Approver
-from agent_server_client.cli.live import age_of
 from agent_server_client.cli.profiles import BadProfile, target
 from agent_server_client.cli.program import Failed, Session, command, conversation_id, ids_completed
 from agent_server_client.cli.progress import Progress, retried
@@ -27,7 +27,7 @@ from agent_server_client.cli.watching import RunState
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
 from agent_server_client.packing import OF_AGENT
-from agent_server_client.visible import beginning, in_line, visible
+from agent_server_client.visible import first_line, in_line, visible
 from agent_server_client.wire import Entry
 
 #: seconds for which a request is tried again: the server keeps an Idempotency-Key for as long
@@ -73,7 +73,7 @@ def parsed(line: str) -> tuple[str, str] | None:
 
 @command()
 @click.argument("conversation", metavar="[ID]", required=False, callback=conversation_id, shell_complete=ids_completed)
-@click.option("--repo", metavar="URL|DIR", help="The sandbox begins with the files of a folder or a Git repository.")
+@click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
 @approve_option()
 def chat(session: Session, conversation: str | None, repo: str | None, model: str | None, approve: str | None) -> None:
@@ -109,14 +109,13 @@ class _Talk:
         self, session: Session, blocking: Client, approve: str | None, folder: Path | None, model: str | None
     ) -> None:
         self._session, self._blocking, self._approve = session, blocking, approve
-        self._approver = Approver(session, approve)
+        self._approver = self._made_approver()
         self._folder, self._model = folder, model
         self._progress, self._run = Progress(), RunState(0)
         self._unsent: list[str] = []  #: lines that the server has not acknowledged, in their order
         self._shown_ahead: list[str] = []  #: lines that the log has shown before they were acknowledged
         self._found: AsyncConversation | None = None
         self._fault: BaseException | None = None
-        self._is_lost = False  #: whether the server did not answer the last request
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def hold(self, identity: str | None) -> None:
@@ -131,7 +130,8 @@ class _Talk:
         def beside(line: Text) -> None:
             loop.call_soon_threadsafe(lambda: self._say(line))
 
-        self._session.beside = beside
+        self._session.beside = self._beside = beside
+        self._session.on_silence = self._progress.lose
         async with self._client() as self._server:
             if identity:
                 self._found = self._server.conversation(identity)
@@ -142,7 +142,7 @@ class _Talk:
                 if self._unsent and self._fault is None:
                     await asyncio.wait([sending], timeout=_LAST)
             finally:
-                self._session.beside = None
+                self._session.beside = self._session.on_silence = None
                 for task in self._tasks:
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -168,6 +168,9 @@ class _Talk:
         self._session.watch(client, _PATIENT)
         return client
 
+    def _made_approver(self) -> Approver:
+        return Approver(self._session, self._approve, asks_again=True)
+
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something beside the prompt. What it cannot go on after ends the talk."""
 
@@ -190,7 +193,7 @@ class _Talk:
     def _lines(self, most: int) -> list[Text]:
         width = max(8, self._session.out.width - 1)
         shown = self._unsent[len(self._shown_ahead) :]
-        waiting = [Text(beginning(f"… {in_line(text.partition(chr(10))[0])}", width), "dim") for text in shown[:3]]
+        waiting = [Text(f"… {first_line(text, width - 2)}", "dim") for text in shown[:3]]
         for line in waiting:
             line.truncate(width, overflow="ellipsis")
         return [*self._progress.lines(self._session.out, max(1, most - len(waiting))), *waiting]
@@ -209,19 +212,7 @@ class _Talk:
         self._screen.print(partial(self._session.out.print, text, soft_wrap=False))
 
     def _lost(self, refusal: AgentServerError, _: float, __: float) -> None:
-        if refusal.status is not None:
-            self._progress.tell(retried(refusal))
-            return
-        self._progress.tell(retried(refusal), inf)
-        if not self._is_lost:
-            self._is_lost = True
-            self._begin(self._until_back())
-
-    async def _until_back(self) -> None:
-        """Wait for the server to answer: a stream that is open again may have nothing to say."""
-        await self._server.server_info()
-        self._is_lost = False
-        self._progress.hush()
+        self._progress.tell(retried(refusal))
 
     # what is typed
 
@@ -258,7 +249,7 @@ class _Talk:
         elif name == "/stop":
             await self._stop()
         elif name == "/decide":
-            self._approver = Approver(self._session, self._approve)
+            self._approver = self._made_approver()
             await self._or_said(self._decide(self._found, is_asked=True))
         else:
             shown = {"/diff": self._diff, "/files": self._files, "/status": self._status}[name]
@@ -348,7 +339,7 @@ class _Talk:
                 raise
             words = f"This message rejects {counted(len(waiting), 'action')}. Send it?"
             try:
-                is_meant = await self._screen.ask(partial(confirm, self._session, words))
+                is_meant = await self._asked(partial(confirm, self._session, words))
             except EOFError:
                 is_meant = False
             if not is_meant:
@@ -363,21 +354,17 @@ class _Talk:
         wanted = {"kind": "MessageEvent", "source": "user", "sort_order": "TIMESTAMP_DESC", "limit": _TURNS}
         said = (await self._server.get(path, **wanted))["items"]
         before = await found.count(timestamp__lt=said[-1]["timestamp"]) if said else 0
-        self._last = last
         after = max(before, last - _EVENTS)
         if after:
             self._say(f"… {counted(after, 'earlier event')}: agentctl logs {found.id[:8]}")
         return after
 
-    _last = 0  #: seq of the last event that was there before this session
-
     async def _follow(self, found: AsyncConversation, after: int) -> None:
         self._begin(self._watch(found))
-        whole = f"agentctl logs {found.id[:8]} --full"
+        ages, whole = Ages(self._server), f"agentctl logs {found.id[:8]} --full"
         async with contextlib.aclosing(found.events(after)) as entries:
             async for entry in entries:
-                is_old = entry.seq is not None and entry.seq <= self._last
-                self._progress.take(entry.event, age_of(entry) if is_old else 0.0)
+                self._progress.take(entry.event, ages.of(entry))
                 self._run.note(entry)
                 self._acknowledge(entry)
                 self._screen.print(partial(print_talk, self._session.out, entry, whole))
@@ -417,11 +404,29 @@ class _Talk:
         waiting += [Destination(self._blocking, one.item) for one in await self._destinations(found)]
         for one in waiting:
             with contextlib.suppress(click.exceptions.Exit):  # Ctrl-C leaves it waiting
-                outcome = await self._screen.ask(partial(self._approver.decide, one))
+                try:
+                    outcome = await self._asked(partial(self._approver.decide, one))
+                except AgentServerError as error:
+                    if error.status is not None:
+                        raise
+                    self._say(error.detail, "yellow")
+                    return
                 self._run.decided(one, outcome, lambda: self._run.seen)
                 self._offer()
         if is_asked and not waiting:
             self._say("Nothing waits for a decision.")
+
+    async def _asked(self, ask: Callable[[], Any]) -> Any:
+        """What a question returns, which has the terminal for itself: a line about the server is printed at once."""
+
+        def alone() -> Any:
+            self._session.beside = None
+            try:
+                return ask()
+            finally:
+                self._session.beside = self._beside
+
+        return await self._screen.ask(alone)
 
     def _offer(self) -> None:
         """Offer a line, once the agent has stopped, that tells it what is allowed now."""

@@ -16,9 +16,11 @@ from rich.text import Text
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import clone
 from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.folders import fetch, force_option
 from agent_server_client.cli.live import followed
 from agent_server_client.cli.program import (
+    NOT_FOUND,
     REFUSED,
     STOPPED_SHORT,
     Failed,
@@ -30,7 +32,7 @@ from agent_server_client.cli.program import (
     known_ids,
     print_json,
 )
-from agent_server_client.cli.questions import agrees, is_asked
+from agent_server_client.cli.questions import Read, agrees, is_asked
 from agent_server_client.cli.shown import counted, print_table, shortest, shown_id, status_text, when
 from agent_server_client.cli.watching import RunState, before, rest_of, watched
 from agent_server_client.errors import AgentServerError
@@ -41,8 +43,10 @@ from agent_server_client.wire import Entry
 
 def approve_option(*more: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Option --approve. more: values beside those that every follower has."""
-    words = "`ask` asks you here (the default at a terminal), `rules` leaves what waits to the server's rules and the "
-    words += "inbox (the default elsewhere), `never` rejects it."
+    words = (
+        "Who decides what waits: `ask` asks you here (the default at a terminal), `rules` leaves it to the server's "
+    )
+    words += "rules and the inbox (the default elsewhere), `never` rejects it."
     if "all" in more:
         words += (
             " `all` lets the agent do everything inside this sandbox unasked; what the sandbox asks to reach waits."
@@ -56,7 +60,7 @@ wait_option = click.option(
     "seconds",
     metavar="SECONDS",
     type=click.FloatRange(0),
-    help="Most to wait for a decision that nobody is asked for here. Default: 3600 without a terminal, else no end.",
+    help="How long to wait for a decision that somebody else takes.  [default: 3600 without a terminal, else forever]",
 )
 
 
@@ -75,7 +79,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
     """Show a run until the agent stops. Raises Failed where it has not finished."""
     run = RunState(after)
     try:
-        with followed(session) as shown:
+        with followed(session, conversation.client) as shown:
             shown.begin(before(conversation, after))
             while True:
                 entries = conversation.follow(run.seen)
@@ -107,18 +111,27 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
             STOPPED_SHORT, f"{run.why}. Go on with: agentctl send -f {shown_id(session.err, conversation.id)} TEXT"
         )
     if run.lacks_model:
-        raise Failed(STOPPED_SHORT, "no model is set on the server. Only lines that begin with `run: ` do something")
+        raise Failed(
+            STOPPED_SHORT,
+            "no model is set on the server. Its operator sets LLM_MODEL and LLM_API_KEY; until then only lines that "
+            "begin with `run: ` do something",
+        )
 
 
 @command()
 @click.argument("text")
-@click.option("--repo", metavar="URL|DIR", help="The sandbox begins with the files of a folder or a Git repository.")
+@click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
 @approve_option("all")
 @wait_option
-@click.option("--pull", type=click.Path(file_okay=False, path_type=Path), help="At the end, write its files to DIR.")
+@click.option(
+    "--pull",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write the files of the sandbox to DIR at the end.",
+)
 @force_option
-@click.option("--title", help="Default: the first line of TEXT.")
+@click.option("--title", help="The title of the conversation.  [default: the first line of TEXT]")
 @click.option("-d", "--detach", is_flag=True, help="Start it, and do not follow it.")
 def run(
     session: Session,
@@ -203,12 +216,15 @@ def title_of(text: str) -> str:
 
 
 @command()
-@click.option("--status", help="Those of one status, such as running or waiting_for_confirmation.")
-@click.option("--text", help="Those with a part of the title.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=30, show_default=True)
-@click.option("-a", "--all", "is_all", is_flag=True, help="All of them, whatever --limit says.")
+@click.option("--status", help="Only those with this status, such as running or waiting_for_confirmation.")
+@click.option("--text", help="Only those with this text in the title.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=30, show_default=True, help="Show at most so many.")
+@click.option("-a", "--all", "is_all", is_flag=True, help="Show all of them, whatever --limit says.")
 def ls(session: Session, status: str | None, text: str | None, limit: int, is_all: bool) -> None:
-    """List conversations, the last changed first. Where there are more, stderr says so."""
+    """List conversations, the last changed first.
+
+    If there are more than --limit, a line on stderr says so.
+    """
     client = session.client()
     found = list(islice(client.search(status=status, text=text), None if is_all else limit + 1))
     if not is_all and len(found) > limit:
@@ -247,9 +263,11 @@ def ls(session: Session, status: str | None, text: str | None, limit: int, is_al
 @command()
 @conversation_argument
 @click.option("-f", "--follow", is_flag=True, help="Wait for more, until Ctrl-C.")
-@click.option("--after", metavar="SEQ", type=click.IntRange(0), default=0, help="Begin after the event of that number.")
-@click.option("--kind", help="Events of one kind, such as MessageEvent.")
-@click.option("--full", is_flag=True, help="Long outputs whole.")
+@click.option(
+    "--after", metavar="SEQ", type=click.IntRange(0), default=0, help="Begin after the event with this number."
+)
+@click.option("--kind", help="Show only events of this kind, such as MessageEvent.")
+@click.option("--full", is_flag=True, help="Show long outputs whole.")
 @approve_option()
 def logs(
     session: Session, conversation: str, follow: bool, after: int, kind: str | None, full: bool, approve: str | None
@@ -265,7 +283,7 @@ def logs(
     found = session.conversation(client, conversation)
     entries = found.events(after) if follow else found.log(after)
     run = RunState(after)
-    with followed(session, full=full, is_live=follow) as shown:
+    with followed(session, client, full=full, is_live=follow) as shown:
         shown.begin(before(found, after))
         for one in watched(session, found, entries, after, actions=True) if approver else entries:
             if isinstance(one, Entry):
@@ -306,7 +324,11 @@ def send(
     after = found.count() if follow else 0
     rejects = yes or not is_asked()
     if not rejects and (waiting := found.pending_actions()):
-        if not agrees(session, f"This message rejects {counted(len(waiting), 'action')}. Send it?"):
+        elsewhere = Elsewhere()
+        read = elsewhere.reader({one.id for one in waiting})
+        elsewhere.follow(session.client(patient=True, is_quiet=True))
+        words = f"This message rejects {counted(len(waiting), 'action')}. Send it?"
+        if not _agrees(session, words, read, "Nothing was sent. Send it again if it is still meant"):
             raise Failed(REFUSED, "Nothing was sent")
         rejects = True
     # Whoever saw nothing that waits rejects nothing that came meanwhile.
@@ -319,9 +341,9 @@ def send(
 
 @command()
 @conversation_argument
-@click.option("--now", is_flag=True, help="Do not wait for the end of the agent's step.")
+@click.option("--now", is_flag=True, help="Stop it at once, in the middle of its step.")
 def pause(session: Session, conversation: str, now: bool) -> None:
-    """Ask an agent to stop after its present step, or pause a sandbox.
+    """Ask an agent to stop after its step, or pause a sandbox.
 
     A sandbox's id pauses the whole sandbox, which frees a place for another one: its files stay, a message wakes it.
     """
@@ -331,7 +353,8 @@ def pause(session: Session, conversation: str, now: bool) -> None:
         _ask_sandbox(session, client, found["id"], "pause", "Paused")
         return
     if (status := found.info()["execution_status"]) not in ("running", "waiting_for_confirmation"):
-        _done(session, f"Nothing stops, because the agent is {status}", found)
+        is_so = "has failed" if status == "error" else f"is {status}"
+        _done(session, f"Nothing stops, because the agent {is_so}", found)
         return
     if now:
         found.interrupt()
@@ -371,7 +394,10 @@ def _ask_sandbox(session: Session, client: Client, sandbox_id: str, verb: str, d
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
-    """Delete conversations and their sandboxes. A conversation that starts is named by its whole id: its start ends."""
+    """Delete conversations and their sandboxes.
+
+    To end a start that is under way, give the whole id of its conversation.
+    """
     if not yes and not is_asked():
         raise Failed(2, "Nobody can be asked here: give --yes")
     client = session.client()
@@ -379,21 +405,39 @@ def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
         session.require(client, "`rm`", "admin")
     found = [session.conversation(client, one) for one in conversations]
     for one in found:
-        if not yes and not agrees(
-            session, f"Delete {shown_id(session.err, one.id)} ({_name_of(one)}) and the files of its sandbox?"
-        ):
+        if not yes and not _agrees_to_delete(session, one):
             raise Failed(REFUSED, f"{shown_id(session.err, one.id)} was not deleted")
         one.delete()
         _done(session, "Deleted", one)
 
 
+def _agrees_to_delete(session: Session, conversation: Conversation) -> bool:
+    """Whether the person agrees. Raises Failed where others delete it meanwhile."""
+    name = _name_of(conversation)
+    words = f"Delete {shown_id(session.err, conversation.id)} ({name or 'not there yet'}) and the files of its sandbox?"
+    elsewhere = Elsewhere()
+    if name:
+        elsewhere.follow_deletion(session.client(patient=True, is_quiet=True).conversation(conversation.id))
+    return _agrees(session, words, elsewhere.reader({conversation.id}), "Nothing was deleted here", NOT_FOUND)
+
+
+def _agrees(session: Session, question: str, read: Read, otherwise: str, code: int = REFUSED) -> bool:
+    """Whether the person says yes. otherwise: what is said, with the exit code, where the question is moot."""
+    try:
+        return agrees(session, question, read)
+    except Gone as gone:
+        session.err.print()
+        raise Failed(code, f"{gone} {otherwise}") from None
+
+
 def _name_of(conversation: Conversation) -> str:
+    """How a prompt names it; "" while it starts."""
     try:
         return in_line(conversation.info().get("title") or "without a title")
     except AgentServerError as error:
         if error.status != 404:
             raise
-        return "not there yet"
+        return ""
 
 
 @command("open")
@@ -407,7 +451,11 @@ def _name_of(conversation: Conversation) -> str:
 def open_(session: Session, conversation: str, preview: int | None) -> None:
     """Open a conversation in the browser, and print its address."""
     found = session.conversation(session.client(), conversation)
-    address = page_of(found) if preview is None else found.preview(preview)["url"]
+    if preview is None:
+        found.info()  # the console has a page for any id
+        address = page_of(found)
+    else:
+        address = found.preview(preview)["url"]
     if session.as_json:
         print_json({"url": address})
     else:

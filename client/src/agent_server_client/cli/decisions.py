@@ -33,9 +33,10 @@ from agent_server_client.cli.program import (
     id_from,
     known_ids,
     print_json,
+    several,
 )
 from agent_server_client.cli.progress import took
-from agent_server_client.cli.questions import Read, agrees, confirm, typed_line
+from agent_server_client.cli.questions import Read, agrees, confirm
 from agent_server_client.cli.shown import card, destination_card, named, shortest, shown_id
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line, visible
@@ -47,8 +48,8 @@ _DIGEST = 12
 _SCOPE = click.option(
     "--scope",
     type=click.Choice(list(SCOPES)),
-    help="Of a destination: the next connection, as long as its sandbox is, or a rule for all. Default: approve once, "
-    "reject for the conversation, as budgets alone can be.",
+    help="How long a decision about a destination holds: for the next connection, for the conversation, or always, by "
+    "a rule for every sandbox. Default: `once` to approve, `conversation` to reject; a budget takes no other.",
 )
 
 #: seconds for which a command without a terminal waits for a decision
@@ -64,7 +65,8 @@ class Approver:
     mode: `ask` asks, `rules` leaves it to the rules and the inbox, `never` rejects it. By default it asks at a
     terminal, and else leaves it; so does `all`, where something waits although the policy holds no action back.
     read: reads the answers. follows: whether the command goes on to show the agent until Ctrl-C. seconds: how long it
-    waits for a decision that is left to others; by default for ever at a terminal, and else for an hour.
+    waits for a decision that is left to others; by default for ever at a terminal, and else for an hour. asks_again:
+    whether the command asks again about what still waits once a silent server answers.
     """
 
     def __init__(
@@ -75,11 +77,12 @@ class Approver:
         *,
         follows: bool = False,
         seconds: float | None = None,
+        asks_again: bool = False,
     ) -> None:
         is_person = read is not input or (sys.stdin.isatty() and session.err.is_terminal)
         if mode == "ask" and not is_person:
             raise Failed(2, "--approve ask needs a terminal: `rules` leaves it to the inbox, `never` rejects it")
-        self._session, self._read, self._follows = session, read, follows
+        self._session, self._read, self._follows, self._asks_again = session, read, follows, asks_again
         self._mode = mode if mode in ("ask", "rules", "never") else "ask" if is_person else "rules"
         self._seen: set[str] = set()
         self._elsewhere: Elsewhere | None = None
@@ -145,12 +148,10 @@ class Approver:
             self._session.err.print(line, style="yellow", soft_wrap=not self._session.err.is_terminal)
         return "left"
 
-    def _read_of(self, asked: Asked) -> Read:
-        """Reads an answer, and raises Gone where somebody else was faster."""
-        if (elsewhere := self._elsewhere) is None:
-            return self._read
-        elsewhere.ask(asked.keys)
-        return lambda: typed_line(lambda: elsewhere.check(asked.keys))
+    def _check(self, asked: Asked) -> None:
+        """Raise Gone where somebody else was faster."""
+        if self._elsewhere is not None:
+            self._elsewhere.check(asked.keys)
 
     def says_yes(self, question: str) -> bool:
         """Whether the person says yes. Nobody does where nobody is asked."""
@@ -163,7 +164,7 @@ class Approver:
 
     def _ask(self, asked: Asked) -> Outcome:
         outcome: Outcome | None = None
-        read, is_answered = self._read_of(asked), False
+        read, is_answered = self._elsewhere.reader(asked.keys) if self._elsewhere else self._read, False
 
         def answer() -> str:
             nonlocal is_answered
@@ -174,7 +175,11 @@ class Approver:
 
         try:
             while outcome is None:
-                outcome = self._take(lambda: asked.ask(self._session, answer))
+                outcome = self._take(lambda: asked.ask(self._session, answer, lambda: self._check(asked)))
+        except AgentServerError as error:
+            if error.status is None:
+                raise self._unsent(asked, error) from error
+            raise
         except Gone as gone:
             self._session.err.print(f"\n{gone}", style="yellow", soft_wrap=not self._session.err.is_terminal)
             return "gone"
@@ -193,6 +198,17 @@ class Approver:
                 self._session.err.print("Still following; Ctrl-C ends that, the agent goes on", style="dim")
         return outcome
 
+    def _unsent(self, asked: Asked, error: AgentServerError) -> AgentServerError:
+        """The error of an answer that no response came to, with the next step of the person."""
+        if self._asks_again:
+            self._seen -= asked.ids
+            words = "You are asked again once the server answers, if it still waits"
+        elif error.may_have_arrived:
+            words = "What still waits: agentctl inbox"
+        else:
+            words = f"Your answer was not sent, and it still waits unless somebody else decides it: {asked.later}"
+        return AgentServerError(None, f"{error.detail}. {words}", may_have_arrived=error.may_have_arrived)
+
     def _take(self, decide: Callable[[], Outcome | None]) -> Outcome | None:
         """Decide. A decision of somebody else does not end the run; None after a refusal that another answer mends."""
         try:
@@ -206,8 +222,8 @@ class Approver:
 
 
 @command()
-@click.option("-w", "--watch", is_flag=True, help="Go on: show what opens and what is decided, until Ctrl-C.")
-@click.option("--text", help="Those with this in the tool, the arguments, the thought or the title.")
+@click.option("-w", "--watch", is_flag=True, help="Follow it: show what opens and what is decided, until Ctrl-C.")
+@click.option("--text", help="Only what has this text in its tool, arguments, thought or title.")
 def inbox(session: Session, watch: bool, text: str | None) -> None:
     """Show what waits for a decision, the oldest first.
 
@@ -243,7 +259,11 @@ def _shown_ids(client: Client, actions: list[PendingAction], destinations: list[
 
 @command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl inbox"))
-@click.option("--digest", help="Approve only what has this digest, or one that begins so (12 characters or more).")
+@click.option(
+    "--digest",
+    metavar="DIGEST",
+    help="Approve only the action with this digest; its first 12 characters or more are enough.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_SCOPE
 def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: bool, scope: str | None) -> None:
@@ -273,15 +293,23 @@ def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: boo
     if not session.as_json:
         for panel in (panel for one in shown for panel in one.cards()):
             session.err.print(panel)
-    if digest is None and not yes and not _says_yes(session, len(waiting)):
+    keys = set[str]().union(*(one.keys for one in shown))
+    if digest is None and not yes and not _says_yes(session, len(waiting), keys):
         raise Failed(REFUSED, "Nothing was approved: it still waits")
     decided = [_decide_destination(session, one, "approve", scope or "once") for one in destinations]
     _decide_and_say(session, actions, "approve", others=decided)
 
 
-def _says_yes(session: Session, number: int) -> bool:
+def _says_yes(session: Session, number: int, keys: set[str]) -> bool:
+    """Whether the person approves what the keys name. Raises Failed where others decide it meanwhile."""
+    elsewhere = Elsewhere()
+    read = elsewhere.reader(keys)
+    elsewhere.follow(session.client(patient=True, is_quiet=True))
     try:
-        return agrees(session, f"Approve {'this' if number == 1 else f'these {number}'}?")
+        return agrees(session, f"Approve {'this' if number == 1 else f'these {number}'}?", read)
+    except Gone as gone:
+        session.err.print()
+        raise Failed(NOT_DECIDED, f"{gone} Nothing was approved here") from None
     except KeyboardInterrupt:
         session.err.print("\nNothing was approved: it still waits.", style="yellow")
         raise click.exceptions.Exit(INTERRUPTED) from None
@@ -289,13 +317,14 @@ def _says_yes(session: Session, number: int) -> bool:
 
 @command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl inbox"))
-@click.option("--reason", "-r", default="", help="What the agent reads; of a destination, what the audit has.")
+@click.option("-r", "--reason", default="", help="Why. The agent reads it; of a destination, the audit has it.")
+@click.option("-y", "--yes", is_flag=True, help="For scripts, as with `approve`. You are never asked.")
 @_SCOPE
-def reject(session: Session, ids: tuple[str, ...], reason: str, scope: str | None) -> None:
+def reject(session: Session, ids: tuple[str, ...], reason: str, yes: bool, scope: str | None) -> None:  # noqa: ARG001
     """Reject actions, destinations or budgets that wait.
 
-    ID is that of an action, or of a conversation for all its actions, or the beginning of one; or NAME:PORT of a
-    destination; or budget:conversation, budget:key or budget:day.
+    You are not asked, because nothing runs after a rejection. ID is that of an action, or of a conversation for all its
+    actions, or the beginning of one; or NAME:PORT of a destination; or budget:conversation, budget:key or budget:day.
     """
     client = session.client()
     destinations, others = _asked(client, ids, scope)
@@ -324,7 +353,7 @@ def _asked(client: Client, ids: tuple[str, ...], scope: str | None) -> tuple[lis
     waiting = _destinations(client) if named else []
     for one in named:
         if all(asked.id != one for asked in waiting):
-            raise Failed(NOT_DECIDED, f"No sandbox asks for {one}: it is decided already, or never was. agentctl inbox")
+            raise _nothing(f"No sandbox asks for {one}")
     return [asked for asked in waiting if asked.id in named], others
 
 
@@ -352,6 +381,10 @@ def _decide_destination(
     }
 
 
+def _nothing(words: str) -> Failed:
+    return Failed(NOT_DECIDED, f"{words}: it is decided already, or never waited. `agentctl inbox` shows what waits")
+
+
 def _named(client: Client, starts: Iterable[str]) -> list[PendingAction]:
     """The pending actions of ids, or of beginnings of them. Raises Failed."""
     waiting, found = client.pending_actions(), dict[str, PendingAction]()
@@ -359,15 +392,13 @@ def _named(client: Client, starts: Iterable[str]) -> list[PendingAction]:
         exact = [one for one in waiting if one.id == start]
         own = exact or [one for one in waiting if one.id.startswith(start)]
         if len({one.id for one in own}) > 1:
-            raise Failed(2, f"Several actions begin with {start}: {', '.join(one.id for one in own[:5])}")
+            raise several("actions", start, [one.id for one in own])
         conversations = {one.conversation.id for one in waiting if one.conversation.id.startswith(start)}
         if not own and len(conversations) > 1:
-            raise Failed(2, f"Several conversations begin with {start}: {', '.join(sorted(conversations)[:5])}")
+            raise several("conversations", start, sorted(conversations))
         matched = own or [one for one in waiting if one.conversation.id in conversations]
         if not matched:
-            raise Failed(
-                NOT_DECIDED, f"Nothing waits under {start}: it is decided already, or never was. agentctl inbox"
-            )
+            raise _nothing(f"Nothing waits under {start}")
         together = {one.conversation.id for one in matched if one.item["decided_together"]}
         matched += [one for one in waiting if one.conversation.id in together]
         found |= {one.id: one for one in matched}

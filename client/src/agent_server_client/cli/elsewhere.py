@@ -5,7 +5,8 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any
 
-from agent_server_client._sync import Client
+from agent_server_client._sync import Client, Conversation
+from agent_server_client.cli.questions import Read, typed_line
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line, visible
 
@@ -18,7 +19,7 @@ class Gone(Exception):
 
 
 class Elsewhere:
-    """Follows the inbox, and knows of each wait that has ended how it ended."""
+    """Follows the inbox or a conversation, and knows of each wait that has ended how it ended."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()  #: what a question is or was open about
@@ -34,6 +35,26 @@ class Elsewhere:
                     self.take(name, data)
 
         Thread(target=read, daemon=True).start()
+
+    def follow_deletion(self, conversation: Conversation) -> None:
+        """Notice in the background that a conversation is deleted; its key is its id. One that starts is not there."""
+
+        def read() -> None:
+            try:
+                for _ in conversation.events(conversation.count()):
+                    pass
+            except AgentServerError as error:
+                if error.status in (404, 410):
+                    self._ended[conversation.id] = "Somebody has deleted it meanwhile."
+            except RuntimeError:  # the client was closed
+                pass
+
+        Thread(target=read, daemon=True).start()
+
+    def reader(self, keys: AbstractSet[str]) -> Read:
+        """Reads a line at the terminal, and raises Gone once one of these no longer waits."""
+        self.ask(keys)
+        return lambda: typed_line(lambda: self.check(keys))
 
     def take(self, name: str, data: Any) -> None:
         """Take an event of the inbox."""
@@ -79,6 +100,7 @@ def _how(kind: str, data: Any) -> str:
     if kind == "closed":
         return "It no longer waits, and nobody has decided it: the agent was stopped or deleted."
     who = in_line((data.get("actor") or {}).get("name") or "somebody else")
-    reason = visible(data.get("reason") or "", prose=True)
+    reason = visible(data.get("reason") or "", prose=True).strip()
     decision = {"approve": "approved", "reject": "rejected", "edit": "approved with an edit"}.get(data["decision"])
-    return f"It was {decision or 'decided'} by {who}{': ' if reason else '.'}{reason}"
+    end = "" if reason.endswith((".", "!", "?")) else "."
+    return f"It was {decision or 'decided'} by {who}{': ' if reason else ''}{reason}{end}"

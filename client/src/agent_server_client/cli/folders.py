@@ -9,6 +9,7 @@ from shlex import quote
 from uuid import uuid4
 
 import click
+from rich.text import Text
 
 from agent_server_client._sync import Conversation
 from agent_server_client.cli.program import (
@@ -30,7 +31,7 @@ from agent_server_client.visible import in_line, of_output
 _MOST_NAMES, _MOST_NAMED = 2000, 5
 
 force_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
-    "--force", is_flag=True, help="Replace files of this machine, and do not ask."
+    "--force", is_flag=True, help="Replace files of this machine without a question."
 )
 
 
@@ -38,11 +39,16 @@ force_option: Callable[[Callable[..., None]], Callable[..., None]] = click.optio
 @conversation_argument
 @click.argument("path", default=".")
 def files(session: Session, conversation: str, path: str) -> None:
-    """List the files of a sandbox, 2,000 at most."""
+    """List the files of a sandbox, 2,000 at most.
+
+    PATH is a folder of it; by default it is the conversation's.
+    """
     names = session.conversation(session.client(), conversation).files.list(path)
     if not names and PurePosixPath(path) != PurePosixPath("."):
         raise Failed(
-            NOT_FOUND, f"The sandbox has no file below {in_line(path)}: there is no such folder, or it is empty"
+            NOT_FOUND,
+            f"The sandbox has no file below {in_line(path)}: there is no such folder, or it is empty. "
+            "`agentctl files ID` lists all",
         )
     if len(names) == _MOST_NAMES:
         session.err.print(f"{_MOST_NAMES:,} files shown, and there may be more: give a folder", style="dim")
@@ -125,7 +131,10 @@ def _print_file(session: Session, conversation: str, path: str) -> None:
         target = Path(folder) / "file"
         found.files.download(path, target)
         if not target.is_file():
-            raise Failed(2, f"`-` prints one file, and {in_line(path)} is a folder")
+            raise Failed(
+                2,
+                f"`-` prints one file, and {in_line(path)} is a folder: name a file of it",
+            )
         with target.open("rb") as content:
             shutil.copyfileobj(content, sys.stdout.buffer)
     sys.stdout.flush()
@@ -134,9 +143,9 @@ def _print_file(session: Session, conversation: str, path: str) -> None:
 @command()
 @conversation_argument
 @click.argument("path", default=".")
-@click.option("--since", metavar="start|SEQ|EVENT", help="Before an event; by default the start of the conversation.")
-@click.option("--until", metavar="SEQ|EVENT", help="As it was before an event; by default as it is.")
-@click.option("--repository", is_flag=True, help="Against the last commit of the repository at PATH, which Git reads.")
+@click.option("--since", metavar="start|SEQ|EVENT", help="Compare with the moment before this event.  [default: start]")
+@click.option("--until", metavar="SEQ|EVENT", help="Show it as it was before this event.  [default: as it is now]")
+@click.option("--repository", is_flag=True, help="Compare with the last commit of the repository at PATH.")
 def diff(
     session: Session,
     conversation: str,
@@ -178,12 +187,12 @@ def sh(session: Session, conversation: str, words: tuple[str, ...]) -> None:
     if words:
         line = words[0] if len(words) == 1 else " ".join(map(quote, words))
         sys.exit(_execute(session, found, line))
+    found.info()  # before a prompt, or an empty script
     place, code = f"/tmp/.agentctl-{uuid4().hex}", 0
     try:
         while True:
-            failed = click.style(f" {code}", fg="red") if code else ""
             try:
-                line = input(f"{click.style(found.id[:8], fg='cyan')}{failed} $ ")
+                line = _line(session, found.id[:8], code)
             except (EOFError, KeyboardInterrupt):
                 break
             if line.strip() in ("exit", "logout"):
@@ -196,9 +205,26 @@ def sh(session: Session, conversation: str, words: tuple[str, ...]) -> None:
                 except KeyboardInterrupt:  # has stopped the command, and not the shell
                     code = INTERRUPTED
     finally:
-        click.echo(err=True)
+        if sys.stdin.isatty():
+            click.echo(err=True)
         for _ in found.execute(f"rm -f {place}"):
             pass
+    if not sys.stdin.isatty():  # a script ends as a shell ends it
+        sys.exit(code)
+
+
+def _line(session: Session, name: str, code: int) -> str:
+    """The next line for the shell, asked for at a terminal alone. Raises EOFError, KeyboardInterrupt."""
+    if not sys.stdin.isatty():
+        return input()
+    console = session.out if session.out.is_terminal else session.err
+    with console.capture() as prompt:
+        console.print(Text.assemble((name, "cyan"), (f" {code}" if code else "", "red"), " $ "), end="")
+    if console is session.out:
+        return input(prompt.get())
+    session.err.file.write(prompt.get())
+    session.err.file.flush()
+    return input()
 
 
 def _execute(session: Session, conversation: Conversation, line: str) -> int:

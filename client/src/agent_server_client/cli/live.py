@@ -2,16 +2,16 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
 
 from rich.console import Group
 from rich.live import Live
 
+from agent_server_client._sync import Client
+from agent_server_client.cli.ages import Ages
 from agent_server_client.cli.program import Session, print_json
 from agent_server_client.cli.progress import Progress, retried
-from agent_server_client.cli.shown import moment, print_entry
-from agent_server_client.errors import AgentServerError
+from agent_server_client.cli.shown import print_entry
 from agent_server_client.wire import Entry
 
 if sys.platform != "win32":
@@ -24,17 +24,17 @@ _A_SECOND, _FREE = 8, 4
 class Followed:
     """What a command shows of the log that it follows."""
 
-    def __init__(self, session: Session, live: Live | None, progress: Progress, full: bool) -> None:
-        self._session, self._live, self._progress, self._full = session, live, progress, full
+    def __init__(self, session: Session, live: Live | None, progress: Progress, ages: Ages, full: bool) -> None:
+        self._session, self._live, self._progress, self._ages, self._full = session, live, progress, ages, full
 
     def begin(self, earlier: Iterable[Entry]) -> None:
         """Take the last entries before those that are shown: they say what the agent does now."""
         for entry in earlier if self._live else ():
-            self._progress.take(entry.event, age_of(entry))
+            self._progress.take(entry.event, self._ages.of(entry))
 
     def show(self, entry: Entry, *, is_printed: bool = True) -> None:
         """Take an entry, and print it: as JSON where that is asked for."""
-        self._progress.take(entry.event)
+        self._progress.take(entry.event, self._ages.of(entry))
         if not is_printed:
             return
         if self._session.as_json:
@@ -48,43 +48,42 @@ class Followed:
         if self._live is None:
             yield
             return
+        lost, beside = self._session.on_lost, self._session.beside
         self._live.stop()
+        self._session.on_lost = self._session.beside = None  # what is drawn no longer hides a line
         try:
             with _echo(is_on=True):
                 yield
         finally:
+            self._session.on_lost, self._session.beside = lost, beside
             self._live.start()
 
 
-def age_of(entry: Entry) -> float:
-    """Seconds since an event, by this machine's clock."""
-    return max(0.0, (datetime.now(UTC) - moment(entry.event["timestamp"])).total_seconds())
-
-
 @contextlib.contextmanager
-def followed(session: Session, *, full: bool = False, is_live: bool = True) -> Iterator[Followed]:
-    """Show a log while it is followed. full: long outputs whole. is_live: more may come."""
-    progress, console = Progress(), session.out
+def followed(session: Session, client: Client, *, full: bool = False, is_live: bool = True) -> Iterator[Followed]:
+    """Show a log while it is followed. client: that of the log. full: long outputs whole. is_live: more may come."""
+    progress, ages, console = Progress(), Ages(client), session.out
     if not is_live or session.as_json or not console.is_terminal or console.is_dumb_terminal:
-        yield Followed(session, None, progress, full)
+        yield Followed(session, None, progress, ages, full)
         return
 
     def drawn() -> Group:
         return Group(*progress.lines(console, max(2, console.height - _FREE)))
 
     live = Live(console=console, get_renderable=drawn, refresh_per_second=_A_SECOND, transient=True)
-    with _echo(is_on=False), live, _told_below(session, live, lambda refusal: progress.tell(retried(refusal))):
-        yield Followed(session, live, progress, full)
+    with _echo(is_on=False), live, _told_below(session, live, progress):
+        yield Followed(session, live, progress, ages, full)
 
 
 @contextlib.contextmanager
-def _told_below(session: Session, live: Live, lost: Callable[[AgentServerError], None]) -> Iterator[None]:
+def _told_below(session: Session, live: Live, progress: Progress) -> Iterator[None]:
     """A wait for the server is told where the agent's work is: a line beside it would be drawn over."""
-    session.on_lost, session.beside = lost, live.console.print
+    session.on_lost, session.beside = lambda refusal: progress.tell(retried(refusal)), live.console.print
+    session.on_silence = progress.lose
     try:
         yield
     finally:
-        session.on_lost = session.beside = None
+        session.on_lost = session.on_silence = session.beside = None
 
 
 @contextlib.contextmanager

@@ -3,11 +3,14 @@
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import inf
+from threading import get_ident
 from typing import Any
 
 import click
@@ -18,7 +21,7 @@ from rich.text import Text
 from agent_server_client._async import AsyncClient
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import Unsafe
-from agent_server_client.cli.profiles import BadProfile, file_of, listed, target, unchosen
+from agent_server_client.cli.profiles import BadProfile, Profile, file_of, listed, target, unchosen
 from agent_server_client.cli.silence import Silence, ask
 from agent_server_client.errors import GIVE_A_KEY, AgentServerError
 from agent_server_client.models import SandboxInfo
@@ -64,6 +67,29 @@ _SILENCE, _TIMEOUT = 5.0, 60.0
 #: most conversations among which the beginning of an id is looked up
 _LOOKED_UP = 2_000
 
+#: where ids are shown
+_LISTED, _LISTED_SANDBOXES = "`agentctl ls` shows the ids", "`agentctl ls --json` has those of sandboxes"
+
+#: calls that the server names as the next step, and what does the same here
+_COMMANDS = [
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"GET /api/conversations/search", "`agentctl ls`"),
+        (r"GET /api/conversations/ID/events/search", "`agentctl logs ID`"),
+        (r"GET /api/v1/app-conversations/ID/files", "`agentctl files ID`"),
+        (r"GET /api/v1/app-conversations/start-tasks/search", "`agentctl ls`"),
+        (r"POST /api/v1/app-conversations", "`agentctl run TEXT`"),
+        (r"GET /api/v1/sandboxes/search", "`agentctl ls --json`"),
+        (r"POST /api/v1/sandboxes/(\w+)/(pause|resume)", r"`agentctl \2 \1`"),
+        (r"GET /api/v1/(?:pending-actions|destinations)", "`agentctl inbox`"),
+        (r"GET /api/v1/keys", "`agentctl keys`"),
+        (r"(scope (\w+).*)POST /api/v1/keys", r"\1`agentctl keys new NAME --scope \2`"),
+    )
+]
+
+#: the key of a context under which the words of the command line stand
+_TYPED = "agent_server_client.typed"
+
 
 class _Console(Console):
     """A console that wraps lines on a terminal alone, and whose closed pipe ends the command with CLOSED."""
@@ -94,6 +120,15 @@ class Failed(click.ClickException):
             console.print(Text.assemble(label, visible(self.message, prose=True)))
 
 
+@dataclass
+class _Answer:
+    """A person's answer that is on its way."""
+
+    words: str  #: what is told of it where the server does not answer
+    thread: int  #: that of its request
+    is_told: bool = False
+
+
 class Session:
     """What the commands of one call share."""
 
@@ -102,8 +137,11 @@ class Session:
         self._told_retry = inf  #: seconds into an outage at which it was told
         self._told_key = False  #: whether it was told that the server does not know the key
         self.on_lost: Callable[[AgentServerError], None] | None = None  #: shows a wait, instead of a line on stderr
+        self.on_silence: Callable[[bool], None] | None = None  #: shows whether the server answers
         self.beside: Callable[[Text], None] | None = None  #: prints beside lines that are drawn again
         self.prompt: Text | None = None  #: the question that is open
+        self._answer: _Answer | None = None  #: what a person has decided, and is on its way
+        self._held: list[str] | None = None  #: lines that wait until the terminal is free
         self._silence: Silence | None = None
         self.out, self.err = _Console(), _Console(stderr=True)
 
@@ -113,6 +151,32 @@ class Session:
             print_json(value)
         else:
             self.err.print(words, **style)
+
+    @contextmanager
+    def sending(self, client: Client) -> Iterator[None]:
+        """A person's answer is on its way by a client: what is told of a silent server says so, and what to do."""
+        seconds = client._patience.seconds
+        words = (
+            f"Your answer is sent again for up to {seconds:.0f} s; Ctrl-C ends that. What still waits: agentctl inbox"
+        )
+        self._answer = _Answer(words, get_ident())
+        if self._silence is not None and self._silence.is_silent:
+            self._tell_answer("The server still does not answer")
+        try:
+            yield
+        finally:
+            self._answer = None
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Another program has the terminal: lines wait until it ends."""
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            for words in held:
+                self.say(words)
 
     @contextmanager
     def waiting(self, words: str) -> Iterator[Callable[[str], None]]:
@@ -169,13 +233,36 @@ class Session:
         """Tell once of each time in which the server does not answer a client, which waits for so many seconds."""
         if self._silence is None:
             self._silence = Silence(
-                client.url, self.say, functools.partial(ask, *target(self.profile)), lambda: self.prompt is not None
+                client.url,
+                self._say_silence,
+                functools.partial(ask, *target(self.profile)),
+                lambda: self.prompt is not None,
+                self._show_silence,
             )
             click.get_current_context().call_on_close(self._silence.stop)
         self._silence.watch(client._patience, seconds)
 
+    def _show_silence(self, is_lost: bool) -> None:
+        if self.on_silence:
+            self.on_silence(is_lost)
+
+    def _say_silence(self, words: str, bound: str) -> None:
+        if self._answer is None or not bound:
+            self.say(f"{words}; {bound}." if bound else f"{words}.")
+        else:
+            self._tell_answer(words)
+
+    def _tell_answer(self, why: str) -> None:
+        """Say once of an answer that it is sent again."""
+        if self._answer is not None and not self._answer.is_told:
+            self._answer.is_told = True
+            self.say(f"{why}. {self._answer.words}")
+
     def say(self, words: str) -> None:
         """Say a line at any time: beside what is drawn, and above an open question, which is shown again."""
+        if self._held is not None:
+            self._held.append(words)
+            return
         line = Text(visible(words), "yellow")
         if self.prompt is not None:
             self.err.print()
@@ -199,6 +286,12 @@ class Session:
 
     def _tell_retry(self, refusal: AgentServerError, spent: float, left: float) -> None:
         """Say once of each outage, after a second, that the command waits for the server."""
+        if self._answer is not None:
+            if spent >= _FIRST and self._answer.thread == get_ident():
+                self._tell_answer(str(refusal))
+            return
+        if self.prompt is not None or self._held is not None:  # what is drawn would cover it: Silence tells it
+            return
         if self.on_lost:
             self.on_lost(refusal)
             return
@@ -217,8 +310,7 @@ class Session:
         known = known_ids(client)
         found = matching(known, words)
         if len(found) != 1:
-            several = f"Several conversations begin with {words}: {', '.join(found[:5])}"
-            raise Failed(NOT_FOUND if not found else 2, several if found else _none(known, "conversation", words))
+            raise several("conversations", words, found) if found else _none(known, "conversation", words, _LISTED)
         return client.conversation(found[0])
 
     def conversation_or_sandbox(self, client: Client, words: str) -> Conversation | SandboxInfo:
@@ -232,9 +324,9 @@ class Session:
         conversations = matching(known, words)
         found = [f"conversation {one}" for one in conversations] + [f"sandbox {one['id']}" for one in boxes]
         if not found:
-            raise Failed(NOT_FOUND, _none(known, "conversation and no sandbox", words))
+            raise _none(known, "conversation and no sandbox", words, f"{_LISTED}, and {_LISTED_SANDBOXES}")
         if len(found) > 1:
-            raise Failed(2, f"Several ids begin with {words}: {', '.join(found[:5])}. Write more of the one you mean")
+            raise several("ids", words, found)
         return boxes[0] if boxes else client.conversation(conversations[0])
 
 
@@ -252,29 +344,62 @@ def matching(ids: list[str], start: str) -> list[str]:
     return [one for one in ids if one.startswith(start.lower())]
 
 
-def _none(known: list[str], things: str, start: str) -> str:
-    """What is said where no id begins so."""
+def several(things: str, start: str, found: Sequence[str]) -> Failed:
+    """The refusal of the beginning of an id that several have."""
+    return Failed(2, f"Several {things} begin with {start}: {', '.join(found[:5])}. Write more of the one you mean")
+
+
+def _none(known: list[str], things: str, start: str, listing: str) -> Failed:
+    """The refusal of the beginning of an id that none has."""
     words = f"No {things} begins with {start}"
     if len(known) < _LOOKED_UP:
-        return words
-    return f"{words} among the {_LOOKED_UP:,} conversations that changed last. Write the whole id"
+        return Failed(NOT_FOUND, f"{words}. {listing}")
+    more = "Write the whole id; `agentctl ls --all` shows it"
+    return Failed(NOT_FOUND, f"{words} among the {_LOOKED_UP:,} conversations that changed last. {more}")
+
+
+@contextmanager
+def _usage_as_json(typed: Sequence[str]) -> Iterator[None]:
+    """Tell a wrong command line as any other error where its words ask for JSON."""
+    try:
+        yield
+    except click.UsageError as error:
+        if "--json" not in typed:
+            raise
+        path, words = error.ctx.command_path if error.ctx else "agentctl", error.format_message().rstrip(".")
+        failed = Failed(2, f"{words}{'' if words.endswith('?') else '.'} See `{path} --help`")
+        failed.as_json = True
+        raise failed from error
 
 
 class _Program(click.Group):
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> click.Context:
+        typed = list(args)
+        with _usage_as_json(typed):
+            made = super().make_context(info_name, args, *more, **extra)
+        made.meta[_TYPED] = typed
+        return made
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _usage_as_json(ctx.meta[_TYPED]):
+                return super().invoke(ctx)
         except BrokenPipeError:
-            # What is still buffered goes nowhere: Python would report it at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(CLOSED)
+            ctx.exit(closed())
         except (Failed, AgentServerError, Unsafe, subprocess.CalledProcessError, OSError) as error:
             failed = error if isinstance(error, Failed) else _failed(error, ctx.obj.profile if ctx.obj else "")
-            failed.as_json = ctx.obj is not None and ctx.obj.as_json
+            failed.as_json |= ctx.obj is not None and ctx.obj.as_json
             raise failed from error
         except (KeyboardInterrupt, click.Abort):
             click.echo(err=True)
             ctx.exit(INTERRUPTED)
+
+
+def closed() -> int:
+    """The exit code after the end of the program that read the output."""
+    # What is still buffered goes nowhere: Python would report it at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return CLOSED
 
 
 def key_places(profile: str = "") -> str:
@@ -289,11 +414,41 @@ def _failed(error: Exception, profile: str) -> Failed:
         code = NOT_DECIDED if error.problems else _CODES.get(error.status, REFUSED)
         if error.status == 401:
             return Failed(code, _way_in(error.detail, profile), status=401)
-        more = unchosen(profile) if error.status is None else ""
-        return Failed(code, f"{error.detail}. {more}" if more else error.detail, status=error.status)
+        more = f". {_address_of(profile)}" if error.is_unreachable else ""
+        return Failed(code, f"{in_commands(error.detail)}{more}", status=error.status)
     if isinstance(error, subprocess.CalledProcessError):
-        return Failed(REFUSED, f"{' '.join(error.cmd[:2])} failed with exit code {error.returncode}")
+        command = " ".join(error.cmd[:2])
+        return Failed(REFUSED, f"{command} failed with exit code {error.returncode}. Its own words stand above")
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return Failed(REFUSED, f"{error.strerror}: {error.filename}. Name another place, or change its permissions")
     return Failed(REFUSED, str(error))
+
+
+def in_commands(detail: str) -> str:
+    """A refusal of the server whose next step is a command instead of a call."""
+    for call, words in _COMMANDS:
+        detail = call.sub(words, detail)
+    return detail
+
+
+def _address_of(profile: str) -> str:
+    """Where the address of a server that does not answer was read, and how to name another one."""
+    if profile:
+        return f"The address is `url` in the table [{profile}] of {file_of(os.environ)}"
+    if os.environ.get("AGENT_SERVER_URL"):
+        return "The address is that of AGENT_SERVER_URL"
+    if any(one.is_used and one.url for one in _profiles()):
+        return f"The address is `url` in the table [default] of {file_of(os.environ)}"
+    choice = unchosen() or f"Name one in AGENT_SERVER_URL, or as `url` in the table [default] of {file_of(os.environ)}"
+    return f"No server is named, so this is the default. {choice}"
+
+
+def _profiles() -> Sequence[Profile]:
+    """The profiles; none where their file cannot be read."""
+    try:
+        return listed()
+    except BadProfile:
+        return []
 
 
 def _way_in(detail: str, profile: str) -> str:
@@ -308,11 +463,7 @@ def _way_in(detail: str, profile: str) -> str:
 
 def _profiles_completed(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Profiles, for the shell: none where their file cannot be read."""
-    try:
-        found = listed()
-    except BadProfile:
-        return []
-    return [CompletionItem(one.name, help=one.url) for one in found if one.name.startswith(incomplete)]
+    return [CompletionItem(one.name, help=one.url) for one in _profiles() if one.name.startswith(incomplete)]
 
 
 @click.group(
@@ -324,7 +475,8 @@ def _profiles_completed(_: click.Context, __: click.Parameter, incomplete: str) 
     default="",
     envvar="AGENTCTL_PROFILE",
     shell_complete=_profiles_completed,
-    help="A table of ~/.config/agentctl/config.toml.",
+    metavar="NAME",
+    help="Use this table of ~/.config/agentctl/config.toml.",
 )
 @click.pass_context
 def agentctl(context: click.Context, profile: str) -> None:
@@ -338,7 +490,9 @@ def agentctl(context: click.Context, profile: str) -> None:
 
 def command(name: str | None = None, **options: Any) -> Callable[[Callable[..., None]], click.Command]:
     """A command with --json, whose function gets the session and its own parameters. options: of click."""
-    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; what is followed, one a line.")
+    as_json = click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON: one value, or one a line for what is followed."
+    )
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)

@@ -12,7 +12,7 @@ from rich.text import Text
 from agent_server_client.calls import call_of
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import Event
-from agent_server_client.visible import in_line, of_output, visible
+from agent_server_client.visible import first_line, in_line, of_output, visible
 
 #: characters of streamed text that are kept, and lines of a running command's output that are shown
 _MOST_TEXT, _MOST_OUTPUT = 8_000, 5
@@ -25,6 +25,10 @@ _HALF = re.compile("\x1b(\\[[0-9;:]*)?$")
 
 #: seconds for which a lost connection is shown after the last try: the longest pause between two tries, and one more
 _LOST = 9.0
+
+
+#: what the live line says while the server does not answer
+LOST = "connection lost, trying again"
 
 
 class _Action(NamedTuple):
@@ -45,7 +49,7 @@ def took(seconds: float) -> str:
 def retried(refusal: AgentServerError) -> str:
     """What is shown of a request that is tried again."""
     why = in_line(refusal.detail)
-    return f"connection lost, trying again ({why})" if refusal.status is None else f"trying again: {why}"
+    return f"{LOST} ({why})" if refusal.status is None else f"trying again: {why}"
 
 
 class Progress:
@@ -62,11 +66,12 @@ class Progress:
         self._text = self._thought = ""  #: what the model has written since its last event
         self._printed, self._printed_of = "", ""  #: the end of a command's output, and its action
         self._notice, self._notice_ends = "", 0.0
+        self._is_lost = False
 
     def take(self, event: Event, age: float = 0.0) -> None:
         """Take an event. age: seconds since it happened."""
         kind = str(event.get("kind")).rpartition(".")[2]
-        self._notice = ""
+        self._notice, self._is_lost = "", False
         if kind == "StreamingDeltaEvent":
             self._text = (self._text + _words(event.get("content")))[-_MOST_TEXT:]
             self._thought = (self._thought + _words(event.get("reasoning_content")))[-_MOST_TEXT:]
@@ -98,6 +103,10 @@ class Progress:
         """Show these words no longer."""
         self._notice = ""
 
+    def lose(self, is_lost: bool) -> None:
+        """Show until something comes that the server does not answer, or that no longer."""
+        self._notice, self._is_lost = "", is_lost
+
     @property
     def doing(self) -> str:
         """What the agent does now: `waits for the model, 12 s`, `terminal: pytest -q, 34 s`, or "" for nothing."""
@@ -107,13 +116,16 @@ class Progress:
         """The same in so many columns, of which a long command leaves those for its time."""
         if self._notice and self._clock() < self._notice_ends:
             return self._notice
+        if self._is_lost:
+            return LOST
         if self.status != "running":
             return ""
         spent = took(self._clock() - self._since)
         for action in self._open.values():
-            words = in_line(action.words.partition("\n")[0])
-            named = Text(in_line(action.tool) + (f": {words}" if words else ""))
-            return f"{_fitting(named, max(1, width - len(spent) - 2)).plain}, {spent}"
+            tool, room = in_line(action.tool), max(1, width - len(spent) - 2)
+            words = first_line(action.words, max(1, room - cell_len(tool) - 2))
+            named = Text(tool + (f": {words}" if words else ""))
+            return f"{_fitting(named, room).plain}, {spent}"
         return f"writing {spent}" if self._text else f"waits for the model, {spent}"
 
     def lines(self, console: Console, most: int) -> list[Text]:

@@ -98,16 +98,16 @@ def is_asked() -> bool:
     return sys.stdin.isatty()
 
 
-def agrees(session: Session, question: str) -> bool:
+def agrees(session: Session, question: str, read: Read = input) -> bool:
     """Whether a person at the terminal says yes; Ctrl-D says no."""
     try:
-        return confirm(session, question)
+        return confirm(session, question, read=read)
     except EOFError:
         session.err.print()
         return False
 
 
-def edited(item: WaitingAction) -> dict[str, Any]:
+def edited(session: Session, item: WaitingAction) -> dict[str, Any]:
     """The arguments of an action as a person changes them in $VISUAL or $EDITOR: a command as text, others as JSON.
 
     Raises NotEdited.
@@ -118,7 +118,8 @@ def edited(item: WaitingAction) -> dict[str, Any]:
     command = command_of(arguments)
     before = command if command is not None else json.dumps(arguments, indent=2, ensure_ascii=False)
     try:
-        after = click.edit(before, extension=".json" if command is None else ".sh")
+        with session.elsewhere():
+            after = click.edit(before, extension=".json" if command is None else ".sh")
     except click.ClickException as error:
         raise NotEdited(f"{error.message}. $VISUAL or $EDITOR names the editor.") from error
     if after is not None and not before.endswith("\n"):

@@ -68,7 +68,7 @@ def _duration(_: click.Context, __: click.Parameter, words: str | None) -> timed
 def status(session: Session) -> None:
     """Show the server, its hosts, and who you are.
 
-    It is asked once: after 5 seconds of silence it does not answer (exit code 3).
+    The command asks once. It ends with exit code 3 if the server is silent for 5 seconds.
     """
     client = session.client(once=True)
     if choice := unchosen(session.profile):
@@ -91,12 +91,16 @@ def status(session: Session) -> None:
     rows.append(("workers", str(info["workers"])))
     if (places := info["sandboxes"]) is not None:
         number, most = places["running"], places["most"]
-        told = Text(f"{number} of {most} (MAX_SANDBOXES)", "yellow" if number >= most else "")
-        rows.append(("sandboxes", told))
+        told = f"{number} of {most} run (MAX_SANDBOXES)"
+        if (others := sum(host["sandboxes"] for host in hosts) - number) > 0:
+            told += f", {others} more {'is' if others == 1 else 'are'} paused or stopped"
+        rows.append(("sandboxes", Text(told, "yellow" if number >= most else "")))
     isolation = {one["host"]: one.get("specs", []) for one in info["isolation"] or []}
     for host in hosts:
         seen = when(session.out, host["seen_at"])
-        rows.append(("host", f"{in_line(host['id'])}: {counted(host['sandboxes'], 'sandbox')}, seen {seen}"))
+        rows.append(
+            ("host", f"{in_line(host['id'])}: {counted(host['sandboxes'], 'sandbox')} of any status, seen {seen}")
+        )
         rows += [("", _isolation_of(one)) for one in isolation.get(host["id"], [])]
     if not hosts:
         rows.append(("host", Text("none: nothing can start in a sandbox", "bold red")))
@@ -170,11 +174,19 @@ def keys(session: Session) -> None:
 
 @command("new")
 @click.argument("name")
-@click.option("--scope", "scopes", multiple=True, type=click.Choice(_SCOPES), default=("read",), show_default=True)
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(_SCOPES),
+    default=("read",),
+    show_default=True,
+    help="What the key may do. Repeat it for several.",
+)
 @click.option(
     "--for", "lasts", metavar="TIME", callback=_duration, help="How long it is valid: 30m, 12h, 7d.  [default: forever]"
 )
-@click.option("--days", type=click.IntRange(1), help="As --for with days.")
+@click.option("--days", type=click.IntRange(1), help="The same as --for, in days.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before the first key of an open server.")
 def new_key(
     session: Session, name: str, scopes: tuple[str, ...], lasts: timedelta | None, days: int | None, yes: bool
@@ -189,7 +201,9 @@ def new_key(
     try:
         ends = (datetime.now(UTC) + lasts).isoformat() if lasts else None
     except OverflowError:
-        raise Failed(2, "This is longer than a calendar has years. Leave it out for a key that never ends") from None
+        raise Failed(
+            2, "The key would end after the year 9999. Leave --for and --days out for a key that never ends"
+        ) from None
     client = session.client()
     live = _live_keys(client)
     if alike := [key["id"] for key in live if key["name"] == name]:
@@ -229,7 +243,7 @@ def _locks_admins_out(client: Client, live: list[KeyInfo]) -> bool:
 @command("revoke")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl keys"))
 def revoke_key(session: Session, ids: tuple[str, ...]) -> None:
-    """End keys: they open nothing any more."""
+    """Revoke keys: they open nothing any more."""
     client = session.client()
     for one in ids:
         client.revoke_key(one)
@@ -239,7 +253,7 @@ def revoke_key(session: Session, ids: tuple[str, ...]) -> None:
 @command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(session: Session, shell: str) -> None:
-    """Print the completion for a shell.
+    """Print a script that completes commands and ids in a shell.
 
     bash: eval "$(agentctl completion bash)"; the same for zsh; fish: agentctl completion fish | source
     """

@@ -4,7 +4,7 @@ import difflib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from agent_server_client.calls import PATHS, UNSET, call_of, command_of, member
 from agent_server_client.models import AskedBudgetInfo, AskedDestinationInfo, Event, GitChange, GitDiff, WaitingAction
-from agent_server_client.visible import beginning, in_line, of_output, visible
+from agent_server_client.visible import beginning, first_line, in_line, of_output, visible
 from agent_server_client.wire import Entry
 
 #: colours of statuses, of conversations and of sandboxes
@@ -35,6 +35,9 @@ _RISKS = {
 
 #: lines of an output that a log shows at once, and a talk; characters of an action in one line
 _LINES, _LINES_OF_TALK, _LONGEST = 30, 12, 200
+
+#: what stands before an action in a talk
+_ACTION = "• "
 
 #: least characters of an id that is shown, and what is shown in short
 _LEAST_ID, _UUID = 8, re.compile("[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
@@ -131,7 +134,7 @@ def print_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[
     kept = list(rows)
     widths = [max(cell_len(str(cell)) for cell in column) for column in zip(heads, *kept, strict=True)]
     # On a narrow terminal what a person has named gives way, and then the columns that say least: an id is shown whole.
-    gives_way = next(place for place, head in enumerate(heads) if head in ("TITLE", "NAME"))
+    gives_way = next(place for place, head in enumerate(heads) if head in ("TITLE", "NAME", "WHAT"))
     least = min(widths[gives_way], _LEAST_NAME)
     for head in _LEFT_OUT:
         if sum(widths) - widths[gives_way] + least + _GAP * (len(heads) - 1) > console.width and head in heads:
@@ -171,8 +174,9 @@ def print_entry(console: Console, entry: Entry, *, full: bool = False) -> None:
         head = Text.assemble((f"{seq:>5}  {at}  ", "dim"), (f"{word:<8}  ", colour))
         lines = _cut(body, None if is_whole else _LINES, "--full shows them")
         width = max(20, console.width - head.cell_len) if console.is_terminal else 1 << 20
-        for place, line in enumerate(part for one in lines for part in one.wrap(console, width) or [Text()]):
-            console.print(Text.assemble(head if not place else " " * head.cell_len, line), soft_wrap=True)
+        blank = " " * (head.cell_len - 2)
+        for place, (mark, line) in enumerate(_wrapped(console, lines, width, is_marked=word == "action")):
+            console.print(Text.assemble(*((blank, mark, " ") if place else (head,)), line), soft_wrap=True)
 
 
 def print_talk(console: Console, entry: Entry, whole: str) -> None:
@@ -211,16 +215,43 @@ def print_talk(console: Console, entry: Entry, whole: str) -> None:
         rest = Text.assemble((f"{word}\n", colour), body) if word.startswith("exit") else body
         _print_part(console, Text("\n").join(_middle_cut(rest, whole)), "  │ ", "dim")
     else:
-        head = {"action": "• ", "—": "— "}.get(word, f"{word}: ")
+        head = {"action": _ACTION, "—": "— "}.get(word, f"{word}: ")
         _print_part(console, body, head, colour)
 
 
 def _print_part(console: Console, body: Text, head: str, colour: str) -> None:
     """Lines below each other. head: before the first one, and before all where it draws a line."""
     width, is_line = max(8, console.width - 1 - cell_len(head)), head.endswith("│ ")
-    for place, line in enumerate(part for one in _cut(body, None, "") for part in one.wrap(console, width) or [Text()]):
-        before = head if is_line or not place else " " * cell_len(head)
-        console.print(Text.assemble((before, colour), line), soft_wrap=True)
+    blank = " " * (cell_len(head) - 2)
+    parts = _wrapped(console, _cut(body, None, ""), width, is_marked=head == _ACTION)
+    for place, (mark, line) in enumerate(parts):
+        before = (head, colour) if is_line or not place else Text.assemble(blank, mark, " ")
+        console.print(Text.assemble(before, line), soft_wrap=True)
+
+
+def _wrapped(
+    console: Console, lines: Iterable[Text], width: int, *, is_marked: bool
+) -> Iterator[tuple[tuple[str, str], Text]]:
+    """The lines in so many columns, each with what stands before it in one column of its own.
+
+    is_marked: a line that continues the one above has a mark there, which no text can imitate.
+    """
+    mark = "↳" if console.encoding.lower().startswith("utf") else "+"
+    for line in lines:
+        for place, part in enumerate(line.wrap(console, width) or [Text()]):
+            yield (mark if place and is_marked else " ", "dim"), part
+
+
+class _Marked:
+    """Lines of a card. is_marked: a line that continues the one above is marked."""
+
+    def __init__(self, text: Text, *, is_marked: bool) -> None:
+        self._text, self._is_marked = text, is_marked
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = self._text.split("\n", allow_blank=True) if self._text.plain else [Text()]
+        for mark, line in _wrapped(console, lines, max(1, options.max_width - 1), is_marked=self._is_marked):
+            yield Text.assemble(mark, line)
 
 
 def _middle_cut(body: Text, whole: str) -> list[Text]:
@@ -263,11 +294,16 @@ class Card:
     def __rich_console__(self, console: Console, _: ConsoleOptions) -> RenderResult:
         if console.is_terminal:
             title = Text(self._head, "bold")
-            yield Panel(Group(*self._lines(console)), title=title, title_align="left", border_style=self._colour)
+            facts, body, last = self._lines(console)
+            # What a person reads as one line is one: the arguments mark where the terminal breaks it.
+            lines = [_Marked(facts, is_marked=False), *(_Marked(one, is_marked=True) for one in body)]
+            shown = Group(*lines, _Marked(last, is_marked=False))
+            yield Panel(shown, title=title, title_align="left", border_style=self._colour, padding=(0, 1, 0, 0))
             return
-        yield from (Text(self._head), *self._lines(console), Text())
+        facts, body, last = self._lines(console)
+        yield from (Text(self._head), facts, *body, last, Text())
 
-    def _lines(self, console: Console) -> list[Text]:
+    def _lines(self, console: Console) -> tuple[Text, list[Text], Text]:
         item = self._item
         facts = Text.assemble(self._facts, ("asked ", "dim"), (when(console, item["since"]), "dim"))
         if ends := item["expires_at"]:
@@ -281,7 +317,7 @@ class Card:
             name = f"{in_line(title or 'Conversation without a title')} ({of})"
         identity = in_line(self._ids.get(identity, short(identity)) if console.is_terminal else identity)
         digest = item["digest"][:12] if console.is_terminal else item["digest"]
-        return [facts, *self._body, Text(f"{identity}  ·  digest {digest}  ·  {name}", "dim")]
+        return facts, self._body, Text(f"{identity}  ·  digest {digest}  ·  {name}", "dim")
 
 
 def card(item: WaitingAction, ids: Mapping[str, str] | None = None) -> Card:
@@ -297,7 +333,7 @@ def card(item: WaitingAction, ids: Mapping[str, str] | None = None) -> Card:
 
 def named(tool_name: str, arguments: Any, summary: str | None = None) -> Text:
     """An action in one line: its tool, what runs, and the agent's summary beside it."""
-    words = beginning(in_line(call_of(arguments)), _LONGEST)
+    words = first_line(call_of(arguments), _LONGEST)
     return Text.assemble((in_line(tool_name), "bold"), f"  {words}", _beside(arguments, summary, _LONGEST))
 
 
@@ -395,7 +431,7 @@ def _told(event: Event, most: int | None) -> tuple[str, str, Text] | None:
     if kind == "ConversationStateUpdateEvent":
         is_status = event.get("key") == "execution_status"
         return ("status", "dim", status_text(str(event.get("value")))) if is_status else None
-    if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "SystemPromptEvent"):
+    if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "DecisionEvent", "SystemPromptEvent"):
         return None
     return "event", "dim", Text(in_line(kind), "dim")
 

@@ -1,0 +1,5 @@
+"""`python -m agentctl`."""
+
+from agentctl import main
+
+main()
