@@ -127,6 +127,8 @@ def of_decisions(walk: Walk) -> None:
     shown = walk("GET", "/api/v1/pending-actions", query=mine)["items"]
     assert [one["action_id"] for one in shown] == [one["id"] for one in waits]
     walk.stream("/api/v1/pending-actions/stream", "event: ready")
+    walk.names["action_id"] = waits[0]["id"]
+    assert walk("GET", f"{V1}/pending-actions/{{action_id}}/answers")["items"]
     decisions = {"decisions": [{"action_id": waits[0]["id"], "decision": "approve", "digest": shown[0]["digest"]}]}
     walk("POST", f"{V1}/pending-actions/decisions", json=decisions)
     walk("POST", f"{V1}/pending-actions/decisions", 409, json=decisions)

@@ -110,3 +110,14 @@ def test_the_summaries_in_the_help_are_whole_sentences_at_80_columns(group, monk
     shown = CliRunner().invoke(agentctl, [*group, "--help"], prog_name="agentctl", terminal_width=80).stdout
     assert "Commands:" in shown
     assert "..." not in shown.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("key", ["secret-key ", "secret\rkey", "secret\nkey", "secret-k\u00e9y"])
+def test_a_key_that_no_header_can_carry_ends_with_5_and_is_not_shown(key):
+    environment = {"AGENT_SERVER_URL": "http://127.0.0.1:9", "AGENT_SERVER_KEY": key}
+
+    result = CliRunner().invoke(agentctl, ["status"], env=environment, prog_name="agentctl")
+
+    assert result.exit_code == 5
+    assert "The key has a blank, a line end or a character beyond ASCII" in result.output
+    assert "secret" not in result.output

@@ -19,7 +19,7 @@ from egress.resolver import MOST_LOOKUPS
 from store.approvals.audit import Actor
 from store.keys import SandboxKeys
 from tests.chance import often
-from tests.egress.test_hello import made, named
+from tests.egress.test_client_hello import made, named
 from tests.servers import free_port, running, wait_until
 
 pytestmark = pytest.mark.process("runs the proxy and servers behind it on threads")

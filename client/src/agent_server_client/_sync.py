@@ -18,7 +18,7 @@ import httpx
 from agent_server_client._sync_files import Files
 from agent_server_client._sync_waiting import Destination, PendingAction
 from agent_server_client.archives import pack
-from agent_server_client.errors import AgentServerError
+from agent_server_client.errors import AgentServerError, checked_key
 from agent_server_client.models import (
     AppConversationStartTask,
     ApprovalRule,
@@ -108,7 +108,7 @@ class Client:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = (url or os.environ.get("AGENT_SERVER_URL") or "http://127.0.0.1:8000").rstrip("/")
-        key = key or os.environ.get("AGENT_SERVER_KEY", "")
+        key = checked_key(key or os.environ.get("AGENT_SERVER_KEY", ""))
         self._patience = Patience(retry_seconds, first_seconds, on_retry)
         self._on_unknown_key = on_unknown_key
         self.clock_ahead = 0.0  #: seconds by which the server's clock is ahead of this machine's, to about a second

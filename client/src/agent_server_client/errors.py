@@ -1,5 +1,6 @@
 """The one error of this package."""
 
+import re
 from typing import Any
 
 import httpx
@@ -9,6 +10,10 @@ GIVE_A_KEY = ". Set AGENT_SERVER_KEY, or give the client a key"
 
 #: what a server says that is none of ours
 _NOT_JSON = "{} answers without JSON ({}): is this the address of an agent server? AGENT_SERVER_URL"
+
+
+#: what a key looks like; anything else cannot stand in a header, and an error of the header would show it
+_KEY = re.compile(r"[\x21-\x7e]{1,512}")
 
 
 class AgentServerError(Exception):
@@ -68,3 +73,11 @@ def _sentence(fault: Any) -> str:
         return str(fault)
     place = ".".join(str(step) for step in fault.get("loc", ())[1:])
     return f"{place}: {fault.get('msg')}" if place else str(fault.get("msg"))
+
+
+def checked_key(key: str) -> str:
+    """The key, or "" for none. Raises AgentServerError, whose words do not show the key."""
+    if key and not _KEY.fullmatch(key):
+        words = "The key has a blank, a line end or a character beyond ASCII, as no key of a server has"
+        raise AgentServerError(401, words)
+    return key

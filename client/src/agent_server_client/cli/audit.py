@@ -1,7 +1,7 @@
 """The command about what was decided: audit."""
 
 from itertools import islice
-from typing import Literal, get_args
+from typing import get_args, get_type_hints
 
 import click
 from rich.text import Text
@@ -12,9 +12,7 @@ from agent_server_client.models import AuditEntry
 from agent_server_client.visible import in_line
 
 #: decisions that an entry may have, and their look
-_DECISIONS = Literal[
-    "approve", "reject", "edit", "unapproved", "deleted", "asked", "refused", "rule_made", "rule_revoked"
-]
+_DECISIONS = get_args(get_type_hints(AuditEntry)["decision"])
 _COLOURS = {"approve": "green", "edit": "green", "reject": "red", "refused": "red", "unapproved": "bold red"}
 
 #: kinds of actors whose name says who they are
@@ -28,7 +26,7 @@ _MOST_TITLE = 24
 @click.argument("text", required=False)
 @click.option("--conversation", metavar="ID", help="Decisions about one conversation.")
 @click.option("--who", metavar="NAME", help="Decisions of one key, by its whole name.")
-@click.option("--decision", type=click.Choice(get_args(_DECISIONS)), help="Decisions of one kind.")
+@click.option("--decision", type=click.Choice(_DECISIONS), help="Decisions of one kind.")
 @click.option("--tool", metavar="NAME", help="Decisions about actions of one tool.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=30, show_default=True, help="Entries to show.")
 def audit(

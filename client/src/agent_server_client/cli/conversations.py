@@ -40,6 +40,9 @@ from agent_server_client.models import AppConversationStartTask
 from agent_server_client.visible import beginning, in_line
 from agent_server_client.wire import Entry
 
+#: what an agent does that is left by Ctrl-C, by its status; else it goes on
+_LEFT = {"waiting_for_confirmation": "waits for a decision", "finished": "has finished"}
+
 
 def approve_option(*more: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Option --approve. more: values beside those that every follower has."""
@@ -103,7 +106,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
         words = f"Nobody has decided in time, and it still waits: {approver.left_to}"
         raise Failed(STOPPED_SHORT, f"{words}. Follow it again: agentctl logs -f {conversation.id}") from None
     except KeyboardInterrupt:
-        does = "waits for a decision" if run.status == "waiting_for_confirmation" else "goes on"
+        does = _LEFT.get(run.status or "", "goes on")
         session.err.print(f"\nThe agent {does}: agentctl logs -f {shown_id(session.err, conversation.id)}", style="dim")
         raise
     if run.status != "finished":
