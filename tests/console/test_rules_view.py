@@ -117,7 +117,7 @@ def test_a_rule_about_a_command_or_a_path_is_shown_in_words(browser, server):
     assert server.post("/api/v1/approval-rules", json=made).status_code == 201
     browser.open("rules")
 
-    browser.says("command runs git status *", "rules")
+    browser.says("command is a command like git status *", "rules")
     browser.says("path is a path like src/**", "rules")
     browser.find("revoke").click()
     browser.find("yes").click()
