@@ -64,8 +64,13 @@ function Badge() {
 function Navigation({ view, who }) {
   const strip = useRef(null);
   useEffect(() => {
-    const show = () =>
-      strip.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // of a narrow window
+    // Of a narrow window. After scrollIntoView the next Tab would begin at the link, behind the ways past the navigation.
+    const show = () => {
+      const link = strip.current?.querySelector("[aria-current]");
+      if (!link) return;
+      const [inner, outer] = [link, strip.current].map((one) => one.getBoundingClientRect());
+      strip.current.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
+    };
     show();
     addEventListener("resize", show);
     return () => removeEventListener("resize", show);

@@ -266,7 +266,7 @@ def rule_of(
         raise ValueError("An action that names no tool, or whose arguments have no names, has no rule")
     is_known = decision == "approve" and action.risk in RISKS
     defaults: dict[str, Any] = {
-        "arguments": {name: {"equals": value} for name, value in action.arguments.items() if not says_nothing(value)},
+        "arguments": equal_to(action.arguments),
         "conversation_ids": (conversation_id,),
         "max_risk": action.risk if is_known else None,
     }
@@ -386,6 +386,11 @@ def _rejects_text(name: str, parts: list[str], value: str) -> bool | None:
     if answer is None and name in SHELL_ARGUMENTS:
         return rejects_text(parts, value)
     return answer
+
+
+def equal_to(arguments: Mapping[str, Any]) -> dict[str, Test]:
+    """The tests of a rule about exactly these arguments; those at their defaults are no condition."""
+    return {name: {"equals": value} for name, value in arguments.items() if not says_nothing(value)}
 
 
 def says_nothing(value: Any) -> bool:

@@ -57,10 +57,9 @@ def rejects_path(pattern: str, value: str) -> bool | None:
         return True if is_same else None
     if is_same and ".." not in parts and "~" not in parts[:1]:
         return False
-    longer, shorter = (parts, wanted) if value.startswith("/") else (["**", *parts], wanted)
-    if value.startswith("/"):
-        return None if any(_fits(shorter, longer[place:], frozenset()) for place in range(len(longer))) else False
-    return None
+    if not value.startswith("/"):
+        return None
+    return None if any(_fits(wanted, parts[place:], frozenset()) for place in range(len(parts))) else False
 
 
 def _parts(path: str) -> list[str]:

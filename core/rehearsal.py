@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from core.approvals import SHELL_ARGUMENTS, Action, Conversation, Rule, Test, matches, matching, says_nothing
+from core.approvals import SHELL_ARGUMENTS, Action, Conversation, Rule, Test, equal_to, matches, matching, says_nothing
 from core.cuts import beginning
 from core.paths import fits_path, path_fault
 from core.shell.proposals import propose_command
@@ -88,10 +88,7 @@ def _answers(action: Action, conversation: Conversation) -> Iterator[Answer]:
     if not isinstance(action.tool_name, str):
         return
     if isinstance(action.arguments, dict):
-        equal: dict[str, Test] = {
-            name: {"equals": value} for name, value in action.arguments.items() if not says_nothing(value)
-        }
-        yield Answer("exactly", _exactly(action), Rule("approve", action.tool_name, equal))
+        yield Answer("exactly", _exactly(action), Rule("approve", action.tool_name, equal_to(action.arguments)))
         if answer := like_answer(action):
             yield answer
     sentence = f"Allows everything that {_quoted(action.tool_name)} is asked to do in this conversation."

@@ -4,11 +4,8 @@ import pytest
 from redis import Redis
 
 from docs import data_model, make
-from docs.data_model import keys
 from store import scripts
-from store.keys import WITH_CONVERSATION
 from store.scripts import heads
-from tests.conftest import event
 from tests.data_model import fields_of_python, lasting, leaked, removed, unknown_fields
 
 
@@ -116,17 +113,3 @@ def test_a_field_that_nothing_declares_is_found(body):
 def test_every_hash_with_fields_is_a_key_of_the_model():
     kinds = {key.name: key.type for group in data_model.groups() for key in group.keys}
     assert {kinds.get(name) for name in data_model.fields()} == {"hash"}
-
-
-def test_every_key_that_ends_with_its_conversation_is_removed_with_it(redis, client, conversation):
-    ending = [key.name for key in keys() if key.ends == WITH_CONVERSATION]
-    names = [name.replace("{ID}", f"{{{conversation}}}") for name in ending if name.replace("{ID}", "").islower()]
-    client.post("/api/conversations", json={"conversation_id": conversation})
-    client.post(f"/api/v1/webhooks/events/{conversation}", json=[event()])
-    for name in names:
-        redis.setnx(name, "")
-    assert redis.exists(*names) == len(names) > 5
-
-    client.delete(f"/api/conversations/{conversation}")
-
-    assert redis.exists(*names) == 0

@@ -206,10 +206,10 @@ def test_agents(reader):
             newcomer.read(block)
 
 
-@pytest.mark.parametrize("page", ["docs/egress", "docs/client"])
-def test_pages_that_start_servers(reader, page):
+@pytest.mark.parametrize(("page", "begins"), [("docs/egress", ""), ("docs/client", "make run")])
+def test_pages_of_a_server(reader, page, begins):
     newcomer = reader()
-    for block in blocks(page):
+    for block in (begins, *blocks(page)):
         newcomer.read(block)
 
 

@@ -8,10 +8,10 @@ import { useStore } from "../lib/store.js";
 import { Dialog } from "./dialog.js";
 import { tell } from "./notices.js";
 import { riskOf } from "./prompt_filters.js";
-import { endsAt, firstTest, saysNothing, TermFields, TestFields } from "./rule_fields.js";
+import { endsAt, firstTest, isNoCondition, TermFields, TestFields } from "./rule_fields.js";
 import { RuleHead, RuleWords } from "./rule_words.js";
 import { onceHeld, useSteady } from "./steady.js";
-import { Text } from "./text.js";
+import { Marked } from "./text.js";
 
 const KNOWN = ["LOW", "MEDIUM", "HIGH"];
 
@@ -68,15 +68,6 @@ export default function Always({ item, onClose }) {
   <//>`;
 }
 
-/** A sentence of the server, in which backticks are around what is quoted. */
-function Sentence({ text }) {
-  return text
-    .split("`")
-    .map((part, place) =>
-      place % 2 ? html`<code><${Text} text=${part} /></code>` : html`<${Text} text=${part} prose />`,
-    );
-}
-
 function Answers({ item, answers, onMore, onClose }) {
   const [element, press] = useSteady();
   const [chosen, choose] = useState(0);
@@ -88,7 +79,7 @@ function Answers({ item, answers, onMore, onClose }) {
         ({ kind, sentence, answered, of }, place) => html`<label key=${kind}>
           <input ref=${place === 0 ? first : null} type="radio" name="answer" checked=${place === chosen}
             data-testid=${`answer-${kind}`} onChange=${() => choose(place)} />
-          <span><${Sentence} text=${sentence} />
+          <span><${Marked} text=${sentence} />
             ${
               of > 0 &&
               html`<small>Would have answered ${answered.toLocaleString("en")} of the last ${of.toLocaleString("en")}.</small>`
@@ -109,7 +100,7 @@ function Answers({ item, answers, onMore, onClose }) {
 /** The fields as they are at first: the arguments that say something, in this conversation. */
 function initial(item, answers) {
   const like = answers.find(({ kind }) => kind === "like")?.rule.arguments ?? {};
-  const said = Object.entries(item.arguments).filter(([, value]) => !saysNothing(value));
+  const said = Object.entries(item.arguments).filter(([, value]) => !isNoCondition(value));
   const tests = said.map(([name, value]) => [name, like[name] ?? firstTest(name, value, item.arguments)]);
   return { decision: "approve", tests: Object.fromEntries(tests), isEverywhere: false, hours: "", uses: "" };
 }

@@ -27,7 +27,7 @@ const VERBS = {
 };
 
 /** Arguments that say nothing are shown small. */
-const saysNothing = (value) => ["null", "false", '""', "[]", "{}"].includes(JSON.stringify(value));
+export const saysNothing = (value) => ["null", "false", '""', "[]", "{}"].includes(JSON.stringify(value));
 
 function named(values, names) {
   return names.find((name) => isText(values[name]));

@@ -1,5 +1,6 @@
 // The fields of a rule that is made: how each argument is compared, how long and how often it holds.
 import { html } from "../lib/html.js";
+import { saysNothing } from "./arguments.js";
 import { Text } from "./text.js";
 
 const HOURS = [
@@ -42,8 +43,8 @@ const HINTS = {
   pattern: "Pattern: a * stands for letters, digits, spaces and _ . / : , @ + - =",
 };
 
-/** Whether an argument is at its default, so that no rule names it: null, false, 0 or empty. */
-export const saysNothing = (value) => ["null", "false", "0", '""', "[]", "{}"].includes(JSON.stringify(value));
+/** Whether no rule names an argument, as its value is no condition: null, false, 0 or empty. */
+export const isNoCondition = (value) => value === 0 || saysNothing(value);
 
 /** The test that fits an argument by its name: "command", "path" or "pattern". */
 export function wayOf(name) {

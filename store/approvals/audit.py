@@ -330,10 +330,17 @@ def place_of(raw: bytes) -> Place:
     return Place(micros(entry["time"]), chain_of(entry), entry["seq"])
 
 
+def decider_of(entry: dict[str, Any]) -> dict[str, str]:
+    """Who decided, without the address."""
+    return {name: entry["actor"][name] for name in ("kind", "name")}
+
+
 def decision_of(entry: dict[str, Any]) -> dict[str, Any]:
     """What an entry says to whoever may read the conversation."""
-    actor = {name: entry["actor"][name] for name in ("kind", "name")}
-    return {"actor": actor, **{name: entry[name] for name in ("action_ids", "decision", "reason", "seq", "time")}}
+    return {
+        "actor": decider_of(entry),
+        **{name: entry[name] for name in ("action_ids", "decision", "reason", "seq", "time")},
+    }
 
 
 def is_decision(entry: FeedEntry) -> bool:

@@ -24,7 +24,7 @@ from core.pauses import take_turns
 from core.refused import Kind
 from core.rehearsal import Answer, like_answer, ready_answers, would_answer
 from core.wire import ConversationId, now, parse_json
-from store.approvals.audit import LONGEST_TEXT, LONGEST_TOOL, Audit, AuditFilter, Place, place_of
+from store.approvals.audit import LONGEST_TEXT, LONGEST_TOOL, Audit, AuditFilter, Place, decider_of, place_of
 from store.approvals.inbox import Index
 from store.approvals.rules import Rules
 from store.errors import ConversationNotFound, StoreError
@@ -311,8 +311,8 @@ def _decided(
     if action_digest(action.tool_name, action.arguments) != wanted.digest:
         return None
     entry = wanted.entry
-    actor = {name: entry["actor"][name] for name in ("kind", "name")}
-    return Decided(conversation, conversation_title, wanted.action_id, action, entry["decision"], actor, entry["time"])
+    who, when = decider_of(entry), entry["time"]
+    return Decided(conversation, conversation_title, wanted.action_id, action, entry["decision"], who, when)
 
 
 def _answers(rule: Rule, rules: Sequence[Rule], one: Decided) -> bool:

@@ -4,6 +4,7 @@
 -- include: _sha256.lua
 
 local MOST_SHOWN = 20 -- actions of one entry that it describes in words: hashing costs by the byte
+local MOST_TOLD = 10 -- actions of one message to followers: an id may have 4 KiB
 local ESCAPES = {['"'] = '\\"', ['\\'] = '\\\\', ['\b'] = '\\b', ['\t'] = '\\t', ['\n'] = '\\n', ['\f'] = '\\f', ['\r'] = '\\r'}
 
 -- The canonical JSON of the conversation's title; nil where it has none.
@@ -21,18 +22,23 @@ local function shown_of(actions)
   return '[' .. table.concat(shown, ',') .. ']'
 end
 
--- Tells the followers who decided, without the address, and keeps where the entry is for those who read later.
-local function tell_decision(decision, actions, names, actor, reason, seq, time)
+-- Keeps where the entry of each action is, for those who read it beside the action.
+local function note_decided(actions, seq)
   local entries = {}
-  for _, action in ipairs(actions) do
-    entries[#entries + 1], entries[#entries + 2] = action.id, string.format('%d', seq)
-  end
+  for _, action in ipairs(actions) do entries[#entries + 1], entries[#entries + 2] = action.id, seq end
   call_with_all('HSET', root .. ':decided', entries)
-  redis.call('PUBLISH', root .. ':signal', '{"action_ids":[' .. names .. '],"actor":' ..
-    string.gsub(actor, '^{"address":".-","kind"', '{"kind"') .. ',"decision":"' .. decision .. '","id":"decision-' ..
-    string.format('%d', seq) .. '","reason":' .. reason .. ',"seq":' .. string.format('%d', seq) ..
-    ',"source":"environment","time":"' .. time .. '","timestamp":"' .. string.sub(time, 1, -2) ..
-    '","kind":"DecisionEvent"}')
+end
+
+-- Tells the followers who decided, without the address: MOST_TOLD actions at once, as channels have no bound of their own.
+local function tell_decided(decision, names, actor, reason, seq, time)
+  local who = string.gsub(actor, '^{"address":".-","kind"', '{"kind"')
+  for first = 1, #names, MOST_TOLD do
+    local some = table.concat(names, ',', first, math.min(first + MOST_TOLD - 1, #names))
+    redis.call('PUBLISH', root .. ':signal', '{"action_ids":[' .. some .. '],"actor":' .. who .. ',"decision":"' ..
+      decision .. '","id":"decision-' .. seq .. '-' .. first .. '","reason":' .. reason .. ',"seq":' .. seq ..
+      ',"source":"environment","time":"' .. time .. '","timestamp":"' .. string.sub(time, 1, -2) ..
+      '","kind":"DecisionEvent"}')
+  end
 end
 
 -- Writes one entry about some actions, chained to the entry before, in canonical JSON (RFC 8785); see `store/approvals/audit.py`.
@@ -55,7 +61,8 @@ local function write_audit(decision, actions, actor, reason, time, edited)
     (#actions > 0 and ',"shown":' .. shown_of(actions) or '') .. ',"time":"' .. time .. '"}'
   local hash = sha256(head .. ',' .. tail)
   redis.call('RPUSH', key, head .. ',"hash":"' .. hash .. '",' .. tail)
-  if #actions > 0 then tell_decision(decision, actions, table.concat(names, ','), actor, reason, seq, time) end
+  note_decided(actions, string.format('%d', seq))
+  tell_decided(decision, names, actor, reason, string.format('%d', seq), time)
 end
 
 -- Notes that the pending actions or the audit have changed: the revision of the approvals grows, also from one

@@ -114,6 +114,22 @@ def test_decisions_of_no_conversation_and_of_no_action_are_refused(house, held):
 
 
 @pytest.mark.process("follows a stream of a real server")
+def test_a_message_to_followers_names_ten_actions_at_most(servers, conversation):
+    held = Conversation(servers.one, conversation)
+    acts = [action(f"step {number}") for number in range(12)]
+    held.appends(*acts)
+    path = f"/api/conversations/{held.id}/events/stream"
+    with servers.two.stream("GET", path, headers=shown(ADMIN)) as response:
+        lines = response.iter_lines()
+        next(line for line in lines if acts[-1]["id"] in line)
+        held.decides(*map(decision, acts))
+
+        messages = (json.loads(next(lines).removeprefix("data: ")) for line in lines if line == "event: decision")
+        told = [next(messages)["action_ids"] for _ in range(2)]
+    assert told == [[one["id"] for one in acts[:10]], [one["id"] for one in acts[10:]]]
+
+
+@pytest.mark.process("follows a stream of a real server")
 def test_the_followers_of_a_conversation_are_told_of_a_decision(servers, conversation):
     held = Conversation(servers.one, conversation)
     act = action("make")

@@ -485,9 +485,8 @@ class Client:
             words = f"No answer from {self.url}: it is not known whether this took effect. Look before you repeat it"
             return AgentServerError(None, words, may_have_arrived=True)
         cause = str(error) or type(error).__name__
-        refusal = AgentServerError(None, f"{self.url} does not answer: {cause}. Check that the server runs there")
-        refusal.is_unreachable = True
-        return refusal
+        words = f"{self.url} does not answer: {cause}. Check that the server runs there"
+        return AgentServerError(None, words, is_unreachable=True)
 
 
 class Turn:

@@ -26,8 +26,6 @@ class AgentServerError(Exception):
     is_unreachable: whether no request has reached the server.
     """
 
-    is_unreachable = False
-
     def __init__(
         self,
         status: int | None,
@@ -36,10 +34,11 @@ class AgentServerError(Exception):
         retry_after: float | None = None,
         *,
         may_have_arrived: bool = False,
+        is_unreachable: bool = False,
     ) -> None:
         super().__init__(detail if status is None else f"{status}: {detail}")
         self.status, self.detail, self.problems, self.retry_after = status, detail, problems or [], retry_after
-        self.may_have_arrived = may_have_arrived
+        self.may_have_arrived, self.is_unreachable = may_have_arrived, is_unreachable
 
     @classmethod
     def of(cls, response: httpx.Response) -> "AgentServerError":

@@ -24,8 +24,8 @@ _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 #: what lists the ids of rules
 _LISTING = "agentctl rules"
 
-#: entries of the audit that one request of a rehearsal reads
-_PAGE = 100
+#: entries of the audit that one request of a rehearsal reads, and examples that are kept of all of them
+_PAGE, _SHOWN = 100, 100
 
 #: what is said where there are no rules
 _NO_RULES = (
@@ -215,6 +215,8 @@ def _rehearsed(session: Session, client: Client, body: dict[str, Any]) -> dict[s
             page = client.post(f"/api/v1/approval-rules/rehearse{query}", body)
             for name in total:
                 total[name] += page[name]
+            # Those that people decided otherwise come first, and of a page too.
+            total["examples"] = sorted(total["examples"], key=lambda one: one["decision"] == body["decision"])[:_SHOWN]
             update(f"Read {total['decided']:,} decisions")
             if not (page_id := page["next_page_id"]):
                 return total
