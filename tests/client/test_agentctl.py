@@ -429,7 +429,7 @@ def test_a_budget_that_is_used_up_is_listed_and_allowed_once_more(ctl):
     store.spending.refuse(sandbox, "", "MODEL_BUDGET_CONVERSATION", "127.0.0.1", 80, "Used up", **words)
     listed = ctl("inbox", "--text", "budget:conversation")
     assert all(words in listed.stdout for words in ("MODEL_BUDGET_CONVERSATION: an approval adds $5", "2,000,000"))
-    assert "agentctl reject ID: budget:conversation" in listed.stderr
+    assert "agentctl approve budget:conversation" in listed.stderr
     [item] = json.loads(ctl("inbox", "--text", "budget:conversation", "--json").stdout)
 
     bound = ("budget:conversation", "--digest", item["digest"][:12])

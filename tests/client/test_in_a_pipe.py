@@ -28,6 +28,18 @@ def test_what_is_said_beside_the_output_has_whole_ids(ctl, started):
     assert one in ctl("rm", one, "--yes").stderr
 
 
+def test_a_message_that_rejects_what_waits_is_not_sent_where_nobody_can_be_asked(ctl, client, started):
+    one = started()
+    client.post(f"/api/v1/webhooks/events/{one}", json=[action("ls")])
+
+    refused = ctl("send", one, "hello", code=2).stderr
+
+    assert "This message rejects 1 action, and nobody can be asked here: give --yes" in refused
+    assert len(client.get(f"/api/conversations/{one}/pending_actions").json) == 1
+    ctl("send", one, "hello", "--yes")
+    assert client.get(f"/api/conversations/{one}/pending_actions").json == []
+
+
 def test_a_long_line_of_stderr_is_not_wrapped(capsys):
     session = Session()
     session.err.print("word " * 100)

@@ -78,7 +78,7 @@ def words_of(ctl, client, started, tmp_path):
         ids = {"keys revoke": lambda: json.loads(ctl("keys", "new", uuid4().hex, "--json").stdout)["id"]}
         ids["rules rm"] = lambda: json.loads(ctl("rules", "add", *rule, "--json").stdout)["id"]
         more = {
-            **{"run": ("x", "-d"), "send": (one, "x"), "rm": (one, "--yes"), "approve": (one, "--yes")},
+            **{"run": ("x", "-d"), "send": (one, "x", "--yes"), "rm": (one, "--yes"), "approve": (one, "--yes")},
             **{"upload": (one, __file__), "sh": (one, "true"), "keys new": (uuid4().hex,), "completion": ("zsh",)},
             "download": (one, "", str(tmp_path / "to")),
             **dict.fromkeys(("rules add", "rules rehearse"), rule),

@@ -316,8 +316,8 @@ def send(
 ) -> None:
     """Send a message to an agent, which then runs.
 
-    The message rejects what waits for a decision; at a terminal you are asked before. TEXT `-` is read from the
-    standard input.
+    The message rejects what waits for a decision, and you are asked before; without a terminal it is not sent then,
+    unless you give --yes. TEXT `-` is read from the standard input.
     """
     approver = Approver(session, approve, follows=True, seconds=seconds)
     client, text = session.client(patient=follow), _read(text)
@@ -325,8 +325,11 @@ def send(
         session.require(client, f"--approve {approve}", "write", "approve")
     found = session.conversation(client, conversation)
     after = found.count() if follow else 0
-    rejects = yes or not is_asked()
+    rejects = yes
     if not rejects and (waiting := found.pending_actions()):
+        if not is_asked():
+            words = f"This message rejects {counted(len(waiting), 'action')}, and nobody can be asked here: give --yes"
+            raise Failed(2, f"{words}, or decide first: agentctl inbox")
         elsewhere = Elsewhere()
         read = elsewhere.reader({one.id for one in waiting})
         elsewhere.follow(session.client(patient=True, is_quiet=True))

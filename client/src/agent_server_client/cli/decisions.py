@@ -246,8 +246,9 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
         shown = destination_card(asked.item, titles.get(asked.item["conversation_id"] or ""), ids)
         session.out.print(shown)
     words = "agentctl approve ID, or agentctl reject ID" if actions or destinations else "Nothing waits for a decision."
-    named = ", or ".join(dict.fromkeys(one.id if one.budget else "NAME:PORT" for one in destinations))
-    session.err.print(words + (f": {named}" if named else ""), style="dim")
+    if destinations:
+        words += f". The ID of what a sandbox asks for is its name: agentctl approve {in_line(destinations[0].id)}"
+    session.err.print(words, style="dim", soft_wrap=True)
 
 
 def _shown_ids(client: Client, actions: list[PendingAction], destinations: list[Destination]) -> dict[str, str]:
