@@ -360,8 +360,8 @@ class Shadow:
                     seen[path], content = read
                     mode = seen[path][0]
                     if content is None:
-                        # It tells a file whose content is not recorded from what the file was before.
-                        stands = hashlib.sha1(repr(seen[path]).encode(), usedforsecurity=False).hexdigest()
+                        identity = self._identity(seen[path]).encode()
+                        stands = hashlib.sha1(identity, usedforsecurity=False).hexdigest()
                         write(f"M {mode} {stands} ".encode() + _quoted(path) + b"\n")
                     else:
                         write(f"M {mode} inline ".encode() + _quoted(path) + b"\n")
@@ -371,6 +371,10 @@ class Shadow:
             assert importer.stdout is not None
             told = importer.stdout.read()
         return told.split()[2].decode() if told.startswith(b"040000 ") else _EMPTY
+
+    def _identity(self, seen: Seen) -> str:
+        """What tells a file whose content is not recorded from what it was before; a mirror has no times of its own."""
+        return repr(seen)
 
     def _content(self, tree: str, path: str) -> bytes | None:
         listed = self._git("ls-tree", "-z", "--full-tree", tree, "--", path)
