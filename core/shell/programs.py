@@ -15,6 +15,7 @@ _VERSION = r"(?:-?[\d.][\w.-]{0,40})?"
 
 HIDING, SHELLS, TURNING, HARMLESS = (_NAMES[name] for name in ("hiding", "shells", "turning", "harmless"))
 _PLAIN, _RUNNERS = _NAMES["plain"], _NAMES["runners"]
+_NAMING, NAMING_BY_OPTION = _NAMES["naming"], _NAMES["naming_by_option"]
 
 #: Options of a shell before its `-c` or its script.
 SHELL_FLAGS = re.compile(r"-[aefhlnsuvxCE]+|--(?:login|noprofile|norc|posix|noediting)|\+[ex]+")
@@ -112,6 +113,11 @@ def plain_name(name: str) -> str:
 def may_run_words(name: str) -> bool:
     """Whether a program may run a command that its words name: one that the tables do not know, among others."""
     return name in _RUNNERS or (name not in _PLAIN and _SAME.get(name, name) not in _TABLES["programs"])
+
+
+def names_variables(name: str, texts: list[str]) -> bool:
+    """Whether words of a builtin name variables, whose subscripts the shell runs: those of `read`, or of `test -v`."""
+    return name in _NAMING or (name in NAMING_BY_OPTION and any(text[:2] == "-v" for text in texts))
 
 
 def script_place(name: str, texts: list[str]) -> int | None:

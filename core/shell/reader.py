@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from tree_sitter import Node
 
-from core.shell.words import Command, Doubt, Hole, Lexer, Word, Write
+from core.shell.words import RUN_SUBSCRIPT, Command, Doubt, Hole, Lexer, Word, Write
 
 #: Maximum depth of a tree that is read, and number of words of a command.
 MOST_TREE, MOST_WORDS = 60, 500
@@ -431,6 +431,8 @@ class Reader:
             word = self._word(node, around, level)
             if word.known == "any" and not is_double:
                 raise Doubt("It tests words that are not written out")
+            if RUN_SUBSCRIPT.search(word.text):
+                raise Doubt("It tests a subscript that runs a command")
             return
         self._gaps(node, _BLANK)
         signs = [one for one in node.children if not one.is_named or one.type == "test_operator"]

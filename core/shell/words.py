@@ -13,6 +13,9 @@ _VARIABLE = re.compile(r"\$(?:\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*|
 _ANSI = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"', "?": "?"}
 
+#: A subscript with a substitution: where `test` computes numbers, ksh and zsh run it, and bash after `-v`.
+RUN_SUBSCRIPT = re.compile(r"\[[^]]*[$`]")
+
 #: What ends a word unless it is quoted.
 _ENDS = frozenset(" \t\n;&|<>()")
 

@@ -13,19 +13,21 @@ from core.shell.programs import (
     GIT_SETTINGS,
     GIT_VALUES,
     HIDING,
+    NAMING_BY_OPTION,
     READING,
     SHELL_FLAGS,
     SHELLS,
     TURNING,
     Wrapper,
     has_plain_script,
+    names_variables,
     plain_name,
     program,
     script_place,
     wrapper,
 )
 from core.shell.reader import Around
-from core.shell.words import ANY, FILE, Command, Doubt, Word
+from core.shell.words import ANY, FILE, RUN_SUBSCRIPT, Command, Doubt, Word
 
 #: Maximum number of wrappers around a command: shells, `env`, `find -exec`.
 MOST_DEPTH = 8
@@ -40,6 +42,9 @@ _RESERVED = frozenset(
 )
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+#: A subscript that is more than a number: a shell evaluates it.
+_SUBSCRIPT = re.compile(r"\[(?![0-9]*\])")
 
 #: Letters that readers take for others: a name of a program has none.
 _NAME = re.compile(r"[\x21-\x7e]+")
@@ -75,6 +80,9 @@ class Follower:
         if base in TURNING or command.name in TURNING:
             self._found(command)
             raise Doubt(f"`{base}` changes what names mean, or runs a text")
+        if _has_subscript(base, command):
+            self._found(command)
+            raise Doubt(f"`{base}` may run what a subscript holds")
         if base in HIDING:
             self._found(replace(command, is_opaque=True))
             self._doubt(f"What `{base}` runs is not followed")
@@ -254,6 +262,14 @@ def _found_by(words: tuple[Word, ...]) -> Word:
     if all(text == "." or text.startswith("./") for text in texts[:end]):
         return FILE
     return Word("/", "begins") if all(text.startswith("/") for text in texts[:end]) else Word("", "one")
+
+
+def _has_subscript(base: str, command: Command) -> bool:
+    """Whether a builtin's word holds a subscript that runs a command, or may hold one where a variable is named."""
+    words = command.words[1:]
+    if names_variables(base, [word.text for word in words]):
+        return any(not word.is_whole or _SUBSCRIPT.search(word.text) for word in words)
+    return base in NAMING_BY_OPTION and any(RUN_SUBSCRIPT.search(word.text) for word in words)
 
 
 def _only_asks(base: str, command: Command) -> bool:
