@@ -44,15 +44,17 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _end)
     measured_on = measure.machine()
     effort, rows = QUICK if given.quick else Effort(), []
-    for name in given.subjects or _SUBJECTS:
-        print(f"measuring {name} …", file=sys.stderr, flush=True)
-        began = time.monotonic()
-        rows += _SUBJECTS[name](effort)
-        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    measured_on["load after"] = measure.load()
-    print(measure.table(rows))
-    if given.json:
-        measure.write_json(given.json, rows, measured_on)
+    try:
+        for name in given.subjects or _SUBJECTS:
+            print(f"measuring {name} …", file=sys.stderr, flush=True)
+            began = time.monotonic()
+            rows += _SUBJECTS[name](effort)
+            print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    finally:  # a subject that fails takes nothing from those before it
+        measured_on["load after"] = measure.load()
+        print(measure.table(rows))
+        if given.json:
+            measure.write_json(given.json, rows, measured_on)
     if not given.quick and not given.subjects:
         measure.write(rows, measured_on)
     return 0

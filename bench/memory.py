@@ -118,16 +118,16 @@ def _cold_rows(what: str, events: Sequence[Event], thaws: int) -> Iterator[Row]:
         began = time.perf_counter()
         _freeze(store, identity)
         freezing = time.perf_counter() - began
-        left, [content] = _by_part(redis, identity), objects.kept.values()
+        left, kept = _by_part(redis, identity), sum(map(len, objects.kept.values()))
         parts = ", ".join(f"{name} {size:,}" for name, size in left.most_common())
         yield Row(
             f"memory of a cold conversation's keys in Redis, against the same while it is warm: {what}",
             sum(left.values()) / warm,
             " ×",
-            f"{sum(left.values()):,} B of {warm:,} B, {len(stored):,} events; by key: {parts}; its object has "
-            f"{len(content):,} B, made in {freezing:.2f} s",
+            f"{sum(left.values()):,} B of {warm:,} B, {len(stored):,} events; by key: {parts}; its objects have "
+            f"{kept:,} B, made in {freezing:.2f} s",
             most=0.15,
-            raw={"left": dict(left), "warm": warm, "object": len(content), "freezing": freezing, "unit": "bytes"},
+            raw={"left": dict(left), "warm": warm, "objects": kept, "freezing": freezing, "unit": "bytes"},
         )
         seconds = []
         for event in later:
