@@ -254,21 +254,9 @@ class Reader:
                     words.append(self._word(one.children[0], around, level))
                 case "file_redirect" | "herestring_redirect":
                     around = self._redirect(one, around, level)
-                case "variable_name" | "test_operator" | "==" | "=" | "=~" | "[" | "]" | "(" | ")" if one.type in (
-                    "variable_name",
-                    "test_operator",
-                    "=",
-                    "==",
-                ):
+                case "variable_name" | "test_operator" | "=" | "==":
                     words.append(self._plain(one))
-                case _ if not one.is_named and one.type in (
-                    "export",
-                    "declare",
-                    "local",
-                    "readonly",
-                    "typeset",
-                    "unset",
-                ):
+                case "export" | "declare" | "local" | "readonly" | "typeset" | "unset" if not one.is_named:
                     words.append(Word(one.type))
                 case _:
                     words.append(self._word(one, around, level))
