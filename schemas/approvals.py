@@ -315,7 +315,7 @@ class RehearsalSearch(BaseSchema):
 class DecidedExample(BaseSchema):
     """An action that a person has decided."""
 
-    conversation_id = fields.String(attribute="conversation.id", required=True, metadata={"format": "uuid"})
+    conversation_id = fields.String(required=True, metadata={"format": "uuid"})
     conversation_title = fields.String(required=True, allow_none=True)
     action_id = fields.String(required=True)
     tool_name = fields.String(required=True)
