@@ -2,6 +2,7 @@
 
 from settings.limits import ConversationLimits, SandboxLimits
 from store.approvals.audit import Audit, TerminalAudit
+from store.approvals.background import BackgroundRehearsals
 from store.approvals.decisions import Confirmations, LinkUses
 from store.approvals.deliveries import Deliveries
 from store.approvals.inbox import ApprovalChecks, Inbox, Index
@@ -40,6 +41,7 @@ class ApprovalWing:
             bounds,
         )
         self.rehearsals = Rehearsals(Decisions(redis, scripts), self.audit, self.rules, index)
+        self.background = BackgroundRehearsals(redis, scripts, self.audit, self.rules)
         #: that of every other write
         self.projections = Projections(listing, self.rule_decisions)
         self.confirmations = Confirmations(redis, scripts, self.projections, bounds)

@@ -143,9 +143,7 @@ class AuditFilter:
         wanted = (self.actor, self.actor_kind, self.decision)
         if not all(wish in (None, one) for wish, one in zip(wanted, found, strict=True)):
             return False
-        if self.people and (
-            actor["kind"] not in PEOPLE or entry["decision"] not in VERBS or not entry.get("action_ids")
-        ):
+        if self.people and not is_of_people(entry):
             return False
         actions = [one for one in entry.get("shown", []) if one]
         tools = [one["tool_name"] for one in actions]
@@ -364,6 +362,11 @@ def place_of(raw: bytes) -> Place:
     """Where an entry stands."""
     entry = json.loads(raw)
     return Place(micros(entry["time"]), chain_of(entry), entry["seq"])
+
+
+def is_of_people(entry: dict[str, Any]) -> bool:
+    """Whether an entry is a decision about actions that a person has taken, see PEOPLE."""
+    return entry["actor"]["kind"] in PEOPLE and entry["decision"] in VERBS and bool(entry.get("action_ids"))
 
 
 def decider_of(entry: dict[str, Any]) -> dict[str, str]:

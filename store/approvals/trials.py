@@ -5,7 +5,7 @@ and of none whose words, as the audit has them, show that the draft does not mat
 digest does not bind, as on the risk, it reads the event of each decision.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from core.approvals import Action, Conversation, Rule, action_digest, text_of
@@ -30,6 +30,10 @@ MOST_EXAMPLES, FEW = 100, 3
 _MOST_KNOWN, _MOST_CONVERSATIONS = 100_000, 5_000
 
 
+#: Names of the sums of a trial.
+_SUMS = ("decided", "answered", "rejected", "unread")
+
+
 class ConversationPlace(NamedTuple):
     """The conversation of decisions, as it is now."""
 
@@ -42,27 +46,24 @@ class Wanted(NamedTuple):
 
     action_id: str
     digest: str
+    shown: dict[str, Any] | None  #: what the entry says of the action in words; None if it does not describe it
+    conversation_id: ConversationId
     entry: dict[str, Any]
-
-    @property
-    def conversation_id(self) -> ConversationId:
-        return ConversationId(self.entry["conversation_id"])
-
-    @property
-    def shown(self) -> dict[str, Any] | None:
-        """What the entry says of the action in words; None if it does not describe it."""
-        place, shown = self.entry["action_ids"].index(self.action_id), self.entry.get("shown") or []
-        return shown[place] if place < len(shown) else None
 
     def may_be_of(self, tool_name: str) -> bool:
         """Whether the action may be of a tool."""
-        shown = self.shown
-        return shown is None or shown["tool_name"] == beginning(tool_name, LONGEST_TOOL)
+        return self.shown is None or self.shown["tool_name"] == beginning(tool_name, LONGEST_TOOL)
 
 
 def wanted_of(entry: dict[str, Any]) -> list[Wanted]:
     """The actions of an entry."""
-    return [Wanted(*one, entry) for one in zip(entry["action_ids"], entry["digests"], strict=True)]
+    ids, shown, conversation_id = (
+        entry["action_ids"],
+        entry.get("shown") or (),
+        ConversationId(entry["conversation_id"]),
+    )
+    described = zip(ids, entry["digests"], [*shown, *[None] * (len(ids) - len(shown))], strict=True)
+    return [Wanted(*one, conversation_id, entry) for one in described]
 
 
 class Example(NamedTuple):
@@ -81,9 +82,11 @@ class Example(NamedTuple):
 class Decisions:
     """Reads the actions of entries: their conversations, and their events."""
 
-    def __init__(self, redis: Redis, scripts: Scripts) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, pause: Callable[[], None] = take_turns) -> None:
+        """pause: called between pieces of work. A process that serves nobody else needs none."""
         self._redis = redis
         self._scripts = scripts
+        self.pause = pause
 
     def places(self, ids: Iterable[ConversationId]) -> dict[ConversationId, ConversationPlace | None]:
         """Conversations by id; None for one that is deleted, or whose log is cold. One round trip."""
@@ -114,7 +117,7 @@ class Decisions:
                 some = numbers[start : start + SLICE]
                 events = self.events(conversation_id, [wanted[number].action_id for number in some])
                 for number, event in zip(some, events, strict=True):
-                    take_turns()
+                    self.pause()
                     if event is not None:
                         size += len(event)
                         found[number] = _action(event, wanted[number].digest)
@@ -156,6 +159,21 @@ class Trial:
         """Those that people decided otherwise come first."""
         return self.contrary + self.alike
 
+    def sums(self) -> dict[str, Any]:
+        """The sums and the examples as JSON has them."""
+        return {
+            **{name: getattr(self, name) for name in _SUMS},
+            "examples": [example._asdict() for example in self.examples],
+        }
+
+    def resume(self, sums: dict[str, Any]) -> None:
+        """Go on from the sums of an earlier trial."""
+        for name in _SUMS:
+            setattr(self, name, sums.get(name, 0))
+        examples = [Example(**one) for one in sums.get("examples", ())]
+        self.contrary = [one for one in examples if one.decision != self._draft.decision]
+        self.alike = [one for one in examples if one.decision == self._draft.decision]
+
     def take(self, entries: Sequence[dict[str, Any]]) -> int:
         """Try the draft on the actions of decisions of people, the newest first. Returns the bytes of events read."""
         wanted = [one for entry in entries for one in wanted_of(entry)]
@@ -165,7 +183,7 @@ class Trial:
         answers: list[tuple[int, Wanted, str]] = []
         unknown: dict[tuple[str, str], list[tuple[int, Wanted]]] = {}
         for number, one in enumerate(mine):
-            take_turns()
+            self._decisions.pause()
             if self._places[one.conversation_id] is None:
                 self.unread += 1
             elif self._may_match(one):
@@ -218,7 +236,7 @@ class Trial:
 
     def _words(self, action: Action, one: Wanted) -> str | None:
         """The action in words if the draft would have answered it; None if not."""
-        take_turns()
+        self._decisions.pause()
         place = self._places[one.conversation_id]
         if place is None or not would_answer(self._draft, self._rules, action, place.conversation):
             return None
