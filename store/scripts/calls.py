@@ -30,7 +30,6 @@ def _rows(words: Iterable[Any], width: int) -> zip[tuple[Any, ...]]:
     return zip(*[iter(words)] * width, strict=True)
 
 
-
 class Spent(NamedTuple):
     nanos: int
     tokens: int
@@ -41,7 +40,9 @@ class Spent(NamedTuple):
 
 
 def _spent(words: Iterator[Any]) -> Spent:
-    return Spent(int(next(words)), int(next(words)), int(next(words)), next(words).decode(), int(next(words)), int(next(words)))
+    return Spent(
+        int(next(words)), int(next(words)), int(next(words)), next(words).decode(), int(next(words)), int(next(words))
+    )
 
 
 class LogState(NamedTuple):
@@ -56,7 +57,16 @@ class LogState(NamedTuple):
 
 
 def _log_state(words: Iterator[Any]) -> LogState:
-    return LogState(int(next(words)), next(words).decode(), next(words).decode(), next(words).decode(), next(words).decode(), next(words).decode(), next(words) in (1, b"1"), next(words) in (1, b"1"))
+    return LogState(
+        int(next(words)),
+        next(words).decode(),
+        next(words).decode(),
+        next(words).decode(),
+        next(words).decode(),
+        next(words).decode(),
+        next(words) in (1, b"1"),
+        next(words) in (1, b"1"),
+    )
 
 
 class EventFilter(NamedTuple):
@@ -955,7 +965,9 @@ class Calls:
     _thaw_piece: Sends
     _use_sandbox: Sends
 
-    def adopt_fork(self, root: str, *, fork: str, at: int, claims: Collection[str], fields: Mapping[str, object]) -> AdoptFork.Adopted | AdoptFork.Exists | None:
+    def adopt_fork(
+        self, root: str, *, fork: str, at: int, claims: Collection[str], fields: Mapping[str, object]
+    ) -> AdoptFork.Adopted | AdoptFork.Exists | None:
         """Rename the keys of a finished copy to those of its conversation, unless that conversation exists."""
         reply = self._adopt_fork([root], [fork, at, len(claims), *claims, *chain.from_iterable(fields.items())])
         if reply is None:
@@ -967,7 +979,9 @@ class Calls:
                 return AdoptFork.Exists(_log_state(words))
         raise UnknownReply("adopt_fork", reply)
 
-    def adopt_thaw(self, root: str, *, name: str, span: int, pieces: int) -> Literal['adopted', 'torn', 'expired'] | None:
+    def adopt_thaw(
+        self, root: str, *, name: str, span: int, pieces: int
+    ) -> Literal["adopted", "torn", "expired"] | None:
         """Make the log current that thaw_piece has put aside."""
         reply = self._adopt_thaw([root], [name, span, pieces])
         if reply is None:
@@ -995,14 +1009,53 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def append_events(self, root: str, *, stamp: Stamp, sandbox: str, most_open: int, most_pairs: int, made_here: bool, actor: str, expiry: int, most_bytes: int, secrets_version: str, events: Iterable[tuple[str, str, int, bytes, bytes, str | bytes]]) -> AppendEvents.Appended | AppendEvents.Unowned | AppendEvents.Foreign | AppendEvents.Unmasked | AppendEvents.TooManyPending | AppendEvents.TooManyPairs | AppendEvents.TooLong | None:
+    def append_events(
+        self,
+        root: str,
+        *,
+        stamp: Stamp,
+        sandbox: str,
+        most_open: int,
+        most_pairs: int,
+        made_here: bool,
+        actor: str,
+        expiry: int,
+        most_bytes: int,
+        secrets_version: str,
+        events: Iterable[tuple[str, str, int, bytes, bytes, str | bytes]],
+    ) -> (
+        AppendEvents.Appended
+        | AppendEvents.Unowned
+        | AppendEvents.Foreign
+        | AppendEvents.Unmasked
+        | AppendEvents.TooManyPending
+        | AppendEvents.TooManyPairs
+        | AppendEvents.TooLong
+        | None
+    ):
         """Append a batch, each event once per id, with its effect on the conversation's state."""
-        reply = self._append_events([root], [*stamp.args, sandbox, most_open, most_pairs, "1" if made_here else "", actor, expiry, most_bytes, secrets_version, *chain.from_iterable(events)])
+        reply = self._append_events(
+            [root],
+            [
+                *stamp.args,
+                sandbox,
+                most_open,
+                most_pairs,
+                "1" if made_here else "",
+                actor,
+                expiry,
+                most_bytes,
+                secrets_version,
+                *chain.from_iterable(events),
+            ],
+        )
         if reply is None:
             return None
         match _outcome(reply):
             case b"appended", 12, words:
-                return AppendEvents.Appended(_log_state(words), int(next(words)), int(next(words)), next(words).decode(), next(words).decode())
+                return AppendEvents.Appended(
+                    _log_state(words), int(next(words)), int(next(words)), next(words).decode(), next(words).decode()
+                )
             case b"unowned", 9, words:
                 return AppendEvents.Unowned(_log_state(words), next(words).decode())
             case b"foreign", 8, words:
@@ -1017,9 +1070,49 @@ class Calls:
                 return AppendEvents.TooLong(_log_state(words))
         raise UnknownReply("append_events", reply)
 
-    def ask_destination(self, root: str, *, sandbox: str, name: str, port: int, program: str, most_open: int, most_known: int, span: int, time: str, kept: int, actor: str, said: str, most_asked: int, most_refused: int) -> AskDestination.Allowed | AskDestination.Full | AskDestination.Many | AskDestination.Often | Literal['asked', 'waiting', 'rejected', 'forbidden', 'expired', 'ended']:
+    def ask_destination(
+        self,
+        root: str,
+        *,
+        sandbox: str,
+        name: str,
+        port: int,
+        program: str,
+        most_open: int,
+        most_known: int,
+        span: int,
+        time: str,
+        kept: int,
+        actor: str,
+        said: str,
+        most_asked: int,
+        most_refused: int,
+    ) -> (
+        AskDestination.Allowed
+        | AskDestination.Full
+        | AskDestination.Many
+        | AskDestination.Often
+        | Literal["asked", "waiting", "rejected", "forbidden", "expired", "ended"]
+    ):
         """Whether a sandbox may connect to a name and port now."""
-        reply = self._ask_destination([root], [sandbox, name, port, program, most_open, most_known, span, time, kept, actor, said, most_asked, most_refused])
+        reply = self._ask_destination(
+            [root],
+            [
+                sandbox,
+                name,
+                port,
+                program,
+                most_open,
+                most_known,
+                span,
+                time,
+                kept,
+                actor,
+                said,
+                most_asked,
+                most_refused,
+            ],
+        )
         match _outcome(reply):
             case b"allowed", 1, words:
                 return AskDestination.Allowed(next(words).decode())
@@ -1043,7 +1136,9 @@ class Calls:
                 return "ended"
         raise UnknownReply("ask_destination", reply)
 
-    def ask_sandbox(self, root: str, *, id: str, verb: str, most: int, host_span: int, trace: str, used_at: int) -> AskSandbox.Refused | AskSandbox.Full | AskSandbox.Lost | Literal['done'] | None:
+    def ask_sandbox(
+        self, root: str, *, id: str, verb: str, most: int, host_span: int, trace: str, used_at: int
+    ) -> AskSandbox.Refused | AskSandbox.Full | AskSandbox.Lost | Literal["done"] | None:
         """Pause, resume or delete a sandbox, or have it yield its place, as `_sandbox.lua` has it."""
         reply = self._ask_sandbox([root], [id, verb, most, host_span, trace, used_at])
         if reply is None:
@@ -1059,7 +1154,9 @@ class Calls:
                 return AskSandbox.Lost(next(words).decode())
         raise UnknownReply("ask_sandbox", reply)
 
-    def audit_terminal(self, root: str, *, id_prefix: str, time: str, what: str, actor: str, reason: str) -> AuditTerminal.Done | None:
+    def audit_terminal(
+        self, root: str, *, id_prefix: str, time: str, what: str, actor: str, reason: str
+    ) -> AuditTerminal.Done | None:
         """Note in the audit of a conversation that a terminal was opened or closed in its sandbox, or a preview opened."""
         reply = self._audit_terminal([root], [id_prefix, time, what, actor, reason])
         if reply is None:
@@ -1069,7 +1166,9 @@ class Calls:
                 return AuditTerminal.Done(_log_state(words))
         raise UnknownReply("audit_terminal", reply)
 
-    def await_place(self, root: str, *, id: str, lease: str, again: int, most: int, detail: str) -> Literal['waits', 'over'] | None:
+    def await_place(
+        self, root: str, *, id: str, lease: str, again: int, most: int, detail: str
+    ) -> Literal["waits", "over"] | None:
         """Have a start task wait for the place of a sandbox, behind those that were created before it."""
         reply = self._await_place([root], [id, lease, again, most, detail])
         if reply is None:
@@ -1081,7 +1180,7 @@ class Calls:
                 return "over"
         raise UnknownReply("await_place", reply)
 
-    def beat_host(self, root: str, *, host: str, supervisor: str, spans: Spans) -> Literal['alive', 'taken']:
+    def beat_host(self, root: str, *, host: str, supervisor: str, spans: Spans) -> Literal["alive", "taken"]:
         """Write the heartbeat of a host's supervisor, and mark the sandboxes of lost hosts."""
         reply = self._beat_host([root], [host, supervisor, *spans])
         match _outcome(reply):
@@ -1097,9 +1196,24 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def begin_sandbox(self, root: str, *, id: str, host: str, supervisor: str, agent_key: str, hook_hash: str, runtime: str, session_hash: str, folder: str, hidden: str) -> Literal['begun', 'passed', 'taken'] | None:
+    def begin_sandbox(
+        self,
+        root: str,
+        *,
+        id: str,
+        host: str,
+        supervisor: str,
+        agent_key: str,
+        hook_hash: str,
+        runtime: str,
+        session_hash: str,
+        folder: str,
+        hidden: str,
+    ) -> Literal["begun", "passed", "taken"] | None:
         """Number a start of a sandbox's processes, which has two keys of its own: the processes of an earlier start, should any live, can post nothing."""
-        reply = self._begin_sandbox([root], [id, host, supervisor, agent_key, hook_hash, runtime, session_hash, folder, hidden])
+        reply = self._begin_sandbox(
+            [root], [id, host, supervisor, agent_key, hook_hash, runtime, session_hash, folder, hidden]
+        )
         if reply is None:
             return None
         match _outcome(reply):
@@ -1111,11 +1225,21 @@ class Calls:
                 return "taken"
         raise UnknownReply("begin_sandbox", reply)
 
-    def book_call(self, root: str, *, sandbox: str, owner: str, model: str, kept: int, unpriced: str, numbers: Iterable[tuple[str, int]]) -> None:
+    def book_call(
+        self,
+        root: str,
+        *,
+        sandbox: str,
+        owner: str,
+        model: str,
+        kept: int,
+        unpriced: str,
+        numbers: Iterable[tuple[str, int]],
+    ) -> None:
         """Count what a call of a model has used: of its sandbox while that is, of its key and of all today, and by model."""
         self._book_call([root], [sandbox, owner, model, kept, unpriced, *chain.from_iterable(numbers)])
 
-    def bury_conversation(self, root: str, *, sandbox: str, conversation: str, most: int) -> Literal['buried'] | None:
+    def bury_conversation(self, root: str, *, sandbox: str, conversation: str, most: int) -> Literal["buried"] | None:
         """Keep a tombstone of a deleted conversation beside its sandbox, so that no webhook of that sandbox creates the conversation again, and free its place."""
         reply = self._bury_conversation([root], [sandbox, conversation, most])
         if reply is None:
@@ -1129,7 +1253,9 @@ class Calls:
         """Let a start task that has ended make nothing more below a root: no conversation, or no use of a sandbox."""
         self._bury_start([root], [id, late])
 
-    def change_settings(self, root: str, *, before: int, id: str, most: int, most_bytes: int, changes: Iterable[tuple[str, bytes]]) -> Literal['changed', 'stale', 'many', 'long']:
+    def change_settings(
+        self, root: str, *, before: int, id: str, most: int, most_bytes: int, changes: Iterable[tuple[str, bytes]]
+    ) -> Literal["changed", "stale", "many", "long"]:
         """Change what a key keeps, unless somebody has changed it since it was read."""
         reply = self._change_settings([root], [before, id, most, most_bytes, *chain.from_iterable(changes)])
         match _outcome(reply):
@@ -1143,7 +1269,9 @@ class Calls:
                 return "long"
         raise UnknownReply("change_settings", reply)
 
-    def change_status(self, root: str, *, stamp: Stamp, verb: str, may_decide: bool, actor: str) -> ChangeStatus.Done | ChangeStatus.Forbidden | ChangeStatus.Refused | None:
+    def change_status(
+        self, root: str, *, stamp: Stamp, verb: str, may_decide: bool, actor: str
+    ) -> ChangeStatus.Done | ChangeStatus.Forbidden | ChangeStatus.Refused | None:
         """Run, pause or interrupt a conversation, as `_status.lua` has it."""
         reply = self._change_status([root], [*stamp.args, verb, "1" if may_decide else "", actor])
         if reply is None:
@@ -1169,13 +1297,22 @@ class Calls:
         words = iter(reply)
         return ClaimChecks.Reply(Micros(int(next(words))), [value for value in words])
 
-    def claim_delivery(self, root: str, *, token: str, lease: int, host_span: int, start_span: int) -> ClaimDelivery.Reply | None:
+    def claim_delivery(
+        self, root: str, *, token: str, lease: int, host_span: int, start_span: int
+    ) -> ClaimDelivery.Reply | None:
         """Take the delivery that has been due for longest, with the lease of its agent."""
         reply = self._claim_delivery([root], [token, lease, host_span, start_span])
         if reply is None:
             return None
         words = iter(reply)
-        return ClaimDelivery.Reply(next(words), Micros(int(next(words))), next(words).decode(), next(words).decode(), next(words).decode(), int(next(words)))
+        return ClaimDelivery.Reply(
+            next(words),
+            Micros(int(next(words))),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            int(next(words)),
+        )
 
     def claim_failed_start_task(self, root: str, *, span: int) -> list[bytes] | None:
         """Take a failed start task, to remove its conversation and sandbox."""
@@ -1185,7 +1322,14 @@ class Calls:
         result: list[bytes] = reply
         return result
 
-    def claim_idempotency_key(self, root: str, *, key: str, fingerprint: str, token: str, seed: str, lease: int, span: int, most: int) -> ClaimIdempotencyKey.Claimed | ClaimIdempotencyKey.Full | ClaimIdempotencyKey.Finished | Literal['busy', 'reused']:
+    def claim_idempotency_key(
+        self, root: str, *, key: str, fingerprint: str, token: str, seed: str, lease: int, span: int, most: int
+    ) -> (
+        ClaimIdempotencyKey.Claimed
+        | ClaimIdempotencyKey.Full
+        | ClaimIdempotencyKey.Finished
+        | Literal["busy", "reused"]
+    ):
         """Claim the record of an Idempotency-Key for one attempt at its request, or read its response."""
         reply = self._claim_idempotency_key([root], [key, fingerprint, token, seed, lease, span, most])
         match _outcome(reply):
@@ -1207,7 +1351,14 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return ClaimNotification.Reply(next(words).decode(), next(words).decode(), next(words), Micros(int(next(words))), int(next(words)), next(words).decode())
+        return ClaimNotification.Reply(
+            next(words).decode(),
+            next(words).decode(),
+            next(words),
+            Micros(int(next(words))),
+            int(next(words)),
+            next(words).decode(),
+        )
 
     def claim_queue(self, root: str, *, lease: str, span: int, poll: int) -> ClaimQueue.Reply | None:
         """Take the lease of a queue that is due."""
@@ -1217,7 +1368,9 @@ class Calls:
         words = iter(reply)
         return ClaimQueue.Reply(next(words).decode(), next(words), int(next(words)), next(words))
 
-    def claim_rehearsal(self, root: str, *, id: str, runner: str, most: int, most_tries: int, lease: int, kept: int) -> Literal['claimed', 'held', 'ended', 'given_up']:
+    def claim_rehearsal(
+        self, root: str, *, id: str, runner: str, most: int, most_tries: int, lease: int, kept: int
+    ) -> Literal["claimed", "held", "ended", "given_up"]:
         """Take up a rehearsal whose runner has gone without an end, unless as many run as may."""
         reply = self._claim_rehearsal([root], [id, runner, most, most_tries, lease, kept])
         match _outcome(reply):
@@ -1245,7 +1398,9 @@ class Calls:
         result: str = reply.decode()
         return result
 
-    def claim_start_task(self, root: str, *, lease: str, span: int, most: int, detail: str, kept: int) -> list[bytes] | None:
+    def claim_start_task(
+        self, root: str, *, lease: str, span: int, most: int, detail: str, kept: int
+    ) -> list[bytes] | None:
         """Take the lease of an unfinished start task without a driver."""
         reply = self._claim_start_task([root], [lease, span, most, detail, kept])
         if reply is None:
@@ -1261,7 +1416,9 @@ class Calls:
         words = iter(reply)
         return ClaimSweep.Reply(next(words), [value.decode() for value in words])
 
-    def claim_warm_sandbox(self, root: str, *, spec: str, version: str, start: str, host_span: int, gives_way: bool, owner: str) -> str | None:
+    def claim_warm_sandbox(
+        self, root: str, *, spec: str, version: str, start: str, host_span: int, gives_way: bool, owner: str
+    ) -> str | None:
         """Bind the warm sandbox of a spec that has waited longest to a start task, as far as one runs on a living host."""
         reply = self._claim_warm_sandbox([root], [spec, version, start, host_span, "1" if gives_way else "", owner])
         if reply is None:
@@ -1299,7 +1456,9 @@ class Calls:
         words = iter(reply)
         return CloseDestinations.Reply(int(next(words)), int(next(words)))
 
-    def close_notification(self, root: str, *, target: str, token: str, place: str, outcome: str, reason: str, again: int, kept: int) -> Literal['sent', 'failed', 'given up', 'gone', 'late']:
+    def close_notification(
+        self, root: str, *, target: str, token: str, place: str, outcome: str, reason: str, again: int, kept: int
+    ) -> Literal["sent", "failed", "given up", "gone", "late"]:
         """Note the outcome of a try, and end the lease of its target."""
         reply = self._close_notification([root], [target, token, place, outcome, reason, again, kept])
         match _outcome(reply):
@@ -1323,9 +1482,22 @@ class Calls:
         result: list[bytes] = reply
         return result
 
-    def copy_events(self, root: str, *, utc: str, seconds: int, events: Iterable[tuple[str, str, int, bytes, bytes, bool]]) -> int | None:
+    def copy_events(
+        self, root: str, *, utc: str, seconds: int, events: Iterable[tuple[str, str, int, bytes, bytes, bool]]
+    ) -> int | None:
         """Append events to the unfinished copy of a conversation, which expires unless adopt_fork renames its keys."""
-        reply = self._copy_events([root], [utc, seconds, *(word for id, pair, at, event, record, may_be_final in events for word in (id, pair, at, event, record, "1" if may_be_final else ""))])
+        reply = self._copy_events(
+            [root],
+            [
+                utc,
+                seconds,
+                *(
+                    word
+                    for id, pair, at, event, record, may_be_final in events
+                    for word in (id, pair, at, event, record, "1" if may_be_final else "")
+                ),
+            ],
+        )
         if reply is None:
             return None
         result: int = int(reply)
@@ -1351,7 +1523,9 @@ class Calls:
         result: int = int(reply)
         return result
 
-    def count_over_time(self, root: str, *, since: str, before: str, buckets: int, first: str) -> CountOverTime.Reply | None:
+    def count_over_time(
+        self, root: str, *, since: str, before: str, buckets: int, first: str
+    ) -> CountOverTime.Reply | None:
         """The number of events in each of equal spans of a window, by (kind, source) pair."""
         reply = self._count_over_time([root], [since, before, buckets, first])
         if reply is None:
@@ -1365,9 +1539,40 @@ class Calls:
         result: int = int(reply)
         return result
 
-    def create_conversation(self, root: str, *, stamp: Stamp, incarnation: str, message_id: str, pair: str, event: bytes, record: bytes, echo: str, start_body: bytes, start_id: str, secrets: Mapping[str, object], fields: Mapping[str, object]) -> CreateConversation.Created | CreateConversation.Exists | None:
+    def create_conversation(
+        self,
+        root: str,
+        *,
+        stamp: Stamp,
+        incarnation: str,
+        message_id: str,
+        pair: str,
+        event: bytes,
+        record: bytes,
+        echo: str,
+        start_body: bytes,
+        start_id: str,
+        secrets: Mapping[str, object],
+        fields: Mapping[str, object],
+    ) -> CreateConversation.Created | CreateConversation.Exists | None:
         """Create a conversation unless the id is taken, with its first message when there is one."""
-        reply = self._create_conversation([root], [*stamp.args, incarnation, message_id, pair, event, record, echo, start_body, start_id, len(secrets), *chain.from_iterable(secrets.items()), *chain.from_iterable(fields.items())])
+        reply = self._create_conversation(
+            [root],
+            [
+                *stamp.args,
+                incarnation,
+                message_id,
+                pair,
+                event,
+                record,
+                echo,
+                start_body,
+                start_id,
+                len(secrets),
+                *chain.from_iterable(secrets.items()),
+                *chain.from_iterable(fields.items()),
+            ],
+        )
         if reply is None:
             return None
         match _outcome(reply):
@@ -1377,9 +1582,13 @@ class Calls:
                 return CreateConversation.Exists(_log_state(words))
         raise UnknownReply("create_conversation", reply)
 
-    def create_start_task(self, root: str, *, id: str, conversation: str, most: int, asked: str, body: bytes, fields: Mapping[str, object]) -> CreateStartTask.Created | CreateStartTask.Exists | CreateStartTask.Full | Literal['gone']:
+    def create_start_task(
+        self, root: str, *, id: str, conversation: str, most: int, asked: str, body: bytes, fields: Mapping[str, object]
+    ) -> CreateStartTask.Created | CreateStartTask.Exists | CreateStartTask.Full | Literal["gone"]:
         """Create a start task, once per id."""
-        reply = self._create_start_task([root], [id, conversation, most, asked, body, *chain.from_iterable(fields.items())])
+        reply = self._create_start_task(
+            [root], [id, conversation, most, asked, body, *chain.from_iterable(fields.items())]
+        )
         match _outcome(reply):
             case b"created", 1, words:
                 return CreateStartTask.Created(next(words))
@@ -1399,9 +1608,31 @@ class Calls:
         result: int = int(reply)
         return result
 
-    def decide_destination(self, root: str, *, asker: str, at: str, since: int, decision: str, scope: str, rule_id: str, maker: str, most: int, time: str, kept: int, actor: str, reason: str) -> DecideDestination.Made | DecideDestination.Known | Literal['decided', 'full', 'revoked', 'missing', 'changed', 'expired']:
+    def decide_destination(
+        self,
+        root: str,
+        *,
+        asker: str,
+        at: str,
+        since: int,
+        decision: str,
+        scope: str,
+        rule_id: str,
+        maker: str,
+        most: int,
+        time: str,
+        kept: int,
+        actor: str,
+        reason: str,
+    ) -> (
+        DecideDestination.Made
+        | DecideDestination.Known
+        | Literal["decided", "full", "revoked", "missing", "changed", "expired"]
+    ):
         """Decide a destination or a budget that waits."""
-        reply = self._decide_destination([root], [asker, at, since, decision, scope, rule_id, maker, most, time, kept, actor, reason])
+        reply = self._decide_destination(
+            [root], [asker, at, since, decision, scope, rule_id, maker, most, time, kept, actor, reason]
+        )
         match _outcome(reply):
             case b"decided", 0, _:
                 return "decided"
@@ -1421,19 +1652,60 @@ class Calls:
                 return "expired"
         raise UnknownReply("decide_destination", reply)
 
-    def decide_pending(self, root: str, *, stamp: Stamp, verb: str, reason: str, sandbox: str, latest: int | None = None, may_decide: bool, echo: str, actor: str, said: str, each: str) -> DecidePending.Reply | None:
+    def decide_pending(
+        self,
+        root: str,
+        *,
+        stamp: Stamp,
+        verb: str,
+        reason: str,
+        sandbox: str,
+        latest: int | None = None,
+        may_decide: bool,
+        echo: str,
+        actor: str,
+        said: str,
+        each: str,
+    ) -> DecidePending.Reply | None:
         """Decide pending actions, all alike or each by itself."""
-        reply = self._decide_pending([root], [*stamp.args, verb, reason, sandbox, "" if latest is None else latest, "1" if may_decide else "", echo, actor, said, each])
+        reply = self._decide_pending(
+            [root],
+            [
+                *stamp.args,
+                verb,
+                reason,
+                sandbox,
+                "" if latest is None else latest,
+                "1" if may_decide else "",
+                echo,
+                actor,
+                said,
+                each,
+            ],
+        )
         if reply is None:
             return None
         words = iter(reply)
-        return DecidePending.Reply(next(words).decode(), _log_state(words), next(words).decode(), next(words).decode(), [DecidePending.Delivery(id.decode(), verb.decode(), reason.decode(), actions.decode(), decisions.decode(), trace.decode()) for id, verb, reason, actions, decisions, trace in _rows(next(words), 6)])
+        return DecidePending.Reply(
+            next(words).decode(),
+            _log_state(words),
+            next(words).decode(),
+            next(words).decode(),
+            [
+                DecidePending.Delivery(
+                    id.decode(), verb.decode(), reason.decode(), actions.decode(), decisions.decode(), trace.decode()
+                )
+                for id, verb, reason, actions, decisions, trace in _rows(next(words), 6)
+            ],
+        )
 
     def declare_warm_pools(self, root: str, *, pools: Iterable[tuple[str, str, int]]) -> None:
         """Say how many warm sandboxes each spec keeps, of which version."""
         self._declare_warm_pools([root], [*chain.from_iterable(pools)])
 
-    def delete_conversation(self, root: str, *, deletion: str, utc: str, actor: str, audit_seconds: int, wanted: str) -> DeleteConversation.Deleted | DeleteConversation.Gone | Literal['changed'] | None:
+    def delete_conversation(
+        self, root: str, *, deletion: str, utc: str, actor: str, audit_seconds: int, wanted: str
+    ) -> DeleteConversation.Deleted | DeleteConversation.Gone | Literal["changed"] | None:
         """Remove a conversation with all its keys but its audit."""
         reply = self._delete_conversation([root], [deletion, utc, actor, audit_seconds, wanted])
         if reply is None:
@@ -1488,10 +1760,14 @@ class Calls:
     def end_copies(self, root: str) -> list[EndCopies.Row]:
         """End the copies into an id that are made at present: no conversation comes of them."""
         reply = self._end_copies([root], [])
-        result: list[EndCopies.Row] = [EndCopies.Row(fork.decode(), sandbox.decode()) for fork, sandbox in _rows(reply, 2)]
+        result: list[EndCopies.Row] = [
+            EndCopies.Row(fork.decode(), sandbox.decode()) for fork, sandbox in _rows(reply, 2)
+        ]
         return result
 
-    def end_idempotency_claim(self, root: str, *, key: str, token: str, span: int, fields: Mapping[str, object]) -> Literal['ended', 'late']:
+    def end_idempotency_claim(
+        self, root: str, *, key: str, token: str, span: int, fields: Mapping[str, object]
+    ) -> Literal["ended", "late"]:
         """End an attempt: its response is kept, or the record may be claimed again, or the key is free."""
         reply = self._end_idempotency_claim([root], [key, token, span, *chain.from_iterable(fields.items())])
         match _outcome(reply):
@@ -1501,7 +1777,9 @@ class Calls:
                 return "late"
         raise UnknownReply("end_idempotency_claim", reply)
 
-    def end_start_task(self, root: str, *, id: str, conversation: str, children: bool, detail: str, failure: str) -> list[str]:
+    def end_start_task(
+        self, root: str, *, id: str, conversation: str, children: bool, detail: str, failure: str
+    ) -> list[str]:
         """End an unfinished start task, or every one of a conversation, also of its children, as ERROR, for good."""
         reply = self._end_start_task([root], [id, conversation, "1" if children else "", detail, failure])
         result: list[str] = [value.decode() for value in reply]
@@ -1527,7 +1805,9 @@ class Calls:
         result: int = int(reply)
         return result
 
-    def fill_warm_pool(self, root: str, *, spec: str, version: str, id: str, files_key: str, most_running: int) -> Literal['added', 'full', 'waits', 'other', 'undeclared']:
+    def fill_warm_pool(
+        self, root: str, *, spec: str, version: str, id: str, files_key: str, most_running: int
+    ) -> Literal["added", "full", "waits", "other", "undeclared"]:
         """Add one warm sandbox to the pool of a spec that lacks one."""
         reply = self._fill_warm_pool([root], [spec, version, id, files_key, most_running])
         match _outcome(reply):
@@ -1549,7 +1829,12 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return FindAccessKey.Reply(next(words).decode(), next(words).decode(), next(words).decode(), None if (value := next(words)) is None else Micros(int(value)))
+        return FindAccessKey.Reply(
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            None if (value := next(words)) is None else Micros(int(value)),
+        )
 
     def find_decisions(self, root: str, *, ids: Iterable[str]) -> FindDecisions.Reply | None:
         """The entries of the audit that decided some actions."""
@@ -1595,7 +1880,9 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def get_events(self, root: str, *, most_bytes: int, ids: Iterable[str]) -> GetEvents.Found | Literal['too_long'] | None:
+    def get_events(
+        self, root: str, *, most_bytes: int, ids: Iterable[str]
+    ) -> GetEvents.Found | Literal["too_long"] | None:
         """Events by id."""
         reply = self._get_events([root], [most_bytes, *ids])
         if reply is None:
@@ -1615,7 +1902,9 @@ class Calls:
         result: list[bytes] = [value for value in reply]
         return result
 
-    def interrupt_conversation(self, root: str, *, stamp: Stamp, sandbox_id: str, failure: str) -> InterruptConversation.Noted | InterruptConversation.Foreign | None:
+    def interrupt_conversation(
+        self, root: str, *, stamp: Stamp, sandbox_id: str, failure: str
+    ) -> InterruptConversation.Noted | InterruptConversation.Foreign | None:
         """Note that the agent server of a conversation ended."""
         reply = self._interrupt_conversation([root], [*stamp.args, sandbox_id, failure])
         if reply is None:
@@ -1627,9 +1916,24 @@ class Calls:
                 return InterruptConversation.Foreign(_log_state(words))
         raise UnknownReply("interrupt_conversation", reply)
 
-    def join_sandbox(self, root: str, *, sandbox: str, key: str, may_join_any: bool, id: str, conversation: str, actor: str, reason: str, time: str, kept: int) -> Literal['joined', 'foreign'] | None:
+    def join_sandbox(
+        self,
+        root: str,
+        *,
+        sandbox: str,
+        key: str,
+        may_join_any: bool,
+        id: str,
+        conversation: str,
+        actor: str,
+        reason: str,
+        time: str,
+        kept: int,
+    ) -> Literal["joined", "foreign"] | None:
         """Let a key join a sandbox that it started, or any sandbox if it may, and audit that once."""
-        reply = self._join_sandbox([root], [sandbox, key, "1" if may_join_any else "", id, conversation, actor, reason, time, kept])
+        reply = self._join_sandbox(
+            [root], [sandbox, key, "1" if may_join_any else "", id, conversation, actor, reason, time, kept]
+        )
         if reply is None:
             return None
         match _outcome(reply):
@@ -1668,28 +1972,46 @@ class Calls:
         reply = self._list_decisions([root], [])
         if reply is None:
             return None
-        result: list[ListDecisions.Row] = [ListDecisions.Row(id.decode(), decision.decode(), None if (value := arguments) is None else value.decode()) for id, decision, arguments in _rows(reply, 3)]
+        result: list[ListDecisions.Row] = [
+            ListDecisions.Row(id.decode(), decision.decode(), None if (value := arguments) is None else value.decode())
+            for id, decision, arguments in _rows(reply, 3)
+        ]
         return result
 
-    def list_destinations(self, root: str, *, most: int, only: str, cursor: int | None = None, cursor_member: str) -> ListDestinations.Reply:
+    def list_destinations(
+        self, root: str, *, most: int, only: str, cursor: int | None = None, cursor_member: str
+    ) -> ListDestinations.Reply:
         """A page of what waits for a decision, of all sandboxes or of one, the longest wait first."""
         reply = self._list_destinations([root], [most, only, "" if cursor is None else cursor, cursor_member])
         words = iter(reply)
-        return ListDestinations.Reply([ListDestinations.Following(Micros(int(since)), member.decode()) for since, member in _rows(next(words), 2)], [ListDestinations.Item(sandbox.decode(), conversation.decode(), item.decode()) for sandbox, conversation, item in _rows(next(words), 3)])
+        return ListDestinations.Reply(
+            [
+                ListDestinations.Following(Micros(int(since)), member.decode())
+                for since, member in _rows(next(words), 2)
+            ],
+            [
+                ListDestinations.Item(sandbox.decode(), conversation.decode(), item.decode())
+                for sandbox, conversation, item in _rows(next(words), 3)
+            ],
+        )
 
     def list_pending(self, root: str, *, after: int, most_bytes: int) -> list[ListPending.Row] | None:
         """The pending actions, in log order, as many as fit."""
         reply = self._list_pending([root], [after, most_bytes])
         if reply is None:
             return None
-        result: list[ListPending.Row] = [ListPending.Row(int(seq), since.decode(), event) for seq, since, event in _rows(reply, 3)]
+        result: list[ListPending.Row] = [
+            ListPending.Row(int(seq), since.decode(), event) for seq, since, event in _rows(reply, 3)
+        ]
         return result
 
     def list_rules(self, root: str, *, ids: Iterable[str]) -> ListRules.Reply:
         """Approval rules with their uses, and the version of all rules."""
         reply = self._list_rules([root], [*ids])
         words = iter(reply)
-        return ListRules.Reply(next(words), [ListRules.Rule(rule.decode(), use.decode()) for rule, use in _rows(next(words), 2)])
+        return ListRules.Reply(
+            next(words), [ListRules.Rule(rule.decode(), use.decode()) for rule, use in _rows(next(words), 2)]
+        )
 
     def live_access_keys(self, root: str, *, ids: Iterable[str]) -> list[str]:
         """Which of some keys have neither been revoked nor expired."""
@@ -1697,7 +2019,7 @@ class Calls:
         result: list[str] = [value.decode() for value in reply]
         return result
 
-    def locate_event(self, root: str, *, id: str) -> LocateEvent.Found | Literal['unknown'] | None:
+    def locate_event(self, root: str, *, id: str) -> LocateEvent.Found | Literal["unknown"] | None:
         """The position of an event in the order (time, seq)."""
         reply = self._locate_event([root], [id])
         if reply is None:
@@ -1709,9 +2031,13 @@ class Calls:
                 return "unknown"
         raise UnknownReply("locate_event", reply)
 
-    def make_access_key(self, root: str, *, id: str, digest: str, expires_at: int | None = None, most: int, fields: Mapping[str, object]) -> MakeAccessKey.Made | Literal['full', 'past']:
+    def make_access_key(
+        self, root: str, *, id: str, digest: str, expires_at: int | None = None, most: int, fields: Mapping[str, object]
+    ) -> MakeAccessKey.Made | Literal["full", "past"]:
         """Keep a key by its hash, once per id."""
-        reply = self._make_access_key([root], [id, digest, "" if expires_at is None else expires_at, most, *chain.from_iterable(fields.items())])
+        reply = self._make_access_key(
+            [root], [id, digest, "" if expires_at is None else expires_at, most, *chain.from_iterable(fields.items())]
+        )
         match _outcome(reply):
             case b"made", 1, words:
                 return MakeAccessKey.Made(Micros(int(next(words))))
@@ -1721,9 +2047,13 @@ class Calls:
                 return "past"
         raise UnknownReply("make_access_key", reply)
 
-    def make_rule(self, root: str, *, id: str, rule: str, expires_at: int | None = None, max_uses: int | None = None, most: int) -> MakeRule.Made | Literal['full', 'past', 'revoked']:
+    def make_rule(
+        self, root: str, *, id: str, rule: str, expires_at: int | None = None, max_uses: int | None = None, most: int
+    ) -> MakeRule.Made | Literal["full", "past", "revoked"]:
         """Keep an approval rule, once per id."""
-        reply = self._make_rule([root], [id, rule, "" if expires_at is None else expires_at, "" if max_uses is None else max_uses, most])
+        reply = self._make_rule(
+            [root], [id, rule, "" if expires_at is None else expires_at, "" if max_uses is None else max_uses, most]
+        )
         match _outcome(reply):
             case b"made", 1, words:
                 return MakeRule.Made(next(words).decode())
@@ -1747,9 +2077,30 @@ class Calls:
         result: str = reply.decode()
         return result
 
-    def note_approvals(self, root: str, *, conversation: str, revision: int, part: str, number: int, pending: Collection[tuple[str, int, str, bytes]], entries: Iterable[tuple[int, int, str, str, bytes, bytes]]) -> Literal['noted', 'late']:
+    def note_approvals(
+        self,
+        root: str,
+        *,
+        conversation: str,
+        revision: int,
+        part: str,
+        number: int,
+        pending: Collection[tuple[str, int, str, bytes]],
+        entries: Iterable[tuple[int, int, str, str, bytes, bytes]],
+    ) -> Literal["noted", "late"]:
         """Bring the index of all approvals up to date with one conversation."""
-        reply = self._note_approvals([root], [conversation, revision, part, number, len(pending), *chain.from_iterable(pending), *chain.from_iterable(entries)])
+        reply = self._note_approvals(
+            [root],
+            [
+                conversation,
+                revision,
+                part,
+                number,
+                len(pending),
+                *chain.from_iterable(pending),
+                *chain.from_iterable(entries),
+            ],
+        )
         match _outcome(reply):
             case b"noted", 0, _:
                 return "noted"
@@ -1765,7 +2116,9 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def note_conversation(self, root: str, *, id: str, revision: int, status: str, created: int, updated: int, groups: str, title: str) -> Literal['noted', 'late']:
+    def note_conversation(
+        self, root: str, *, id: str, revision: int, status: str, created: int, updated: int, groups: str, title: str
+    ) -> Literal["noted", "late"]:
         """Enter a conversation into the listing, move it, or take it out."""
         reply = self._note_conversation([root], [id, revision, status, created, updated, groups, title])
         match _outcome(reply):
@@ -1775,7 +2128,9 @@ class Calls:
                 return "late"
         raise UnknownReply("note_conversation", reply)
 
-    def note_destinations(self, root: str, *, most: int, entries: Iterable[tuple[str, str, int, str, str, str, str, str]]) -> None:
+    def note_destinations(
+        self, root: str, *, most: int, entries: Iterable[tuple[str, str, int, str, str, str, str, str]]
+    ) -> None:
         """Index entries of the audit of destinations, and tell the stream of the inbox and the outbox of them."""
         self._note_destinations([root], [most, *chain.from_iterable(entries)])
 
@@ -1783,13 +2138,23 @@ class Calls:
         """Enter objects into the register, or change when they are looked at."""
         self._note_objects([root], [span, "1" if only_new else "", *names])
 
-    def open_delivery(self, root: str, *, entry: str, token: str, lease: int, host_span: int, start_span: int, check_span: int) -> OpenDelivery.Reply:
+    def open_delivery(
+        self, root: str, *, entry: str, token: str, lease: int, host_span: int, start_span: int, check_span: int
+    ) -> OpenDelivery.Reply:
         """Note a delivery before its decision, so that a supervisor finds it after a kill of the worker, and take the lease of its agent unless another delivery has it."""
         reply = self._open_delivery([root], [entry, token, lease, host_span, start_span, check_span])
         words = iter(reply)
-        return OpenDelivery.Reply(next(words) in (1, b"1"), Micros(int(next(words))), next(words).decode(), next(words).decode(), next(words).decode())
+        return OpenDelivery.Reply(
+            next(words) in (1, b"1"),
+            Micros(int(next(words))),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+        )
 
-    def open_rehearsal(self, root: str, *, id: str, runner: str, draft: str, most: int, lease: int, kept: int) -> Literal['opened', 'again', 'full']:
+    def open_rehearsal(
+        self, root: str, *, id: str, runner: str, draft: str, most: int, lease: int, kept: int
+    ) -> Literal["opened", "again", "full"]:
         """Keep a rehearsal that its runner begins now, unless as many run as may."""
         reply = self._open_rehearsal([root], [id, runner, draft, most, lease, kept])
         match _outcome(reply):
@@ -1801,9 +2166,22 @@ class Calls:
                 return "full"
         raise UnknownReply("open_rehearsal", reply)
 
-    def open_sandbox(self, root: str, *, hash: str, conversation: str, check_span: int, brought: int, most_bytes: int, most_in_window: int, window: int) -> OpenSandbox.Opened | OpenSandbox.TooFast | Literal['too much'] | None:
+    def open_sandbox(
+        self,
+        root: str,
+        *,
+        hash: str,
+        conversation: str,
+        check_span: int,
+        brought: int,
+        most_bytes: int,
+        most_in_window: int,
+        window: int,
+    ) -> OpenSandbox.Opened | OpenSandbox.TooFast | Literal["too much"] | None:
         """The sandbox of a hook key."""
-        reply = self._open_sandbox([root], [hash, conversation, check_span, brought, most_bytes, most_in_window, window])
+        reply = self._open_sandbox(
+            [root], [hash, conversation, check_span, brought, most_bytes, most_in_window, window]
+        )
         if reply is None:
             return None
         match _outcome(reply):
@@ -1815,10 +2193,14 @@ class Calls:
                 return OpenSandbox.TooFast(int(next(words)))
         raise UnknownReply("open_sandbox", reply)
 
-    def open_targets(self, root: str, *, kept: int, again: bool, targets: Iterable[tuple[str, str]]) -> list[OpenTargets.Row]:
+    def open_targets(
+        self, root: str, *, kept: int, again: bool, targets: Iterable[tuple[str, str]]
+    ) -> list[OpenTargets.Row]:
         """Note the targets of a supervisor, and forget those that no supervisor has any more: of each, all messages are older than their time."""
         reply = self._open_targets([root], [kept, "1" if again else "", *chain.from_iterable(targets)])
-        result: list[OpenTargets.Row] = [OpenTargets.Row(name.decode(), int(messages)) for name, messages in _rows(reply, 2)]
+        result: list[OpenTargets.Row] = [
+            OpenTargets.Row(name.decode(), int(messages)) for name, messages in _rows(reply, 2)
+        ]
         return result
 
     def open_transfer(self, root: str, *, id: str, kept: int) -> None:
@@ -1831,19 +2213,67 @@ class Calls:
         words = iter(reply)
         return OwnSandboxes.Reply([value.decode() for value in next(words)], [value.decode() for value in next(words)])
 
-    def page_audit(self, root: str, *, order: str, most: int, since: str, before: str, at: int | None = None, member: str) -> list[PageAudit.Row]:
+    def page_audit(
+        self, root: str, *, order: str, most: int, since: str, before: str, at: int | None = None, member: str
+    ) -> list[PageAudit.Row]:
         """One page of the places of all audit entries, in the order of their times."""
         reply = self._page_audit([root], [order, most, since, before, "" if at is None else at, member])
         result: list[PageAudit.Row] = [PageAudit.Row(member.decode(), float(at)) for member, at in _rows(reply, 2)]
         return result
 
-    def page_conversations(self, root: str, *, by: str, among: str, order: str, most: int, scan: int, cursor: str, cursor_id: str, statuses: str, part: str, top: str, created_since: str, created_until: str, updated_since: str, updated_until: str, version: Iterable[str]) -> PageConversations.Reply:
+    def page_conversations(
+        self,
+        root: str,
+        *,
+        by: str,
+        among: str,
+        order: str,
+        most: int,
+        scan: int,
+        cursor: str,
+        cursor_id: str,
+        statuses: str,
+        part: str,
+        top: str,
+        created_since: str,
+        created_until: str,
+        updated_since: str,
+        updated_until: str,
+        version: Iterable[str],
+    ) -> PageConversations.Reply:
         """One page of the listing, from a cursor on."""
-        reply = self._page_conversations([root], [by, among, order, most, scan, cursor, cursor_id, statuses, part, top, created_since, created_until, updated_since, updated_until, *version])
+        reply = self._page_conversations(
+            [root],
+            [
+                by,
+                among,
+                order,
+                most,
+                scan,
+                cursor,
+                cursor_id,
+                statuses,
+                part,
+                top,
+                created_since,
+                created_until,
+                updated_since,
+                updated_until,
+                *version,
+            ],
+        )
         words = iter(reply)
-        return PageConversations.Reply(next(words), [PageConversations.Entry(id.decode(), place, int(revision), version) for id, place, revision, version in _rows(next(words), 4)])
+        return PageConversations.Reply(
+            next(words),
+            [
+                PageConversations.Entry(id.decode(), place, int(revision), version)
+                for id, place, revision, version in _rows(next(words), 4)
+            ],
+        )
 
-    def page_events(self, root: str, *, filter: EventFilter, order: str, most: int, cursor_at: str, cursor_seq: str, most_bytes: int) -> list[bytes] | None:
+    def page_events(
+        self, root: str, *, filter: EventFilter, order: str, most: int, cursor_at: str, cursor_seq: str, most_bytes: int
+    ) -> list[bytes] | None:
         """The events of one page, in the order (time, seq) or its reverse, from a cursor on."""
         reply = self._page_events([root], [*filter, order, most, cursor_at, cursor_seq, most_bytes])
         if reply is None:
@@ -1851,21 +2281,90 @@ class Calls:
         result: list[bytes] = [value for value in reply]
         return result
 
-    def page_pending_actions(self, root: str, *, conversation: str, order: str, most: int, scan: int, cursor: int | None = None, cursor_member: str, cursor_seq: int | None = None, tool: str, risk: str, since: int | None = None, before: int | None = None) -> PagePendingActions.Reply:
+    def page_pending_actions(
+        self,
+        root: str,
+        *,
+        conversation: str,
+        order: str,
+        most: int,
+        scan: int,
+        cursor: int | None = None,
+        cursor_member: str,
+        cursor_seq: int | None = None,
+        tool: str,
+        risk: str,
+        since: int | None = None,
+        before: int | None = None,
+    ) -> PagePendingActions.Reply:
         """One page of the index of pending actions, from a cursor on, by when they began to wait."""
-        reply = self._page_pending_actions([root], [conversation, order, most, scan, "" if cursor is None else cursor, cursor_member, "" if cursor_seq is None else cursor_seq, tool, risk, "" if since is None else since, "" if before is None else before])
+        reply = self._page_pending_actions(
+            [root],
+            [
+                conversation,
+                order,
+                most,
+                scan,
+                "" if cursor is None else cursor,
+                cursor_member,
+                "" if cursor_seq is None else cursor_seq,
+                tool,
+                risk,
+                "" if since is None else since,
+                "" if before is None else before,
+            ],
+        )
         words = iter(reply)
-        return PagePendingActions.Reply([PagePendingActions.Following(Micros(int(at)), member.decode(), int(seq)) for at, member, seq in _rows(next(words), 3)], [PagePendingActions.Item(member.decode(), Micros(int(at)), item.decode()) for member, at, item in _rows(next(words), 3)])
+        return PagePendingActions.Reply(
+            [
+                PagePendingActions.Following(Micros(int(at)), member.decode(), int(seq))
+                for at, member, seq in _rows(next(words), 3)
+            ],
+            [
+                PagePendingActions.Item(member.decode(), Micros(int(at)), item.decode())
+                for member, at, item in _rows(next(words), 3)
+            ],
+        )
 
-    def page_sandboxes(self, root: str, *, spans: Spans, status: str, spec: str, most: int, first_at: int | None = None, first_id: str) -> PageSandboxes.Reply:
+    def page_sandboxes(
+        self, root: str, *, spans: Spans, status: str, spec: str, most: int, first_at: int | None = None, first_id: str
+    ) -> PageSandboxes.Reply:
         """One page of the sandboxes, the newest first, after the sandboxes of lost hosts are marked MISSING."""
-        reply = self._page_sandboxes([root], [*spans, status, spec, most, "" if first_at is None else first_at, first_id])
+        reply = self._page_sandboxes(
+            [root], [*spans, status, spec, most, "" if first_at is None else first_at, first_id]
+        )
         words = iter(reply)
         return PageSandboxes.Reply(Micros(int(next(words))), [value for value in words])
 
-    def page_start_tasks(self, root: str, *, span: int, detail: str, by: str, conversation: str, descending: bool, since: int | None = None, most: int, first_at: int | None = None, first_id: str) -> list[list[bytes]]:
+    def page_start_tasks(
+        self,
+        root: str,
+        *,
+        span: int,
+        detail: str,
+        by: str,
+        conversation: str,
+        descending: bool,
+        since: int | None = None,
+        most: int,
+        first_at: int | None = None,
+        first_id: str,
+    ) -> list[list[bytes]]:
         """One page of all start tasks or of one conversation's, after those without a supervisor have failed."""
-        reply = self._page_start_tasks([root], [span, detail, by, conversation, "1" if descending else "", "" if since is None else since, most, "" if first_at is None else first_at, first_id])
+        reply = self._page_start_tasks(
+            [root],
+            [
+                span,
+                detail,
+                by,
+                conversation,
+                "1" if descending else "",
+                "" if since is None else since,
+                most,
+                "" if first_at is None else first_at,
+                first_id,
+            ],
+        )
         result: list[list[bytes]] = [value for value in reply]
         return result
 
@@ -1875,15 +2374,26 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return PlanFreeze.Reply(Micros(int(next(words))), next(words).decode(), next(words).decode(), int(next(words)), int(next(words)), [value.decode() for value in words])
+        return PlanFreeze.Reply(
+            Micros(int(next(words))),
+            next(words).decode(),
+            next(words).decode(),
+            int(next(words)),
+            int(next(words)),
+            [value.decode() for value in words],
+        )
 
-    def postpone_queue(self, root: str, *, conversation: str, lease: str, span: int, state: Mapping[str, object]) -> bool:
+    def postpone_queue(
+        self, root: str, *, conversation: str, lease: str, span: int, state: Mapping[str, object]
+    ) -> bool:
         """Renew the lease of a queue, or make it due again, and note what its driver has done."""
         reply = self._postpone_queue([root], [conversation, lease, span, *chain.from_iterable(state.items())])
         result: bool = reply in (1, b"1")
         return result
 
-    def put_secrets(self, root: str, *, utc: str, version: str, most: int, most_bytes: int, secrets: Mapping[str, object]) -> PutSecrets.Put | PutSecrets.TooMany | None:
+    def put_secrets(
+        self, root: str, *, utc: str, version: str, most: int, most_bytes: int, secrets: Mapping[str, object]
+    ) -> PutSecrets.Put | PutSecrets.TooMany | None:
         """Keep secrets beside a conversation, sealed by the caller."""
         reply = self._put_secrets([root], [utc, version, most, most_bytes, *chain.from_iterable(secrets.items())])
         if reply is None:
@@ -1895,7 +2405,9 @@ class Calls:
                 return PutSecrets.TooMany(_log_state(words))
         raise UnknownReply("put_secrets", reply)
 
-    def queue_message(self, root: str, *, conversation: str, start_id: str, id: str, message: str, most: int, seconds: int) -> QueueMessage.Queued | QueueMessage.Full:
+    def queue_message(
+        self, root: str, *, conversation: str, start_id: str, id: str, message: str, most: int, seconds: int
+    ) -> QueueMessage.Queued | QueueMessage.Full:
         """Put a message at the end of a conversation's queue, once per id."""
         reply = self._queue_message([root], [conversation, start_id, id, message, most, seconds])
         match _outcome(reply):
@@ -1905,7 +2417,9 @@ class Calls:
                 return QueueMessage.Full(int(next(words)))
         raise UnknownReply("queue_message", reply)
 
-    def queue_notifications(self, root: str, *, most: int, most_marks: int, names: str, words: Iterable[str | bytes]) -> list[int]:
+    def queue_notifications(
+        self, root: str, *, most: int, most_marks: int, names: str, words: Iterable[str | bytes]
+    ) -> list[int]:
         """Queue messages for every target, each message once per id."""
         reply = self._queue_notifications([root], [most, most_marks, names, *words])
         result: list[int] = [int(value) for value in reply]
@@ -1915,13 +2429,28 @@ class Calls:
         """What waits in a conversation, and the end of its audit, as one moment has them."""
         reply = self._read_approvals([root], [after, most])
         words = iter(reply)
-        return ReadApprovals.Reply(next(words).decode(), int(next(words)), next(words).decode(), next(words).decode(), next(words).decode(), next(words).decode(), int(next(words)), next(words), [ReadApprovals.Pending(id.decode(), record.decode()) for id, record in _rows(next(words), 2)])
+        return ReadApprovals.Reply(
+            next(words).decode(),
+            int(next(words)),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            int(next(words)),
+            next(words),
+            [ReadApprovals.Pending(id.decode(), record.decode()) for id, record in _rows(next(words), 2)],
+        )
 
     def read_changes(self, root: str, *, after: str, most: int, most_bytes: int) -> ReadChanges.Reply:
         """The changes of the inbox after an id, as many as fit, and what the stream still holds."""
         reply = self._read_changes([root], [after, most, most_bytes])
         words = iter(reply)
-        return ReadChanges.Reply(int(next(words)), next(words).decode(), next(words).decode(), [ReadChanges.Change(id.decode(), fields) for id, fields in _rows(next(words), 2)])
+        return ReadChanges.Reply(
+            int(next(words)),
+            next(words).decode(),
+            next(words).decode(),
+            [ReadChanges.Change(id.decode(), fields) for id, fields in _rows(next(words), 2)],
+        )
 
     def read_delivery(self, root: str) -> ReadDelivery.Reply | None:
         """The decision that a conversation's agent may not have received."""
@@ -1929,7 +2458,15 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return ReadDelivery.Reply(next(words).decode(), next(words).decode(), next(words).decode(), next(words).decode(), next(words).decode(), next(words).decode(), next(words).decode())
+        return ReadDelivery.Reply(
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+        )
 
     def read_events(self, root: str, *, most_bytes: int, seqs: Iterable[int]) -> list[bytes] | None:
         """Events by seq, as many as fit into a page."""
@@ -1949,7 +2486,12 @@ class Calls:
         """The ids of a list that have changed after a number, in the order of their newest changes."""
         reply = self._read_list_changes([root], [number, most])
         words = iter(reply)
-        return ReadListChanges.Reply(int(next(words)), float(next(words)), float(next(words)), [ReadListChanges.Change(id.decode(), float(number)) for id, number in _rows(words, 2)])
+        return ReadListChanges.Reply(
+            int(next(words)),
+            float(next(words)),
+            float(next(words)),
+            [ReadListChanges.Change(id.decode(), float(number)) for id, number in _rows(words, 2)],
+        )
 
     def read_log(self, root: str, *, seq: int, most: int, most_bytes: int) -> ReadLog.Reply | None:
         """The events after a seq, as many as fit."""
@@ -1982,28 +2524,89 @@ class Calls:
     def read_targets(self, root: str) -> list[ReadTargets.Row]:
         """The queue of every target that a supervisor has had."""
         reply = self._read_targets([root], [])
-        result: list[ReadTargets.Row] = [ReadTargets.Row(id.decode(), name.decode(), int(queued), None if (value := oldest) is None else value.decode(), state) for id, name, queued, oldest, state in _rows(reply, 5)]
+        result: list[ReadTargets.Row] = [
+            ReadTargets.Row(
+                id.decode(), name.decode(), int(queued), None if (value := oldest) is None else value.decode(), state
+            )
+            for id, name, queued, oldest, state in _rows(reply, 5)
+        ]
         return result
 
     def read_unindexed(self, root: str, *, after: int, most: int) -> ReadUnindexed.Reply:
         """What the index of all approvals may lack of a conversation, as `note_approvals` takes it."""
         reply = self._read_unindexed([root], [after, most])
         words = iter(reply)
-        return ReadUnindexed.Reply(next(words).decode(), Micros(int(next(words))), int(next(words)), [ReadUnindexed.Pending(id.decode(), Micros(int(at)), expires.decode(), item) for id, at, expires, item in _rows(next(words), 4)], [ReadUnindexed.Entry(int(seq), Micros(int(at)), kind.decode(), ids.decode(), notice, entry) for seq, at, kind, ids, notice, entry in _rows(next(words), 6)])
+        return ReadUnindexed.Reply(
+            next(words).decode(),
+            Micros(int(next(words))),
+            int(next(words)),
+            [
+                ReadUnindexed.Pending(id.decode(), Micros(int(at)), expires.decode(), item)
+                for id, at, expires, item in _rows(next(words), 4)
+            ],
+            [
+                ReadUnindexed.Entry(int(seq), Micros(int(at)), kind.decode(), ids.decode(), notice, entry)
+                for seq, at, kind, ids, notice, entry in _rows(next(words), 6)
+            ],
+        )
 
-    def record_destination(self, root: str, *, sandbox: str, name: str, port: int, outcome: str, sent: int, received: int, most: int) -> bool:
+    def record_destination(
+        self, root: str, *, sandbox: str, name: str, port: int, outcome: str, sent: int, received: int, most: int
+    ) -> bool:
         """Count what a sandbox has reached, or was refused, by name and port."""
         reply = self._record_destination([root], [sandbox, name, port, outcome, sent, received, most])
         result: bool = reply in (1, b"1")
         return result
 
-    def refuse_call(self, root: str, *, sandbox: str, owner: str, setting: str, name: str, port: int, why: str, time: str, kept: int, actor: str, days: int, nanos: int | None = None, tokens: int | None = None, day: int, seen_nanos: int, seen_tokens: int, span: int, most: int) -> RefuseCall.Reply:
+    def refuse_call(
+        self,
+        root: str,
+        *,
+        sandbox: str,
+        owner: str,
+        setting: str,
+        name: str,
+        port: int,
+        why: str,
+        time: str,
+        kept: int,
+        actor: str,
+        days: int,
+        nanos: int | None = None,
+        tokens: int | None = None,
+        day: int,
+        seen_nanos: int,
+        seen_tokens: int,
+        span: int,
+        most: int,
+    ) -> RefuseCall.Reply:
         """Count a call of a model that a budget refuses, and ask a person for as much once more: once for each budget and its owner."""
-        reply = self._refuse_call([root], [sandbox, owner, setting, name, port, why, time, kept, actor, days, "" if nanos is None else nanos, "" if tokens is None else tokens, day, seen_nanos, seen_tokens, span, most])
+        reply = self._refuse_call(
+            [root],
+            [
+                sandbox,
+                owner,
+                setting,
+                name,
+                port,
+                why,
+                time,
+                kept,
+                actor,
+                days,
+                "" if nanos is None else nanos,
+                "" if tokens is None else tokens,
+                day,
+                seen_nanos,
+                seen_tokens,
+                span,
+                most,
+            ],
+        )
         words = iter(reply)
         return RefuseCall.Reply(next(words).decode(), int(next(words)))
 
-    def release_host(self, root: str, *, host: str, supervisor: str) -> Literal['released', 'taken']:
+    def release_host(self, root: str, *, host: str, supervisor: str) -> Literal["released", "taken"]:
         """Release the host of a supervisor that ends, so that another one need not wait for the end of the lease."""
         reply = self._release_host([root], [host, supervisor])
         match _outcome(reply):
@@ -2041,7 +2644,9 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def reopen_actions(self, root: str, *, time: str, expiry: int, actions: Iterable[tuple[str, int, str]]) -> int | None:
+    def reopen_actions(
+        self, root: str, *, time: str, expiry: int, actions: Iterable[tuple[str, int, str]]
+    ) -> int | None:
         """Make the open actions those that an agent waits for: after a restart it may wait again for actions that were decided, and no longer for others."""
         reply = self._reopen_actions([root], [time, expiry, *chain.from_iterable(actions)])
         if reply is None:
@@ -2049,9 +2654,21 @@ class Calls:
         result: int = int(reply)
         return result
 
-    def report_conversation(self, root: str, *, stamp: Stamp, sandbox: str, title: str, folded_title: str, tags: str, fields: Mapping[str, object]) -> ReportConversation.Reported | ReportConversation.Foreign | None:
+    def report_conversation(
+        self,
+        root: str,
+        *,
+        stamp: Stamp,
+        sandbox: str,
+        title: str,
+        folded_title: str,
+        tags: str,
+        fields: Mapping[str, object],
+    ) -> ReportConversation.Reported | ReportConversation.Foreign | None:
         """Keep the report of a sandbox's agent server about a conversation, member by member: a member that a client changes meanwhile stays."""
-        reply = self._report_conversation([root], [*stamp.args, sandbox, title, folded_title, tags, *chain.from_iterable(fields.items())])
+        reply = self._report_conversation(
+            [root], [*stamp.args, sandbox, title, folded_title, tags, *chain.from_iterable(fields.items())]
+        )
         if reply is None:
             return None
         match _outcome(reply):
@@ -2061,13 +2678,17 @@ class Calls:
                 return ReportConversation.Foreign(_log_state(words))
         raise UnknownReply("report_conversation", reply)
 
-    def report_rehearsal(self, root: str, *, id: str, runner: str, state: str, found: str, lease: int, kept: int) -> bool:
+    def report_rehearsal(
+        self, root: str, *, id: str, runner: str, state: str, found: str, lease: int, kept: int
+    ) -> bool:
         """Keep what a rehearsal has found so far, and renew the lease of its runner."""
         reply = self._report_rehearsal([root], [id, runner, state, found, lease, kept])
         result: bool = reply in (1, b"1")
         return result
 
-    def report_sandbox(self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Mapping[str, object]) -> Literal['noted', 'passed', 'taken'] | None:
+    def report_sandbox(
+        self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Mapping[str, object]
+    ) -> Literal["noted", "passed", "taken"] | None:
         """Write the observed state of a sandbox of the host."""
         reply = self._report_sandbox([root], [id, host, supervisor, status, log, *chain.from_iterable(fields.items())])
         if reply is None:
@@ -2111,7 +2732,20 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def rule_destination(self, root: str, *, time: str, kept: int, actor: str, id: str, name: str, port: int, decision: str, maker: str, most: int) -> RuleDestination.Made | RuleDestination.Known | Literal['full', 'revoked']:
+    def rule_destination(
+        self,
+        root: str,
+        *,
+        time: str,
+        kept: int,
+        actor: str,
+        id: str,
+        name: str,
+        port: int,
+        decision: str,
+        maker: str,
+        most: int,
+    ) -> RuleDestination.Made | RuleDestination.Known | Literal["full", "revoked"]:
         """Keep a rule for a destination, once per id."""
         reply = self._rule_destination([root], [time, kept, actor, id, name, port, decision, maker, most])
         match _outcome(reply):
@@ -2125,7 +2759,9 @@ class Calls:
                 return "revoked"
         raise UnknownReply("rule_destination", reply)
 
-    def send_chunk(self, root: str, *, id: str, kept: int, number: int, most: int, chunk: bytes) -> SendChunk.Closed | Literal['sent', 'full'] | None:
+    def send_chunk(
+        self, root: str, *, id: str, kept: int, number: int, most: int, chunk: bytes
+    ) -> SendChunk.Closed | Literal["sent", "full"] | None:
         """Add the next chunk of a stream, if there is room for one more."""
         reply = self._send_chunk([root], [id, kept, number, most, chunk])
         if reply is None:
@@ -2139,9 +2775,37 @@ class Calls:
                 return SendChunk.Closed(next(words))
         raise UnknownReply("send_chunk", reply)
 
-    def send_message(self, root: str, *, stamp: Stamp, id: str, pair: str, event: bytes, record: bytes, run: bool, reason: str, may_decide: bool, actor: str, most_bytes: int) -> SendMessage.Sent | SendMessage.Early | SendMessage.Forbidden | SendMessage.TooLong | None:
+    def send_message(
+        self,
+        root: str,
+        *,
+        stamp: Stamp,
+        id: str,
+        pair: str,
+        event: bytes,
+        record: bytes,
+        run: bool,
+        reason: str,
+        may_decide: bool,
+        actor: str,
+        most_bytes: int,
+    ) -> SendMessage.Sent | SendMessage.Early | SendMessage.Forbidden | SendMessage.TooLong | None:
         """Append a user's message."""
-        reply = self._send_message([root], [*stamp.args, id, pair, event, record, "1" if run else "", reason, "1" if may_decide else "", actor, most_bytes])
+        reply = self._send_message(
+            [root],
+            [
+                *stamp.args,
+                id,
+                pair,
+                event,
+                record,
+                "1" if run else "",
+                reason,
+                "1" if may_decide else "",
+                actor,
+                most_bytes,
+            ],
+        )
         if reply is None:
             return None
         match _outcome(reply):
@@ -2159,9 +2823,18 @@ class Calls:
         """Do not freeze a conversation for a time."""
         self._set_aside([root], [span])
 
-    def set_fields(self, root: str, *, stamp: Stamp, held: str, fields: Iterable[tuple[str, str, bool]]) -> SetFields.Set | SetFields.Due | None:
+    def set_fields(
+        self, root: str, *, stamp: Stamp, held: str, fields: Iterable[tuple[str, str, bool]]
+    ) -> SetFields.Set | SetFields.Due | None:
         """Set fields of a conversation."""
-        reply = self._set_fields([root], [*stamp.args, held, *(word for name, value, is_event in fields for word in (name, value, "1" if is_event else ""))])
+        reply = self._set_fields(
+            [root],
+            [
+                *stamp.args,
+                held,
+                *(word for name, value, is_event in fields for word in (name, value, "1" if is_event else "")),
+            ],
+        )
         if reply is None:
             return None
         match _outcome(reply):
@@ -2189,9 +2862,43 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def start_sandbox(self, root: str, *, id: str, spec: str, most: int, host_span: int, most_stopped: int, files_key: str, source: str, host: str, gives_way: bool, trace: str, owner: str, start: str) -> StartSandbox.Started | StartSandbox.Exists | StartSandbox.Full | StartSandbox.Kept | Literal['no host', 'gone']:
+    def start_sandbox(
+        self,
+        root: str,
+        *,
+        id: str,
+        spec: str,
+        most: int,
+        host_span: int,
+        most_stopped: int,
+        files_key: str,
+        source: str,
+        host: str,
+        gives_way: bool,
+        trace: str,
+        owner: str,
+        start: str,
+    ) -> (
+        StartSandbox.Started | StartSandbox.Exists | StartSandbox.Full | StartSandbox.Kept | Literal["no host", "gone"]
+    ):
         """Create the record of a sandbox, once per id."""
-        reply = self._start_sandbox([root], [id, spec, most, host_span, most_stopped, files_key, source, host, "1" if gives_way else "", trace, owner, start])
+        reply = self._start_sandbox(
+            [root],
+            [
+                id,
+                spec,
+                most,
+                host_span,
+                most_stopped,
+                files_key,
+                source,
+                host,
+                "1" if gives_way else "",
+                trace,
+                owner,
+                start,
+            ],
+        )
         match _outcome(reply):
             case b"started", 2, words:
                 return StartSandbox.Started(Micros(int(next(words))), next(words))
@@ -2207,7 +2914,9 @@ class Calls:
                 return "gone"
         raise UnknownReply("start_sandbox", reply)
 
-    def stop_sandbox(self, root: str, *, id: str, host: str, supervisor: str, seen: str, detail: str, log: str, resumes: bool) -> Literal['noted', 'taken'] | None:
+    def stop_sandbox(
+        self, root: str, *, id: str, host: str, supervisor: str, seen: str, detail: str, log: str, resumes: bool
+    ) -> Literal["noted", "taken"] | None:
         """Note that the processes of a sandbox have ended and its files are kept."""
         reply = self._stop_sandbox([root], [id, host, supervisor, seen, detail, log, "1" if resumes else ""])
         if reply is None:
@@ -2235,7 +2944,9 @@ class Calls:
         words = iter(reply)
         return TakeChunk.Reply(next(words), next(words))
 
-    def take_link(self, root: str, *, id: str, ends: int, decision: str) -> TakeLink.First | TakeLink.Again | TakeLink.Other | Literal['past']:
+    def take_link(
+        self, root: str, *, id: str, ends: int, decision: str
+    ) -> TakeLink.First | TakeLink.Again | TakeLink.Other | Literal["past"]:
         """Use a one-time link for a decision."""
         reply = self._take_link([root], [id, ends, decision])
         match _outcome(reply):
@@ -2249,7 +2960,9 @@ class Calls:
                 return "past"
         raise UnknownReply("take_link", reply)
 
-    def take_place(self, root: str, *, sandbox: str, conversation: str, most: int, made: bool, start: str) -> TakePlace.Full | Literal['taken', 'had'] | None:
+    def take_place(
+        self, root: str, *, sandbox: str, conversation: str, most: int, made: bool, start: str
+    ) -> TakePlace.Full | Literal["taken", "had"] | None:
         """Give a conversation its place in a sandbox, once per conversation, as far as the sandbox has room."""
         reply = self._take_place([root], [sandbox, conversation, most, "1" if made else "", start])
         if reply is None:
