@@ -49,6 +49,7 @@ from core.approvals import Links
 from core.origins import authority, host_pattern, origin
 from core.wire import API_VERSION
 from notifications.sending import Desk, open_sender, targets_of
+from rehearsing import Runners
 from settings import ConfigError
 from settings.config import Config
 from settings.specs import Specs
@@ -192,6 +193,7 @@ def _server(app: App, config: Config, api: Api, *, asks_store: bool) -> Server:
         api=api,
         meter=app.meter,
         expiry=ExpiryDriver(store, commands),
+        runners=Runners(config),
         silent_sockets=Quota(config.access.max_silent_sockets, TooManySilentSockets),
         bash_sockets=OpenSockets(),
     )

@@ -59,6 +59,8 @@ class Effort:
     cold_starts: int = 10
     warm_starts: int = 50
     notifications: int = 100
+    decisions: int = 1_000_000
+    rehearsal_seconds: float = 10.0
     crowd: int = 1_000
     good_requests: int = 500
     half_heads: int = 6_300
@@ -92,6 +94,8 @@ QUICK = Effort(
     cold_starts=2,
     warm_starts=3,
     notifications=5,
+    decisions=500,
+    rehearsal_seconds=0.2,
     crowd=20,
     good_requests=30,
     half_heads=200,

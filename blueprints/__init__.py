@@ -23,6 +23,7 @@ from agents.forwarding import Forwarding
 from core.access import Joiner
 from core.approvals import Links
 from notifications.sending import Desk
+from rehearsing import Runners
 from settings.config import Config
 from settings.specs import Specs
 from store import Store
@@ -55,6 +56,7 @@ class Server:
     api: "Api"
     meter: Meter
     expiry: ExpiryDriver
+    runners: Runners
     silent_sockets: Quota
     bash_sockets: "OpenSockets"
 

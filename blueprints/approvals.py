@@ -10,7 +10,7 @@ from flask import Response, g, jsonify, url_for
 from marshmallow import ValidationError
 
 from agents.decisions import decide_each
-from blueprints import current_commands, current_store
+from blueprints import current_commands, current_server, current_store
 from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
 from core.approvals import Rule
@@ -19,6 +19,7 @@ from schemas.approvals import (
     CHANGE_ID,
     ApprovalRule,
     ApprovalRuleRequest,
+    BackgroundRehearsal,
     ChangeId,
     DecidedAction,
     DecisionsRequest,
@@ -38,6 +39,7 @@ from schemas.audit import place_id
 from schemas.events import read_some_ids
 from schemas.fields import Success
 from store.approvals.audit import Place
+from store.approvals.background import Progress
 from store.approvals.decisions import Decision
 from store.approvals.inbox import InboxFilter
 from store.approvals.inbox_stream import Sent
@@ -207,6 +209,35 @@ def rehearse_approval_rule(search: dict[str, Any], draft: dict[str, Any]) -> dic
     start = None if search["start"] is None else Place(*search["start"])
     found = current_store.approvals.rehearsals.rehearse(Rule(**draft), limit=search["limit"], start=start)
     return {**found._asdict(), "next_page_id": place_id(True, found.following)}
+
+
+@approval_rules.post("/rehearsals")
+@needs("read")
+@approval_rules.replay(remade=True)
+@approval_rules.fails(429)
+@approval_rules.arguments(ApprovalRuleRequest())
+@approval_rules.response(202, BackgroundRehearsal)
+def start_rehearsal(draft: dict[str, Any]) -> tuple[Progress, int, dict[str, str]]:
+    """Try a rule on all recorded decisions, in the background; `GET` of its id has the sums so far."""
+    rehearsals = current_store.approvals.background
+    rehearsal_id, runner = rehearsals.open(Rule(**draft))
+    if runner:
+        current_server().runners.start(rehearsal_id, runner)
+    location = url_for(".get_rehearsal", rehearsal_id=rehearsal_id)
+    return rehearsals.get(rehearsal_id), 202, {"Location": location}
+
+
+@approval_rules.get("/rehearsals/<rehearsal_id>")
+@needs("read")
+@approval_rules.fails()
+@approval_rules.response(200, BackgroundRehearsal)
+def get_rehearsal(rehearsal_id: str) -> Progress:
+    """Get a rehearsal that was started; it is kept for an hour after its end."""
+    rehearsals = current_store.approvals.background
+    found = rehearsals.get(rehearsal_id)
+    if found.state == "running" and (runner := rehearsals.take_up(rehearsal_id)):
+        current_server().runners.start(rehearsal_id, runner)
+    return found
 
 
 @approval_rules.get("/proposals")

@@ -4,14 +4,15 @@ Source: docs/approvals.md, "Rehearsal". A rehearsal calls the matcher that decid
 """
 
 import posixpath
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
 from typing import Any, Literal, NamedTuple
 
 from core.approvals import SHELL_ARGUMENTS, Action, Conversation, Rule, Test, equal_to, matches, matching, says_nothing
 from core.cuts import beginning
 from core.paths import fits_path, path_fault
 from core.shell.proposals import propose_command
+from core.shell.rules import command_pattern
 from core.wire import ConversationId
 
 #: Maximum number of rules that decide one action, or one group of actions: the audit names each.
@@ -48,6 +49,22 @@ _ANYWHERE = Conversation(ConversationId(""), {})
 
 AnswerKind = Literal["exactly", "like", "tool"]
 
+#: Arguments that stand in the words of an action (`core.approvals.text_of`).
+_IN_WORDS = ("command", "path", "url")
+
+#: What a shell takes out of a word, and what makes it read more than is written: then nothing is said of the line.
+_QUOTES, _SPELLED = str.maketrans("", "", "'\"\\\n\r"), ("$", "{")
+
+#: Members of a rule on which its match with one action in one conversation does not depend beyond the digest.
+_OF_DIGEST = frozenset(
+    {
+        *("decision", "tool_name", "arguments", "expires_at", "max_uses", "reason", "created_by", "created_at", "id"),
+    }
+)
+
+#: The same, of a rule that also depends on the conversation.
+_OF_CONVERSATION = _OF_DIGEST | {"conversation_ids", "tags"}
+
 
 class Answer(NamedTuple):
     """A rule that approves an action and others like it, with the sentence of what it covers."""
@@ -74,6 +91,51 @@ def would_answer(draft: Rule, rules: Sequence[Rule], action: Action, conversatio
     if not any(rule.id == "" for rule in deciding) or len(deciding) > MOST_TOGETHER:
         return False
     return draft.decision == "reject" or not matched.doubts
+
+
+class Needed(NamedTuple):
+    """Texts that stand in the words of every action that a rule matches, so that most others need no reading."""
+
+    as_written: tuple[str, ...]
+    unquoted: tuple[str, ...]  #: in the words without quotes and escapes
+
+    def may_match(self, words: str) -> bool:
+        """Whether a rule may match an action of these words, which are whole."""
+        if not all(text in words for text in self.as_written):
+            return False
+        if not self.unquoted or any(sign in words for sign in _SPELLED):
+            return True
+        plain = words.translate(_QUOTES)
+        return all(text in plain for text in self.unquoted)
+
+
+def needed_words(rule: Rule) -> Needed:
+    """The texts without which a rule that approves matches nothing; none of a rule that rejects."""
+    as_written: list[str] = []
+    unquoted: list[str] = []
+    tests = (rule.arguments or {}) if rule.decision == "approve" else {}
+    for name in _IN_WORDS:
+        match tests.get(name):
+            case {"command": str(pattern)}:
+                unquoted.append(command_pattern(pattern).words[0])
+            case {"path": str(pattern)}:
+                as_written += [part for part in pattern.split("/") if part not in ("", ".") and "*" not in part]
+            case {"equals": str(value)} if value.isprintable():
+                as_written.append(value)
+    return Needed(tuple(as_written), tuple(unquoted))
+
+
+Scope = Literal["digest", "conversation", "event"]
+
+
+def scope_of(rules: Iterable[Rule]) -> Scope:
+    """What tells how rules answer an action: its digest, with it the conversation, or nothing short of the event."""
+    named = {
+        one.name for rule in rules for one in fields(rule) if getattr(rule, one.name) not in (None, "", (), frozenset())
+    }
+    if named <= _OF_DIGEST:
+        return "digest"
+    return "conversation" if named <= _OF_CONVERSATION else "event"
 
 
 def ready_answers(action: Action, conversation: Conversation) -> list[Answer]:

@@ -315,7 +315,7 @@ class RehearsalSearch(BaseSchema):
 class DecidedExample(BaseSchema):
     """An action that a person has decided."""
 
-    conversation_id = fields.String(attribute="conversation.id", required=True, metadata={"format": "uuid"})
+    conversation_id = fields.String(required=True, metadata={"format": "uuid"})
     conversation_title = fields.String(required=True, allow_none=True)
     action_id = fields.String(required=True)
     tool_name = fields.String(required=True)
@@ -345,6 +345,25 @@ class RehearsalResult(BaseSchema):
         metadata={"description": "Of the answered: first those that a person decided otherwise, then a few others."},
     )
     next_page_id = fields.String(required=True, allow_none=True)
+
+
+class BackgroundRehearsal(BaseSchema):
+    """A rehearsal on all recorded decisions. While it runs the sums are those of what was read so far."""
+
+    id = fields.String(required=True, metadata={"format": "uuid"})
+    state = fields.String(required=True, metadata={"enum": ["running", "done", "failed"]})
+    detail = fields.String(required=True, metadata={"description": "Why it ended early; empty otherwise."})
+    read = _number("Entries of the audit that were read, the newest first.")
+    of = _number("Entries of the audit when it began.")
+    decided = _number("Decisions of people among them.")
+    answered = _number("Those that the rule would have answered.")
+    rejected = _number("Those of the answered that a person decided otherwise; an edit is otherwise, too.")
+    unread = _number("Decisions whose conversation is deleted or in cold storage; the rule was not tried on them.")
+    examples = fields.List(
+        fields.Nested(DecidedExample),
+        required=True,
+        metadata={"description": "Of the answered: first those that a person decided otherwise, then a few others."},
+    )
 
 
 class ProposalSearch(BaseSchema):

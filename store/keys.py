@@ -245,6 +245,10 @@ class RuleKeys:
     root = "{rules}"
     version = f"{root}:version"
 
+    @classmethod
+    def rehearsal(cls, rehearsal_id: str) -> str:
+        return f"{cls.root}:rehearsal:{rehearsal_id}"
+
 
 class NotifyKeys:
     """The name that all keys of notifications are below, in one slot."""

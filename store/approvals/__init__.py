@@ -2,11 +2,13 @@
 
 from settings.limits import ConversationLimits, SandboxLimits
 from store.approvals.audit import Audit, TerminalAudit
+from store.approvals.background import BackgroundRehearsals
 from store.approvals.decisions import Confirmations, LinkUses
 from store.approvals.deliveries import Deliveries
 from store.approvals.inbox import ApprovalChecks, Inbox, Index
 from store.approvals.rehearsals import Rehearsals
 from store.approvals.rules import RuleDecisions, Rules
+from store.approvals.trials import Decisions
 from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.listing import Listing
@@ -38,7 +40,8 @@ class ApprovalWing:
             index,
             bounds,
         )
-        self.rehearsals = Rehearsals(redis, scripts, self.audit, self.rules, index)
+        self.rehearsals = Rehearsals(Decisions(redis, scripts), self.audit, self.rules, index)
+        self.background = BackgroundRehearsals(redis, scripts, self.audit, self.rules)
         #: that of every other write
         self.projections = Projections(listing, self.rule_decisions)
         self.confirmations = Confirmations(redis, scripts, self.projections, bounds)

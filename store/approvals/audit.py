@@ -50,6 +50,9 @@ LONGEST_TEXT, LONGEST_SUMMARY, LONGEST_TOOL = 300, 150, 100
 #: kind of what a stream is told of a decision; no log keeps one
 DECISION = "DecisionEvent"
 
+#: Maximum distance of two entries of a chain that are read with those between them.
+_DENSE = 3
+
 #: what the name of a chain of the audit of destinations begins with; the day follows
 DESTINATION_CHAIN = "destinations-"
 
@@ -140,9 +143,7 @@ class AuditFilter:
         wanted = (self.actor, self.actor_kind, self.decision)
         if not all(wish in (None, one) for wish, one in zip(wanted, found, strict=True)):
             return False
-        if self.people and (
-            actor["kind"] not in PEOPLE or entry["decision"] not in VERBS or not entry.get("action_ids")
-        ):
+        if self.people and not is_of_people(entry):
             return False
         actions = [one for one in entry.get("shown", []) if one]
         tools = [one["tool_name"] for one in actions]
@@ -243,11 +244,32 @@ class Audit:
             at=None if start is None else start.at,
             member="" if start is None else audit_member(start.chain, start.seq),
         )
-        places = [_place(member, at) for member, at in reply]
+        return self._at([_place(member, at) for member, at in reply])
+
+    def _at(self, places: Sequence[Place]) -> list[tuple[Place, bytes | None]]:
+        """The entries at these places, in one round trip. Those of a chain that lie close together are one command."""
+        seqs: dict[str, list[int]] = {}
+        for place in places:
+            seqs.setdefault(place.chain, []).append(place.seq)
+        ranges = [(chain, run[0], run[-1]) for chain, some in seqs.items() for run in _runs(sorted(some))]
         with self._redis.pipeline(transaction=False) as pipe:
-            for place in places:
-                pipe.lindex(chain_key(place.chain), place.seq - 1)
-            return list(zip(places, pipe.execute() if places else [], strict=True))
+            for chain, first, last in ranges:
+                pipe.lrange(chain_key(chain), first - 1, last - 1)
+            replies = pipe.execute() if ranges else []
+        found = {
+            (chain, seq): raw
+            for (chain, first, _), raws in zip(ranges, replies, strict=True)
+            for seq, raw in enumerate(raws, first)
+        }
+        return [(place, found.get((place.chain, place.seq))) for place in places]
+
+    def before(self, place: Place | None, most: int) -> list[tuple[Place, bytes | None]]:
+        """The entries of all conversations before a place, the newest first; None for one that is no longer kept."""
+        return self._following(AuditFilter(), True, most, place)
+
+    def size(self) -> int:
+        """The number of entries of all audits."""
+        return int(self._redis.zcard(f"{ApprovalKeys.root}:audit"))
 
     def _following_in(
         self, chain: str, descending: bool, most: int, start: Place | None
@@ -319,6 +341,18 @@ def _texts(entry: dict[str, Any], actions: list[dict[str, Any]]) -> Iterator[str
     yield from (entry["reason"], entry.get("conversation_title", ""))
 
 
+def _runs(seqs: Sequence[int]) -> Iterator[list[int]]:
+    """Ascending seqs in runs of which at least every _DENSEth is there."""
+    run: list[int] = []
+    for seq in seqs:
+        if run and seq - run[-1] > _DENSE:
+            yield run
+            run = []
+        run.append(seq)
+    if run:
+        yield run
+
+
 def _place(member: str, at: float) -> Place:
     chain, _, seq = member.partition(" ")
     return Place(Micros(int(at)), chain, int(seq))
@@ -328,6 +362,11 @@ def place_of(raw: bytes) -> Place:
     """Where an entry stands."""
     entry = json.loads(raw)
     return Place(micros(entry["time"]), chain_of(entry), entry["seq"])
+
+
+def is_of_people(entry: dict[str, Any]) -> bool:
+    """Whether an entry is a decision about actions that a person has taken, see PEOPLE."""
+    return entry["actor"]["kind"] in PEOPLE and entry["decision"] in VERBS and bool(entry.get("action_ids"))
 
 
 def decider_of(entry: dict[str, Any]) -> dict[str, str]:

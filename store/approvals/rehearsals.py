@@ -6,14 +6,13 @@ digest shows. A read is bounded in entries, bytes and seconds, and goes on at th
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from core.approvals import (
     Action,
     Conversation,
     Rule,
-    action_digest,
     canonical,
     matches,
     matching,
@@ -24,24 +23,15 @@ from core.pauses import take_turns
 from core.refused import Kind
 from core.rehearsal import Answer, like_answer, ready_answers, would_answer
 from core.wire import ConversationId, now, parse_json
-from store.approvals.audit import LONGEST_TEXT, LONGEST_TOOL, Audit, AuditFilter, Place, decider_of, place_of
+from store.approvals.audit import LONGEST_TEXT, Audit, AuditFilter, Place, decider_of, place_of
 from store.approvals.inbox import Index
 from store.approvals.rules import Rules
+from store.approvals.trials import FEW, ConversationPlace, Decisions, Example, Trial, Wanted, slices, wanted_of
 from store.errors import ConversationNotFound, StoreError
-from store.keys import ConversationKeys
-from store.link.commands import Redis
-from store.log.frames import PAGE_BYTES, original
-from store.scripts import Scripts
-from store.scripts.calls import GetEvents
-
-#: Maximum number of actions whose events are read at once.
-_SLICE = 50
+from store.log.frames import PAGE_BYTES
 
 #: Seconds and bytes of events after which a read ends with the entry that it is at.
 MOST_SECONDS, MOST_BYTES = 1.0, PAGE_BYTES
-
-#: Maximum number of examples of a rehearsal that people decided otherwise, and of those that they decided alike.
-MOST_EXAMPLES, _FEW = 100, 3
 
 #: Maximum number of entries that proposals are made from, and of proposals.
 MOST_RECENT, MOST_PROPOSALS = 500, 50
@@ -72,6 +62,10 @@ class Decided(NamedTuple):
     time: str
 
     @property
+    def conversation_id(self) -> ConversationId:
+        return self.conversation.id
+
+    @property
     def tool_name(self) -> str:
         return str(self.action.tool_name)
 
@@ -85,9 +79,7 @@ class Records(NamedTuple):
     """A page of decisions, the newest first."""
 
     found: list[Decided]
-    skipped: int  #: decisions about other tools than the one wanted
     unread: int
-    following: Place | None  #: cursor of the next page
 
 
 class Rehearsal(NamedTuple):
@@ -97,7 +89,7 @@ class Rehearsal(NamedTuple):
     answered: int
     rejected: int  #: those of the answered that a person decided otherwise
     unread: int
-    examples: list[Decided]  #: those that a person decided otherwise come first
+    examples: list[Example]  #: those that a person decided otherwise come first
     following: Place | None
 
 
@@ -109,7 +101,7 @@ class Proposal(NamedTuple):
 
     @property
     def examples(self) -> list[Decided]:
-        return self.evidence[:_FEW]
+        return self.evidence[:FEW]
 
 
 class Tried(NamedTuple):
@@ -120,44 +112,27 @@ class Tried(NamedTuple):
     of: int
 
 
-class _Wanted(NamedTuple):
-    """An action of an entry."""
-
-    action_id: str
-    digest: str
-    entry: dict[str, Any]
-
-
 class Rehearsals:
     """Reads decisions of people, and tries rules on them."""
 
-    def __init__(self, redis: Redis, scripts: Scripts, audit: Audit, rules: Rules, index: Index) -> None:
-        self._redis = redis
-        self._scripts = scripts
+    def __init__(self, decisions: Decisions, audit: Audit, rules: Rules, index: Index) -> None:
+        self._decisions = decisions
         self._audit = audit
         self._rules = rules
         self._index = index
 
     def rehearse(self, draft: Rule, *, limit: int, start: Place | None) -> Rehearsal:
         """Try a draft on a page of decisions. limit: entries of the audit."""
-        rules = self._rules.in_force(now())
-        answered: list[Decided] = []
-
-        def judge(one: Decided) -> None:
-            if _answers(draft, rules, one):
-                answered.append(one)
-
-        page = self._read(judge, limit=limit, start=start, tool_name=draft.tool_name)
-        contrary = [one for one in answered if one.decision != draft.decision]
-        others = [one for one in answered if one.decision == draft.decision]
-        return Rehearsal(
-            decided=len(page.found) + page.skipped + page.unread,
-            answered=len(answered),
-            rejected=len(contrary),
-            unread=page.unread,
-            examples=contrary[:MOST_EXAMPLES] + others[:_FEW],
-            following=page.following,
-        )
+        trial = Trial(self._decisions, draft, self._rules.in_force(now()))
+        raws, following = self._audit.search(AuditFilter(people=True), descending=True, limit=limit, start=start)
+        entries = [parse_json(raw) for raw in raws]
+        ends, spent = time.monotonic() + MOST_SECONDS, 0
+        for last, some in slices(entries):
+            spent += trial.take(some)
+            if last + 1 < len(raws) and (spent >= MOST_BYTES or time.monotonic() >= ends):
+                following = place_of(raws[last])
+                break
+        return Rehearsal(trial.decided, trial.answered, trial.rejected, trial.unread, trial.examples, following)
 
     def proposals(self, least: int) -> tuple[list[Proposal], int, int]:
         """Rules for what was approved at least so often and never rejected; and the decisions read, and unread.
@@ -172,7 +147,7 @@ class Rehearsals:
                 key = canonical([answer.rule.tool_name, answer.rule.arguments])
                 groups.setdefault(key, Proposal(answer, [])).evidence.append(one)
 
-        page = self._read(group, limit=MOST_RECENT, start=None)
+        page = self._read(group, limit=MOST_RECENT)
         contrary = [one for one in page.found if one.decision != "approve"]
         found = [
             proposal
@@ -194,7 +169,7 @@ class Rehearsals:
             raise ConversationNotFound
         if action_id not in {one["id"] for one in waiting.pending}:
             raise ActionNotPending
-        [event] = self._events(conversation_id, [action_id])
+        [event] = self._decisions.events(conversation_id, [action_id])
         if event is None:
             raise ActionNotPending
         action = Action.of(parse_json(event))
@@ -203,9 +178,7 @@ class Rehearsals:
             return []
         rules = self._rules.in_force(now())
         recent: list[Decided] = []
-        self._read(
-            recent.append, limit=_TRIED, start=None, tool_name=action.tool_name, only=True, most_scanned=_SCANNED
-        )
+        self._read(recent.append, limit=_TRIED, tool_name=action.tool_name, only=True, most_scanned=_SCANNED)
         del recent[_TRIED:]
         return [
             Tried(answer, sum(_answers(answer.rule, rules, one) for one in recent), len(recent)) for answer in answers
@@ -216,7 +189,6 @@ class Rehearsals:
         take: Callable[[Decided], None],
         *,
         limit: int,
-        start: Place | None,
         tool_name: str | None = None,
         only: bool = False,
         most_scanned: int | None = None,
@@ -224,17 +196,16 @@ class Rehearsals:
         """Decisions of people, the newest first.
 
         take: called with each one, within the seconds of a read. limit: entries of the audit. tool_name: decisions
-        about other tools are counted, and not read. only: entries about this tool alone count for the limit.
+        about other tools are not read. only: entries about this tool alone count for the limit.
         """
         filters = AuditFilter(people=True, tool_name=tool_name if only else None)
-        raws, following = self._audit.search(
-            filters, descending=True, limit=limit, start=start, most_scanned=most_scanned
-        )
+        raws, _ = self._audit.search(filters, descending=True, limit=limit, start=None, most_scanned=most_scanned)
         ends, spent = time.monotonic() + MOST_SECONDS, 0
         found: list[Decided] = []
-        skipped = unread = 0
-        for last, wanted in _slices(raws):
-            mine = [one for one in wanted if tool_name is None or _may_be_of(one, tool_name)]
+        unread = 0
+        for _, some in slices([parse_json(raw) for raw in raws]):
+            wanted = (one for entry in some for one in wanted_of(entry))
+            mine = [one for one in wanted if tool_name is None or one.may_be_of(tool_name)]
             read, size = self._load(mine)
             decided = [one for one in read if one is not None]
             of_tool = [one for one in decided if tool_name in (None, one.action.tool_name)]
@@ -243,76 +214,28 @@ class Rehearsals:
                 take(one)
             found += of_tool
             unread += len(read) - len(decided)
-            skipped += len(wanted) - len(mine) + len(decided) - len(of_tool)
             spent += size
-            if last + 1 < len(raws) and (spent >= MOST_BYTES or time.monotonic() >= ends):
-                return Records(found, skipped, unread, place_of(raws[last]))
-        return Records(found, skipped, unread, following)
+            if spent >= MOST_BYTES or time.monotonic() >= ends:
+                break
+        return Records(found, unread)
 
-    def _load(self, wanted: Sequence[_Wanted]) -> tuple[list[Decided | None], int]:
-        """Actions with their arguments, None for each that cannot be read; and the bytes read."""
-        of: dict[ConversationId, list[int]] = {}
-        for place, one in enumerate(wanted):
-            of.setdefault(ConversationId(one.entry["conversation_id"]), []).append(place)
-        with self._redis.pipeline(transaction=False) as pipe:
-            for conversation_id in of:
-                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold"])
-            states: list[Any] = pipe.execute() if of else []
-        found: list[Decided | None] = [None] * len(wanted)
-        size = 0
-        for (conversation_id, places), (title, tags, cold) in zip(of.items(), states, strict=True):
-            if tags is None or cold is not None:
-                continue
-            conversation = Conversation(conversation_id, parse_json(tags))
-            shown_title = None if title is None else parse_json(title)
-            for start in range(0, len(places), _SLICE):
-                some = places[start : start + _SLICE]
-                events = self._events(conversation_id, [wanted[place].action_id for place in some])
-                for place, event in zip(some, events, strict=True):
-                    take_turns()
-                    if event is not None:
-                        size += len(event)
-                        found[place] = _decided(wanted[place], event, conversation, shown_title)
-        return found, size
-
-    def _events(self, conversation_id: ConversationId, ids: Sequence[str]) -> list[bytes | None]:
-        """Events by id, None where there is none. One round trip; one for each event if they are long."""
-        reply = self._scripts.get_events(ConversationKeys(conversation_id).root, most_bytes=PAGE_BYTES, ids=ids)
-        if reply is None or (reply == "too_long" and len(ids) == 1):
-            return [None] * len(ids)
-        if not isinstance(reply, GetEvents.Found):
-            return [event for one in ids for event in self._events(conversation_id, [one])]
-        return [None if kept is None else original(kept) for kept in reply.events]
-
-
-def _slices(raws: Sequence[bytes]) -> Iterator[tuple[int, list[_Wanted]]]:
-    """The actions of entries, some entries at a time, and the place of the last of these."""
-    wanted: list[_Wanted] = []
-    for place, raw in enumerate(raws):
-        entry = parse_json(raw)
-        wanted += [_Wanted(*one, entry) for one in zip(entry["action_ids"], entry["digests"], strict=True)]
-        if len(wanted) >= _SLICE or place + 1 == len(raws):
-            yield place, wanted
-            wanted = []
-
-
-def _may_be_of(one: _Wanted, tool_name: str) -> bool:
-    """Whether an action may be of a tool, by what its entry says of it."""
-    place, shown = one.entry["action_ids"].index(one.action_id), one.entry.get("shown") or []
-    said = shown[place] if place < len(shown) else None
-    return said is None or said["tool_name"] == beginning(tool_name, LONGEST_TOOL)
+    def _load(self, wanted: list[Wanted]) -> tuple[list[Decided | None], int]:
+        """Decisions with the arguments of their actions, None for each that cannot be read; and the bytes read."""
+        places = self._decisions.places(one.conversation_id for one in wanted)
+        there = [one for one in wanted if places[one.conversation_id] is not None]
+        actions, size = self._decisions.actions(there)
+        found = {(one.conversation_id, one.action_id): action for one, action in zip(there, actions, strict=True)}
+        return [_decided(one, found.get((one.conversation_id, one.action_id)), places) for one in wanted], size
 
 
 def _decided(
-    wanted: _Wanted, event: bytes, conversation: Conversation, conversation_title: str | None
+    wanted: Wanted, action: Action | None, places: dict[ConversationId, ConversationPlace | None]
 ) -> Decided | None:
-    """What an entry says of an action; None if the event is another action."""
-    action = Action.of(parse_json(event))
-    if action_digest(action.tool_name, action.arguments) != wanted.digest:
+    place, entry = places[wanted.conversation_id], wanted.entry
+    if action is None or place is None:
         return None
-    entry = wanted.entry
     who, when = decider_of(entry), entry["time"]
-    return Decided(conversation, conversation_title, wanted.action_id, action, entry["decision"], who, when)
+    return Decided(place.conversation, place.title, wanted.action_id, action, entry["decision"], who, when)
 
 
 def _answers(rule: Rule, rules: Sequence[Rule], one: Decided) -> bool:

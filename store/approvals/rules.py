@@ -131,7 +131,7 @@ class Rules:
         Raises TooManyRules, RuleTooLong, RuleWouldBePast, RuleWasRevoked.
         """
         rule = replace(rule, id=str(minted(what)))
-        text = _written(rule)
+        text = written_rule(rule)
         if len(text) > MOST_RULE_BYTES:
             raise RuleTooLong
         reply = self._scripts.make_rule(
@@ -144,7 +144,7 @@ class Rules:
         )
         match reply:
             case MakeRule.Made(made):
-                return UsedRule(_read(made), 0, None)
+                return UsedRule(read_rule(made), 0, None)
             case "full":
                 raise TooManyRules
             case "past":
@@ -174,7 +174,7 @@ class Rules:
         known, rules = self._remembered
         if (version or b"") != known:
             reply = self._scripts.list_rules(RuleKeys.root, ids=())
-            rules = tuple(_read(rule) for rule, _ in reply.rules)
+            rules = tuple(read_rule(rule) for rule, _ in reply.rules)
             self._remembered = reply.version, rules
         return rules
 
@@ -212,21 +212,23 @@ class Rules:
 
 def _used(rule: str, use: dict[str, str]) -> UsedRule:
     last_used_at = use["last_used_at"]
-    return UsedRule(_read(rule), int(use["uses"]), Micros(int(last_used_at)) if last_used_at else None)
+    return UsedRule(read_rule(rule), int(use["uses"]), Micros(int(last_used_at)) if last_used_at else None)
 
 
 def is_short(rule: Rule) -> bool:
     """Whether a rule has at most MOST_RULE_BYTES."""
-    return len(_written(replace(rule, id=str(uuid4())))) <= MOST_RULE_BYTES
+    return len(written_rule(replace(rule, id=str(uuid4())))) <= MOST_RULE_BYTES
 
 
-def _written(rule: Rule) -> str:
+def written_rule(rule: Rule) -> str:
+    """A rule as JSON, without when it was made."""
     members = asdict(rule)
     del members["created_at"]
     return json.dumps(members, separators=(",", ":"))
 
 
-def _read(rule: str) -> Rule:
+def read_rule(rule: str) -> Rule:
+    """A rule from its JSON."""
     members = json.loads(rule)
     ids = members["conversation_ids"]
     return Rule(**{**members, "conversation_ids": None if ids is None else tuple(ids)})

@@ -830,6 +830,7 @@ class Calls:
     _claim_idempotency_key: Sends
     _claim_notification: Sends
     _claim_queue: Sends
+    _claim_rehearsal: Sends
     _claim_rule_uses: Sends
     _claim_sandbox: Sends
     _claim_start_task: Sends
@@ -901,6 +902,7 @@ class Calls:
     _note_destinations: Sends
     _note_objects: Sends
     _open_delivery: Sends
+    _open_rehearsal: Sends
     _open_sandbox: Sends
     _open_targets: Sends
     _open_transfer: Sends
@@ -938,6 +940,7 @@ class Calls:
     _renew_start_task: Sends
     _reopen_actions: Sends
     _report_conversation: Sends
+    _report_rehearsal: Sends
     _report_sandbox: Sends
     _return_rule_uses: Sends
     _return_workspace: Sends
@@ -1364,6 +1367,22 @@ class Calls:
             return None
         words = iter(reply)
         return ClaimQueue.Reply(next(words).decode(), next(words), int(next(words)), next(words))
+
+    def claim_rehearsal(
+        self, root: str, *, id: str, runner: str, most: int, most_tries: int, lease: int, kept: int
+    ) -> Literal["claimed", "held", "ended", "given_up"]:
+        """Take up a rehearsal whose runner has gone without an end, unless as many run as may."""
+        reply = self._claim_rehearsal([root], [id, runner, most, most_tries, lease, kept])
+        match _outcome(reply):
+            case b"claimed", 0, _:
+                return "claimed"
+            case b"held", 0, _:
+                return "held"
+            case b"ended", 0, _:
+                return "ended"
+            case b"given_up", 0, _:
+                return "given_up"
+        raise UnknownReply("claim_rehearsal", reply)
 
     def claim_rule_uses(self, root: str, *, doubts: Collection[str], uses: Iterable[tuple[str, str]]) -> int:
         """Count a use of a rule for each action that it is about to decide: all of them, or none."""
@@ -2133,6 +2152,20 @@ class Calls:
             next(words).decode(),
         )
 
+    def open_rehearsal(
+        self, root: str, *, id: str, runner: str, draft: str, most: int, lease: int, kept: int
+    ) -> Literal["opened", "again", "full"]:
+        """Keep a rehearsal that its runner begins now, unless as many run as may."""
+        reply = self._open_rehearsal([root], [id, runner, draft, most, lease, kept])
+        match _outcome(reply):
+            case b"opened", 0, _:
+                return "opened"
+            case b"again", 0, _:
+                return "again"
+            case b"full", 0, _:
+                return "full"
+        raise UnknownReply("open_rehearsal", reply)
+
     def open_sandbox(
         self,
         root: str,
@@ -2644,6 +2677,14 @@ class Calls:
             case b"foreign", 8, words:
                 return ReportConversation.Foreign(_log_state(words))
         raise UnknownReply("report_conversation", reply)
+
+    def report_rehearsal(
+        self, root: str, *, id: str, runner: str, state: str, found: str, lease: int, kept: int
+    ) -> bool:
+        """Keep what a rehearsal has found so far, and renew the lease of its runner."""
+        reply = self._report_rehearsal([root], [id, runner, state, found, lease, kept])
+        result: bool = reply in (1, b"1")
+        return result
 
     def report_sandbox(
         self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Mapping[str, object]

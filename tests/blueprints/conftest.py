@@ -5,6 +5,7 @@ import pytest
 from app import create_app
 from settings.config import Config
 from tests.blueprints import API, KEYS, SECRET_KEY
+from tests.blueprints.decided import Here
 from tests.conftest import LIMITS
 from tests.conftest import SECRET_KEY as SHARED_KEY
 from tests.servers import agent_server, store_server
@@ -130,3 +131,19 @@ class Agent:
     @property
     def rejections(self):
         return [one for one in self.log if one["kind"] == "UserRejectObservation"]
+
+
+@pytest.fixture
+def fresh(client, store):
+    """A client of a server that has no rules and no decisions."""
+    redis = store.approvals.rules._redis
+    for pattern in ("{rules}*", "{approvals}*"):
+        for key in redis.scan_iter(pattern):
+            redis.delete(key)
+    return client
+
+
+@pytest.fixture
+def here(fresh, conversation):
+    """A conversation in which every action waits."""
+    return Here(fresh, conversation)

@@ -1,5 +1,7 @@
 """Rehearsals, proposals and ready answers over HTTP: what a rule would have done with what people decided."""
 
+from uuid import uuid4
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -8,80 +10,25 @@ from app import create_app
 from core.wire import ConversationId
 from settings.config import Config
 from store.approvals import rehearsals as module
+from store.approvals import trials
+from tests.blueprints.decided import GIT_STATUS, PROPOSALS, REHEARSE, RULES, Here
 from tests.blueprints.test_approval_rules import ADMIN
 from tests.cold import Objects, cold_client
-from tests.conftest import action, observation, status
-
-RULES, REHEARSE, PROPOSALS = (f"/api/v1/approval-rules{path}" for path in ("", "/rehearse", "/proposals"))
-GIT_STATUS = {"decision": "approve", "tool_name": "terminal", "arguments": {"command": {"command": "git status *"}}}
+from tests.conftest import observation, status
 
 
 @pytest.fixture
-def fresh(client, store):
-    """A client of a server that has no rules and no decisions."""
-    redis = store.approvals.rules._redis
-    for pattern in ("{rules}*", "{approvals}*"):
-        for key in redis.scan_iter(pattern):
-            redis.delete(key)
-    return client
+def events_read(monkeypatch):
+    """The ids of the actions whose events are read."""
+    ids = []
+    events = trials.Decisions.events
 
+    def counted(self, conversation_id, some):
+        ids.extend(some)
+        return events(self, conversation_id, some)
 
-@pytest.fixture
-def here(fresh, conversation):
-    """A conversation in which every action waits."""
-    return Here(fresh, conversation)
-
-
-class Here:
-    """Posts actions to a conversation, decides them, and asks about rules."""
-
-    def __init__(self, client, conversation):
-        self.client, self.id = client, conversation
-        start = {"conversation_id": conversation, "title": "Mend it", "tags": {"team": "web"}}
-        made = client.post("/api/conversations", json={**start, "confirmation_policy": {"kind": "AlwaysConfirm"}})
-        assert made.status_code == 201
-
-    def act(self, command="ls", **members) -> str:
-        one = action(command, **members)
-        assert self.client.post(f"/api/v1/webhooks/events/{self.id}", json=[one]).status_code == 200
-        return one["id"]
-
-    def decide(self, verb: str, *commands: str) -> list[str]:
-        ids = []
-        for command in commands:
-            ids.append(self.act(command))
-            decision = {"action_id": ids[-1], "decision": verb}
-            path = f"/api/v1/conversation/{self.id}/pending-actions/decisions"
-            taken = self.client.post(path, json={"decisions": [decision]})
-            assert taken.status_code == 200, taken.text
-        return ids
-
-    def rehearse(self, rule=GIT_STATUS, **query) -> dict:
-        response = self.client.post(REHEARSE, json=rule, query_string=query)
-        assert response.status_code == 200, response.text
-        return response.get_json()
-
-    def propose(self, **query) -> dict:
-        response = self.client.get(PROPOSALS, query_string=query)
-        assert response.status_code == 200, response.text
-        return response.get_json()
-
-    def answers(self, action_id: str) -> dict[str, dict]:
-        response = self.client.get(f"/api/v1/conversation/{self.id}/pending-actions/{action_id}/answers")
-        assert response.status_code == 200, response.text
-        return {one["kind"]: one for one in response.get_json()["items"]}
-
-    def reject_all(self) -> None:
-        path = f"/api/conversations/{self.id}/events/respond_to_confirmation"
-        assert self.client.post(path, json={"accept": False}).status_code == 200
-
-    def forget_rules(self) -> None:
-        for rule in self.client.get(RULES).get_json():
-            assert self.client.delete(f"{RULES}/{rule['id']}").status_code == 200
-
-    def waits(self) -> list[str]:
-        items = self.client.get("/api/v1/pending-actions", query_string={"conversation_id": self.id}).get_json()
-        return [one["action_id"] for one in items["items"]]
+    monkeypatch.setattr(trials.Decisions, "events", counted)
+    return ids
 
 
 # rehearsals
@@ -140,7 +87,7 @@ def test_a_rehearsal_is_read_page_by_page_and_each_decision_comes_once(here):
 
 def test_a_page_ends_early_when_its_bytes_are_spent_and_the_next_goes_on(here, monkeypatch):
     monkeypatch.setattr(module, "MOST_BYTES", 1)
-    monkeypatch.setattr(module, "_SLICE", 2)
+    monkeypatch.setattr(trials, "SLICE", 2)
     here.decide("approve", *(f"git status {number}" for number in range(5)))
     sizes, page_id = [], None
     while True:
@@ -208,6 +155,39 @@ def test_a_draft_that_could_not_be_made_is_422_and_names_the_member(here):
     for page_id in ("x", f"asc.1-{here.id}-1"):
         response = here.client.post(REHEARSE, json=GIT_STATUS, query_string={"page_id": page_id})
         assert response.get_json()["detail"][0]["loc"] == ["query", "page_id"]
+
+
+def test_an_action_that_recurs_is_read_once(here, events_read):
+    here.decide("approve", *(["git status"] * 4), "git status -s")
+    here.decide("reject", "git status")
+    events_read.clear()
+    assert (here.rehearse()["answered"], here.rehearse()["rejected"]) == (6, 1)
+    assert len(events_read) == 2 * 2
+
+
+def test_an_action_whose_words_show_that_the_rule_does_not_match_is_not_read(here, events_read):
+    here.decide("approve", "ls", "make test", "git status", "echo git", f"echo {'x' * 300}")
+    events_read.clear()
+    assert here.rehearse()["answered"] == 1
+    assert len(events_read) == 3
+
+
+def test_a_rule_about_the_risk_is_tried_on_each_event(here, events_read):
+    for risk in ("LOW", "HIGH", "LOW"):
+        action_id = here.act("git status", security_risk=risk)
+        path = f"/api/v1/conversation/{here.id}/pending-actions/decisions"
+        here.client.post(path, json={"decisions": [{"action_id": action_id, "decision": "approve"}]})
+    events_read.clear()
+    assert here.rehearse({**GIT_STATUS, "max_risk": "LOW"})["answered"] == 2
+    assert len(events_read) == 3
+
+
+def test_a_rule_about_conversations_is_tried_in_each(here, fresh):
+    other = Here(fresh, str(uuid4()))
+    for one in (here, other):
+        one.decide("approve", "git status")
+    assert here.rehearse({**GIT_STATUS, "conversation_ids": [other.id]})["answered"] == 1
+    assert here.rehearse()["answered"] == 2
 
 
 COMMANDS = [

@@ -43,7 +43,7 @@ DECIDES = {"approve", "reject"}
 
 #: a file that a command reads before it asks the server
 RULES = str(Path(__file__).with_name("rules.toml"))
-OF_COMMAND = {"rules diff": RULES, "rules apply": RULES}
+OF_COMMAND = {"rules diff": RULES, "rules apply": RULES, "rules rehearse": RULES}
 
 
 def leaves(group: click.Group, path: str = "") -> dict[str, click.Command]:
@@ -77,7 +77,7 @@ def typed(words: str, identity: str) -> list[str]:
             line.append(identity)
         elif one.required and isinstance(one.type, click.Choice):
             line.append(one.type.choices[0])
-        elif one.required:
+        elif one.required or (words in OF_COMMAND and isinstance(one.type, click.Path)):
             line.append(OF_COMMAND.get(words, __file__) if isinstance(one.type, click.Path) else "hello")
     return [*line, "true"] if words == "sh" else line
 

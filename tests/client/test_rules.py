@@ -5,6 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from agent_server_client.cli import rules
 from agent_server_client.cli.rule_files import arguments_of, content, difference, in_words
 
 from tests.conftest import action, message
@@ -111,6 +112,47 @@ def test_a_rehearsal_says_what_a_rule_would_have_answered_and_ends_with_1_where_
     assert told.splitlines()[-1].endswith("\tgit push -f")
     assert listed(client) == []
     assert json.loads(ctl(*options, "--command", "git status *", "--json").stdout)["rejected"] == 0
+
+
+def test_the_rules_of_a_file_that_the_server_lacks_are_rehearsed_as_a_check(ctl, client, started, tmp_path):
+    tool = f"tool-{uuid4().hex}"
+    one = started()
+    status, push = (action(line, tool_name=tool) for line in ("git status -s", "git push -f"))
+    client.post(f"/api/v1/webhooks/events/{one}", json=[message("hello"), status, push])
+    ctl("approve", status["id"], "--yes")
+    ctl("reject", push["id"])
+    file, rule = tmp_path / "rules.toml", f'[[rules]]\ndecision = "approve"\ntool_name = "{tool}"\ncommand = '
+    file.write_text(f'{rule}"git status *"\n{rule}"git *"\n')
+
+    told = ctl("rules", "rehearse", str(file), code=1).stdout
+    as_json = [json.loads(line) for line in ctl("rules", "rehearse", str(file), "--json", code=1).stdout.splitlines()]
+
+    assert told.count("This rule approves") == 2
+    assert [(one["answered"], one["rejected"]) for one in as_json] == [(1, 0), (2, 1)]
+    assert [one["rule"]["arguments"]["command"]["command"] for one in as_json] == ["git status *", "git *"]
+    file.write_text(f'{rule}"git status *"\n')
+    assert "It would have answered 1 of " in ctl("rules", "rehearse", str(file)).stdout
+    ctl("rules", "apply", str(file), "--yes")
+    nothing = ctl("rules", "rehearse", str(file))
+    assert (nothing.stdout, "nothing to rehearse" in nothing.stderr) == ("", True)
+
+
+def test_a_rehearsal_of_nothing_or_of_both_a_file_and_options_ends_with_2(ctl):
+    assert "Give a file of rules, or --decision and --tool" in ctl("rules", "rehearse", code=2).stderr
+    assert "not both" in ctl("rules", "rehearse", FILE, "--tool", "terminal", code=2).stderr
+
+
+@pytest.mark.process("starts the process of a rehearsal")
+def test_what_more_than_one_page_holds_is_rehearsed_in_the_background(ctl, client, started, monkeypatch):
+    monkeypatch.setattr(rules, "_PAGE", 1)
+    monkeypatch.setattr(rules, "_POLL", 0.05)
+    tool = f"tool-{uuid4().hex}"
+    one = started()
+    actions = [action(f"git status {number}", tool_name=tool) for number in range(3)]
+    client.post(f"/api/v1/webhooks/events/{one}", json=[message("hello"), *actions])
+    ctl("approve", *(one["id"] for one in actions), "--yes")
+    found = json.loads(ctl("rules", "rehearse", *STATUS[:2], "--tool", tool, "--json").stdout)
+    assert (found["answered"], found["rejected"]) == (3, 0)
 
 
 @pytest.mark.parametrize(

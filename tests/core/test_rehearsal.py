@@ -3,8 +3,11 @@
 import pytest
 
 from core.approvals import Action, Conversation, Rule, matches
-from core.rehearsal import like_answer, ready_answers, would_answer
+from core.rehearsal import like_answer, needed_words, ready_answers, scope_of, would_answer
+from core.shell import read_line
+from core.shell.rules import allowed, command_pattern
 from core.wire import ConversationId
+from tests.core.test_shell_lines import CORPUS
 
 HERE = Conversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {})
 EDIT = {"command": "str_replace", "old_str": "a", "new_str": "b"}
@@ -109,3 +112,49 @@ def test_a_draft_answers_nothing_where_a_rule_that_rejects_is_unsure():
     assert would_answer(fits, [], unsure, HERE)
     assert not would_answer(fits, [against], unsure, HERE)
     assert would_answer(draft, [against], Action("terminal", {"command": "git log"}, "LOW"), HERE)
+
+
+def test_the_words_that_a_rule_needs_stand_in_every_line_that_it_allows():
+    for pattern in CORPUS["rules"]["for"].values():
+        needed = needed_words(Rule("approve", "terminal", {"command": {"command": pattern}}))
+        for family in CORPUS["lines"].values():
+            for _, text in family:
+                if allowed(command_pattern(pattern), read_line(text)):
+                    assert needed.may_match(text), (pattern, text)
+
+
+@pytest.mark.parametrize(
+    ("tests", "words", "may"),
+    [
+        ({"command": {"command": "git status *"}}, "g''it status", True),
+        ({"command": {"command": "git status *"}}, "gi\\\nt status", True),
+        ({"command": {"command": "git status *"}}, "$'\\x67it' status", True),
+        ({"command": {"command": "git status *"}}, "ls && make", False),
+        ({"path": {"path": "./src//*/a.py"}}, "view src/x/a.py", True),
+        ({"path": {"path": "src/**"}}, "view src", True),
+        ({"path": {"path": "src/**"}}, "view docs/a.md", False),
+        ({"command": {"equals": "str_replace"}}, "create src/a.py", False),
+        ({"cmd": {"command": "git status *"}, "file_path": {"path": "src/**"}}, "{}", True),
+        ({"command": {"pattern": "git*"}}, "ls", True),
+    ],
+)
+def test_words_that_lack_what_a_rule_needs_do_not_match(tests, words, may):
+    assert needed_words(Rule("approve", "any", tests)).may_match(words) is may
+
+
+def test_a_rule_that_rejects_needs_no_words():
+    assert needed_words(Rule("reject", "terminal", {"command": {"command": "git push"}})).may_match("GIT.EXE push")
+
+
+@pytest.mark.parametrize(
+    ("members", "scope"),
+    [
+        ({}, "digest"),
+        ({"reason": "x", "max_uses": 3, "expires_at": 9}, "digest"),
+        ({"tags": {"team": "web"}}, "conversation"),
+        ({"conversation_ids": (HERE.id,)}, "conversation"),
+        ({"max_risk": "LOW"}, "event"),
+    ],
+)
+def test_how_a_rule_answers_depends_on_what_it_names(members, scope):
+    assert scope_of([Rule("approve", "terminal"), Rule("approve", "terminal", **members)]) == scope

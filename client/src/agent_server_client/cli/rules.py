@@ -1,18 +1,29 @@
 """Commands about approval rules: list, add, revoke, rehearse, and keep them in a file."""
 
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import click
 from rich.text import Text
 
 from agent_server_client._sync import Client
 from agent_server_client.cli.durations import duration
-from agent_server_client.cli.program import REFUSED, Failed, Session, command, id_from, matching, print_json, several
+from agent_server_client.cli.program import (
+    REFUSED,
+    STOPPED_SHORT,
+    Failed,
+    Session,
+    command,
+    id_from,
+    matching,
+    print_json,
+    several,
+)
 from agent_server_client.cli.questions import agrees
 from agent_server_client.cli.rule_files import BadFile, Difference, arguments_of, difference, in_words, read_file
 from agent_server_client.cli.shown import counted, print_table, shortest, when
@@ -24,8 +35,11 @@ _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 #: what lists the ids of rules
 _LISTING = "agentctl rules"
 
-#: entries of the audit that one request of a rehearsal reads, and examples that are kept of all of them
-_PAGE, _SHOWN = 100, 100
+#: Entries of the audit that a rehearsal reads at once; beyond them it runs in the background.
+_PAGE = 100
+
+#: Seconds between two questions about a rehearsal in the background.
+_POLL = 0.5
 
 #: what is said where there are no rules
 _NO_RULES = (
@@ -38,13 +52,16 @@ _COLOURS = {"approve": "green", "reject": "red"}
 _FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
 
-def _rule_options(function: Callable[..., None]) -> Callable[..., None]:
+def _rule_options(function: Callable[..., None], *, required: bool = True) -> Callable[..., None]:
     """The options that say what a rule decides."""
     options: list[_Decorator] = [
         click.option(
-            "--decision", type=click.Choice(["approve", "reject"]), required=True, help="What the rule does, unasked."
+            "--decision",
+            type=click.Choice(["approve", "reject"]),
+            required=required,
+            help="What the rule does, unasked.",
         ),
-        click.option("--tool", required=True, metavar="NAME", help="The tool, as the agent names it: terminal."),
+        click.option("--tool", required=required, metavar="NAME", help="The tool, as the agent names it: terminal."),
         click.option(
             "--command",
             "line",
@@ -187,39 +204,60 @@ def _whole(known: list[str], start: str) -> str:
 
 
 @command("rehearse")
-@_rule_options
-def rehearse_rule(session: Session, **options: Any) -> None:
-    """Say what a rule would have decided, without making it.
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@partial(_rule_options, required=False)
+def rehearse_rule(session: Session, file: Path | None, **options: Any) -> None:
+    """Say what rules would have decided, without making them.
 
-    It is tried on the decisions of people that the server has recorded. Exit code 1: people decided some of what it
-    answers otherwise, by a rejection or an edit. These are shown.
+    FILE is a TOML file of rules: those that the server does not have are rehearsed. Without FILE the options say what
+    the rule decides. A rule is tried on the decisions of people that the server has recorded. Exit code 1: people
+    decided some of what it answers otherwise, by a rejection or an edit. These are shown.
     """
     client = session.client()
-    body = _body(session, client, **options)
-    total = _rehearsed(session, client, body)
-    if session.as_json:
-        print_json(total)
-    else:
-        _print_rehearsal(session, body, total)
-    if total["rejected"]:
+    drafts = _drafts(session, client, file, options)
+    if not drafts:
+        session.err.print("The server has every rule of the file: there is nothing to rehearse", style="dim")
+    is_contrary = False
+    for number, body in enumerate(drafts):
+        total = _rehearsed(session, client, body)
+        is_contrary = is_contrary or total["rejected"] > 0
+        if session.as_json:
+            print_json({"rule": body, **total})
+        else:
+            if number:
+                session.out.print()
+            _print_rehearsal(session, body, total)
+    if is_contrary:
         raise click.exceptions.Exit(REFUSED)
 
 
+def _drafts(session: Session, client: Client, file: Path | None, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rules to rehearse. Raises Failed where neither or both of a file and options name them."""
+    given = any(value not in (None, "", ()) for value in options.values())
+    if file is not None and given:
+        raise Failed(2, "Give a file of rules, or the options of one rule, not both")
+    if file is not None:
+        return difference(_read(file), client.rules()).missing
+    if options["decision"] is None or options["tool"] is None:
+        raise Failed(2, "Give a file of rules, or --decision and --tool of one rule")
+    return [_body(session, client, **options)]
+
+
 def _rehearsed(session: Session, client: Client, body: dict[str, Any]) -> dict[str, Any]:
-    """The sums of all pages of a rehearsal."""
-    total: dict[str, Any] = {"decided": 0, "answered": 0, "rejected": 0, "unread": 0, "examples": []}
+    """The sums of a rehearsal on all decisions: at once where one page has them, else in the background."""
     with session.waiting("Reading what was decided") as update:
-        page_id = ""
-        while True:
-            query = f"?limit={_PAGE}" + (f"&page_id={quote(page_id)}" if page_id else "")
-            page = client.post(f"/api/v1/approval-rules/rehearse{query}", body)
-            for name in total:
-                total[name] += page[name]
-            # Those that people decided otherwise come first, and of a page too.
-            total["examples"] = sorted(total["examples"], key=lambda one: one["decision"] == body["decision"])[:_SHOWN]
-            update(f"Read {total['decided']:,} decisions")
-            if not (page_id := page["next_page_id"]):
-                return total
+        found = client.post(f"/api/v1/approval-rules/rehearse?limit={_PAGE}", body)
+        if found["next_page_id"]:
+            found = client.post("/api/v1/approval-rules/rehearsals", body)
+            while found["state"] == "running":
+                update(f"Read {found['read']:,} of {found['of']:,} entries of the audit")
+                time.sleep(_POLL)
+                found = client.get(f"/api/v1/approval-rules/rehearsals/{found['id']}")
+            if found["state"] == "failed":
+                raise Failed(STOPPED_SHORT, found["detail"])
+            if found["detail"]:
+                session.err.print(in_line(found["detail"]), style="yellow")
+    return {name: found[name] for name in ("decided", "answered", "rejected", "unread", "examples")}
 
 
 def _print_rehearsal(session: Session, body: dict[str, Any], total: dict[str, Any]) -> None:

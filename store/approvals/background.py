@@ -1,0 +1,194 @@
+"""Rehearsals over all recorded decisions, in the background: a process runs each, and any worker shows it.
+
+The state lies in Redis. The process that runs a rehearsal, its runner, renews a lease with each report. Where it is
+killed, whoever asks for the rehearsal after the lease has ended takes it up where the last report stands, MOST_TRIES
+times in all. A rehearsal expires an hour after its last report.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+from uuid import uuid4
+
+from core.approvals import Rule
+from core.refused import Kind
+from core.wire import Micros, now
+from store.approvals.audit import Audit, Place, is_of_people
+from store.approvals.rules import Rules, read_rule, written_rule
+from store.approvals.trials import Decisions, Trial
+from store.errors import StoreError
+from store.keys import RuleKeys
+from store.link.attempts import minted
+from store.link.commands import Redis
+from store.record import Record
+from store.scripts import Scripts
+
+#: Maximum number of rehearsals that run at once on a store, and of runners that one rehearsal has in turn.
+MOST_AT_ONCE, MOST_TRIES = 2, 3
+
+#: Milliseconds of the lease of a runner, and for which a rehearsal is kept after its last report.
+LEASE, KEPT = 15_000, 3_600_000
+
+#: Number of entries that are read at once, and seconds between two reports.
+_CHUNK, _REPORT_SECONDS = 200, 0.5
+
+#: Maximum number of seconds of one runner.
+MOST_SECONDS = 900.0
+
+#: Why a rehearsal failed whose runners have all gone.
+_FAILED = "The rehearsal was interrupted too often. Start another one"
+
+State = Literal["running", "done", "failed"]
+
+
+class RehearsalNotFound(StoreError):
+    """There is no rehearsal of that id, or no more."""
+
+    kind = Kind.MISSING
+    words = "Rehearsal not found: it may have expired, an hour after its end. Start another one"
+
+
+class TooManyRehearsals(StoreError):
+    """As many rehearsals run as may."""
+
+    kind = Kind.TAKEN
+    words = f"{MOST_AT_ONCE} rehearsals are running, the most at once. Try again when one has ended"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Record):
+    """A rehearsal in Redis."""
+
+    key = RuleKeys.rehearsal("ID")
+    state: str
+    runner: str
+    draft: str  #: JSON of the rule
+    tries: int = 1  #: its runners so far
+    found: dict[str, Any] | None = None  #: the last report
+
+
+class Progress(NamedTuple):
+    """A rehearsal as clients see it."""
+
+    id: str
+    state: str
+    detail: str  #: why it ended early; empty otherwise
+    decided: int
+    answered: int
+    rejected: int
+    unread: int
+    read: int  #: entries of the audit that were read
+    of: int  #: entries of the audit when it began
+    examples: list[dict[str, Any]]
+
+
+class BackgroundRehearsals:
+    """All rehearsals in the background."""
+
+    def __init__(self, redis: Redis, scripts: Scripts, audit: Audit, rules: Rules) -> None:
+        self._redis = redis
+        self._scripts = scripts
+        self._decisions = Decisions(redis, scripts, pause=lambda: None)
+        self._audit = audit
+        self._rules = rules
+
+    def open(self, draft: Rule) -> tuple[str, str | None]:
+        """Keep a rehearsal, and return its id and that of its runner, which has to be started; None of a repeat.
+
+        Raises TooManyRehearsals.
+        """
+        rehearsal_id, runner = str(minted("rehearsal")), uuid4().hex
+        reply = self._scripts.open_rehearsal(
+            RuleKeys.root,
+            id=rehearsal_id,
+            runner=runner,
+            draft=written_rule(draft),
+            most=MOST_AT_ONCE,
+            lease=LEASE,
+            kept=KEPT,
+        )
+        if reply == "full":
+            raise TooManyRehearsals
+        return rehearsal_id, runner if reply == "opened" else None
+
+    def take_up(self, rehearsal_id: str) -> str | None:
+        """The id of a runner that has to be started, where the last one has gone; None where there is no need."""
+        runner = uuid4().hex
+        reply = self._scripts.claim_rehearsal(
+            RuleKeys.root,
+            id=rehearsal_id,
+            runner=runner,
+            most=MOST_AT_ONCE,
+            most_tries=MOST_TRIES,
+            lease=LEASE,
+            kept=KEPT,
+        )
+        return runner if reply == "claimed" else None
+
+    def get(self, rehearsal_id: str) -> Progress:
+        """A rehearsal as its last report has it. One round trip. Raises RehearsalNotFound."""
+        kept = self._read(rehearsal_id)
+        found = kept.found or {}
+        detail = found.get("detail", "") if kept.state != "failed" else found.get("detail") or _FAILED
+        numbers = {name: found.get(name, 0) for name in ("decided", "answered", "rejected", "unread", "read", "of")}
+        return Progress(rehearsal_id, kept.state, detail, **numbers, examples=found.get("examples", []))
+
+    def run(self, rehearsal_id: str, runner: str, goes_on: Callable[[], bool]) -> None:
+        """Run a rehearsal to its end, from where the last report stands; as its runner.
+
+        goes_on: asked between two reads; where it says no, another runner may take the rehearsal up. Raises
+        RehearsalNotFound.
+        """
+        kept = self._read(rehearsal_id)
+        draft = read_rule(kept.draft)
+        trial = Trial(self._decisions, draft, self._rules.in_force(now()))
+        found = kept.found or {}
+        trial.resume(found)
+        place = Place(Micros(found["place"][0]), *found["place"][1:]) if found.get("place") else None
+        read, of = found.get("read", 0), found.get("of") or self._audit.size()
+        ends = time.monotonic() + MOST_SECONDS
+        due = 0.0
+
+        def report(state: State, detail: str = "") -> bool:
+            more = {"read": read, "of": max(of, read), "place": place, "detail": detail}
+            return self._report(rehearsal_id, runner, state, trial.sums() | more)
+
+        while goes_on():
+            if time.monotonic() >= due:
+                if not report("running"):
+                    return
+                due = time.monotonic() + _REPORT_SECONDS
+            if time.monotonic() > ends:
+                report("done", f"It ended after {MOST_SECONDS:.0f} s, having read {read:,} of {of:,} entries")
+                return
+            entries = self._audit.before(place, _CHUNK)
+            trial.take([entry for _, raw in entries if raw and is_of_people(entry := json.loads(raw.decode()))])
+            read += len(entries)
+            if len(entries) < _CHUNK:
+                report("done")
+                return
+            place = entries[-1][0]
+
+    def fail(self, rehearsal_id: str, runner: str, detail: str) -> None:
+        """End a rehearsal with a sentence, as its runner."""
+        found = self._read(rehearsal_id).found or {}
+        self._report(rehearsal_id, runner, "failed", found | {"detail": detail})
+
+    def _report(self, rehearsal_id: str, runner: str, state: State, found: dict[str, Any]) -> bool:
+        return self._scripts.report_rehearsal(
+            RuleKeys.root,
+            id=rehearsal_id,
+            runner=runner,
+            state=state,
+            found=json.dumps(found),
+            lease=LEASE,
+            kept=KEPT,
+        )
+
+    def _read(self, rehearsal_id: str) -> _Kept:
+        fields = self._redis.hgetall(RuleKeys.rehearsal(rehearsal_id))
+        if not fields:
+            raise RehearsalNotFound
+        return _Kept.read(fields)

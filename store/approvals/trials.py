@@ -1,0 +1,289 @@
+"""A draft of a rule, tried on recorded decisions: how many it would have answered, and which people decided otherwise.
+
+A digest binds a decision to one tool and its arguments. A trial therefore reads the event of one decision per digest,
+and of none whose words, as the audit has them, show that the draft does not match. Where a rule depends on what the
+digest does not bind, as on the risk, it reads the event of each decision.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from core.approvals import Action, Conversation, Rule, action_digest, text_of
+from core.cuts import beginning
+from core.pauses import take_turns
+from core.rehearsal import needed_words, scope_of, would_answer
+from core.wire import ConversationId, parse_json
+from store.approvals.audit import LONGEST_TEXT, LONGEST_TOOL, decider_of
+from store.keys import ConversationKeys
+from store.link.commands import Redis
+from store.log.frames import PAGE_BYTES, original
+from store.scripts import Scripts
+from store.scripts.calls import GetEvents
+
+#: Maximum number of actions whose events are read at once.
+SLICE = 50
+
+#: Maximum number of examples that people decided otherwise, and of those that they decided alike.
+MOST_EXAMPLES, FEW = 100, 3
+
+#: Maximum number of digests whose answers a trial remembers, and of conversations.
+_MOST_KNOWN, _MOST_CONVERSATIONS = 100_000, 5_000
+
+
+#: Names of the sums of a trial.
+_SUMS = ("decided", "answered", "rejected", "unread")
+
+
+class ConversationPlace(NamedTuple):
+    """The conversation of decisions, as it is now."""
+
+    conversation: Conversation
+    title: str | None
+
+
+class Wanted(NamedTuple):
+    """An action of an entry of the audit."""
+
+    action_id: str
+    digest: str
+    shown: dict[str, Any] | None  #: what the entry says of the action in words; None if it does not describe it
+    conversation_id: ConversationId
+    entry: dict[str, Any]
+
+    def may_be_of(self, tool_name: str) -> bool:
+        """Whether the action may be of a tool."""
+        return self.shown is None or self.shown["tool_name"] == beginning(tool_name, LONGEST_TOOL)
+
+
+def wanted_of(entry: dict[str, Any]) -> list[Wanted]:
+    """The actions of an entry."""
+    ids, shown, conversation_id = (
+        entry["action_ids"],
+        entry.get("shown") or (),
+        ConversationId(entry["conversation_id"]),
+    )
+    described = zip(ids, entry["digests"], [*shown, *[None] * (len(ids) - len(shown))], strict=True)
+    return [Wanted(*one, conversation_id, entry) for one in described]
+
+
+class Example(NamedTuple):
+    """An action that a person has decided, in words."""
+
+    conversation_id: str
+    conversation_title: str | None
+    action_id: str
+    tool_name: str
+    text: str
+    decision: str  #: `approve`, `reject` or `edit`
+    actor: dict[str, str]  #: kind and name
+    time: str
+
+
+class Decisions:
+    """Reads the actions of entries: their conversations, and their events."""
+
+    def __init__(self, redis: Redis, scripts: Scripts, pause: Callable[[], None] = take_turns) -> None:
+        """pause: called between pieces of work. A process that serves nobody else needs none."""
+        self._redis = redis
+        self._scripts = scripts
+        self.pause = pause
+
+    def places(self, ids: Iterable[ConversationId]) -> dict[ConversationId, ConversationPlace | None]:
+        """Conversations by id; None for one that is deleted, or whose log is cold. One round trip."""
+        of = list(dict.fromkeys(ids))
+        with self._redis.pipeline(transaction=False) as pipe:
+            for conversation_id in of:
+                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold"])
+            states: list[Any] = pipe.execute() if of else []
+        return {
+            one: None
+            if tags is None or cold is not None
+            else ConversationPlace(Conversation(one, parse_json(tags)), None if title is None else parse_json(title))
+            for one, (title, tags, cold) in zip(of, states, strict=True)
+        }
+
+    def actions(self, wanted: Sequence[Wanted]) -> tuple[list[Action | None], int]:
+        """Actions with their arguments, and the bytes that were read. One round trip for each SLICE of a conversation.
+
+        None for an event that is missing, or that is not the action that was decided, as the digest shows.
+        """
+        found: list[Action | None] = [None] * len(wanted)
+        size = 0
+        of: dict[ConversationId, list[int]] = {}
+        for number, one in enumerate(wanted):
+            of.setdefault(one.conversation_id, []).append(number)
+        for conversation_id, numbers in of.items():
+            for start in range(0, len(numbers), SLICE):
+                some = numbers[start : start + SLICE]
+                events = self.events(conversation_id, [wanted[number].action_id for number in some])
+                for number, event in zip(some, events, strict=True):
+                    self.pause()
+                    if event is not None:
+                        size += len(event)
+                        found[number] = _action(event, wanted[number].digest)
+        return found, size
+
+    def events(self, conversation_id: ConversationId, ids: Sequence[str]) -> list[bytes | None]:
+        """Events by id, None where there is none. One round trip; one for each event if they are long."""
+        reply = self._scripts.get_events(ConversationKeys(conversation_id).root, most_bytes=PAGE_BYTES, ids=ids)
+        if reply is None or (reply == "too_long" and len(ids) == 1):
+            return [None] * len(ids)
+        if not isinstance(reply, GetEvents.Found):
+            return [event for one in ids for event in self.events(conversation_id, [one])]
+        return [None if kept is None else original(kept) for kept in reply.events]
+
+
+def _action(event: bytes, digest: str) -> Action | None:
+    action = Action.of(parse_json(event))
+    return action if action_digest(action.tool_name, action.arguments) == digest else None
+
+
+class Trial:
+    """The sums of a draft over the decisions that it was tried on so far."""
+
+    def __init__(self, decisions: Decisions, draft: Rule, rules: Sequence[Rule]) -> None:
+        """rules: those in force."""
+        self._decisions = decisions
+        self._draft = draft
+        self._rules = [rule for rule in rules if rule.tool_name == draft.tool_name]
+        self._scope = scope_of([draft, *self._rules])
+        self._needed = needed_words(draft)
+        self._known: dict[tuple[str, str], str | None] = {}  #: words of an answered action, None of another
+        self._places: dict[ConversationId, ConversationPlace | None] = {}
+        self.decided = self.answered = self.rejected = self.unread = 0
+        self.contrary: list[Example] = []
+        self.alike: list[Example] = []
+
+    @property
+    def examples(self) -> list[Example]:
+        """Those that people decided otherwise come first."""
+        return self.contrary + self.alike
+
+    def sums(self) -> dict[str, Any]:
+        """The sums and the examples as JSON has them."""
+        return {
+            **{name: getattr(self, name) for name in _SUMS},
+            "examples": [example._asdict() for example in self.examples],
+        }
+
+    def resume(self, sums: dict[str, Any]) -> None:
+        """Go on from the sums of an earlier trial."""
+        for name in _SUMS:
+            setattr(self, name, sums.get(name, 0))
+        examples = [Example(**one) for one in sums.get("examples", ())]
+        self.contrary = [one for one in examples if one.decision != self._draft.decision]
+        self.alike = [one for one in examples if one.decision == self._draft.decision]
+
+    def take(self, entries: Sequence[dict[str, Any]]) -> int:
+        """Try the draft on the actions of decisions of people, the newest first. Returns the bytes of events read."""
+        wanted = [one for entry in entries for one in wanted_of(entry)]
+        self.decided += len(wanted)
+        mine = [one for one in wanted if one.may_be_of(self._draft.tool_name)]
+        self._read_places(mine)
+        answers: list[tuple[int, Wanted, str]] = []
+        unknown: dict[tuple[str, str], list[tuple[int, Wanted]]] = {}
+        for number, one in enumerate(mine):
+            self._decisions.pause()
+            if self._places[one.conversation_id] is None:
+                self.unread += 1
+            elif self._may_match(one):
+                key = self._key(one)
+                if key not in self._known:
+                    unknown.setdefault(key, []).append((number, one))
+                elif (text := self._known[key]) is not None:
+                    answers.append((number, one, text))
+        size = 0
+        while unknown:
+            size += self._judge(unknown, answers)
+        for _, one, text in sorted(answers, key=lambda answer: answer[0]):
+            self._count(one, text)
+        return size
+
+    def _may_match(self, one: Wanted) -> bool:
+        shown = one.shown
+        if shown is None or len(shown["text"]) >= LONGEST_TEXT:
+            return True
+        return self._needed.may_match(shown["text"])
+
+    def _key(self, one: Wanted) -> tuple[str, str]:
+        if self._scope == "digest":
+            return one.digest, ""
+        return (
+            one.digest,
+            one.conversation_id if self._scope == "conversation" else f"{one.conversation_id} {one.action_id}",
+        )
+
+    def _judge(
+        self, unknown: dict[tuple[str, str], list[tuple[int, Wanted]]], answers: list[tuple[int, Wanted, str]]
+    ) -> int:
+        """Read one action of each key; what the others of a readable one are is known then."""
+        first = {key: waiting.pop(0) for key, waiting in unknown.items()}
+        actions, size = self._decisions.actions([one for _, one in first.values()])
+        for (key, (number, one)), action in zip(first.items(), actions, strict=True):
+            waiting = unknown[key]
+            if action is None:
+                self.unread += 1
+                if not waiting:
+                    del unknown[key]
+                continue
+            text = self._words(action, one)
+            if self._scope != "event":
+                self._remember(key, text)
+            if text is not None:
+                answers += [(place, other, text) for place, other in ((number, one), *waiting)]
+            del unknown[key]
+        return size
+
+    def _words(self, action: Action, one: Wanted) -> str | None:
+        """The action in words if the draft would have answered it; None if not."""
+        self._decisions.pause()
+        place = self._places[one.conversation_id]
+        if place is None or not would_answer(self._draft, self._rules, action, place.conversation):
+            return None
+        return beginning(text_of(action.arguments), LONGEST_TEXT)
+
+    def _remember(self, key: tuple[str, str], text: str | None) -> None:
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = text
+
+    def _read_places(self, wanted: Iterable[Wanted]) -> None:
+        missing = {one.conversation_id for one in wanted} - self._places.keys()
+        if len(self._places) + len(missing) > _MOST_CONVERSATIONS:
+            self._places.clear()
+            missing = {one.conversation_id for one in wanted}
+        if missing:
+            self._places |= self._decisions.places(missing)
+
+    def _count(self, one: Wanted, text: str) -> None:
+        self.answered += 1
+        is_alike = one.entry["decision"] == self._draft.decision
+        examples, most = (self.alike, FEW) if is_alike else (self.contrary, MOST_EXAMPLES)
+        self.rejected += not is_alike
+        place = self._places[one.conversation_id]
+        if place is not None and len(examples) < most:
+            entry = one.entry
+            examples.append(
+                Example(
+                    one.conversation_id,
+                    place.title,
+                    one.action_id,
+                    self._draft.tool_name,
+                    text,
+                    entry["decision"],
+                    decider_of(entry),
+                    entry["time"],
+                )
+            )
+
+
+def slices(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Entries, those of about SLICE actions at a time, and the place of the last of these."""
+    some: list[dict[str, Any]] = []
+    actions = 0
+    for place, entry in enumerate(entries):
+        some.append(entry)
+        actions += len(entry["action_ids"])
+        if actions >= SLICE or place + 1 == len(entries):
+            yield place, some
+            some, actions = [], 0
