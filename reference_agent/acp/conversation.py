@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,9 @@ MOST_REASONS = 3
 
 #: decisions about closed actions that are kept, because a server repeats a request whose response was lost
 _KEPT_DECISIONS = 200
+
+#: marks a tool call whose end was logged
+_CLOSED = "_closed"
 
 #: seconds between two parts of a message that clients are shown
 _SHOWN_EVERY = 0.1
@@ -535,10 +538,6 @@ class AcpConversation:
                 self.log.record(self.log.state._replace(open=[]), step)
 
 
-#: marks a tool call whose end was logged
-_CLOSED = "_closed"
-
-
 def _rejection(action_id: str, reason: str) -> Decision:
     return {"action_id": action_id, "decision": "reject", "reason": reason}
 
@@ -562,7 +561,3 @@ def _values(options: Any) -> list[Any]:
     listed = [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
     nested = [value for one in listed for value in _values(one.get("options"))]
     return [one["value"] for one in listed if "value" in one] + nested
-
-
-#: makes the conversation of an ACP agent
-Make = Callable[[Log, Path, dict[str, str]], AcpConversation]
