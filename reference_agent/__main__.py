@@ -12,6 +12,7 @@ from pathlib import Path
 from werkzeug.serving import make_server
 
 from core.prices import Prices, read_prices
+from reference_agent.acp.agents import chosen
 from reference_agent.api import Server, create_app
 from reference_agent.log import Webhooks
 from reference_agent.mind import Llm
@@ -49,6 +50,9 @@ variables of the environment, each of which may be unset:
   LLM_BASE_URL             its OpenAI-compatible endpoint; default: OpenAI's
   MODEL_PRICES             what models cost, before the table of core/prices.py: MODEL=INPUT/OUTPUT or
                            MODEL=INPUT/OUTPUT/CACHED, with commas, in US dollars per million tokens
+  ACP_AGENT                the agent in place of the bundled one: a name of reference_agent/acp/agents.toml
+  ACP_COMMAND              the command line of a program that speaks ACP over stdio, in place of the table's
+  ACP_MODE                 the mode in which that program asks for permission, in place of the table's
 """
 
 
@@ -67,10 +71,14 @@ def main() -> None:
         prices = Prices(read_prices(os.environ.get("MODEL_PRICES", "")))
     except ValueError as error:
         parser.error(f"MODEL_PRICES {error}")
+    try:
+        acp = chosen(os.environ)
+    except ValueError as error:
+        parser.error(str(error))
     llm = Llm(model, url, model_key, prices=prices)
     folder = Path(os.environ.get("OH_CONVERSATIONS_PATH") or ".agent-server/conversations").absolute()
     webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
-    app = create_app(Server(key, folder, webhooks, llm, secret))
+    app = create_app(Server(key, folder, webhooks, llm, secret, acp))
     app.register_blueprint(services, url_prefix="/api")
     app.register_blueprint(services, url_prefix="/api/conversations/<identity>", name="services_of_conversation")
     app.register_blueprint(terminals, url_prefix="/api")

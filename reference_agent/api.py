@@ -10,9 +10,10 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Union, cast
 from uuid import UUID, uuid4
 
 from flask import Blueprint, Flask, Response, abort, current_app, jsonify, request
@@ -20,6 +21,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.local import LocalProxy
 
 from core.wire import lone_surrogate
+from reference_agent.acp.agents import Agent, refusal
 from reference_agent.commands import Commands
 from reference_agent.conversation import Conversation, Stale, read_decisions
 from reference_agent.events import Event, now
@@ -27,6 +29,12 @@ from reference_agent.ignored import ignored
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
 from reference_agent.mind import NO_LLM, Llm, Mind, Model, ModelError, NoModel, Rule, Seal
 from reference_agent.tools import Files, Terminal
+
+if TYPE_CHECKING:
+    from reference_agent.acp.conversation import AcpConversation
+
+#: the bundled agent's conversation, or that of a program that speaks ACP
+AnyConversation = Union[Conversation, "AcpConversation"]
 
 #: most events of a page, and bytes of JSON after which a page ends early: the server reads 8 MiB at most
 MOST_ITEMS, PAGE_BYTES = 100, 1 << 20
@@ -45,34 +53,44 @@ OPENHANDS = "The OpenHands agent may: make openhands."
 class Server:
     """The state of one process. Every method raises DiskError."""
 
-    def __init__(self, key: str, folder: Path, webhooks: Webhooks, llm: Llm = NO_LLM, secret: str = "") -> None:
+    def __init__(
+        self,
+        key: str,
+        folder: Path,
+        webhooks: Webhooks,
+        llm: Llm = NO_LLM,
+        secret: str = "",
+        acp: Agent | None = None,
+    ) -> None:
         """folder: that of all conversations, each in a folder that is named by its id in 32 hex digits.
 
         llm: what conversations think with whose start request names no other model. secret: what seals models' keys.
+        acp: the program that is the agent of all conversations, in place of the model.
         """
         self.key = key
         self.started = self.used = time.monotonic()
         self.folder = folder
         self._webhooks = webhooks
         self._llm = llm
+        self.acp = acp
         self._seal = Seal(secret)
         self._hidden = Hidden()
         self.commands = Commands(self._hidden)
-        self._loaded: dict[UUID, Conversation] = {}
+        self._loaded: dict[UUID, AnyConversation] = {}
         self._lock = threading.RLock()
 
     def works(self) -> bool:
         with self._lock:
             return self.commands.work() or any(conversation.is_running for conversation in self._loaded.values())
 
-    def find(self, identity: UUID) -> Conversation | None:
+    def find(self, identity: UUID) -> AnyConversation | None:
         """A conversation; None if there is none of that id."""
         with self._lock:
             return self._loaded.get(identity) or self._load(identity, secrets={})
 
     def start(
         self, identity: UUID, given: dict[str, Any], secrets: dict[str, str], llm: dict[str, Any] | None = None
-    ) -> tuple[Conversation, bool]:
+    ) -> tuple[AnyConversation, bool]:
         """The conversation of that id, and whether it is new. llm: what the start request says of the model."""
         llm = llm or {"api_key": ""}
         with self._lock:
@@ -91,7 +109,7 @@ class Server:
             assert new is not None
             return new, True
 
-    def page(self, limit: int, first: UUID | None) -> tuple[list[Conversation], UUID | None]:
+    def page(self, limit: int, first: UUID | None) -> tuple[list[AnyConversation], UUID | None]:
         """The newest conversations, from `first` on if there is such a one, and the first of the next page.
 
         One whose folder cannot be read is left out.
@@ -99,7 +117,7 @@ class Server:
         starts = sorted(self.folder.glob("*/start.json"), key=_written_at, reverse=True)
         ids = [UUID(start.parent.name) for start in starts if _IN_HEX.fullmatch(start.parent.name)]
         begin = ids.index(first) if first in ids else 0
-        found = list[Conversation]()
+        found = list[AnyConversation]()
         for identity in ids[begin : begin + limit]:
             with suppress(DiskError):
                 if conversation := self.find(identity):
@@ -114,7 +132,7 @@ class Server:
                 del self._loaded[identity]
             return conversation is not None
 
-    def _load(self, identity: UUID, secrets: dict[str, str], api_key: str = "") -> Conversation | None:
+    def _load(self, identity: UUID, secrets: dict[str, str], api_key: str = "") -> AnyConversation | None:
         """api_key: of the model; by default the one that the journal has."""
         journal = self._journal(identity)
         kept = journal.load()
@@ -123,11 +141,17 @@ class Server:
         kept = kept._replace(start={**kept.start, "workspace": moved_here(kept.start)})
         given, folder = kept.start.get("llm") or {}, working_folder(kept.start["workspace"])
         llm = self._llm.with_given({**given, "api_key": api_key or self._seal.open(given.get("api_key", ""))})
-        mind: Mind = Model(llm, folder) if llm.model else Rule()
-        kept = kept._replace(start={**kept.start, "agent": described(kept.start["agent"], llm.model)})
-        log, files = Log(kept, journal, self._webhooks, self._hidden), Files(folder, self.folder)
+        model = self.acp.title if self.acp else llm.model
+        kept = kept._replace(start={**kept.start, "agent": described(kept.start["agent"], model)})
+        log = Log(kept, journal, self._webhooks, self._hidden)
         log.hide(llm.api_key)
-        conversation = Conversation(log, mind, Terminal(folder), files, secrets)
+        conversation: AnyConversation
+        if self.acp:
+            module = import_module("reference_agent.acp.conversation")  # other agent servers start without it
+            conversation = module.AcpConversation(log, self.acp, folder, os.environ, secrets)
+        else:
+            mind: Mind = Model(llm, folder) if llm.model else Rule()
+            conversation = Conversation(log, mind, Terminal(folder), Files(folder, self.folder), secrets)
         if kept.state is None:
             conversation.begin()
         else:
@@ -254,6 +278,8 @@ def start() -> tuple[Response, int]:
         "title": given.get("title"),
         "tags": an_object(given, "tags") or {},
     }
+    if server.acp and (fault := refusal(server.acp, kept["confirmation_policy"])):
+        abort(422, fault)
     conversation, is_new = server.start(identity, kept, secrets_of(given), llm_of(given))
     told = ignored(given)
     if told and is_new:
@@ -381,7 +407,10 @@ def interrupt(identity: str) -> Response:
 
 @api.post("/<identity>/confirmation_policy")
 def set_policy(identity: str) -> Response:
-    found(identity).set_policy(an_object(body(), "policy") or {"kind": "NeverConfirm"})
+    try:
+        found(identity).set_policy(an_object(body(), "policy") or {"kind": "NeverConfirm"})
+    except ValueError as error:
+        abort(409, str(error))
     return done()
 
 
@@ -416,7 +445,7 @@ def parsed(identity: str) -> UUID:
         abort(422, "Input should be a valid UUID")
 
 
-def found(identity: str) -> Conversation:
+def found(identity: str) -> AnyConversation:
     return server.find(parsed(identity)) or abort(404, "Conversation not found")
 
 

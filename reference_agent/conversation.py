@@ -72,8 +72,11 @@ def read_decisions(given: Any, reason: str) -> list[Decision]:
     return read
 
 
-def decided(log: Log, decisions: list[Decision]) -> tuple[State, list[Event]]:
-    """The state after decisions, and the events of that step. An exact repeat changes nothing. Raises Stale."""
+def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[State, list[Event]]:
+    """The state after decisions, and the events of that step. An exact repeat changes nothing. Raises Stale.
+
+    rest: the status once all actions were rejected.
+    """
     state = log.state
     new = [one for one in decisions if not _is_repeat(log, one)]
     waiting = undecided(state)
@@ -86,7 +89,7 @@ def decided(log: Log, decisions: list[Decision]) -> tuple[State, list[Event]]:
     )
     step = list[Event]()
     if new and not undecided(state):
-        state = moved(state, "running" if state.open else "idle", step)
+        state = moved(state, "running" if state.open else rest, step)
     step += [events.rejection(log.known(action_id), reason) for action_id, reason in reasons.items()]
     return state, step
 

@@ -260,6 +260,7 @@ class State(NamedTuple):
     started: bool = False  # the first open action is about to be executed, is, or was cut short
     decided: dict[str, dict[str, Any]] = {}  # by id the single decisions about open actions; see `conversation.py`
     stats: dict[str, Any] = {}  # the usage of the model, as the wire has the metrics of one
+    mind: dict[str, Any] = {}  # what the mind itself has to remember
 
 
 class Log:
@@ -277,6 +278,7 @@ class Log:
         self._journal = journal
         self._webhooks = webhooks
         self._hidden = hidden or Hidden()
+        self.capabilities = CAPABILITIES  #: what the conversation's agent understands of decisions
         self._unsaid: list[Event] = []  # has happened, but the disk refused it: the next step writes it first
 
     def hide(self, *secrets: str) -> None:
@@ -301,7 +303,7 @@ class Log:
             "execution_status": self.state.status,
             "confirmation_policy": self.state.policy,
             "max_iterations": self.most_responses,
-            "capabilities": CAPABILITIES,
+            "capabilities": self.capabilities,
             "last_user_message_id": self._last_user_message,
             "leaf_event_id": self.events[-1]["id"] if self.events else None,  # the head of a log without branches
             "stats": usage(self.state.stats),
@@ -332,8 +334,9 @@ class Log:
         self._last_user_message = said or self._last_user_message
         conversation = UUID(self.start["id"]).hex
         waits = state.status == "waiting_for_confirmation"
+        for together in posts(step):
+            self._webhooks.put(f"/events/{conversation}", together)
         for event in step:
-            self._webhooks.put(f"/events/{conversation}", [event])
             if event["kind"] != "ActionEvent":
                 self._print(told(event, self._hidden.texts()))
             elif waits:
@@ -380,6 +383,21 @@ def _last_user_message(so_far: list[Event]) -> str | None:
     return next(
         (one["id"] for one in reversed(so_far) if (one["kind"], one["source"]) == ("MessageEvent", "user")), None
     )
+
+
+def posts(step: list[Event]) -> list[list[Event]]:
+    """The events of a step as they are posted: one by one, but an action with its result if that follows at once.
+
+    Posted alone, such an action would wait for a decision where the conversation waits for another one.
+    """
+    posted = list[list[Event]]()
+    for event in step:
+        before = posted[-1][0] if posted and len(posted[-1]) == 1 else {}
+        if before.get("kind") == "ActionEvent" and event.get("action_id") == before["id"]:
+            posted[-1].append(event)
+        else:
+            posted.append([event])
+    return posted
 
 
 def told(event: Event, secrets: Collection[str] = (), *, is_begun: bool = True) -> str:

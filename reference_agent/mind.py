@@ -122,8 +122,10 @@ class Response(NamedTuple):
 class NoModel(Exception):
     """A question needs a model, and there is none; the message is a sentence."""
 
-    def __init__(self) -> None:
-        super().__init__("No model answers: set LLM_MODEL of the server, or name a model in agent.llm of the start")
+    def __init__(
+        self, words: str = "No model answers: set LLM_MODEL of the server, or name a model in agent.llm of the start"
+    ) -> None:
+        super().__init__(words)
 
 
 class Mind(Protocol):

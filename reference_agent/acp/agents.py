@@ -1,0 +1,72 @@
+"""The table of ACP agents, `agents.toml`, and the agent that the variables of the environment choose."""
+
+import json
+import shlex
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_TABLE = Path(__file__).with_name("agents.toml")
+
+
+class Agent(NamedTuple):
+    """An agent, as a line of the table describes it."""
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    mode: str = ""  #: the mode in which it asks, set after each new or loaded session; "": it has none
+    asks: bool = True  #: False: it never asks for permission, so no policy can hold it
+    holds: str = ""  #: what asking holds, for people
+    npm: tuple[str, ...] = ()  #: packages of the npm registry, with versions
+    pip: tuple[str, ...] = ()  #: packages of PyPI, with versions
+    node: int = 0  #: the oldest Node that runs it; 0: it needs none
+    python: str = ""  #: the oldest Python that runs it; "": it needs none
+    services: Mapping[str, Mapping[str, Any]] = {}  #: of its spec, by name: how it reaches its model
+    environment: Mapping[str, str] = {}  #: of its sandbox
+    traps: tuple[str, ...] = ()  #: what people have to know, in sentences
+
+
+@cache
+def table() -> dict[str, Agent]:
+    """Return all agents by name."""
+    read = tomllib.loads(_TABLE.read_text())
+    return {name: _agent(name, members) for name, members in read.items()}
+
+
+def chosen(environment: Mapping[str, str]) -> Agent | None:
+    """Return the agent that ACP_AGENT and ACP_COMMAND name; None if they name none.
+
+    ACP_AGENT: a name of the table. ACP_COMMAND: a command line in place of the table's. ACP_MODE: likewise, the mode in
+    which the agent asks. Raises ValueError with a sentence.
+    """
+    name, line = environment.get("ACP_AGENT", ""), environment.get("ACP_COMMAND", "")
+    if not name and not line:
+        return None
+    known = table().get(name)
+    if name and known is None and not line:
+        raise ValueError(f"ACP_AGENT {json.dumps(name)} is unknown. The agents are: {', '.join(table())}.")
+    words = tuple(shlex.split(line))
+    if line and not words:
+        raise ValueError("ACP_COMMAND has no command.")
+    agent = known or Agent(name or Path(words[0]).name, name or Path(words[0]).name, words)
+    mode = environment.get("ACP_MODE") or agent.mode
+    return agent._replace(command=words or agent.command, mode=mode)
+
+
+def refusal(agent: Agent, policy: Mapping[str, Any]) -> str:
+    """Return why an agent must not run under a policy, in a sentence; "" if it may."""
+    if agent.asks or policy.get("kind") == "NeverConfirm":
+        return ""
+    return (
+        f"{agent.title} never asks for permission, so no policy can hold its actions. Start it with NeverConfirm: "
+        'then only the way out of its sandbox holds it (egress = "named").'
+    )
+
+
+def _agent(name: str, members: dict[str, Any]) -> Agent:
+    listed = {"command", "npm", "pip", "traps"}
+    read: dict[str, Any] = {key: tuple(value) if key in listed else value for key, value in members.items()}
+    return Agent(name, **read)

@@ -1,0 +1,486 @@
+"""The process of an ACP agent, and the messages over its standard input and output.
+
+The package `agent-client-protocol` carries JSON-RPC. It is imported with the first process: that takes half a second
+and 40 MB, which an agent server without an ACP agent does not pay. Messages are read as they come and not by the
+package's types, because agents send what no schema says, and a request for permission must never end in an error.
+"""
+
+import asyncio
+import ctypes
+import json
+import os
+import re
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Late
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from core.cuts import beginning
+from reference_agent.acp.permissions import CANCELLED
+
+#: maximum length of a line, in bytes; an agent that sends a longer one is ended
+MOST_LINE = 32 << 20
+
+#: bytes of one read
+_PIECE = 1 << 16
+
+#: lines of standard error, and of what is no message, that are kept for the sentence about an end
+_KEPT_LINES, _MOST_KEPT = 5, 300
+
+#: seconds until the process must have answered `initialize`, and `session/new` or `session/load`
+START_SECONDS = 90.0
+
+#: seconds between a cancellation and the end of a process that ignores it
+CANCEL_SECONDS = 10.0
+
+#: seconds after which a turn ends in which the agent reports nothing and waits for nobody
+SILENCE_SECONDS = 1800.0
+
+#: seconds in which what a process has printed last is read
+_LINGER = 0.5
+
+#: seconds between two looks at a turn
+_LOOK = 0.2
+
+_PR_SET_PDEATHSIG = 1
+
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+#: resolved before a process is started: between fork and exec nothing may be imported
+_prctl = ctypes.CDLL(None).prctl
+
+#: the version of the protocol that this client speaks
+PROTOCOL_VERSION = 1
+
+_INITIALIZE = {
+    "protocolVersion": PROTOCOL_VERSION,
+    # No files and no terminals: the agent uses those of the sandbox itself.
+    "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
+    "clientInfo": {"name": "agent-server", "title": "Agent server", "version": "1"},
+}
+
+#: answers a request for permission; None: later, by `Program.answer`
+Outcome = dict[str, str]
+
+
+class AgentError(Exception):
+    """The agent cannot do what it was asked; the message is a sentence."""
+
+
+class AgentEnded(AgentError):
+    """The process has ended, or was ended; the message is a sentence."""
+
+
+class Listener(Protocol):
+    """What takes the agent's messages. Both methods run in the thread of the process, one at a time."""
+
+    def on_update(self, update: dict[str, Any]) -> None:
+        """Take an update of the session."""
+
+    def on_request(self, token: int, call: dict[str, Any], options: Any) -> Outcome | None:
+        """Take a request for permission. Returns its outcome, or None: `Program.answer` gives it."""
+
+
+class Session(NamedTuple):
+    """A session that was begun or loaded."""
+
+    id: str
+    told: dict[str, Any]  #: the response: `modes`, `configOptions`
+
+
+class Program:
+    """One process. Its methods wait, and may be called by any thread but its own; `cancel`, `answer`, `end` never wait.
+
+    Every method that waits raises AgentError.
+    """
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], listener: Listener
+    ) -> None:
+        self._command, self._folder, self._environment = list(command), folder, dict(environment)
+        self._listener = listener
+        self._loop = asyncio.new_event_loop()
+        self._open: dict[int, asyncio.Future[Outcome]] = {}
+        self._number = 0
+        self._process: asyncio.subprocess.Process | None = None
+        self._connection: Any = None
+        self._heard = 0.0  # when the last message came, by the loop's clock
+        self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._fault = ""
+        self._session_id = ""
+        self._turn = 0  # the number of the present turn
+        self._cancelled_at: float | None = None
+        self._is_prompting = False
+        self._tasks = set[asyncio.Task[None]]()  # a task that nothing refers to may vanish
+        self.told: dict[str, Any] = {}  #: the response to `initialize`
+        self.has_ended = threading.Event()
+
+    def start(self) -> None:
+        """Start the process and initialize it."""
+        ready: Future[None] = Future()
+        threading.Thread(target=self._run, args=(ready,), daemon=True).start()
+        try:
+            ready.result()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise AgentEnded(f"{self._command[0]} cannot be started: {reason}") from None
+        self.told = self._ask("initialize", _INITIALIZE, START_SECONDS)
+        version = self.told.get("protocolVersion")
+        if version != PROTOCOL_VERSION:
+            self.end()
+            raise AgentEnded(f"The agent speaks version {version} of ACP, this server version {PROTOCOL_VERSION}.")
+
+    @property
+    def can_load(self) -> bool:
+        """Whether the agent can go on with a session of an earlier process."""
+        return _members(self.told, "agentCapabilities").get("loadSession") is True
+
+    @property
+    def reads_images(self) -> bool:
+        return _members(_members(self.told, "agentCapabilities"), "promptCapabilities").get("image") is True
+
+    @property
+    def name(self) -> str:
+        """Name and version, as the agent says them; "" if it does not."""
+        info = _members(self.told, "agentInfo")
+        words = [info[name] for name in ("name", "version") if isinstance(info.get(name), str)]
+        return beginning(" ".join(words), 100)
+
+    def begin(self) -> Session:
+        """Begin a session."""
+        told = self._ask("session/new", {"cwd": str(self._folder), "mcpServers": []}, START_SECONDS)
+        if not isinstance(told.get("sessionId"), str):
+            raise AgentError("The agent has begun no session: its response has no sessionId.")
+        self._session_id = told["sessionId"]
+        return Session(told["sessionId"], told)
+
+    def load(self, session_id: str) -> Session:
+        """Load a session of an earlier process. What the agent repeats of it is not taken for new."""
+        asked = {"sessionId": session_id, "cwd": str(self._folder), "mcpServers": []}
+        told = self._ask("session/load", asked, START_SECONDS)
+        self._session_id = session_id
+        return Session(session_id, told)
+
+    def set_mode(self, mode: str) -> None:
+        self._ask("session/set_mode", {"sessionId": self._session_id, "modeId": mode}, START_SECONDS)
+
+    def set_option(self, option: str, value: str) -> None:
+        asked = {"sessionId": self._session_id, "configId": option, "value": value}
+        self._ask("session/set_config_option", asked, START_SECONDS)
+
+    def begin_turn(self) -> None:
+        """Begin a turn. A cancellation from now on is of this turn, also if it comes before the prompt."""
+        self._turn += 1
+        self._cancelled_at = None
+
+    def prompt(self, blocks: list[dict[str, Any]], is_waiting: Callable[[], bool]) -> dict[str, Any]:
+        """Run a turn to its end. Returns the response, with a `stopReason`.
+
+        is_waiting: whether the agent waits for a person, which may take any time. An agent that ignores a cancellation
+        is ended after CANCEL_SECONDS.
+        """
+        asked = {"sessionId": self._session_id, "prompt": blocks}
+        self._heard = self._loop.time()
+        return self._awaited(self._submit(lambda: self._prompt(asked)), lambda: self._is_late(is_waiting()))
+
+    def cancel(self) -> None:
+        """Ask the agent to end its turn, and answer `cancelled` to all that it asks."""
+        turn = self._turn
+        self._soon(lambda: self._cancel(turn))
+
+    def answer(self, token: int, outcome: Outcome) -> None:
+        """Answer a request for permission. A second answer changes nothing."""
+        self._soon(lambda: self._settle(token, outcome))
+
+    def end(self, fault: str = "") -> None:
+        """End the process with all that it has started. fault: the sentence about it."""
+        self._fault = self._fault or fault
+        if (process := self._process) and process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    # What follows runs in the thread of the process, but `_ask`, `_awaited`, `_submit` and `_soon`.
+
+    def _run(self, ready: "Future[None]") -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve(ready))
+        finally:
+            self.has_ended.set()
+            self._loop.close()
+
+    async def _serve(self, ready: "Future[None]") -> None:
+        from acp.connection import Connection
+
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                cwd=self._folder,
+                env=self._environment,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                start_new_session=True,  # a starter may leave its program behind: the group is ended
+                preexec_fn=_end_with_parent,
+            )
+        except (OSError, ValueError) as error:
+            ready.set_exception(error)
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines = Lines(process.stdout, process.stdin, self._keep)
+        self._connection = Connection(self._handle, lines)
+        errors = asyncio.create_task(self._read_errors(process.stderr))
+        ready.set_result(None)
+        over, gone = asyncio.create_task(lines.over.wait()), asyncio.create_task(process.wait())
+        await asyncio.wait({over, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if gone.done():  # a process that it has left behind may hold the pipe: its last words have a limit
+            await asyncio.wait({over}, timeout=_LINGER)
+        self._fault = self._fault or lines.fault
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        code = await gone
+        await asyncio.wait({errors}, timeout=_LINGER)
+        for task in (over, errors):
+            task.cancel()
+        self._fault = self._fault or _end_of(code, list(self._kept))
+        await self._connection.close()
+        await asyncio.sleep(0)  # those who wait for a response are told
+
+    async def _read_errors(self, stream: asyncio.StreamReader) -> None:
+        rest = b""
+        while piece := await stream.read(_PIECE):
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                self._keep(line)
+            rest = rest[-_MOST_KEPT:]
+
+    def _keep(self, line: bytes) -> None:
+        if said := beginning(line[: 4 * _MOST_KEPT].decode(errors="replace").strip(), _MOST_KEPT):
+            self._kept.append(said)
+
+    async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
+        from acp.exceptions import RequestError
+
+        self._heard = self._loop.time()
+        given = params if isinstance(params, dict) else {}
+        if method == "session/update":
+            update = given.get("update")
+            if isinstance(update, dict) and given.get("sessionId") == self._session_id:
+                self._listener.on_update(update)
+        elif method == "session/request_permission" and not is_notification:
+            return {"outcome": await self._requested(given)}
+        elif not is_notification:
+            raise RequestError.method_not_found(method)
+        return None
+
+    async def _requested(self, given: dict[str, Any]) -> Outcome:
+        call = given.get("toolCall")
+        self._number += 1
+        token, answer = self._number, self._loop.create_future()
+        self._open[token] = answer
+        try:
+            outcome = self._listener.on_request(token, call if isinstance(call, dict) else {}, given.get("options"))
+            return outcome if outcome is not None else await answer
+        except Exception:  # an error in place of an outcome leaves some agents waiting for ever
+            self.end("The agent server has failed in the middle of a request for permission; its log says how.")
+            raise
+        finally:
+            del self._open[token]
+
+    def _settle(self, token: int, outcome: Outcome) -> None:
+        if (answer := self._open.get(token)) and not answer.done():
+            answer.set_result(outcome)
+            self._heard = self._loop.time()
+
+    async def _prompt(self, asked: dict[str, Any]) -> Any:
+        if self._cancelled_at is not None:
+            return {"stopReason": "cancelled"}
+        self._is_prompting = True
+        try:
+            return await self._connection.send_request("session/prompt", asked)
+        finally:
+            self._is_prompting = False
+
+    def _cancel(self, turn: int) -> None:
+        if turn != self._turn:
+            return  # that turn has ended: a late cancellation would be of the next one
+        self._cancelled_at = self._loop.time()
+        for token in list(self._open):
+            self._settle(token, CANCELLED)
+        if not self._is_prompting:
+            return
+        told = self._connection.send_notification("session/cancel", {"sessionId": self._session_id})
+        self._tasks.add(task := self._loop.create_task(_quietly(told)))
+        task.add_done_callback(self._tasks.discard)
+
+    def _is_late(self, is_waiting: bool) -> str:
+        """Return why a turn is ended now; "" if it goes on."""
+        now = self._loop.time()
+        if self._cancelled_at is not None and now - self._cancelled_at > CANCEL_SECONDS:
+            return f"The agent did not stop within {CANCEL_SECONDS:g} s, and was ended."
+        if not is_waiting and now - self._heard > SILENCE_SECONDS:
+            return f"The agent reported nothing for {SILENCE_SECONDS:g} s, and was ended."
+        return ""
+
+    def _ask(self, method: str, params: dict[str, Any], seconds: float) -> dict[str, Any]:
+        deadline = self._loop.time() + seconds
+
+        def late() -> str:
+            is_over = self._loop.time() > deadline
+            return f"The agent did not answer {method} within {seconds:g} s, and was ended." if is_over else ""
+
+        return self._awaited(self._submit(lambda: self._connection.send_request(method, params)), late)
+
+    def _submit(self, request: Callable[[], Coroutine[Any, Any, Any]]) -> "Future[Any]":
+        """Send a request in the thread of the process. The coroutine is made there: it is awaited, or never made."""
+
+        async def send() -> Any:
+            return await request()
+
+        if self.has_ended.is_set():
+            raise AgentEnded(self._fault)
+        sent = send()
+        try:
+            return asyncio.run_coroutine_threadsafe(sent, self._loop)
+        except RuntimeError:  # the loop is closed
+            sent.close()
+            raise AgentEnded(self._fault) from None
+
+    def _awaited(self, response: "Future[Any]", late: Callable[[], str]) -> dict[str, Any]:
+        while True:
+            try:
+                told = response.result(_LOOK)
+                return told if isinstance(told, dict) else {}
+            except Late:
+                if self.has_ended.is_set() and not response.done():
+                    raise AgentEnded(self._fault) from None
+                if fault := late():
+                    self.end(fault)
+            except (ConnectionError, asyncio.CancelledError):
+                self.has_ended.wait(CANCEL_SECONDS)
+                raise AgentEnded(self._fault or "The agent has ended.") from None
+            except Exception as error:
+                raise AgentError(_refusal(error)) from None
+
+    def _soon(self, what: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the process has ended
+            self._loop.call_soon_threadsafe(what)
+
+
+class Lines:
+    """The messages of a process, one a line. A line that is no message is skipped; one that is too long ends all."""
+
+    def __init__(
+        self, stdout: asyncio.StreamReader, stdin: asyncio.StreamWriter, keep: Callable[[bytes], None]
+    ) -> None:
+        """keep: gets the lines that are no messages."""
+        self._stdout, self._stdin, self._keep = stdout, stdin, keep
+        self._rest, self._lines = bytearray(), deque[bytes]()
+        self.over = asyncio.Event()  #: no message comes any more
+        self.fault = ""  #: the sentence, if that is the agent's fault
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next message; None at the end."""
+        while True:
+            while self._lines:
+                line = self._lines.popleft()
+                if message := read_message(line):
+                    await asyncio.sleep(0)  # the one before is handled first: a flood does not pile up
+                    return message
+                self._keep(line)
+            piece = await self._stdout.read(_PIECE)
+            if not piece or self.fault:
+                self.over.set()
+                return None
+            *lines, rest = piece.split(b"\n")
+            for line in lines:
+                self._lines.append(bytes(self._rest) + line)
+                self._rest.clear()
+            self._rest += rest
+            if len(self._rest) > MOST_LINE:
+                self.fault = f"The agent sent a line of more than {MOST_LINE >> 20} MiB, and was ended."
+                self._rest.clear()
+                self.over.set()
+                return None
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self._stdin.write(json.dumps(message).encode() + b"\n")
+        await self._stdin.drain()
+
+    async def close(self) -> None:
+        self._stdin.close()
+
+
+def read_message(line: bytes) -> dict[str, Any] | None:
+    """Return the JSON-RPC message of a line; None for any other line.
+
+    A message that breaks the package's reader is none: an id that is neither text nor number, an error without code.
+    """
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("id"), int | str | None):
+        return None
+    if b"\\ud" in line.lower():
+        message = {name: _encodable(value) for name, value in message.items()}
+    if "method" in message:
+        return message if isinstance(message["method"], str) else None
+    if isinstance(message.get("id"), bool):
+        return None
+    if "result" not in message and not _is_error(message.get("error")):
+        return {**message, "error": {"code": -32603, "message": "The agent refuses without a reason."}}
+    return message
+
+
+def _is_error(error: Any) -> bool:
+    return isinstance(error, dict) and isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
+
+
+def _encodable(value: Any) -> Any:
+    """Return a value whose text can be written as UTF-8."""
+    if isinstance(value, str):
+        return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, list):
+        return [_encodable(each) for each in value]
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(each) for name, each in value.items()}
+    return value
+
+
+def _members(given: dict[str, Any], name: str) -> dict[str, Any]:
+    value = given.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _refusal(error: Exception) -> str:
+    """Return the sentence about an error response."""
+    data = getattr(error, "data", None)
+    details = data.get("details") if isinstance(data, dict) else data
+    words = f"{error}: {details}" if isinstance(details, str) and details else str(error)
+    return f"The agent refuses: {beginning(' '.join(words.split()), 500) or type(error).__name__}"
+
+
+def _end_of(code: int, kept: list[str]) -> str:
+    """Return the sentence about the end of a process."""
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
+    said = beginning(" ".join(kept), 500)
+    return f"The agent's program {how}." + (f" Its last words: {said}" if said else "")
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end the process with the thread that started it: an orphan would work on unseen."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+async def _quietly(sent: Any) -> None:
+    with suppress(ConnectionError, OSError):
+        await sent

@@ -1,0 +1,118 @@
+"""Requests for permission of an ACP agent: the action that people are shown, and the option that a decision chooses.
+
+An option is chosen by its kind. Its place and its id mean nothing: several agents put *always* first.
+A choice that lasts (`allow_always`, `reject_always`) is never made: a lasting decision is a rule of this server.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+from core.cuts import beginning
+from core.incomplete import INCOMPLETE
+from reference_agent.events import Event
+
+#: maximum number of options of a request that are read
+MOST_OPTIONS = 50
+
+#: maximum length of a tool's name and of a summary, in characters
+MOST_NAME, MOST_SUMMARY = 100, 500
+
+#: maximum size of an action, in characters of JSON: an event has it twice and is at most 1 MiB
+MOST_ACTION = 300_000
+
+#: outcome of a request that nobody decides any more
+CANCELLED = {"outcome": "cancelled"}
+
+#: arguments of a command that change neither what runs nor where
+_BESIDE = frozenset({"command", "description", "timeout"})
+
+#: what a request shows where it has no arguments
+_SHOWN = ("title", "kind", "content", "locations")
+
+_WHY = "The agent does not show the arguments of this call. More may run than is shown here."
+
+
+class Shown(NamedTuple):
+    """A tool call as people are shown it."""
+
+    tool_name: str
+    action: Event  #: of a kind that published clients know
+    summary: str
+    complete: bool  #: False if the agent shows words in place of arguments
+
+
+def merged(known: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool call with an update of it. A null member changes nothing."""
+    return {**known, **{name: value for name, value in update.items() if value is not None}}
+
+
+def shown(call: dict[str, Any]) -> Shown:
+    """Return what people decide about. call: a tool call, merged with what was reported of it before.
+
+    A command is a `TerminalAction` if nothing else of its arguments changes what runs. Every other call is an
+    `MCPToolAction`, whose `data` has all arguments.
+    """
+    name, title, given = tool_name(call), text(call.get("title")), call.get("rawInput")
+    if not isinstance(given, dict) or not given:
+        data = {member: call[member] for member in _SHOWN if call.get(member)}
+        return Shown(name, _of_tool({**data, INCOMPLETE: _WHY}), beginning(title or name, MOST_SUMMARY), complete=False)
+    summary = beginning(text(given.get("description")) or title or name, MOST_SUMMARY)
+    command = given.get("command")
+    if call.get("kind") in (None, "execute") and isinstance(command, str) and given.keys() <= _BESIDE:
+        action = {"command": command, "is_input": False, "reset": False, "kind": "TerminalAction"}
+        return Shown("terminal", action, summary, complete=True)
+    return Shown(name, _of_tool(given), summary, complete=True)
+
+
+def tool_name(call: dict[str, Any]) -> str:
+    """Return the name of a call's tool, by its own members first, then by its kind."""
+    meta = call.get("_meta")
+    told = meta if isinstance(meta, dict) else {}
+    nested = [value.get("toolName") for value in told.values() if isinstance(value, dict)]
+    names = (call.get("name"), told.get("toolName"), told.get("tool_name"), *nested, call.get("kind"))
+    return next((beginning(name, MOST_NAME) for name in map(text, names) if name), "other")
+
+
+def arguments(action: Event) -> Event:
+    """Return the arguments of an action as its tool call has them."""
+    if action["kind"] == "TerminalAction":
+        return {"command": action["command"]}
+    return dict(action["data"])
+
+
+def is_too_long(action: Event) -> bool:
+    """Return whether an action does not fit into an event."""
+    return len(json.dumps(action)) > MOST_ACTION
+
+
+def outcome(options: Any, *, approve: bool) -> dict[str, str]:
+    """Return the outcome of a request: the first option of the kind `allow_once` or `reject_once`.
+
+    Without an option to reject, the outcome is `cancelled`, which agents take as a refusal. Without an option to allow
+    once, an approval is a refusal too: see `can_allow`.
+    """
+    by_kind = dict(reversed(_options(options)))
+    chosen = by_kind.get("allow_once") if approve else None
+    chosen = chosen if chosen is not None else by_kind.get("reject_once")
+    return CANCELLED if chosen is None else {"outcome": "selected", "optionId": chosen}
+
+
+def can_allow(options: Any) -> bool:
+    """Return whether a request can be approved without a lasting effect."""
+    return any(kind == "allow_once" for kind, _ in _options(options))
+
+
+def _options(given: Any) -> list[tuple[str, str]]:
+    """Return kind and id of the options that are well formed."""
+    listed = [one for one in given[:MOST_OPTIONS] if isinstance(one, dict)] if isinstance(given, list) else []
+    pairs = [(one.get("kind"), one.get("optionId")) for one in listed]
+    return [(kind, name) for kind, name in pairs if isinstance(kind, str) and isinstance(name, str)]
+
+
+def _of_tool(data: Event) -> Event:
+    return {"data": data, "kind": "MCPToolAction"}
+
+
+def text(value: Any) -> str:
+    """Return a value that should be text; "" if it is none."""
+    return value if isinstance(value, str) else ""
