@@ -38,8 +38,9 @@ function moreOf({ dollars, tokens }) {
   return parts.filter(Boolean).join(" and ");
 }
 
-/** isHere: its conversation is in view. onAgain(item): asks the agent to try what is allowed now; undefined where nobody may. */
-function Card({ item, isHere, onAgain }) {
+/** isHere: its conversation is in view. onAgain(item): asks the agent to try what is allowed now; undefined where nobody may.
+ * goesOn: the server tells the agent by itself. */
+function Card({ item, isHere, onAgain, goesOn }) {
   const outcome = useStore(outcomes).get(item.digest),
     isEnded = outcome?.state === "ended";
   const { budget, program, tries, sandbox_id, conversation_id } = item,
@@ -62,6 +63,7 @@ function Card({ item, isHere, onAgain }) {
       ${
         isEnded
           ? html`<p class="outcome" role="status" data-testid="outcome"><strong><${Text} text=${outcome.words} prose /></strong></p>
+            ${goesOn && outcome.isAllowed && html`<p class="muted" data-testid="goes-on">If this stopped the agent, it is told, and goes on.</p>`}
             ${onAgain && outcome.isAllowed && html`<button type="button" class="secondary" data-testid="try-again" onClick=${() => onAgain(item)}>Ask the agent to try again</button>`}`
           : may("approve") && html`<${Buttons} item=${item} />`
       }
@@ -70,11 +72,11 @@ function Card({ item, isHere, onAgain }) {
 }
 
 /** What sandboxes ask for, above the actions; nothing where none asks. of: the conversation that it is of; null for all. */
-export function DestinationList({ of = null, onAgain = undefined }) {
+export function DestinationList({ of = null, onAgain = undefined, goesOn = false }) {
   const items = useStore(asked)?.filter((item) => !of || isOf(item, of));
   if (!items?.length) return null;
   return html`<section class="destinations" aria-label="Destinations and budgets that sandboxes ask for" data-testid="destinations">
-    ${items.map((item) => html`<${Card} key=${item.digest} item=${item} isHere=${of !== null} onAgain=${onAgain} />`)}
+    ${items.map((item) => html`<${Card} key=${item.digest} item=${item} isHere=${of !== null} onAgain=${onAgain} goesOn=${goesOn} />`)}
   </section>`;
 }
 

@@ -252,6 +252,7 @@ class AsyncClient:
         spec: str | None = None,
         conversation_id: str | None = None,
         tags: dict[str, str] | None = None,
+        goes_on_when_allowed: bool | None = None,
         on_progress: Callable[[AppConversationStartTask], None] | None = None,
         seconds: float = 300.0,
         place_seconds: float = 300.0,
@@ -261,7 +262,8 @@ class AsyncClient:
         text: the first message, with which the agent begins to run; `turn` of the result is about it. folder: of this
         machine; the sandbox begins with its files. spec: the id of a sandbox spec. conversation_id: a UUID of yours; a
         conversation of that id that is there is returned as it is, so a start may be repeated after a crash.
-        on_progress: gets each state of the start.
+        goes_on_when_allowed: whether the agent is told, and goes on, once a destination or a budget that stopped it is
+        allowed; by default it is. on_progress: gets each state of the start.
         seconds: most for the start. place_seconds: most to wait before it for a place, where the server runs as many
         sandboxes as it may; 0: not at all. Raises AgentServerError: 429 no place, 504 too slow, else the status of the
         failure.
@@ -271,7 +273,7 @@ class AsyncClient:
         waiting = Tries(place_seconds)
         message = {"content": [{"type": "text", "text": text}], "run": True} if text else None
         named = {"title": title, "llm_model": model, "conversation_id": conversation_id, "tags": tags}
-        wanted = _given({"initial_message": message, **named})
+        wanted = _given({"initial_message": message, "goes_on_when_allowed": goes_on_when_allowed, **named})
         sandbox = None
         if folder is not None:
             sandbox = await self._placed(lambda: self.start_sandbox(folder, spec), waiting, on_progress)

@@ -16,14 +16,14 @@ from rich.text import Text
 from agent_server_client._async import AsyncClient, AsyncConversation, AsyncDestination
 from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.ages import Ages
-from agent_server_client.cli.conversations import approve_option, folder_of, title_of
+from agent_server_client.cli.conversations import approve_option, folder_of, go_on_option, title_of
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.profiles import BadProfile, target
 from agent_server_client.cli.program import Failed, Session, command, conversation_id, ids_completed
 from agent_server_client.cli.progress import Progress, retried
 from agent_server_client.cli.questions import confirm
 from agent_server_client.cli.shown import counted, diff_text, print_talk, status_text
-from agent_server_client.cli.watching import RunState
+from agent_server_client.cli.watching import RunState, tells_by_itself
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
 from agent_server_client.packing import OF_AGENT
@@ -76,15 +76,23 @@ def parsed(line: str) -> tuple[str, str] | None:
 @click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
 @approve_option()
-def chat(session: Session, conversation: str | None, repo: str | None, model: str | None, approve: str | None) -> None:
+@go_on_option
+def chat(
+    session: Session,
+    conversation: str | None,
+    repo: str | None,
+    model: str | None,
+    approve: str | None,
+    stays: bool,
+) -> None:
     """Talk with an agent, and see its work.
 
     Without ID the first line that you type starts a conversation. With one, the last turns are shown, and it goes on.
     """
     if session.as_json or not sys.stdin.isatty() or not session.out.is_terminal:
         raise Failed(2, "`chat` needs a terminal. Use `agentctl run TEXT`, and `agentctl send -f ID TEXT` to go on")
-    if conversation and (repo or model):
-        raise Failed(2, "--repo and --model are of a new conversation: leave ID out")
+    if conversation and (repo or model or stays):
+        raise Failed(2, "--repo, --model and --no-go-on are of a new conversation: leave ID out")
     blocking = session.client()
     if repo or approve in ("ask", "never"):
         session.require(blocking, "--repo" if repo else f"--approve {approve}", "write", "approve")
@@ -95,7 +103,7 @@ def chat(session: Session, conversation: str | None, repo: str | None, model: st
     if notice:
         session.out.print(Text(visible(notice, prose=True), "yellow"))
     with folder_of(repo) as folder:
-        talk = _Talk(session, blocking, approve, folder, model)
+        talk = _Talk(session, blocking, approve, folder, model, goes_on=not stays)
         try:
             asyncio.run(talk.hold(identity))
         finally:
@@ -106,11 +114,19 @@ class _Talk:
     """One session at the terminal."""
 
     def __init__(
-        self, session: Session, blocking: Client, approve: str | None, folder: Path | None, model: str | None
+        self,
+        session: Session,
+        blocking: Client,
+        approve: str | None,
+        folder: Path | None,
+        model: str | None,
+        *,
+        goes_on: bool,
     ) -> None:
+        """goes_on: whether the server tells the agent of a new conversation what is allowed now."""
         self._session, self._blocking, self._approve = session, blocking, approve
         self._approver = self._made_approver()
-        self._folder, self._model = folder, model
+        self._folder, self._model, self._goes_on = folder, model, goes_on
         self._progress, self._run = Progress(), RunState(0)
         self._unsent: list[str] = []  #: lines that the server has not acknowledged, in their order
         self._shown_ahead: list[str] = []  #: lines that the log has shown before they were acknowledged
@@ -135,6 +151,7 @@ class _Talk:
         async with self._client() as self._server:
             if identity:
                 self._found = self._server.conversation(identity)
+                self._goes_on = tells_by_itself(self._blocking.conversation(identity))
                 self._begin(self._follow(self._found, await self._earlier(self._found)))
             sending = self._begin(self._send_all())
             try:
@@ -324,7 +341,12 @@ class _Talk:
         self._progress.tell("starting", inf)
         try:
             self._found = await self._server.start(
-                text, folder=self._folder, title=title_of(text), model=self._model, on_progress=progress
+                text,
+                folder=self._folder,
+                title=title_of(text),
+                model=self._model,
+                goes_on_when_allowed=None if self._goes_on else False,
+                on_progress=progress,
             )
         finally:
             self._progress.hush()
@@ -433,6 +455,9 @@ class _Talk:
         if self._run.allowed and self._run.has_stopped:
             message = self._run.message
             self._run.allowed.clear()
+            if self._goes_on:
+                self._say("The server tells the agent, which goes on")
+                return
             is_offered = self._screen.put_back(message)
             self._say("Enter tells the agent" if is_offered else f"A line tells the agent: {message}")
 

@@ -57,6 +57,14 @@ def approve_option(*more: str) -> Callable[[Callable[..., None]], Callable[..., 
     return click.option("--approve", type=click.Choice(["ask", "rules", "never", *more]), help=words)
 
 
+#: option --no-go-on
+go_on_option = click.option(
+    "--no-go-on",
+    "stays",
+    is_flag=True,
+    help="Once a destination or a budget that stopped the agent is allowed, do not have it told to try again.",
+)
+
 #: option --wait
 wait_option = click.option(
     "--wait",
@@ -127,6 +135,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
 @click.option("--model", help="The model of the agent.")
 @approve_option("all")
 @wait_option
+@go_on_option
 @click.option(
     "--pull",
     type=click.Path(file_okay=False, path_type=Path),
@@ -143,6 +152,7 @@ def run(
     model: str | None,
     approve: str | None,
     seconds: float | None,
+    stays: bool,
     pull: Path | None,
     force: bool,
     title: str | None,
@@ -171,7 +181,12 @@ def run(
         first = "" if approve == "all" else text
         try:
             started = client.start(
-                first, folder=folder, title=title or title_of(text), model=model, on_progress=progress
+                first,
+                folder=folder,
+                title=title or title_of(text),
+                model=model,
+                goes_on_when_allowed=False if stays else None,
+                on_progress=progress,
             )
         except KeyboardInterrupt:
             session.err.print("\nIt is not known whether the agent was started: see agentctl ls", style="yellow")
@@ -295,7 +310,7 @@ def logs(
             elif approver:
                 with shown.asking():
                     run.decided(one, approver.decide(one), found.count)
-                    run.offer(found, approver)
+                    run.offer(found, approver, is_followed=True)
 
 
 @command()

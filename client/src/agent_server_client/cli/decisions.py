@@ -153,6 +153,11 @@ class Approver:
         if self._elsewhere is not None:
             self._elsewhere.check(asked.keys)
 
+    def say(self, words: str) -> None:
+        """Tell the person something that is no question."""
+        if not self._session.as_json:
+            self._session.err.print(words, style="dim")
+
     def says_yes(self, question: str) -> bool:
         """Whether the person says yes. Nobody does where nobody is asked."""
         if self._mode != "ask":

@@ -36,6 +36,9 @@ _RISKS = {
 #: lines of an output that a log shows at once, and a talk; characters of an action in one line
 _LINES, _LINES_OF_TALK, _LONGEST = 30, 12, 200
 
+#: the beginning of a message by which the server tells an agent what is allowed now
+OF_SERVER = "This server says: "
+
 #: what stands before an action in a talk
 _ACTION = "• "
 
@@ -197,9 +200,9 @@ def print_talk(console: Console, entry: Entry, whole: str) -> None:
     elif kind == "ObservationEvent" and event.get("tool_name") == "finish":
         return
     elif kind == "MessageEvent":
-        if word == "user":
+        if word in ("user", "server"):
             console.print()
-        _print_part(console, body, "> " if word == "user" else "  ", "bold cyan")
+        _print_part(console, body, {"user": "> ", "server": "Server: "}.get(word, "  "), "bold cyan")
         return
     elif word == "status":
         if str(event.get("value")) in ("idle", "running", "waiting_for_confirmation", "finished"):
@@ -405,8 +408,10 @@ def _told(event: Event, most: int | None) -> tuple[str, str, Text] | None:
     kind = str(event["kind"]).rpartition(".")[2]
     if kind == "MessageEvent":
         source = beginning(in_line(str(event["source"])), 8)
-        content = (event.get("llm_message") or {}).get("content")
-        return source, "bold cyan" if source == "user" else "bold green", Text(visible(_text_of(content), prose=True))
+        said = _text_of((event.get("llm_message") or {}).get("content"))
+        if source == "user" and said.startswith(OF_SERVER):
+            return "server", "bold cyan", Text(visible(said.removeprefix(OF_SERVER), prose=True))
+        return source, "bold cyan" if source == "user" else "bold green", Text(visible(said, prose=True))
     if kind == "ActionEvent":
         action = event.get("action") or event.get("tool_call") or {}
         words = visible(call_of(action))
