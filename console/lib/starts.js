@@ -21,7 +21,17 @@ const LEFT_OUT = /(^|\/)(\.git|node_modules|\.venv|__pycache__)\//;
 /** Names of archives, which are unpacked where they are uploaded. */
 const ARCHIVE = /\.(zip|tgz|tar(\.(gz|bz2|xz|zst))?)$/i;
 
-export const BLANK = { spec: "", title: "", message: "", policy: "", tags: "", repository: "", branch: "", model: "", stays: false };
+export const BLANK = {
+  spec: "",
+  title: "",
+  message: "",
+  policy: "",
+  tags: "",
+  repository: "",
+  branch: "",
+  model: "",
+  stays: false,
+};
 
 /** What was typed. It stays until a conversation has begun with it, also when the page is loaded again. */
 export const draft = new Store({ ...BLANK, ...kept(DRAFT) });

@@ -5,7 +5,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from agent_server_client._sync_waiting import Destination, PendingAction
 from agent_server_client.archives import pack
 from agent_server_client.errors import AgentServerError, checked_key
 from agent_server_client.models import (
+    ActionDecision,
     AppConversationStartTask,
     ApprovalRule,
     AuditEntry,
@@ -69,6 +70,9 @@ _POLL, _PIECE = 0.25, 1 << 16
 
 #: items of a page
 _PAGE = 100
+
+#: actions that one request asks the decisions of
+_DECISIONS = 100
 
 #: seconds for which a rejection may be behind the status that it leads to
 _TRAIL = 1.0
@@ -716,6 +720,16 @@ class Conversation:
                 yield entry
                 if entry.seq is not None and entry.seq >= last:
                     return
+
+    def decisions(self, action_ids: Sequence[str]) -> dict[str, ActionDecision]:
+        """Who decided these actions, how and when, by their ids. Actions that nobody has decided are left out."""
+        found: dict[str, ActionDecision] = {}
+        for first in range(0, len(action_ids), _DECISIONS):
+            ids = action_ids[first : first + _DECISIONS]
+            path = f"/api/v1/conversation/{self.id}/decisions"
+            told = self.client.get(path, action_id=list(ids))
+            found |= {one: decision for one, decision in zip(ids, told, strict=True) if decision is not None}
+        return found
 
     def follow(self, after: int | None = None, *, seconds: float = inf) -> Generator["Entry | PendingAction", None]:
         """Follow a run until the agent stops: the entries of the log, and each action that waits for a decision once.

@@ -389,7 +389,8 @@ class _Talk:
                 self._progress.take(entry.event, ages.of(entry))
                 self._run.note(entry)
                 self._acknowledge(entry)
-                self._screen.print(partial(print_talk, self._session.out, entry, whole))
+                if not self._approver.has_decided(entry.event):
+                    self._screen.print(partial(print_talk, self._session.out, entry, whole))
                 self._offer()
                 if self._progress.status == "waiting_for_confirmation":
                     self._looks.set()

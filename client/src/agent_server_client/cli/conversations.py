@@ -15,6 +15,7 @@ from rich.text import Text
 
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import clone
+from agent_server_client.cli.decided import whole_log
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.folders import fetch, force_option
@@ -99,7 +100,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
                         run.note(one)
                         if run.status != "waiting_for_confirmation":
                             approver.goes_on()
-                        shown.show(one)
+                        shown.show(one, is_printed=session.as_json or not approver.has_decided(one.event))
                         continue
                     with shown.asking():
                         outcome = approver.decide(one)
@@ -299,13 +300,15 @@ def logs(
     if follow and approve in ("ask", "never"):
         session.require(client, f"--approve {approve}", "approve")
     found = session.conversation(client, conversation)
-    entries = found.events(after) if follow else found.log(after)
+    entries = whole_log(found, after, follows=follow)
     run = RunState(after)
     with followed(session, client, full=full, is_live=follow) as shown:
         shown.begin(before(found, after))
         for one in watched(session, found, entries, after, actions=True) if approver else entries:
             if isinstance(one, Entry):
                 run.note(one)
+                if approver and approver.has_decided(one.event):
+                    continue
                 shown.show(one, is_printed=not kind or str(one.event["kind"]).rpartition(".")[2] == kind)
             elif approver:
                 with shown.asking():

@@ -39,6 +39,7 @@ from agent_server_client.cli.progress import took
 from agent_server_client.cli.questions import Read, agrees, confirm
 from agent_server_client.cli.shown import card, destination_card, named, shortest, shown_id
 from agent_server_client.errors import AgentServerError
+from agent_server_client.models import Event
 from agent_server_client.visible import in_line, visible
 
 #: least characters of a digest on the command line
@@ -85,6 +86,7 @@ class Approver:
         self._session, self._read, self._follows, self._asks_again = session, read, follows, asks_again
         self._mode = mode if mode in ("ask", "rules", "never") else "ask" if is_person else "rules"
         self._seen: set[str] = set()
+        self._decided: set[str] = set()  #: ids of the actions that were decided here
         self._elsewhere: Elsewhere | None = None
         self._is_bounded = seconds != inf and (seconds is not None or not sys.stdin.isatty())
         self._seconds = _HOUR if seconds is None else seconds
@@ -99,6 +101,11 @@ class Approver:
     def goes_on(self) -> None:
         """Wait for no decision of others: the agent goes on."""
         self._deadline = inf
+
+    def has_decided(self, event: Event) -> bool:
+        """Whether an event tells of a decision that was taken here, where the person has read it already."""
+        ids = set(event.get("action_ids") or ()) if event["kind"] == "DecisionEvent" else set()
+        return bool(ids) and self._decided >= ids
 
     def decide(self, waiting: PendingAction | Destination) -> Outcome:
         """Ask about something that waits, once, and decide it or leave it.
@@ -120,7 +127,12 @@ class Approver:
             self._look(asked)
         for shown in asked.cards():
             self._session.err.print(shown)
-        return self._ask(asked) if self._mode == "ask" else self._leave(asked)
+        if self._mode != "ask":
+            return self._leave(asked)
+        outcome = self._ask(asked)
+        if outcome not in ("left", "gone"):
+            self._decided |= asked.ids
+        return outcome
 
     def _look(self, asked: Asked) -> None:
         """Ask the server what the key may, and follow what others decide, before the first question."""

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_server_client.calls import PATHS, UNSET, call_of, command_of, member
+from agent_server_client.cli.decided import decision_words
 from agent_server_client.models import AskedBudgetInfo, AskedDestinationInfo, Event, GitChange, GitDiff, WaitingAction
 from agent_server_client.visible import beginning, first_line, in_line, of_output, visible
 from agent_server_client.wire import Entry
@@ -218,7 +219,7 @@ def print_talk(console: Console, entry: Entry, whole: str) -> None:
         rest = Text.assemble((f"{word}\n", colour), body) if word.startswith("exit") else body
         _print_part(console, Text("\n").join(_middle_cut(rest, whole)), "  │ ", "dim")
     else:
-        head = {"action": _ACTION, "—": "— "}.get(word, f"{word}: ")
+        head = {"action": _ACTION, "—": "— "}.get(word, f"{word} " if kind == "DecisionEvent" else f"{word}: ")
         _print_part(console, body, head, colour)
 
 
@@ -436,7 +437,9 @@ def _told(event: Event, most: int | None) -> tuple[str, str, Text] | None:
     if kind == "ConversationStateUpdateEvent":
         is_status = event.get("key") == "execution_status"
         return ("status", "dim", status_text(str(event.get("value")))) if is_status else None
-    if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "DecisionEvent", "SystemPromptEvent"):
+    if kind == "DecisionEvent":
+        return decision_words(event)
+    if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "SystemPromptEvent"):
         return None
     return "event", "dim", Text(in_line(kind), "dim")
 
