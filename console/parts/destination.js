@@ -25,7 +25,7 @@ function Buttons({ item }) {
   }
   const length = item.conversation_id ? "conversation" : "sandbox";
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
-    <button type="button" data-testid="allow-once" onClick=${decide("approve", "once")}>Allow once</button>
+    <button type="button" data-testid="allow-once" title="The next connection within 10 minutes" onClick=${decide("approve", "once")}>Allow once</button>
     <button type="button" class="secondary" data-testid="allow-conversation" title="As long as the sandbox is" aria-label=${`Allow for this ${length}`} onClick=${decide("approve", "conversation")}><span class="where-wide">For this </span><span class="where-narrow">${length}</span></button>
     <button type="button" class="secondary" data-testid="allow-always" title="A rule for every sandbox" onClick=${decide("approve", "always")}>Always</button>
     <button type="button" class="secondary" data-testid="refuse" title="As long as the sandbox is" onClick=${decide("reject", "conversation")}>Refuse</button>
@@ -57,6 +57,7 @@ function Card({ item, isHere, onAgain, goesOn }) {
       </p>
     </header>
     ${budget && html`<p class="thought">It is used up.${budget.day && ` What you add lasts until the end of ${budget.day} (UTC).`}${budget.key_id && html` The key is <code><${Text} text=${budget.key_id} /></code>.`} The setting is <code>${budget.setting}</code>.</p>`}
+    ${!budget && !isEnded && html`<p class="muted">It was refused, so what asked has failed already. What you allow passes the next time.</p>`}
     ${program && html`<p class="thought">Asked by a program that calls itself <${Text} text=${program} prose /></p>`}
     <div class="decision">
       ${outcome?.state === "failed" && html`<p class="failed" role="alert" data-testid="problem">${outcome.words}</p>`}

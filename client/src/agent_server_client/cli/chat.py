@@ -18,8 +18,9 @@ from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.ages import Ages
 from agent_server_client.cli.conversations import approve_option, folder_of, go_on_option, title_of
 from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.profiles import BadProfile, target
-from agent_server_client.cli.program import Failed, Session, command, conversation_id, ids_completed
+from agent_server_client.cli.program import AT_A_TERMINAL, Failed, Session, command, conversation_id, ids_completed
 from agent_server_client.cli.progress import Progress, retried
 from agent_server_client.cli.questions import confirm
 from agent_server_client.cli.shown import counted, diff_text, print_talk, status_text
@@ -29,9 +30,6 @@ from agent_server_client.models import AppConversationStartTask
 from agent_server_client.packing import OF_AGENT
 from agent_server_client.visible import first_line, in_line, visible
 from agent_server_client.wire import Entry
-
-#: seconds for which a request is tried again: the server keeps an Idempotency-Key for as long
-_PATIENT = 86_400.0
 
 #: turns that are shown of a conversation that goes on, and most events of them
 _TURNS, _EVENTS = 3, 200
@@ -181,8 +179,8 @@ class _Talk:
             found = target(self._session.profile)
         except BadProfile as error:
             raise Failed(2, str(error)) from None
-        client = AsyncClient(*found, retry_seconds=_PATIENT, first_seconds=1.0, on_retry=self._lost)
-        self._session.watch(client, _PATIENT)
+        client = AsyncClient(*found, retry_seconds=AT_A_TERMINAL, first_seconds=1.0, on_retry=self._lost)
+        self._session.watch(client, AT_A_TERMINAL)
         return client
 
     def _made_approver(self) -> Approver:
@@ -359,9 +357,16 @@ class _Talk:
         except AgentServerError as error:
             if error.status != 409 or not (waiting := await found.pending_actions()):
                 raise
+            elsewhere = Elsewhere()
+            read = elsewhere.reader({one.id for one in waiting})
+            elsewhere.follow(self._session.client(patient=True, is_quiet=True))
             words = f"This message rejects {counted(len(waiting), 'action')}. Send it?"
             try:
-                is_meant = await self._asked(partial(confirm, self._session, words))
+                is_meant = await self._asked(partial(confirm, self._session, words, read=read))
+            except Gone as gone:
+                self._say(f"{gone} The message is sent if nothing else waits.", "yellow")
+                await self._send(found, text)
+                return
             except EOFError:
                 is_meant = False
             if not is_meant:

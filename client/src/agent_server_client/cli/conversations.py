@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,9 @@ from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
 from agent_server_client.visible import beginning, in_line
 from agent_server_client.wire import Entry
+
+#: what Git takes for the address of a repository elsewhere: a scheme, or `HOST:PATH` as of scp
+_URL = re.compile(r"[\w+.-]+://|[^/\s]{2,}:")
 
 #: what an agent does that is left by Ctrl-C, by its status; else it goes on
 _LEFT = {"waiting_for_confirmation": "waits for a decision", "finished": "has finished"}
@@ -82,6 +86,12 @@ def folder_of(repo: str | None) -> Iterator[Path | None]:
     if repo is None or Path(repo).is_dir():
         yield None if repo is None else Path(repo)
         return
+    if not Path(repo).exists() and not _URL.match(repo):
+        raise Failed(
+            2,
+            f"There is no folder {in_line(repo)} here, and it is no URL. Name a folder that exists, or a repository "
+            "such as https://example.org/owner/name.git",
+        )
     with tempfile.TemporaryDirectory() as folder:
         clone(repo, Path(folder) / "repo")
         yield Path(folder) / "repo"

@@ -70,9 +70,9 @@ def status_text(status: str) -> Text:
     return Text(visible(words), _STATUSES.get(status, ""))
 
 
-def ago(time: str) -> str:
-    """How long ago a time of the wire is: 12 s, 3 min, 5 h, 2 d."""
-    seconds = max(0, int((datetime.now(UTC) - moment(time)).total_seconds()))
+def ago(time: str, ahead: float = 0.0) -> str:
+    """How long ago a time of the wire is: 12 s, 3 min, 5 h, 2 d. ahead: seconds of the server's clock before ours."""
+    seconds = max(0, int(_since(time, ahead)))
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
             return f"{seconds // length} {unit}"
@@ -87,7 +87,18 @@ def moment(time: str) -> datetime:
 
 def when(console: Console, time: str) -> str:
     """A time of the wire for a person, and as it came for a pipe."""
-    return f"{ago(time)} ago" if console.is_terminal else time
+    return f"{ago(time, _ahead_of(console))} ago" if console.is_terminal else time
+
+
+def _since(time: str, ahead: float) -> float:
+    """Seconds since a time of the wire, by the server's clock."""
+    return (datetime.now(UTC) - moment(time)).total_seconds() + ahead
+
+
+def _ahead_of(console: Console) -> float:
+    """Seconds by which the server's clock is ahead of this machine's, as the console of a session knows it."""
+    ahead = getattr(console, "ahead", None)
+    return ahead() if ahead else 0.0
 
 
 def short(identity: str) -> str:
@@ -311,7 +322,7 @@ class Card:
         item = self._item
         facts = Text.assemble(self._facts, ("asked ", "dim"), (when(console, item["since"]), "dim"))
         if ends := item["expires_at"]:
-            left = int((moment(ends) - datetime.now(UTC)).total_seconds())
+            left = -int(_since(ends, _ahead_of(console)))
             at = f"in {left} s" if console.is_terminal else f"at {ends}"
             facts.append(f"  ·  rejected {at}" if left > 0 else "  ·  its time is over", "yellow")
         identity, conversation, title = self._whose
@@ -360,6 +371,7 @@ def destination_card(
     name = _budget(budget) if budget else f"{in_line(item['name'] or '')}:{item['port']}"
     program = visible(item["program"] or "", prose=True)
     body = [Text(f"by a program that calls itself {program}", "italic")] if program else []
+    body.append(Text("It was refused, so what asked has failed already. What you allow passes the next time.", "dim"))
     tries = f"{item['tries']} tries  ·  " if item["tries"] > 1 else ""
     facts = Text.assemble((name, "bold"), "\n", (tries, "dim"))  # a long name wraps here
     whose = (f"sandbox {in_line(item['sandbox_id'])}", item["conversation_id"], title)
