@@ -117,7 +117,8 @@ export async function decideDestination(item, verb, scope) {
     end(digest, `${wordsOf(subject, verb, scope)} by you`, verb === "approve");
   } catch (fault) {
     // who it was, the stream tells a moment later
-    if ([404, 409].includes(fault.status)) end(digest, "Somebody was faster: it is decided already.", false, true);
+    if (fault.status === 404 || fault.message.startsWith("This destination was decided"))
+      end(digest, "Somebody was faster: it is decided already.", false, true);
     else note(digest, { state: "failed", words: fault.message });
   }
 }
