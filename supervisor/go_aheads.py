@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core import wire
+from core.access import ANYONE
 from core.visible import visible
 from core.wire import ConversationId
 from settings.specs import Specs, lacks_model
@@ -137,7 +138,7 @@ class GoAheadDriver:
 def _words(go_ahead: GoAhead) -> str:
     """What an agent is told, and a person reads in the conversation."""
     kind, name = go_ahead.actor.get("kind"), " ".join(visible(str(go_ahead.actor.get("name") or "")).split())
-    who = "A rule" if kind == "rule" else name or "Somebody"
+    who = "A rule" if kind == "rule" else "Somebody" if name in ("", ANYONE.name) else name
     if not go_ahead.port:
         return f"This server says: {who} has allowed more of the budget {go_ahead.name}. Go on."
     once = " for one connection within ten minutes" if go_ahead.ends_at is not None else ""
