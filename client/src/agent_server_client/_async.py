@@ -768,6 +768,12 @@ class AsyncConversation:
             await asyncio.sleep(_POLL)
         return []
 
+    async def waiting(self) -> list["AsyncPendingAction | AsyncDestination"]:
+        """All that waits for a decision in it: actions, and what its sandbox asks to reach or to spend."""
+        found = await self.client.get(f"/api/v1/conversation/{self.id}/waiting")
+        actions = [AsyncPendingAction(self.client, item) for item in found["actions"]]
+        return [*actions, *(AsyncDestination(self.client, item) for item in found["destinations"])]
+
     async def pending_actions(self) -> list["AsyncPendingAction"]:
         """Its actions that wait for a decision, in the order of the log."""
         return await self.client.pending_actions(conversation_id=self.id)

@@ -759,6 +759,12 @@ class Conversation:
             time.sleep(_POLL)
         return []
 
+    def waiting(self) -> list["PendingAction | Destination"]:
+        """All that waits for a decision in it: actions, and what its sandbox asks to reach or to spend."""
+        found = self.client.get(f"/api/v1/conversation/{self.id}/waiting")
+        actions = [PendingAction(self.client, item) for item in found["actions"]]
+        return [*actions, *(Destination(self.client, item) for item in found["destinations"])]
+
     def pending_actions(self) -> list["PendingAction"]:
         """Its actions that wait for a decision, in the order of the log."""
         return self.client.pending_actions(conversation_id=self.id)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from agent_server_client._async import AsyncClient, AsyncConversation, AsyncDestination
+from agent_server_client._async import AsyncClient, AsyncConversation, AsyncDestination, AsyncPendingAction
 from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.ages import Ages
 from agent_server_client.cli.conversations import approve_option, folder_of, go_on_option, title_of
@@ -291,13 +291,14 @@ class _Talk:
             self._say(f"… {len(names) - _MOST:,} more: agentctl files {found.id[:8]} {in_line(path)}")
 
     async def _status(self, found: AsyncConversation, _: str) -> None:
-        info, number = await found.info(), await found.count()
+        info, number, waits = await found.info(), await found.count(), len(await self._waiting(found))
         rows = (
             ("conversation", Text(found.id)),
             ("title", Text(in_line(info.get("title") or "–"))),
             ("status", status_text(info["execution_status"])),
             ("now", Text(self._progress.doing or "–")),
             ("events", Text(f"{number:,}")),
+            ("waiting", Text(f"{waits:,} for you: /decide", "bold yellow") if waits else Text("nothing")),
         )
         self._say(Text("\n").join(Text.assemble((f"{name:<14}", "dim"), shown) for name, shown in rows))
 
@@ -426,10 +427,7 @@ class _Talk:
                 self._looks.set()
 
     async def _decide(self, found: AsyncConversation, *, is_asked: bool = False) -> None:
-        waiting: list[PendingAction | Destination] = [
-            PendingAction(self._blocking, one.item) for one in await found.pending_actions()
-        ]
-        waiting += [Destination(self._blocking, one.item) for one in await self._destinations(found)]
+        waiting = await self._waiting(found)
         for one in waiting:
             with contextlib.suppress(click.exceptions.Exit):  # Ctrl-C leaves it waiting
                 try:
@@ -466,6 +464,22 @@ class _Talk:
                 return
             is_offered = self._screen.put_back(message)
             self._say("Enter tells the agent" if is_offered else f"A line tells the agent: {message}")
+
+    async def _waiting(self, found: AsyncConversation) -> list[PendingAction | Destination]:
+        """All that waits in the conversation."""
+        try:
+            every: list[AsyncPendingAction | AsyncDestination] = await found.waiting()
+        except AgentServerError as error:
+            if error.status != 404:
+                raise
+            # The server is of an earlier release, which has no such list.
+            every = [*await found.pending_actions(), *await self._destinations(found)]
+        return [
+            PendingAction(self._blocking, one.item)
+            if isinstance(one, AsyncPendingAction)
+            else Destination(self._blocking, one.item)
+            for one in every
+        ]
 
     async def _destinations(self, found: AsyncConversation) -> list[AsyncDestination]:
         """What the conversation's sandbox asks for; nothing at a server that does not know of it."""

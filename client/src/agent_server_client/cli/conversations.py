@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from math import inf
@@ -17,7 +18,7 @@ from rich.text import Text
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import clone
 from agent_server_client.cli.decided import whole_log
-from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.decisions import Approver, asked_for
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.folders import fetch, force_option
 from agent_server_client.cli.live import followed
@@ -275,12 +276,13 @@ def ls(session: Session, status: str | None, text: str | None, limit: int, is_al
             click.echo("\t".join((item["id"], title, item["execution_status"], *numbers, item["updated_at"])))
         return
     ids = shortest([*known_ids(client), *(item["id"] for item in found)])
+    asked = Counter(one.item["conversation_id"] for one in asked_for(client))
     rows = [
         (
             ids[item["id"]],
             in_line(item["title"] or "–"),
-            status_text(item["execution_status"]),
-            Text(str(item["pending"]), "bold yellow") if item["pending"] else Text("–", "dim"),
+            status_text("waiting_for_confirmation" if asked[item["id"]] else item["execution_status"]),
+            Text(str(waits), "bold yellow") if (waits := item["pending"] + asked[item["id"]]) else Text("–", "dim"),
             str(item["events"]),
             when(session.out, item["updated_at"]),
         )

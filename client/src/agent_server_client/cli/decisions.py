@@ -273,7 +273,7 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
         return
     client = session.client()
     actions = client.pending_actions(text=text)
-    destinations = [one for one in _destinations(client) if text is None or text.casefold() in one.id]
+    destinations = [one for one in asked_for(client) if text is None or text.casefold() in one.id]
     if session.as_json:
         print_json([*(one.item for one in actions), *(one.item for one in destinations)])
         return
@@ -374,7 +374,7 @@ def reject(session: Session, ids: tuple[str, ...], reason: str, yes: bool, scope
     _decide_and_say(session, actions, "reject", reason, others=decided)
 
 
-def _destinations(client: Client) -> list[Destination]:
+def asked_for(client: Client) -> list[Destination]:
     """What sandboxes ask to reach; nothing at a server that does not know of it."""
     try:
         return client.destinations()
@@ -390,7 +390,7 @@ def _asked(client: Client, ids: tuple[str, ...], scope: str | None) -> tuple[lis
     others = [one for one in ids if ":" not in one]
     if scope is not None and others:
         raise Failed(2, "--scope is of destinations alone, which are NAME:PORT, and of budgets")
-    waiting = _destinations(client) if named else []
+    waiting = asked_for(client) if named else []
     for one in named:
         if all(asked.id != one for asked in waiting):
             raise _nothing(f"No sandbox asks for {one}")
