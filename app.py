@@ -42,6 +42,7 @@ from blueprints.request_log import register_logs, register_request_log
 from blueprints.sandboxes import sandboxes, specs, spending
 from blueprints.sockets import sockets
 from blueprints.terminals import OpenSockets, bash_socket, terminals
+from blueprints.waiting import waiting
 from blueprints.webhooks import webhooks
 from boot.posture import NO_ADMIN, asked_auth, make_key, show_key
 from core.access import SettingsKeys
@@ -75,6 +76,7 @@ BLUEPRINTS = (
     pending_messages,
     pending_actions,
     inbox_stream,
+    waiting,
     list_stream,
     sandboxes,
     previews,

@@ -7,6 +7,7 @@ says why.
 
 import argparse
 import sys
+from functools import partial
 from typing import Any, BinaryIO
 
 from marshmallow import ValidationError
@@ -55,7 +56,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _export(store: Store, conversation_id: ConversationId, sink: BinaryIO) -> None:
     state = store.conversations.get(conversation_id)
-    sink.writelines(export(state, store.conversations.exports.pages(state)))
+    decisions = partial(store.approvals.audit.decisions, state["id"])
+    sink.writelines(export(state, store.conversations.exports.pages(state), decisions))
     sink.flush()
 
 

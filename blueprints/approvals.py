@@ -4,6 +4,7 @@ A stream begins with a snapshot, unless the client resumes after an event that i
 what a person was shown. Source: docs/approvals.md.
 """
 
+from contextlib import suppress
 from typing import Any
 
 from flask import Response, g, jsonify, url_for
@@ -44,7 +45,7 @@ from store.approvals.decisions import Decision
 from store.approvals.inbox import InboxFilter
 from store.approvals.inbox_stream import Sent
 from store.approvals.rules import UsedRule, is_short
-from store.errors import Stopping
+from store.errors import ConversationNotFound, Stopping
 
 pending_actions = Blueprint("Pending Actions", __name__, url_prefix="/api/v1/pending-actions")
 
@@ -98,6 +99,9 @@ inbox_stream = Blueprint("Inbox Stream", __name__, url_prefix="/api/v1/pending-a
 def stream_pending_actions(query: dict[str, Any]) -> Response:
     """Follow all pending actions: a snapshot, unless the client resumes, then each change once."""
     after = last_event_id(ChangeId(), query.pop("last_event_id", None))
+    if query["destinations"] and (conversation_id := query.get("conversation_id")):
+        with suppress(ConversationNotFound):  # of one that is yet to come the actions are followed
+            query["sandbox_id"] = current_store.conversations.sandbox_of(conversation_id)
     try:
         return streamed(current_store.streams.inbox.follow(after, InboxFilter(**query)), _lines)
     except Stopping:

@@ -7,6 +7,7 @@ it outlives the sandbox, and has none of its files. Source: the app-server wire.
 import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -36,13 +37,15 @@ _LINES = {
     "type": "string",
     "pattern": LINES,
     "description": "The first line has `format`, `version`, `events` and the conversation. Each line of an event is an "
-    "`Event`, or a JSON string of its bytes. The last line has the SHA-256 of all bytes before it.",
+    "`Event`, or a JSON string of its bytes. After that of an action that was decided comes one with its "
+    "`action_id`, and who decided it, how and when. The last line has the SHA-256 of all bytes before it.",
 }
 
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "An export: the conversation's first line, a line for each event, and the digest of them.",
+        "description": "An export: the conversation's first line, a line for each event, and the digest of all. Lines "
+        "of decisions are read over.",
         "content": {media_type: {"schema": _LINES} for media_type in EXPORT_TYPES},
     }
 }
@@ -71,7 +74,8 @@ def export_conversation(conversation_id: ConversationId) -> Response:
 
 
 def _streamed(store: Store, state: Mapping[str, Any], require_key: Callable[[], None]) -> Iterator[bytes]:
-    for number, lines in enumerate(export(state, store.conversations.exports.pages(state))):
+    decisions = partial(store.approvals.audit.decisions, state["id"])
+    for number, lines in enumerate(export(state, store.conversations.exports.pages(state), decisions)):
         if number:
             require_key()
         yield lines

@@ -69,7 +69,7 @@ ROOTS = (
     *("ConversationInfo", "ListedConversation", "WaitingAction", "DecisionsResult", "AppConversationStartTask"),
     *("SandboxInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo", "AuditEntry"),
     *("AskedDestinationInfo", "DestinationDecided", "PreviewAddress", "ApprovalRule"),
-    *("ReadyAnswer", "RehearsalResult"),
+    *("ReadyAnswer", "RehearsalResult", "ActionDecision"),
 )
 
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}

@@ -153,6 +153,13 @@ class AppConversationStartRequest(ChangedElsewhere):
     public = StrictBoolean(allow_none=True)
     confirmation_seconds = ConfirmationSeconds("Absent or null: the default, that of the spec or of the server.")
     secrets = Secrets(allow_none=True)
+    goes_on_when_allowed = StrictBoolean(
+        allow_none=True,
+        metadata={
+            "description": "Whether the agent is told, and goes on, once a destination or a budget that stopped it is "
+            "allowed. Absent or null: it is."
+        },
+    )
 
     @post_load(pass_original=True)
     def _with_ignored(self, request: dict[str, Any], given: Any, **_: Any) -> dict[str, Any]:
@@ -236,6 +243,9 @@ class UpdateAppConversationRequest(ChangedElsewhere):
     git_provider = Choice(*_PROVIDERS, allow_none=True)
     tags = Tags(allow_none=True)
     confirmation_seconds = ConfirmationSeconds("Null: the default again. Needs the scope `approve`.")
+    goes_on_when_allowed = StrictBoolean(
+        allow_none=True, metadata={"description": "As in the start. Null: the default again."}
+    )
 
     @post_load
     def _given(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -307,6 +317,13 @@ class AppConversation(BaseSchema):
     capabilities = fields.List(fields.String(), dump_default=list)
     unapproved_resumes = fields.Integer(
         dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}
+    )
+    goes_on_when_allowed = fields.Function(
+        lambda state: state["app"].get("goes_on_when_allowed") is not False,
+        metadata={
+            "type": "boolean",
+            "description": "Whether the agent is told, and goes on, once what stopped it is allowed.",
+        },
     )
     acp_server = fields.Constant(None)
     launched_agent_profile = fields.Constant(None)

@@ -207,6 +207,10 @@ class AuditEntry(BaseSchema):
     edited = fields.List(
         fields.String(), metadata={"description": "Of each action, as it was edited; absent: nothing was edited."}
     )
+    edited_shown = fields.List(
+        fields.Nested(ShownAction),
+        metadata={"description": "Of each action, what it is after the edit; absent of earlier releases."},
+    )
     destination = fields.Nested(AuditedDestination, metadata={"description": "Absent: the entry is about none."})
     budget = fields.Nested(AuditedBudget, metadata={"description": "Absent: the entry is about no budget."})
     sandbox_id = fields.String(metadata={"description": "Of a join: the sandbox. Absent: the entry is about none."})
@@ -227,6 +231,10 @@ class ActionDecision(BaseSchema):
     )
     actor = fields.Nested(Decider, required=True)
     decision = fields.String(required=True, metadata={"enum": ["approve", "reject", "edit", "unapproved", "deleted"]})
+    edited_shown = fields.List(
+        fields.Nested(ShownAction),
+        metadata={"description": "Of an edit: what was approved in place of what was shown."},
+    )
     reason = fields.String(required=True)
     seq = fields.Integer(required=True, metadata={"minimum": 1, "description": "Of the entry in the audit."})
     time = fields.String(required=True, metadata={"format": "date-time"})

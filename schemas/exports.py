@@ -1,14 +1,15 @@
 """An export: a conversation as JSON lines: the head, then each event byte for byte in log order, then a digest.
 
 The head has the members of the conversation as `GET /api/conversations/{id}` shows it, which has no secrets, and three
-more: `format`, `version` and `events`, the number of the lines that follow. An event whose bytes have a line feed,
-which may stand between its members, is a JSON string of its bytes. The last line has the SHA-256 of all bytes before
-it.
+more: `format`, `version` and `events`, the number of the events that follow. An event whose bytes have a line feed,
+which may stand between its members, is a JSON string of its bytes. The line of an action that was decided is followed
+by one that says who decided it, how and when; an import reads over it. The last line has the SHA-256 of all bytes
+before it.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from marshmallow import ValidationError, fields
@@ -28,14 +29,15 @@ from core.wire import (
 )
 from schemas.approvals import ConfirmationPolicy, ConfirmationSeconds
 from schemas.conversations import ConversationInfo, ConversationReport, Settings
-from schemas.events import read_event
+from schemas.events import action_ids, read_event
 from schemas.fields import Choice, Fault, Instant, StrictInteger, Text, read_told, refusal
 
 #: version 1, which no release wrote, had no digest
 FORMAT, VERSION = "agent-server-conversation", 2
 
-#: how the last line begins
-_END = b'{"format":"agent-server-conversation-end"'
+#: how the lines begin that are no events, the head apart: those of decisions, and the last one
+_OWN = b'{"format":"agent-server-conversation-'
+_DECISION, _END = _OWN + b'decision"', _OWN + b'end"'
 
 #: what an export matches as a whole, for the OpenAPI document: an object, then objects and strings, then the digest
 _END_PATTERN = _END.decode().replace("{", r"\{")
@@ -99,17 +101,35 @@ class ExportHead(ConversationReport):
     forked_from_event_id = Text(most=MOST_NAME, allow_none=True)
 
 
-def export(state: Mapping[str, Any], pages: Iterable[list[bytes]]) -> Iterator[bytes]:
-    """The lines of an export, a page of events at a time, the first page with the head. state: of the conversation."""
+def export(
+    state: Mapping[str, Any],
+    pages: Iterable[list[bytes]],
+    decisions: Callable[[list[str]], Mapping[str, Any]] = lambda _: {},
+) -> Iterator[bytes]:
+    """The lines of an export, a page of events at a time, the first page with the head. state: of the conversation.
+
+    decisions: those of some actions, by their ids; by default none.
+    """
     pages, digest = iter(pages), hashlib.sha256()
-    lines = _head_line(state) + b"".join(map(event_line, next(pages, [])))
+    lines = _head_line(state) + b"".join(_page_lines(next(pages, []), decisions))
     digest.update(lines)
     yield lines
     for page in pages:
-        lines = b"".join(map(event_line, page))
+        lines = b"".join(_page_lines(page, decisions))
         digest.update(lines)
         yield lines
     yield _end_line(digest.hexdigest())
+
+
+def _page_lines(page: list[bytes], decisions: Callable[[list[str]], Mapping[str, Any]]) -> Iterator[bytes]:
+    """The lines of some events, and beside each action that was decided its decision."""
+    actions = {place: ids[0] for place, raw in enumerate(page) if b"ActionEvent" in raw and (ids := action_ids([raw]))}
+    decided = decisions(list(actions.values()))
+    for place, raw in enumerate(page):
+        yield event_line(raw)
+        if (identity := actions.get(place, "")) in decided:
+            told = json.dumps({"action_id": identity, **decided[identity]}, separators=(",", ":"))
+            yield _DECISION + b"," + told[1:].encode() + b"\n"
 
 
 def _end_line(digest: str) -> bytes:
@@ -125,7 +145,7 @@ def _head_line(state: Mapping[str, Any]) -> bytes:
 
 def event_line(raw: bytes) -> bytes:
     """The line of an event; with its line feed."""
-    is_line = b"\n" not in raw and raw == raw.strip()
+    is_line = b"\n" not in raw and raw == raw.strip() and not raw.startswith(_OWN)
     return (raw if is_line else json.dumps(raw.decode(), ensure_ascii=False).encode()) + b"\n"
 
 
@@ -177,21 +197,25 @@ def _read_head(line: bytes) -> dict[str, Any]:
 
 def _events(lines: Iterator[bytes], announced: int, digest: "hashlib._Hash") -> Iterator[Event]:
     """The events that the first line announces. digest: of that line."""
-    number, end = 1, None
+    number, beside, end = 1, 0, None
     for number, line in enumerate(lines, 2):
         if end is None and line.startswith(_END):
             end = line
             continue
-        if number > announced + 1 or end is not None:
+        if end is None and line.startswith(_DECISION):
+            digest.update(line + b"\n")
+            beside += 1
+            continue
+        if number > announced + beside + 1 or end is not None:
             words = f"The first line announces {announced} events, and more lines follow"
             raise BadLine(number, [Fault(words, "too_long")])
         digest.update(line + b"\n")
         yield _read_event(line, number)
-    found = number - 1 - (end is not None)
+    found = number - 1 - beside - (end is not None)
     if found < announced:
         words = f"The first line announces {announced} events, and the export ends after {found}"
-        raise BadLine(found + 2, [Fault(words, "too_short")])
-    _check_end(end, digest.hexdigest(), announced + 2)
+        raise BadLine(found + beside + 2, [Fault(words, "too_short")])
+    _check_end(end, digest.hexdigest(), announced + beside + 2)
 
 
 def _check_end(line: bytes | None, digest: str, number: int) -> None:

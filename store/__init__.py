@@ -19,6 +19,7 @@ from store.conversations.lists import ListStream
 from store.conversations.masks import Masks
 from store.destinations import Destinations
 from store.gauges import Gauges
+from store.go_aheads import GoAheads
 from store.keys import ListingKeys, SandboxKeys
 from store.link import LinkWing
 from store.link.connection import connect, counted
@@ -57,6 +58,7 @@ class Store:
     approvals: ApprovalWing
     sandboxes: SandboxWing
     destinations: Destinations
+    go_aheads: GoAheads
     spending: ModelSpending
     start_tasks: StartTasks
     streams: Streams
@@ -112,6 +114,7 @@ def open_store(
         approvals=approvals,
         sandboxes=sandboxes,
         destinations=destinations,
+        go_aheads=GoAheads(scripts),
         spending=ModelSpending(redis, scripts, destinations, bounds),
         start_tasks=start_tasks,
         streams=Streams(

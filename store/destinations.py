@@ -28,7 +28,7 @@ from core.approvals import canonical
 from core.cuts import beginning
 from core.egress import MOST_NAME, is_destination_name
 from core.refused import Kind
-from core.wire import Micros, micros, utc_time
+from core.wire import ConversationId, Micros, micros, utc_time
 from settings.limits import ConversationLimits
 from store.approvals.audit import Actor, audit_member, said
 from store.errors import SandboxNotFound, StoreError
@@ -316,6 +316,11 @@ class Destinations:
     def waiting(self, sandbox_id: str = "") -> list[AskedDestination]:
         """The first 1,000 of what waits: of one sandbox all."""
         return self.page(sandbox_id, limit=1000)[0]
+
+    def of_conversation(self, conversation_id: ConversationId, sandbox_id: str) -> list[AskedDestination]:
+        """What waits in a conversation: of its sandbox, unless it is another conversation's; and budgets that have
+        refused a call of the sandbox."""
+        return [one for one in self.waiting(sandbox_id) if one.budget or one.conversation_id in (None, conversation_id)]
 
     def decide(
         self, asked: AskedDestination, decision: Decided, scope: Scope, actor: Actor, reason: str = ""

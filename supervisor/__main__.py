@@ -50,6 +50,7 @@ from supervisor.archives import HostArchives, HostFiles
 from supervisor.checks import Checker
 from supervisor.deliveries import DeliveryDriver
 from supervisor.endings import Endings, Recovery, SandboxHost
+from supervisor.go_aheads import GoAheadDriver
 from supervisor.keeping import ColdSweep, Retention
 from supervisor.launches import announce
 from supervisor.loop import Loop, Tasks
@@ -310,6 +311,7 @@ def _supervise(
         starts=StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandboxes.sandbox_start_seconds),
         deliveries=DeliveryDriver(store, commands),
         messages=MessageDriver(store, commands),
+        go_aheads=GoAheadDriver(store, specs),
         checks=Checker(store, client, runtimes, host.id),
         strays=Strays(store, client, host),
         pools=WarmPools(store, specs),

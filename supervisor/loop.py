@@ -25,6 +25,7 @@ from store.sandboxes.start_tasks import StartTask
 from supervisor.archives import HostArchives, HostFiles
 from supervisor.checks import Checker
 from supervisor.deliveries import DeliveryDriver
+from supervisor.go_aheads import GoAheadDriver
 from supervisor.keeping import ColdSweep, Retention
 from supervisor.presence import HostLease, HostTaken
 from supervisor.queued_messages import MessageDriver
@@ -141,6 +142,7 @@ class Tasks:
     starts: StartDriver
     deliveries: DeliveryDriver
     messages: MessageDriver
+    go_aheads: GoAheadDriver
     checks: Checker
     strays: Strays
     pools: WarmPools
@@ -221,6 +223,7 @@ class Loop:
         # First what needs no claim: a claim that fails ends a round.
         self._submit("failed start tasks", self._tasks.starts.clear_failed)
         self._submit("deliveries", self._tasks.deliveries.drive_due)
+        self._submit("go-aheads", self._tasks.go_aheads.drive_due)
         self._submit("checks", self._tasks.checks.check_due)
         self._submit("approvals", self._store.approvals.checks.sweep)
         now, sandboxes = self._store.sandboxes.seen_on(self._host)

@@ -38,6 +38,9 @@ GIVEN_UP = 600.0
 #: seconds after which a message to a sandbox that wakes is tried again
 _WAKING_SECONDS = 1.0
 
+#: the statuses in which an agent does nothing, and no person has paused it
+WAITS_TO_BE_TOLD = ("idle", "finished", "error", "stuck")
+
 #: queues that one supervisor drives at once, and of the conversations of one sandbox: its agent may be slow
 MOST_QUEUES, MOST_OF_ONE = 64, 16
 
@@ -46,6 +49,10 @@ _PAGE, _MOST_PAGES = 100, 100
 
 #: most characters of a message that the event about its failure repeats
 _SHOWN = 1000
+
+
+class Overtaken(Exception):
+    """A message of this server's own has lost its purpose: its agent works, was paused, or has a newer message."""
 
 
 class MessageDriver:
@@ -100,6 +107,9 @@ def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:
         return
     except LeaseLost:
         return
+    except Overtaken:
+        store.conversations.queued_messages.settle(queued)
+        return
     except ConversationNotFound:
         store.conversations.queued_messages.drop(queued.conversation_id)
         return
@@ -130,6 +140,7 @@ def _send(store: Store, commands: Commands, queued: QueuedMessage) -> None:
     sandbox_id = store.conversations.sandbox_of(queued.conversation_id)
     if sandbox_id is None:
         raise ConversationNotFound
+    _require_purpose(store, queued)
     agent = commands.agent_in(SandboxId(sandbox_id))
     if queued.was_sent and _has_received(agent, queued):
         return
@@ -140,9 +151,32 @@ def _send(store: Store, commands: Commands, queued: QueuedMessage) -> None:
         """Another driver may have sent it while this process was suspended."""
         if not store.conversations.queued_messages.renew(queued):
             raise LeaseLost
+        _require_purpose(store, queued)
 
     sender = commands.of(Actor("message", queued.sender, may_decide=queued.may_decide))
     sender.send_to_agent(queued.conversation_id, content=queued.content, run=True, check=check)
+
+
+def _require_purpose(store: Store, queued: QueuedMessage) -> None:
+    """Raise Overtaken where a message of this server's own is no longer wanted."""
+    if queued.only_after is None:
+        return
+    status = store.conversations.get(queued.conversation_id)["execution_status"]
+    if status not in WAITS_TO_BE_TOLD or last_message(store, queued.conversation_id)[0] != queued.only_after:
+        raise Overtaken
+
+
+def last_message(store: Store, conversation_id: wire.ConversationId) -> tuple[str, wire.Micros | None]:
+    """The id and the time of a conversation's last message to its agent; "" and None where there is none.
+
+    One that a client has sent past this server has the source `environment`. Two round trips.
+    """
+    messages: list[wire.Event] = []
+    for source in ("user", "environment"):
+        found, _ = store.events.search(conversation_id, kind="MessageEvent", source=source, descending=True, limit=1)
+        messages += map(wire.read_event, found)
+    last = max(messages, key=lambda one: one.at, default=None)
+    return (last.id, last.at) if last else ("", None)
 
 
 def _last_event(agent: AgentServer, conversation_id: wire.ConversationId) -> str:

@@ -81,7 +81,7 @@ _MOST_BYTES = 64 * 1024
 
 #: members of the request that an app conversation has from its parent, and those that it keeps
 INHERITED = ("selected_repository", "selected_branch", "git_provider", "llm_model")
-_APP_FIELDS = (*INHERITED, "trigger", "pr_number", "public", "parent_conversation_id")
+_APP_FIELDS = (*INHERITED, "trigger", "pr_number", "public", "parent_conversation_id", "goes_on_when_allowed")
 
 #: most characters of the detail of a start that is READY
 _LONGEST_DETAIL = 4000

@@ -4,7 +4,7 @@ import { html } from "../lib/html.js";
 import { useStore } from "../lib/store.js";
 import { millis } from "../lib/words.js";
 import { Copy } from "../parts/copy.js";
-import { By } from "../parts/outcome.js";
+import { Became, By } from "../parts/outcome.js";
 import { Time } from "../parts/time.js";
 import { Content, More, Output, partsOf, Prose } from "./content.js";
 import { Body, Head, Label, lookOf, Outcome, Proposal, Risk, Summary, Waits } from "./event.js";
@@ -65,6 +65,12 @@ function Decided({ id, decisions }) {
   return decision ? html`<${By} decision=${decision} id=${decisions.id} />` : null;
 }
 
+/** What was approved in place of what the agent proposed. */
+function Edited({ id, decisions }) {
+  const decision = useStore(decisions.all).get(id);
+  return decision ? html`<${Became} decision=${decision} />` : null;
+}
+
 function Step({ event, results, isRunning, output, decisions, onFork }) {
   const last = results.at(-1);
   return html`<${Content} content=${event.thought} isTalk />
@@ -76,7 +82,7 @@ function Step({ event, results, isRunning, output, decisions, onFork }) {
       ${isRunning && html`<span class="running" data-testid="runs">Running for <${Since} at=${millis(event.timestamp)} /></span>`}
       <${Fork} onFork=${onFork} /><${Time} at=${event.timestamp} />
     </div>
-    <div class="body"><${Proposal} event=${event} isTalk />
+    <div class="body"><${Proposal} event=${event} isTalk /><${Edited} id=${event.id} decisions=${decisions} />
       ${isRunning && html`<${Printing} id=${event.id} output=${output} />`}
       ${results.map((result) => html`<${Result} key=${result.id} result=${result} />`)}</div>`;
 }

@@ -162,8 +162,13 @@ export function lookOf(event) {
 }
 
 /** How an event is called. */
+/** Whether a message is the server's own, which tells an agent what is allowed now. The agent takes it for a person's. */
+const isOfServer = (event) =>
+  event.source === "user" && String(event.llm_message?.content?.[0]?.text).startsWith("This server says: ");
+
 export function Label({ event }) {
   const kind = kindOf(event);
+  if (kind === "MessageEvent" && isOfServer(event)) return "Server";
   if (kind === "MessageEvent") return event.sender || { user: "Person", agent: "Agent" }[event.source] || "Environment";
   if (kind === "ActionEvent")
     return html`<code><${Text} text=${beginning(String(event.tool_name ?? ""), 200)} /></code>`;

@@ -42,10 +42,17 @@ function note(digest, outcome) {
   );
 }
 
-/** It waits no longer: its card says so for a while, and keeps its place. */
-function end(digest, words, isAllowed = false) {
-  if (!known.has(digest) || outcomes.get().get(digest)?.state === "ended") return;
-  note(digest, { state: "ended", words, isAllowed });
+/** It waits no longer: its card says so for a while, and keeps its place. isGuess: who decided it is not known yet. */
+function end(digest, words, isAllowed = false, isGuess = false) {
+  const before = outcomes.get().get(digest);
+  if (!known.has(digest) || (before?.state === "ended" && !before.isGuess)) return;
+  note(digest, {
+    state: "ended",
+    words: before?.isGuess ? `Somebody was faster. ${words}` : words,
+    isAllowed,
+    isGuess,
+  });
+  if (before?.isGuess) return;
   show();
   setTimeout(() => {
     known.delete(digest);
@@ -109,7 +116,9 @@ export async function decideDestination(item, verb, scope) {
     await call("POST /api/v1/destinations/decisions", { body: { sandbox_id, ...of, digest, decision: verb, scope } });
     end(digest, `${wordsOf(subject, verb, scope)} by you`, verb === "approve");
   } catch (fault) {
-    if (fault.status === 404) end(digest, "Somebody was faster: it is decided already.");
+    // who it was, the stream tells a moment later
+    if (fault.status === 404 || fault.message.startsWith("This destination was decided"))
+      end(digest, "Somebody was faster: it is decided already.", false, true);
     else note(digest, { state: "failed", words: fault.message });
   }
 }

@@ -21,7 +21,17 @@ const LEFT_OUT = /(^|\/)(\.git|node_modules|\.venv|__pycache__)\//;
 /** Names of archives, which are unpacked where they are uploaded. */
 const ARCHIVE = /\.(zip|tgz|tar(\.(gz|bz2|xz|zst))?)$/i;
 
-export const BLANK = { spec: "", title: "", message: "", policy: "", tags: "", repository: "", branch: "", model: "" };
+export const BLANK = {
+  spec: "",
+  title: "",
+  message: "",
+  policy: "",
+  tags: "",
+  repository: "",
+  branch: "",
+  model: "",
+  stays: false,
+};
 
 /** What was typed. It stays until a conversation has begun with it, also when the page is loaded again. */
 export const draft = new Store({ ...BLANK, ...kept(DRAFT) });
@@ -145,7 +155,7 @@ function titleOf(message) {
 /** Start a conversation with what was typed. Resolves to its id and what was not done, or to null after a failure, which
  * `start` tells. */
 export async function begin(signal) {
-  const { spec, title, message, policy, tags, repository, branch, model } = draft.get();
+  const { spec, title, message, policy, tags, repository, branch, model, stays } = draft.get();
   const body = {
     conversation_id: newId(),
     sandbox_spec_id: spec || undefined,
@@ -153,6 +163,7 @@ export async function begin(signal) {
     tags: tagsOf(tags),
     selected_repository: repository.trim() || undefined,
     selected_branch: branch.trim() || undefined,
+    goes_on_when_allowed: stays ? false : undefined,
   };
   const number = files.get().length;
   if (message.trim() && !policy && !model && !number) body.initial_message = { content: content(message) };
@@ -214,7 +225,7 @@ export async function finish(signal) {
     if (task.status !== "READY") return null;
     await afterwards(present.asked, task, present.step, signal);
     start.set(null);
-    draft.set({ ...BLANK, spec: draft.get().spec, policy: draft.get().policy });
+    draft.set({ ...BLANK, spec: draft.get().spec, policy: draft.get().policy, stays: draft.get().stays });
     files.set([]);
     secrets.set([]);
     return { id: task.app_conversation_id ?? task.request.conversation_id, notDone: task.detail };

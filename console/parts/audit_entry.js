@@ -60,8 +60,8 @@ function Who({ actor: { kind, name, address } }) {
 }
 
 /** What was decided in one line: the first command, and how many others there were. */
-function Shown({ shown: [first], number }) {
-  return html`<code class="command"><${Text} text=${first?.text ?? "an action"} /></code>${number > 1 && html`<span>and ${number - 1} more</span>`}`;
+function Shown({ shown: [first], edited: [became] = [], number }) {
+  return html`<code class="command"><${Text} text=${first?.text ?? "an action"} /></code>${became && html`<span>changed to</span> <code class="command"><${Text} text=${became.text} /></code>`}${number > 1 && html`<span>and ${number - 1} more</span>`}`;
 }
 
 /** What was decided, as it was asked for: an edit runs other arguments, which the log of the conversation has. */
@@ -75,7 +75,8 @@ function Decided({ event: { tool_name, action }, isEdited }) {
 
 /** What an entry is about, in the words of its line. */
 function Subject({ entry }) {
-  const { action_ids, decision, destination, budget, conversation_id, conversation_title, scope, shown } = entry,
+  const { action_ids, decision, destination, budget, conversation_id, conversation_title, scope, shown, edited_shown } =
+      entry,
     number = action_ids.length;
   const title = conversation_title ? html`<${Text} text=${conversation_title} prose />` : conversation_id?.slice(0, 8);
   const of =
@@ -85,7 +86,7 @@ function Subject({ entry }) {
     return html`<span>${decision === "asked" && "for "}more of <code>${budget.setting}</code> for</span>
       <a href=${href("sandboxes", budget.sandbox_id)}>sandbox ${budget.sandbox_id.slice(0, 8)}</a> ${of && html`<span>in</span> ${of}`}`;
   }
-  if (shown) return html`<${Shown} shown=${shown} number=${number} /><span>in</span> ${of}`;
+  if (shown) return html`<${Shown} shown=${shown} edited=${edited_shown} number=${number} /><span>in</span> ${of}`;
   if (!destination) return html`<span>${{ 0: "in", 1: "an action of" }[number] ?? `${number} actions of`}</span> ${of}`;
   const { name, port, sandbox_id } = destination;
   return html`<span><code>${name}:${port}</code>${scope && ` ${SCOPES[scope] ?? scope}`}${sandbox_id && " for"}</span>

@@ -25,7 +25,7 @@ function Buttons({ item }) {
   }
   const length = item.conversation_id ? "conversation" : "sandbox";
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
-    <button type="button" data-testid="allow-once" onClick=${decide("approve", "once")}>Allow once</button>
+    <button type="button" data-testid="allow-once" title="The next connection within 10 minutes" onClick=${decide("approve", "once")}>Allow once</button>
     <button type="button" class="secondary" data-testid="allow-conversation" title="As long as the sandbox is" aria-label=${`Allow for this ${length}`} onClick=${decide("approve", "conversation")}><span class="where-wide">For this </span><span class="where-narrow">${length}</span></button>
     <button type="button" class="secondary" data-testid="allow-always" title="A rule for every sandbox" onClick=${decide("approve", "always")}>Always</button>
     <button type="button" class="secondary" data-testid="refuse" title="As long as the sandbox is" onClick=${decide("reject", "conversation")}>Refuse</button>
@@ -38,8 +38,9 @@ function moreOf({ dollars, tokens }) {
   return parts.filter(Boolean).join(" and ");
 }
 
-/** isHere: its conversation is in view. onAgain(item): asks the agent to try what is allowed now; undefined where nobody may. */
-function Card({ item, isHere, onAgain }) {
+/** isHere: its conversation is in view. onAgain(item): asks the agent to try what is allowed now; undefined where nobody may.
+ * goesOn: the server tells the agent by itself. */
+function Card({ item, isHere, onAgain, goesOn }) {
   const outcome = useStore(outcomes).get(item.digest),
     isEnded = outcome?.state === "ended";
   const { budget, program, tries, sandbox_id, conversation_id } = item,
@@ -56,12 +57,14 @@ function Card({ item, isHere, onAgain }) {
       </p>
     </header>
     ${budget && html`<p class="thought">It is used up.${budget.day && ` What you add lasts until the end of ${budget.day} (UTC).`}${budget.key_id && html` The key is <code><${Text} text=${budget.key_id} /></code>.`} The setting is <code>${budget.setting}</code>.</p>`}
+    ${!budget && !isEnded && html`<p class="muted">It was refused, so what asked has failed already. What you allow passes the next time.</p>`}
     ${program && html`<p class="thought">Asked by a program that calls itself <${Text} text=${program} prose /></p>`}
     <div class="decision">
       ${outcome?.state === "failed" && html`<p class="failed" role="alert" data-testid="problem">${outcome.words}</p>`}
       ${
         isEnded
           ? html`<p class="outcome" role="status" data-testid="outcome"><strong><${Text} text=${outcome.words} prose /></strong></p>
+            ${goesOn && outcome.isAllowed && html`<p class="muted" data-testid="goes-on">If this stopped the agent, it is told, and goes on.</p>`}
             ${onAgain && outcome.isAllowed && html`<button type="button" class="secondary" data-testid="try-again" onClick=${() => onAgain(item)}>Ask the agent to try again</button>`}`
           : may("approve") && html`<${Buttons} item=${item} />`
       }
@@ -70,11 +73,11 @@ function Card({ item, isHere, onAgain }) {
 }
 
 /** What sandboxes ask for, above the actions; nothing where none asks. of: the conversation that it is of; null for all. */
-export function DestinationList({ of = null, onAgain = undefined }) {
+export function DestinationList({ of = null, onAgain = undefined, goesOn = false }) {
   const items = useStore(asked)?.filter((item) => !of || isOf(item, of));
   if (!items?.length) return null;
   return html`<section class="destinations" aria-label="Destinations and budgets that sandboxes ask for" data-testid="destinations">
-    ${items.map((item) => html`<${Card} key=${item.digest} item=${item} isHere=${of !== null} onAgain=${onAgain} />`)}
+    ${items.map((item) => html`<${Card} key=${item.digest} item=${item} isHere=${of !== null} onAgain=${onAgain} goesOn=${goesOn} />`)}
   </section>`;
 }
 

@@ -38,9 +38,18 @@ export function By({ decision, id }) {
       ? "Rejected: nobody decided in time"
       : html`${DONE[verb] ?? verb} by <${Text} text=${isOwn ? "you" : actorOf(decision)} prose />`;
   const said = may("admin") ? html`<a href=${href("audit", "", { conversation_id: id })}>${words}</a>` : words;
-  return html`<span class="by" data-testid="decided-by" title=${exact(time)}>
+  const title = actor.kind === "rule" ? `${exact(time)}, rule ${actor.name}` : exact(time);
+  return html`<span class="by" data-testid="decided-by" title=${title}>
     <span class=${isRefused ? "high" : "low"} aria-hidden="true">${isRefused ? "✕" : "✓"}</span> ${said}
   </span>`;
+}
+
+/** What an edit made of an action, in words; nothing of another decision, or of one of an earlier release. */
+export function Became({ decision: { edited_shown } }) {
+  return (
+    edited_shown?.length > 0 &&
+    html`<p class="became muted" data-testid="became">Approved instead: <code class="command"><${Text} text=${edited_shown[0].text} /></code></p>`
+  );
 }
 
 /** How it ended. fate: what this page knows of its own decision; end: what the stream told, or undefined. */

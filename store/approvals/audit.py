@@ -170,8 +170,9 @@ class Audit:
     def decisions(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """By the ids of actions that were decided: who decided, how, when and why. One round trip.
 
-        A decision is {action_ids, actor: {kind, name}, decision, reason, seq, time}: a part of its entry, without the
-        address. Actions that nobody decided, and those of a fork's source, are absent. Raises ConversationNotFound.
+        A decision is {action_ids, actor: {kind, name}, decision, reason, seq, time}, of an edit also edited_shown: a
+        part of its entry, without the address. Actions that nobody decided, and those of a fork's source, are absent.
+        Raises ConversationNotFound.
         """
         if not action_ids:
             return {}
@@ -334,7 +335,7 @@ class TerminalAudit:
 
 def _texts(entry: dict[str, Any], actions: list[dict[str, Any]]) -> Iterator[str]:
     """What an entry says in words: its actions, its destination or budget, its reason, the title."""
-    for action in actions:
+    for action in (*actions, *entry.get("edited_shown", ())):
         yield from (action["tool_name"], action["text"], action["summary"] or "")
     yield (entry.get("destination") or {}).get("name", "")
     yield (entry.get("budget") or {}).get("setting", "")
@@ -379,6 +380,7 @@ def decision_of(entry: dict[str, Any]) -> dict[str, Any]:
     return {
         "actor": decider_of(entry),
         **{name: entry[name] for name in ("action_ids", "decision", "reason", "seq", "time")},
+        **({"edited_shown": entry["edited_shown"]} if "edited_shown" in entry else {}),
     }
 
 

@@ -13,7 +13,7 @@ from core.approvals import action_digest, shown_arguments
 from core.refused import Kind
 from core.wire import ConversationId, Event, Micros, parse_json
 from settings.limits import ConversationLimits
-from store.approvals.audit import SERVER, Actor, said
+from store.approvals.audit import SERVER, Actor, said, shown
 from store.approvals.effects import effect, held_risks
 from store.conversation import Conversation
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, StoreError
@@ -93,10 +93,16 @@ def encode_decisions(decisions: Sequence[Decision], tools: dict[str, object]) ->
                 "since": one.since,
                 "arguments": json.dumps(one.arguments),
                 "edited": action_digest(tools.get(one.action_id), one.arguments) if one.verb == "edit" else "",
+                "edited_shown": _edited_shown(tools.get(one.action_id), one.arguments) if one.verb == "edit" else "",
             }
             for one in decisions
         ]
     )
+
+
+def _edited_shown(tool: object, arguments: object) -> str:
+    """What an edited action is in words, as its entry has it."""
+    return shown(str(tool), None, arguments)
 
 
 def decide_pending(

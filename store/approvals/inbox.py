@@ -220,7 +220,16 @@ class InboxFilter:
     until: Micros | None = None
     tag: tuple[str, str | None] | None = None  #: name and value of a tag of the conversation; None: any value
     destinations: bool = False  #: of a stream: whether what sandboxes ask to reach is sent too
+    sandbox_id: str | None = None  #: of a stream of one conversation: its sandbox, which others may share
     text: str | None = None  #: a part of tool, summary, thought, arguments or title, whatever its case
+
+    def passes_destination(self, conversation_id: str | None, sandbox_id: str) -> bool:
+        """Whether what a sandbox asks to reach passes. conversation_id: the only one in it; None: none or several."""
+        if not self.destinations or self.conversation_id is None:
+            return self.destinations
+        if conversation_id:
+            return conversation_id == self.conversation_id
+        return sandbox_id == self.sandbox_id
 
     @property
     def selects(self) -> bool:

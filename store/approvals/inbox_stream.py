@@ -65,11 +65,12 @@ def id_of(place: Seq) -> str:
 class InboxChange(FeedEntry):
     """A change of the inbox. action: the one that was opened, None of another change or where it waits no longer."""
 
-    __slots__ = ("action", "is_destination", "key", "name", "risk", "tool")
+    __slots__ = ("action", "is_destination", "key", "name", "risk", "sandbox_id", "tool")
 
     def __init__(self, place: Seq, found: dict[str, str], action: PendingAction | None) -> None:
         self.is_destination = found["kind"].startswith("destination_")
         told = json.dumps(_shown(action) if action else _members(found)) if not self.is_destination else found["entry"]
+        self.sandbox_id = str(json.loads(told)["sandbox_id"]) if self.is_destination else ""
         super().__init__(place, told.encode())
         self.key = _key(found)
         self.name = found["kind"]
@@ -79,7 +80,7 @@ class InboxChange(FeedEntry):
     def passes(self, filters: InboxFilter) -> bool:
         """Whether a client wants it. By tag, an end passes always: the tags may have changed since the opening."""
         if self.is_destination:
-            return filters.destinations and filters.conversation_id in (None, self.key[0])
+            return filters.passes_destination(self.key[0] or None, self.sandbox_id)
         return (
             filters.conversation_id in (None, self.key[0])
             and filters.tool in (None, self.tool)
@@ -219,7 +220,9 @@ class InboxFollower(Reading):
         cursor: Any = None
         while True:
             found, cursor = self._destinations.page(limit=_SNAPSHOT, start=cursor)
-            items = [one.shown for one in found if self._filters.conversation_id in (None, one.conversation_id)]
+            items = [
+                one.shown for one in found if self._filters.passes_destination(one.conversation_id, one.sandbox_id)
+            ]
             if items:
                 yield Sent("destinations", json.dumps({"items": items}).encode())
             if cursor is None:

@@ -65,6 +65,7 @@ class QueuedMessage(NamedTuple):
     was_sent: bool  #: an agent may have received it
     after: str  #: the last event of the agent's log before it was sent; empty: none
     lease: str
+    only_after: str | None = None  #: the user's message that has to be the last one; "": none; None: any may be
     fault: str = ""  #: why its record cannot be read, so that it must be given up; empty: it can
 
 
@@ -106,6 +107,17 @@ class QueuedMessages:
             raise ConversationNotFound
         return self._put(conversation_id, "", content, actor)
 
+    def put_own(
+        self, conversation_id: ConversationId, identity: UUID, text: str, actor: Actor, *, only_after: str
+    ) -> None:
+        """Queue a message of this server's own for a conversation in a sandbox, once per identity.
+
+        only_after: the id of the last user's message; the message is dropped if another one has come since. Raises
+        TooManyQueued.
+        """
+        content: list[dict[str, object]] = [{"type": "text", "text": text}]
+        self._put(conversation_id, "", content, actor, identity=identity, only_after=only_after)
+
     def put_for_start(self, start_id: str, *, content: list[dict[str, object]], actor: Actor) -> tuple[UUID, int]:
         """Queue a message for the conversation of a start task. Returns its id and its position.
 
@@ -122,10 +134,18 @@ class QueuedMessages:
         return self._put(start.conversation_id, "" if start.status in FINISHED else start.id, content, actor)
 
     def _put(
-        self, conversation_id: ConversationId, start_id: str, content: list[dict[str, object]], actor: Actor
+        self,
+        conversation_id: ConversationId,
+        start_id: str,
+        content: list[dict[str, object]],
+        actor: Actor,
+        *,
+        identity: UUID | None = None,
+        only_after: str | None = None,
     ) -> tuple[UUID, int]:
-        identity = minted("message")
-        message = json.dumps({"content": content, "may_decide": actor.may_decide, "sender": actor.name})
+        identity = identity or minted("message")
+        kept = {"content": content, "may_decide": actor.may_decide, "sender": actor.name}
+        message = json.dumps(kept if only_after is None else {**kept, "only_after": only_after})
         reply = self._scripts.queue_message(
             StartKeys.root,
             conversation=conversation_id,
@@ -160,7 +180,8 @@ class QueuedMessages:
         read: dict[str, Any] = {"content": [], "sender": "", "may_decide": False}
         fault = ""
         try:
-            read = {name: json.loads(message)[name] for name in read}
+            stored = json.loads(message)
+            read = {name: stored[name] for name in read} | {"only_after": stored.get("only_after")}
         except UNREADABLE as error:
             fault = f"its record in the queue cannot be read: {type(error).__name__}"
         return QueuedMessage(

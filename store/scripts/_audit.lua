@@ -30,12 +30,12 @@ local function note_decided(actions, seq)
 end
 
 -- Tells the followers who decided, without the address: MOST_TOLD actions at once, as channels have no bound of their own.
-local function tell_decided(decision, names, actor, reason, seq, time)
+local function tell_decided(decision, names, actor, reason, seq, time, edited_shown)
   local who = string.gsub(actor, '^{"address":".-","kind"', '{"kind"')
   for first = 1, #names, MOST_TOLD do
     local some = table.concat(names, ',', first, math.min(first + MOST_TOLD - 1, #names))
     redis.call('PUBLISH', root .. ':signal', '{"action_ids":[' .. some .. '],"actor":' .. who .. ',"decision":"' ..
-      decision .. '","id":"decision-' .. seq .. '-' .. first .. '","reason":' .. reason .. ',"seq":' .. seq ..
+      decision .. '"' .. edited_shown .. ',"id":"decision-' .. seq .. '-' .. first .. '","reason":' .. reason .. ',"seq":' .. seq ..
       ',"source":"environment","time":"' .. time .. '","timestamp":"' .. string.sub(time, 1, -2) ..
       '","kind":"DecisionEvent"}')
   end
@@ -43,8 +43,9 @@ end
 
 -- Writes one entry about some actions, chained to the entry before, in canonical JSON (RFC 8785); see `store/approvals/audit.py`.
 -- actor, reason: canonical JSON. time: UTC text with Z; an entry is never before the one that it follows, though their
--- workers' clocks may differ. edited: digest of edited arguments, nil where none are.
-local function write_audit(decision, actions, actor, reason, time, edited)
+-- workers' clocks may differ. edited: digest of edited arguments, nil where none are; edited_shown: canonical JSON of what
+-- they are in words.
+local function write_audit(decision, actions, actor, reason, time, edited, edited_shown)
   local key = root .. ':audit'
   local last = redis.call('LINDEX', key, -1)
   local previous, seq = last and string.match(last, '"hash":"(%x+)"') or '', redis.call('LLEN', key) + 1
@@ -56,13 +57,14 @@ local function write_audit(decision, actions, actor, reason, time, edited)
   local head = '{"action_ids":[' .. table.concat(names, ',') .. '],"actor":' .. actor .. ',"conversation_id":"' ..
     string.match(root, '{(.-)}') .. '"' .. (title and ',"conversation_title":' .. title or '') ..
     ',"decision":"' .. decision .. '","digests":[' .. table.concat(digests, ',') .. ']'
-  if edited then head = head .. ',"edited":["' .. edited .. '"]' end
+  local told = edited_shown and ',"edited_shown":[' .. edited_shown .. ']' or ''
+  if edited then head = head .. ',"edited":["' .. edited .. '"]' .. told end
   local tail = '"previous":"' .. previous .. '","reason":' .. reason .. ',"seq":' .. string.format('%d', seq) ..
     (#actions > 0 and ',"shown":' .. shown_of(actions) or '') .. ',"time":"' .. time .. '"}'
   local hash = sha256(head .. ',' .. tail)
   redis.call('RPUSH', key, head .. ',"hash":"' .. hash .. '",' .. tail)
   note_decided(actions, string.format('%d', seq))
-  tell_decided(decision, names, actor, reason, string.format('%d', seq), time)
+  tell_decided(decision, names, actor, reason, string.format('%d', seq), time, told)
 end
 
 -- Notes that the pending actions or the audit have changed: the revision of the approvals grows, also from one

@@ -20,7 +20,7 @@ end
 
 local function choose(actions, verb, by)
   for _, action in ipairs(actions) do
-    action.decided, action.reason, action.arguments, action.edited = verb, by.reason, nil, nil
+    action.decided, action.reason, action.arguments, action.edited, action.edited_shown = verb, by.reason, nil, nil, nil
     chosen[#chosen + 1] = {action = action, verb = verb, by = by}
   end
 end
@@ -44,13 +44,15 @@ local function audit_chosen()
   for _, one in ipairs(chosen) do
     local words = table.concat({one.verb, one.by.actor, one.by.said, one.action.edited and one.action.id or ''}, '\0')
     if not by_words[words] then
-      by_words[words] = {verb = one.verb, by = one.by, edited = one.action.edited, actions = {}}
+      by_words[words] = {verb = one.verb, by = one.by, edited = one.action.edited,
+        edited_shown = one.action.edited_shown, actions = {}}
       groups[#groups + 1] = by_words[words]
     end
     table.insert(by_words[words].actions, one.action)
   end
   for _, group in ipairs(groups) do
-    write_audit(group.verb, group.actions, group.by.actor, group.by.said, group.by.time, group.edited)
+    write_audit(group.verb, group.actions, group.by.actor, group.by.said, group.by.time, group.edited,
+      group.edited_shown)
   end
   local told = traced()
   if #told > 0 then redis.call('HSET', root, 'decided_trace', told[#told].trace) end

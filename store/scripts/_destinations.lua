@@ -89,11 +89,33 @@ local function looked_at(by, sandbox, at)
   return item
 end
 
+-- What an agent asked for is allowed now. Whether the agent is told is for a supervisor to find out (`store/go_aheads.py`):
+-- the script that approves leaves it. actor: canonical JSON. ends: µs, "" never. Of a budget, one for each refused sandbox.
+local function leave_go_ahead(item, sandbox, at, actor, ends)
+  for of in string.gmatch(item.refused or item.sandbox or sandbox, '%S+') do
+    local member = of .. ' ' .. at
+    redis.call('HSET', root .. ':go_aheads', member, cjson.encode({id = item.since .. '.' .. now, sandbox = of,
+      name = item.name, port = item.port, tried_at = item.tried_at, allowed_at = now, ends = ends, actor = actor}))
+    redis.call('ZADD', root .. ':go_aheads_due', now, member)
+  end
+end
+
+-- Notes that a sandbox has reached what was allowed: its agent may have tried again by itself.
+local function note_reached(sandbox, at)
+  local stored = redis.call('HGET', root .. ':go_aheads', sandbox .. ' ' .. at)
+  if not stored then return end
+  local left = cjson.decode(stored)
+  left.reached = '1'
+  redis.call('HSET', root .. ':go_aheads', sandbox .. ' ' .. at, cjson.encode(left))
+end
+
 -- What waits is decided by a rule ("approve ID" or "reject ID"), and waits no longer.
 local function decide_by_rule(by, sandbox, at, item, rule)
   local decision, id = string.match(rule, '^(%S+) (.+)$')
+  local actor = '{"address":"","kind":"rule","name":"' .. id .. '"}'
   forget(sandbox, at)
-  audit(by, decision, '{"address":"","kind":"rule","name":"' .. id .. '"}', {name = item.name, port = item.port,
+  if decision == 'approve' then leave_go_ahead(item, sandbox, at, actor, '') end
+  audit(by, decision, actor, {name = item.name, port = item.port,
     sandbox = sandbox, digest = digest_of(sandbox, item), rule = id})
 end
 

@@ -36,12 +36,14 @@ if rule then
   redis.call('HINCRBY', root .. ':destination_uses', id, 1)
   if item and item.state == 'waiting' then decide_by_rule(by, sandbox, at, item, rule) else forget(sandbox, at) end
   if string.sub(rule, 1, 6) == 'reject' then return refuse('forbidden', 'A rule rejects it', id) end
+  note_reached(sandbox, at)
   return {'allowed', id}
 end
 
 if item then
   if item.state == 'approve' then
     if item.once == '1' then forget(sandbox, at) end
+    note_reached(sandbox, at)
     return {'allowed', ''}
   end
   item.tries, item.tried_at = string.format('%.0f', item.tries + 1), now

@@ -190,6 +190,15 @@ class ClaimDelivery:
         tried: int
 
 
+class ClaimGoAhead:
+    """Replies of `claim_go_ahead.lua`."""
+
+    class Reply(NamedTuple):
+        member: str
+        entry: str
+        now: Micros
+
+
 class ClaimIdempotencyKey:
     """Replies of `claim_idempotency_key.lua`."""
 
@@ -827,6 +836,7 @@ class Calls:
     _claim_checks: Sends
     _claim_delivery: Sends
     _claim_failed_start_task: Sends
+    _claim_go_ahead: Sends
     _claim_idempotency_key: Sends
     _claim_notification: Sends
     _claim_queue: Sends
@@ -841,6 +851,7 @@ class Calls:
     _close_copy: Sends
     _close_delivery: Sends
     _close_destinations: Sends
+    _close_go_ahead: Sends
     _close_notification: Sends
     _close_transfer: Sends
     _copy_events: Sends
@@ -1322,6 +1333,14 @@ class Calls:
         result: list[bytes] = reply
         return result
 
+    def claim_go_ahead(self, root: str, *, span: int) -> ClaimGoAhead.Reply | None:
+        """Take the lease of something that was allowed, and that nobody has looked at for a while: whether its agent is to be told."""
+        reply = self._claim_go_ahead([root], [span])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return ClaimGoAhead.Reply(next(words).decode(), next(words).decode(), Micros(int(next(words))))
+
     def claim_idempotency_key(
         self, root: str, *, key: str, fingerprint: str, token: str, seed: str, lease: int, span: int, most: int
     ) -> (
@@ -1455,6 +1474,10 @@ class Calls:
         reply = self._close_destinations([root], [time, kept, most])
         words = iter(reply)
         return CloseDestinations.Reply(int(next(words)), int(next(words)))
+
+    def close_go_ahead(self, root: str, *, member: str, id: str, again_in: int) -> None:
+        """Have something that was allowed be looked at again later, because its agent works."""
+        self._close_go_ahead([root], [member, id, again_in])
 
     def close_notification(
         self, root: str, *, target: str, token: str, place: str, outcome: str, reason: str, again: int, kept: int

@@ -28,6 +28,7 @@ if scope == 'always' then -- the rule alone decides, so that its revocation clos
   local reply = make_rule(by, actor, rule_id, item.name, item.port, decision, maker, most)
   if reply[1] == 'made' then
     forget(asker, at)
+    if decision == 'approve' then leave_go_ahead(item, asker, at, actor, '') end
     entry.rule = rule_id
     audit(by, decision, actor, entry)
   end
@@ -40,11 +41,13 @@ if item.port == '0' and decision == 'approve' then
   for _, unit in ipairs({'nanos', 'tokens'}) do
     if item[unit] ~= '' then redis.call('HINCRBY', root .. spent, 'allowed_' .. unit .. suffix, item[unit]) end
   end
+  leave_go_ahead(item, asker, at, actor, item.ends)
   audit(by, decision, actor, entry)
   return 'decided'
 end
 item.state, item.once = decision, scope == 'once' and '1' or ''
 item.until_at = item.ends or scope == 'once' and string.format('%.0f', now + HOLD) or ''
 keep(asker, at, item)
+if decision == 'approve' then leave_go_ahead(item, asker, at, actor, item.until_at) end
 audit(by, decision, actor, entry)
 return 'decided'

@@ -14,7 +14,8 @@
 --       may_decide:flag whether the caller may  echo:text "CLAIM TOKEN" that the agent will make after this; "" none
 --       actor:json canonical  said:json the reason, canonical
 --       each:json list of {id, verb = "approve" | "reject" | "edit", reason = as JSON, said = reason as canonical JSON,
---       digest ("" any), since = of its record ("" any), arguments = as JSON, edited = their digest}
+--       digest ("" any), since = of its record ("" any), arguments = as JSON, edited = their digest,
+--       edited_shown = canonical JSON of what they are in words}
 -- Returns  (outcome:text state:log_state problems:json decided:json
 --          delivery:(id:text verb:text reason:json actions:json decisions:text trace:text)[]): the outcome is "won",
 --          "nothing_pending", "late", "forbidden" or "stale"; {action_id, problem} of the stale ones; {verb, since, tool,
@@ -57,7 +58,9 @@ local function choose_each(given, fresh, by)
   for _, one in ipairs(given) do
     local action = waiting[one.id]
     choose({action}, one.verb, {actor = by.actor, reason = one.reason, said = one.said, time = by.time})
-    if one.verb == 'edit' then action.arguments, action.edited = one.arguments, one.edited end
+    if one.verb == 'edit' then
+      action.arguments, action.edited, action.edited_shown = one.arguments, one.edited, one.edited_shown
+    end
   end
 end
 

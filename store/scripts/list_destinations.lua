@@ -1,5 +1,5 @@
 -- list_destinations: a page of what waits for a decision, of all sandboxes or of one, the longest wait first; what a rule
--- decides by now waits no longer. A budget is of the sandbox whose call it refused first.
+-- decides by now waits no longer. A budget is that of each sandbox whose calls it refused.
 -- KEYS  root of the sandboxes
 -- ARGV  most:int destinations  only:text sandbox id; "" all
 --       cursor:micros? since when the first one waits; absent: from the beginning
@@ -20,7 +20,8 @@ local function take(member, at)
   local item = asked_of(sandbox, place)
   if not item or item.state ~= 'waiting' or (item.port ~= '0' and ruled(item.name, item.port)) then return true end
   local of = item.sandbox or sandbox
-  if only ~= '' and of ~= only then return true end
+  local refused = ' ' .. (item.refused or of) .. ' '
+  if only ~= '' and not string.find(refused, ' ' .. only .. ' ', 1, true) then return true end
   if #page == 3 * most then return false, {string.format('%.0f', at), member} end
   local places = redis.call('ZRANGE', root .. ':places:' .. of, 0, 1)
   page[#page + 1] = of

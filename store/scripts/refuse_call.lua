@@ -16,6 +16,7 @@
 -- include: _spending.lua
 -- include: _sha256.lua
 -- include: _destinations.lua
+local MOST_REFUSED = 8192 -- characters of the ids of the sandboxes that are told when more is allowed
 local function reply(outcome) return {outcome, redis.call('XLEN', root .. ':unnoted')} end
 redis.call('HINCRBY', root .. ':spent_on:' .. today, 'refused', 1)
 redis.call('HINCRBY', root .. ':spent_on:' .. today, 'refused ' .. owner, 1)
@@ -42,6 +43,10 @@ local at = (suffix == '' and setting or setting .. '.' .. owner) .. ':0'
 local item = looked_at(by, asker, at)
 if item then
   item.tries, item.tried_at = string.format('%.0f', item.tries + 1), now
+  local refused = item.refused or item.sandbox
+  if #refused < MOST_REFUSED and not string.find(' ' .. refused .. ' ', ' ' .. sandbox .. ' ', 1, true) then
+    item.refused = refused .. ' ' .. sandbox
+  end
   keep(asker, at, item)
   return reply(item.state == 'reject' and 'rejected' or item.state)
 end

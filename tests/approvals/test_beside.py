@@ -149,3 +149,36 @@ def test_the_followers_of_a_conversation_are_told_of_a_decision(servers, convers
         "decision": "approve",
         "reason": "Go on.",
     }
+
+
+@pytest.fixture
+def edited(house, conversation):
+    """An action that was approved with other arguments than it was shown with."""
+    held = Conversation(house.one, conversation)
+    told = {"id": f"told {conversation}", "timestamp": "2026-01-01T00:00:00", "source": "environment"}
+    held.appends(told | {"key": "capabilities", "value": ["edit"], "kind": "ConversationStateUpdateEvent"})
+    act = action("rm -r build")
+    held.appends(act)
+    assert held.decides(decision(act, "edit", arguments={"command": "rm -r build/old"})).status_code == 200
+    return held, act
+
+
+def test_an_edit_says_in_words_what_was_approved(house, edited, decisions):
+    held, act = edited
+    became = [{"summary": None, "text": "rm -r build/old", "tool_name": "terminal"}]
+
+    (entry,) = held.entries  # which verify
+    assert (entry["shown"][0]["text"], entry["edited_shown"]) == ("rm -r build", became)
+    assert decisions(act)[0]["edited_shown"] == became
+    found = house.one.get("/api/v1/audit", params={"text": "build/old", "conversation_id": held.id}).json()["items"]
+    assert [one["seq"] for one in found] == [entry["seq"]]
+
+
+def test_an_export_has_each_decision_after_the_line_of_its_action(house, edited):
+    held, act = edited
+    lines = house.one.get(f"/api/conversations/{held.id}/export").text.splitlines()
+
+    after = json.loads(lines[next(at for at, line in enumerate(lines) if f'"{act["id"]}"' in line) + 1])
+    assert after["format"] == "agent-server-conversation-decision"
+    assert (after["action_id"], after["decision"], after["actor"]["kind"]) == (act["id"], "edit", "key")
+    assert "address" not in after["actor"]

@@ -211,6 +211,10 @@ def test_exit_codes_say_what_is_wrong(ctl, monkeypatch):
     ctl("ls", key="a-wrong-key-of-some-length", code=5)
     ctl("ls", "--no-such-option", code=2)
     ctl("run", "x", "--approve", "ask", code=2)
+    assert (
+        "There is no folder ./no-such-folder here, and it is no URL"
+        in ctl("run", "x", "--repo", "./no-such-folder", code=2).stderr
+    )
     assert "TEXT is empty" in ctl("run", " \n", code=2).stderr
     assert "TEXT is empty: nothing came on the standard input" in ctl("send", str(uuid4()), "-", code=2).stderr
     ctl("files", str(uuid4()), code=4)
@@ -222,7 +226,7 @@ def test_a_wait_for_a_server_that_has_answered_is_told_once(capsys, monkeypatch)
     for spent in (0.0, 0.2, 0.7, 0.0, 0.2):
         session._tell_retry(refusal, spent, 300 - spent)
     told = capsys.readouterr().err.splitlines()
-    assert told == ["http://server does not answer: refused. Trying again for 300 s; Ctrl-C ends this"] * 2
+    assert told == ["http://server does not answer: refused. Trying again for 4 min 59 s; Ctrl-C ends this"] * 2
 
 
 def test_the_status_says_who_one_is(ctl):

@@ -7,12 +7,17 @@ from uuid import uuid4
 
 import click
 import pytest
+from agent_server_client import PendingAction
 from agent_server_client._sync import Client, Conversation
 from agent_server_client._sync_files import Files
-from agent_server_client.cli import agentctl
+from agent_server_client.cli import agentctl, program
+from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.program import Session
 from agent_server_client.models import GitChange, GitDiff
 from agent_server_client.wire import Output
 
+from tests.client.responses import responding
+from tests.client.test_questions import waiting_action
 from tests.conftest import action, message
 from tests.servers import PROJECT
 
@@ -96,9 +101,11 @@ def words_of(ctl, client, started, tmp_path):
 def test_a_command_prints_the_members_that_the_page_names(ctl, words_of, name):
     prints, members = rows()[name]
 
-    lines = [json.loads(line) for line in ctl(*words_of(name)).stdout.splitlines()]
+    ran = ctl(*words_of(name))
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
 
     assert lines
+    assert all(set(json.loads(line)) == {"notice"} for line in ran.stderr.splitlines())
     if prints.startswith("an array"):
         [items] = lines
         assert isinstance(items, list)
@@ -113,6 +120,21 @@ def test_a_command_prints_the_members_that_the_page_names(ctl, words_of, name):
             assert [len(set(group) & set(item)) for group in members] == [1] * len(members)
         else:
             assert isinstance(item, str)
+
+
+def test_what_waits_is_an_object_on_stderr_where_nobody_is_asked(capsys):
+    session = Session()
+    session.as_json, session.err = True, program._Notices(stderr=True)
+    client, _ = responding()
+
+    assert Approver(session, "rules", follows=True, seconds=5).decide(PendingAction(client, waiting_action())) == "left"
+    session.err.print("A word", style="dim")
+
+    waits, notice = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (waits["waits"], waits["seconds"]) == ([waiting_action()], 5)
+    assert waits["decide"].startswith("agentctl approve 9c0d1e2f-act --digest ")
+    assert waits["url"].endswith(waiting_action()["conversation_id"])
+    assert notice == {"notice": "A word"}
 
 
 def test_an_error_has_the_members_that_the_page_names(ctl):

@@ -1,6 +1,9 @@
 """The prompt for what waits: its letters, its help, what is sent, and what a person is told."""
 
+import io
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 
 import click
@@ -82,7 +85,7 @@ class Asked:
 def test_a_prompt_shows_its_letters_and_says_what_was_approved_where_there_is_no_summary(typed):
     asked = Asked(waiting_action(), typed)
 
-    assert "[a]pprove [r]eject [e]dit [A]lways [l]eave [?]" in asked.shown
+    assert "[a]pprove [r]eject [e]dit [A]lways [l]eave [?] then Enter:" in asked.shown
     assert "Approved: terminal  git status" in asked.shown
     assert asked.outcome == "approved"
     [decision] = asked.sent["decisions"]
@@ -239,9 +242,28 @@ def test_ctrl_c_after_an_answer_says_that_it_may_have_arrived():
 
 def test_a_decision_of_somebody_else_is_told_and_ends_nothing():
     refused = {"detail": "No", "problems": [{"action_id": "9c0d1e2f-act", "problem": "not_pending"}]}
-    asked = Asked(waiting_action(), "a", responses=[httpx.Response(409, json=refused)])
+    by = {"actor": {"kind": "key", "name": "ada"}, "decision": "reject", "reason": "Not on a Friday"}
+    found = httpx.Response(200, json=[{**by, "action_ids": ["9c0d1e2f-act"], "seq": 1, "time": "2026-11-28T00:00:00Z"}])
+    asked = Asked(waiting_action(), "a", responses=[httpx.Response(409, json=refused), found])
     assert asked.outcome == "gone"
-    assert "Somebody was faster" in asked.shown
+    assert "Somebody was faster. It was rejected by ada: Not on a Friday." in asked.shown
+
+    nothing = httpx.Response(200, json=[None])
+    asked = Asked(waiting_action(), "a", responses=[httpx.Response(409, json=refused), nothing])
+    assert "Somebody was faster: it is decided already." in asked.shown
+
+
+def test_who_was_faster_about_a_destination_is_read_in_the_audit():
+    gone = httpx.Response(404, json={"detail": "Nothing of that name and port waits"})
+    entry = {"actor": {"kind": "link", "name": "a mailbox"}, "decision": "approve", "reason": "", "digests": ["e" * 64]}
+    audit = httpx.Response(200, json={"items": [{**entry, "digests": ["f" * 64]}, entry], "next_page_id": None})
+    asked = Asked(asked_destination(), "a", responses=[TITLES, gone, audit])
+    assert asked.outcome == "gone"
+    assert "Somebody was faster. It was approved by a mailbox." in asked.shown
+
+    hidden = httpx.Response(403, json={"detail": "That needs admin"})
+    asked = Asked(asked_destination(), "a", responses=[TITLES, gone, hidden])
+    assert "Nothing of that name and port waits" in asked.shown
 
 
 def test_a_key_that_may_not_approve_is_told_so_and_what_is_followed_goes_on():
@@ -266,6 +288,7 @@ def test_a_destination_is_asked_about_by_the_same_prompt(typed, scope, words):
 
     assert "[a]llow once [c]onversation [A]lways [r]efuse [l]eave [?]" in asked.shown
     assert "A deploy (5f1c8a52)" in asked.shown
+    assert "what asked has failed already" in " ".join(asked.shown.replace("│", "").split())
     assert words in asked.shown
     assert (asked.sent["decision"], asked.sent["scope"]) == ("approve", scope)
 
@@ -316,6 +339,17 @@ def shown_card(item, width=80):
     console = Console(record=True, width=width)
     console.print(card(item))
     return console.export_text()
+
+
+def test_a_card_tells_ages_by_the_clock_of_the_server():
+    console = program._Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    since = datetime.now(UTC) - timedelta(seconds=30)
+    item = waiting_action(since=since.isoformat(), expires_at=(since + timedelta(seconds=3600)).isoformat())
+    console.ahead = lambda: 300.5
+    console.print(card(item))
+    shown = console.file.getvalue()
+    assert "asked 5 min ago" in shown
+    assert re.search(r"rejected in 3(26|27)\d s", shown)
 
 
 def test_a_card_names_the_conversation_and_leaves_out_what_is_unset():
@@ -374,4 +408,4 @@ def test_a_wait_for_the_server_says_once_of_an_answer_that_it_is_sent_again(caps
         session._tell_retry(refusal, 9.0, 291.0)
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("does not answer") == 1
-    assert "Your answer is sent again for up to 120 s; Ctrl-C ends that. What still waits: agentctl inbox" in told
+    assert "Your answer is sent again for up to 2 min 0 s; Ctrl-C ends that. What still waits: agentctl inbox" in told

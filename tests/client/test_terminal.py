@@ -102,9 +102,23 @@ def test_a_destination_is_asked_about_in_its_place_and_the_agent_is_told_to_try_
         shown.wait_for("[a]llow once [c]onversation [A]lways [r]efuse [l]eave [?]")
         shown.press("c\n")
         shown.wait_for("Allowed for the conversation: cli.example.org:443")
-        shown.wait_for("Send the agent “cli.example.org:443 is allowed now, try again.”? [Y/n]")
+        shown.wait_for("The server tells the agent, which goes on.")
+        shown.wait_for("server    Somebody has allowed cli.example.org:443. Try again.")
+        shown.wait_for("[l]eave [?]")  # without a model the message repeats the command, which is asked about again
+        shown.press("a\n")
+        assert shown.end() == 0
+
+
+def test_a_start_that_is_not_to_go_on_leaves_it_to_the_person(url):
+    fetch = "run: python3 -c 'import urllib.request as u; u.urlopen(\"https://no.example.org\")' || true"
+    with terminal("run", "--no-go-on", fetch, AGENT_SERVER_URL=url) as shown:
+        shown.wait_for("[l]eave [?]")
+        shown.press("a\n")
+        shown.wait_for("[a]llow once [c]onversation [A]lways [r]efuse [l]eave [?]")
+        shown.press("c\n")
+        shown.wait_for("Send the agent “no.example.org:443 is allowed now, try again.”? [Y/n]")
         shown.press("\n")
-        shown.wait_for("user      cli.example.org:443 is allowed now, try again.")
+        shown.wait_for("user      no.example.org:443 is allowed now, try again.")
         assert shown.end() == 7  # without a model the agent does nothing with that sentence
 
 

@@ -21,8 +21,8 @@ def status(seq, value):
 class Server:
     """A server with one conversation: its log is a list of entries, and its inbox one of events."""
 
-    def __init__(self, inbox=(), waiting=(), sandbox="box", log=()):
-        self.url, self.sent, self.logs = "http://server", [], [list(log)]
+    def __init__(self, inbox=(), waiting=(), sandbox="box", log=(), tells=False):
+        self.url, self.sent, self.logs, self._tells = "http://server", [], [list(log)], tells
         self._inbox, self._waiting, self._sandbox = inbox, waiting, sandbox
         self.has_told = Event()  #: set once the inbox was read
         self.count = lambda: len(log)
@@ -40,7 +40,7 @@ class Server:
         return self.followed
 
     def get(self, *_, **__):
-        return [{"sandbox_id": self._sandbox} if self._sandbox else None]
+        return [{"sandbox_id": self._sandbox, "goes_on_when_allowed": self._tells} if self._sandbox else None]
 
     def destinations(self):
         return [Destination(self, one) for one in self._waiting]
@@ -134,6 +134,9 @@ class Person:
         self.questions.append(question)
         return self._says_yes
 
+    def say(self, words):
+        self.questions.append(words)
+
 
 def run_of(*entries, allowed=(), at=3):
     run = RunState(0)
@@ -153,6 +156,24 @@ def test_after_an_allow_the_agent_is_told_to_try_again_once_it_has_stopped():
     assert server.sent == ["pypi.org:443 is allowed now, try again."]
     assert not run.offer(server.followed, person)
     assert len(person.questions) == 1
+
+
+def test_a_person_is_not_asked_where_the_server_tells_the_agent_by_itself():
+    told, person = entry(4, source="user"), Person()
+    server = Server(tells=True, log=[status(2, "running"), status(3, "finished"), told])
+    run = run_of(status(2, "running"), status(3, "finished"), allowed=[asked_destination()])
+
+    assert run.offer(server.followed, person)
+    assert person.questions == ["The server tells the agent, which goes on."]
+    assert not server.sent
+
+
+def test_a_person_is_asked_where_the_server_does_not_tell_the_agent_in_time(monkeypatch):
+    monkeypatch.setattr("agent_server_client.cli.watching._TOLD", 0)
+    server, person = Server(tells=True), Person()
+
+    assert run_of(status(3, "finished"), allowed=[asked_destination()]).offer(server.followed, person)
+    assert server.sent == ["pypi.org:443 is allowed now, try again."]
 
 
 def test_the_message_names_every_destination_and_the_budget():

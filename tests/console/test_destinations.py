@@ -73,10 +73,14 @@ def test_a_destination_is_decided_where_it_came_up(browser, asks, button, passes
     assert [asks(name).is_allowed for _ in passes] == passes
 
 
-def test_a_destination_is_decided_in_the_conversation_that_it_stops(browser, asks, sandbox, whole):
+@pytest.mark.parametrize(
+    ("goes_on", "words"),
+    [(True, "If this stopped the agent, it is told, and goes on."), (False, "Ask the agent to try again")],
+)
+def test_a_destination_is_decided_in_the_conversation_that_it_stops(browser, asks, sandbox, whole, goes_on, words):
     _, store = whole
     here, other = ConversationId(str(uuid4())), ConversationId(str(uuid4()))
-    store.conversations.create(here, title="Fetch", sandbox_id=sandbox)
+    store.conversations.create(here, title="Fetch", sandbox_id=sandbox, app={"goes_on_when_allowed": goes_on})
     store.sandboxes.places.take(sandbox, here, made=True)
     store.conversations.create(other, title="Something else")
     asks("here.example.org")
@@ -93,7 +97,7 @@ def test_a_destination_is_decided_in_the_conversation_that_it_stops(browser, ask
     card.find_element("css selector", "[data-testid=allow-once]").click()
 
     wait_until(lambda: "Allowed once by" in card.text, "the outcome")
-    assert "Ask the agent to try again" in card.text
+    wait_until(lambda: words in card.text, "what becomes of the agent")
     assert "Waiting for you" not in browser.driver.find_element("tag name", "header").text
 
 

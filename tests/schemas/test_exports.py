@@ -8,7 +8,7 @@ import pytest
 
 from schemas.exports import BadLine, event_line, export, read_export
 from tests.chance import damaged, often
-from tests.conftest import as_events, event, message
+from tests.conftest import action, as_events, event, message
 
 STATE = {
     "id": str(uuid4()),
@@ -49,6 +49,35 @@ def test_what_was_exported_is_read(events):
     assert found == events
     assert (head["title"], head["version"]) == ("Kept", 2)
     assert read(made(events).removesuffix(b"\n")) == (head, events)
+
+
+def test_the_line_of_a_decision_follows_that_of_its_action_and_is_read_over():
+    acts = [action("ls", id="one"), event(), action("rm x", id="two"), action("who", id="three")]
+    events = [one.raw for one in as_events(acts)]
+    decided = {"one": {"decision": "approve", "actor": {"kind": "key", "name": "ada"}}, "two": {"decision": "reject"}}
+    head = {**STATE, "seq": len(events)}
+    content = b"".join(
+        export(head, [events[:1], events[1:]], lambda ids: {one: decided[one] for one in ids if one in decided})
+    )
+
+    lines = [json.loads(one) for one in content.splitlines()]
+    assert [one.get("id") or one.get("action_id") for one in lines[1:-1]] == [
+        "one",
+        "one",
+        acts[1]["id"],
+        "two",
+        "two",
+        "three",
+    ]
+    assert lines[2] == {"format": "agent-server-conversation-decision", "action_id": "one", **decided["one"]}
+    assert read(content)[1] == events
+    assert read(content.replace(b'"ada"', b'"eve"')) is None
+
+
+def test_an_event_that_looks_like_a_line_of_the_export_itself_is_read_as_it_was():
+    for what in ("decision", "end"):
+        raw = json.dumps({"format": f"agent-server-conversation-{what}", **event()}, separators=(",", ":")).encode()
+        assert read(made([raw]))[1] == [raw]
 
 
 def test_an_event_of_a_whole_mebibyte_that_an_earlier_release_took_is_read():

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from agent_server_client._async_waiting import AsyncDestination, AsyncPendingAct
 from agent_server_client.archives import pack
 from agent_server_client.errors import AgentServerError, checked_key
 from agent_server_client.models import (
+    ActionDecision,
     AppConversationStartTask,
     ApprovalRule,
     AuditEntry,
@@ -69,6 +70,9 @@ _POLL, _PIECE = 0.25, 1 << 16
 
 #: items of a page
 _PAGE = 100
+
+#: actions that one request asks the decisions of
+_DECISIONS = 100
 
 #: seconds for which a rejection may be behind the status that it leads to
 _TRAIL = 1.0
@@ -252,6 +256,7 @@ class AsyncClient:
         spec: str | None = None,
         conversation_id: str | None = None,
         tags: dict[str, str] | None = None,
+        goes_on_when_allowed: bool | None = None,
         on_progress: Callable[[AppConversationStartTask], None] | None = None,
         seconds: float = 300.0,
         place_seconds: float = 300.0,
@@ -261,7 +266,8 @@ class AsyncClient:
         text: the first message, with which the agent begins to run; `turn` of the result is about it. folder: of this
         machine; the sandbox begins with its files. spec: the id of a sandbox spec. conversation_id: a UUID of yours; a
         conversation of that id that is there is returned as it is, so a start may be repeated after a crash.
-        on_progress: gets each state of the start.
+        goes_on_when_allowed: whether the agent is told, and goes on, once a destination or a budget that stopped it is
+        allowed; by default it is. on_progress: gets each state of the start.
         seconds: most for the start. place_seconds: most to wait before it for a place, where the server runs as many
         sandboxes as it may; 0: not at all. Raises AgentServerError: 429 no place, 504 too slow, else the status of the
         failure.
@@ -271,7 +277,7 @@ class AsyncClient:
         waiting = Tries(place_seconds)
         message = {"content": [{"type": "text", "text": text}], "run": True} if text else None
         named = {"title": title, "llm_model": model, "conversation_id": conversation_id, "tags": tags}
-        wanted = _given({"initial_message": message, **named})
+        wanted = _given({"initial_message": message, "goes_on_when_allowed": goes_on_when_allowed, **named})
         sandbox = None
         if folder is not None:
             sandbox = await self._placed(lambda: self.start_sandbox(folder, spec), waiting, on_progress)
@@ -720,6 +726,16 @@ class AsyncConversation:
                 if entry.seq is not None and entry.seq >= last:
                     return
 
+    async def decisions(self, action_ids: Sequence[str]) -> dict[str, ActionDecision]:
+        """Who decided these actions, how and when, by their ids. Actions that nobody has decided are left out."""
+        found: dict[str, ActionDecision] = {}
+        for first in range(0, len(action_ids), _DECISIONS):
+            ids = action_ids[first : first + _DECISIONS]
+            path = f"/api/v1/conversation/{self.id}/decisions"
+            told = await self.client.get(path, action_id=list(ids))
+            found |= {one: decision for one, decision in zip(ids, told, strict=True) if decision is not None}
+        return found
+
     async def follow(
         self, after: int | None = None, *, seconds: float = inf
     ) -> AsyncGenerator["Entry | AsyncPendingAction", None]:
@@ -751,6 +767,12 @@ class AsyncConversation:
                 break
             await asyncio.sleep(_POLL)
         return []
+
+    async def waiting(self) -> list["AsyncPendingAction | AsyncDestination"]:
+        """All that waits for a decision in it: actions, and what its sandbox asks to reach or to spend."""
+        found = await self.client.get(f"/api/v1/conversation/{self.id}/waiting")
+        actions = [AsyncPendingAction(self.client, item) for item in found["actions"]]
+        return [*actions, *(AsyncDestination(self.client, item) for item in found["destinations"])]
 
     async def pending_actions(self) -> list["AsyncPendingAction"]:
         """Its actions that wait for a decision, in the order of the log."""

@@ -18,6 +18,16 @@ class Record(dict[str, Any]):
                 raise AttributeError(f"There is no {name!r} here, but {', '.join(self) or 'nothing'}") from None
 
 
+class ActionDecision(Record):
+    action_ids: list[str]
+    actor: "Decider"
+    decision: Literal["approve", "reject", "edit", "unapproved", "deleted"]
+    edited_shown: list["ShownAction"]
+    reason: str
+    seq: int
+    time: str
+
+
 class Actor(Record):
     kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server"]
     name: str
@@ -126,6 +136,7 @@ class AuditEntry(Record):
     conversation_title: str
     shown: list["ShownAction | None"]
     edited: list[str]
+    edited_shown: list["ShownAction"]
     destination: "AuditedDestination"
     budget: "AuditedBudget"
     sandbox_id: str

@@ -1,12 +1,14 @@
 """What waits, as it is asked about: the actions of a conversation, a destination, or a budget."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rich.text import Text
 
 from agent_server_client._sync import Client, Destination, PendingAction
-from agent_server_client.cli.elsewhere import Gone, key_of_destination
+from agent_server_client.cli.elsewhere import Gone, how_it_ended, key_of_destination
 from agent_server_client.cli.program import Session
 from agent_server_client.cli.questions import Answer, NotEdited, Read, ask, confirm, edited, explain
 from agent_server_client.cli.shown import Card, amounts, card, destination_card, named, short
@@ -37,6 +39,9 @@ _UP_TO = {
     "HIGH": ", while the agent rates the risk",
 }
 
+#: entries of the audit that are looked through for who decided a destination
+_LATEST = 50
+
 #: what the prompt calls the kinds of proposed rules
 _LABELS = {"exactly": "exactly this", "like": "like this", "tool": "this tool"}
 
@@ -54,6 +59,7 @@ class Asked(Protocol):
     is_of_run: bool  #: whether it is this conversation's alone
     later: str  #: the commands that decide it
     unattended: str  #: those that decide it where nobody is asked
+    items: list[Any]  #: what the server says of it
 
     def cards(self) -> list[Card]:
         """What is shown before the prompt."""
@@ -64,6 +70,9 @@ class Asked(Protocol):
     def reject(self, session: Session, reason: str) -> Outcome:
         """Reject it, and say so."""
 
+    def who(self) -> str:
+        """Who has decided it meanwhile, as a sentence; "" if the server does not say."""
+
 
 class AskedActions:
     """Actions of one conversation that take one decision: one, or all that are decided together."""
@@ -73,6 +82,7 @@ class AskedActions:
     def __init__(self, actions: list[PendingAction]) -> None:
         self._actions = actions
         self.ids = self.keys = {one.id for one in actions}
+        self.items = [one.item for one in actions]
         if actions:
             self.client, self.url = actions[0].conversation.client, actions[0].conversation.url
         self.later = _later(short(actions[0].id)) if actions else ""
@@ -80,6 +90,15 @@ class AskedActions:
 
     def cards(self) -> list[Card]:
         return [card(one.item) for one in self._actions]
+
+    def who(self) -> str:
+        found: list[Any] = []
+        with suppress(AgentServerError):
+            of = {one.conversation.id: one.conversation for one in self._actions}
+            for identity, conversation in of.items():
+                ids = [one.id for one in self._actions if one.conversation.id == identity]
+                found += conversation.decisions(ids).values()
+        return _ended(found[-1]) if found else ""
 
     def ask(self, session: Session, read: Read, check: Callable[[], None]) -> Outcome | None:
         first = self._actions[0]
@@ -212,7 +231,7 @@ class AskedDestination:
     """A destination that a sandbox asks for, or a budget that is used up."""
 
     def __init__(self, asked: Destination) -> None:
-        self._asked = asked
+        self._asked, self.items = asked, [asked.item]
         self.ids = {f"{asked.item['sandbox_id']} {asked.id} {asked.item['since']}"}
         self.keys, self.client = {key_of_destination(asked.item)}, asked.client
         of = asked.item["conversation_id"]
@@ -241,6 +260,16 @@ class AskedDestination:
             return "approved"
         return self.reject(session, "") if answer == "refuse" else "left"
 
+    def who(self) -> str:
+        """The audit says it, which only an admin's key reads."""
+        with suppress(AgentServerError):
+            budget = self._asked.budget
+            name = budget["setting"] if budget else self._asked.item["name"]
+            for entry in islice(self.client.audit(text=name), _LATEST):
+                if self._asked.item["digest"] in entry["digests"] and entry["decision"] in ("approve", "reject"):
+                    return _ended(entry)
+        return ""
+
     def reject(self, session: Session, reason: str) -> Outcome:
         with session.sending(self.client):
             self._asked.reject(reason)
@@ -259,7 +288,12 @@ class AskedDestination:
             whole = "Refuse more until the budget is whole again. Also n."
             return [once, Answer(*refuse, whole), Answer(*leave, later)]
         return [
-            Answer("once", "[a]llow once", ("a", "y", "yes"), "Allow the next connection within 10 minutes. Also y."),
+            Answer(
+                "once",
+                "[a]llow once",
+                ("a", "y", "yes"),
+                "Allow the next connection within 10 minutes: the one that asked has failed already. Also y.",
+            ),
             Answer(
                 "conversation",
                 "[c]onversation",
@@ -290,6 +324,13 @@ def titles_of(client: Client, items: Iterable[AskedDestinationInfo]) -> dict[str
     return {identity: one["title"] or "" for identity, one in zip(ids, found, strict=False) if one}
 
 
-def words_of(error: AgentServerError) -> str:
-    """What a person is told of a decision that was not taken."""
+def _ended(decision: Any) -> str:
+    """Who decided, as a sentence. decision: as the server has it beside an action, or in the audit."""
+    return how_it_ended("expired" if decision["actor"]["kind"] == "expiry" else "decided", decision)
+
+
+def words_of(error: AgentServerError, who: str = "") -> str:
+    """What a person is told of a decision that was not taken. who: has decided it, as a sentence."""
+    if who and (error.status == 404 or any(one["problem"] == "not_pending" for one in error.problems)):
+        return f"Somebody was faster. {who}"
     return next((PROBLEMS[one["problem"]] for one in error.problems if one["problem"] in PROBLEMS), error.detail)

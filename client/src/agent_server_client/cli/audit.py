@@ -76,6 +76,8 @@ def _row(session: Session, entry: AuditEntry) -> tuple[str, Text, str, str, str]
 def what(entry: AuditEntry) -> str:
     """What an entry is about, in words: the commands, the destination or the budget; else its reason."""
     if shown := [one["text"] for one in entry.get("shown") or () if one]:
+        if edited := entry.get("edited_shown"):
+            return f"{shown[0]} → {edited[0]['text']}"
         more = len(entry["action_ids"]) - 1
         return f"{shown[0]} (and {more} more)" if more else shown[0]
     if destination := entry.get("destination"):

@@ -13,25 +13,23 @@ from typing import Any
 import click
 from rich.text import Text
 
-from agent_server_client._async import AsyncClient, AsyncConversation, AsyncDestination
+from agent_server_client._async import AsyncClient, AsyncConversation, AsyncDestination, AsyncPendingAction
 from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.ages import Ages
-from agent_server_client.cli.conversations import approve_option, folder_of, title_of
+from agent_server_client.cli.conversations import approve_option, folder_of, go_on_option, title_of
 from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.profiles import BadProfile, target
-from agent_server_client.cli.program import Failed, Session, command, conversation_id, ids_completed
+from agent_server_client.cli.program import AT_A_TERMINAL, Failed, Session, command, conversation_id, ids_completed
 from agent_server_client.cli.progress import Progress, retried
 from agent_server_client.cli.questions import confirm
 from agent_server_client.cli.shown import counted, diff_text, print_talk, status_text
-from agent_server_client.cli.watching import RunState
+from agent_server_client.cli.watching import RunState, tells_by_itself
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
 from agent_server_client.packing import OF_AGENT
 from agent_server_client.visible import first_line, in_line, visible
 from agent_server_client.wire import Entry
-
-#: seconds for which a request is tried again: the server keeps an Idempotency-Key for as long
-_PATIENT = 86_400.0
 
 #: turns that are shown of a conversation that goes on, and most events of them
 _TURNS, _EVENTS = 3, 200
@@ -76,15 +74,23 @@ def parsed(line: str) -> tuple[str, str] | None:
 @click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
 @approve_option()
-def chat(session: Session, conversation: str | None, repo: str | None, model: str | None, approve: str | None) -> None:
+@go_on_option
+def chat(
+    session: Session,
+    conversation: str | None,
+    repo: str | None,
+    model: str | None,
+    approve: str | None,
+    stays: bool,
+) -> None:
     """Talk with an agent, and see its work.
 
     Without ID the first line that you type starts a conversation. With one, the last turns are shown, and it goes on.
     """
     if session.as_json or not sys.stdin.isatty() or not session.out.is_terminal:
         raise Failed(2, "`chat` needs a terminal. Use `agentctl run TEXT`, and `agentctl send -f ID TEXT` to go on")
-    if conversation and (repo or model):
-        raise Failed(2, "--repo and --model are of a new conversation: leave ID out")
+    if conversation and (repo or model or stays):
+        raise Failed(2, "--repo, --model and --no-go-on are of a new conversation: leave ID out")
     blocking = session.client()
     if repo or approve in ("ask", "never"):
         session.require(blocking, "--repo" if repo else f"--approve {approve}", "write", "approve")
@@ -95,7 +101,7 @@ def chat(session: Session, conversation: str | None, repo: str | None, model: st
     if notice:
         session.out.print(Text(visible(notice, prose=True), "yellow"))
     with folder_of(repo) as folder:
-        talk = _Talk(session, blocking, approve, folder, model)
+        talk = _Talk(session, blocking, approve, folder, model, goes_on=not stays)
         try:
             asyncio.run(talk.hold(identity))
         finally:
@@ -106,11 +112,19 @@ class _Talk:
     """One session at the terminal."""
 
     def __init__(
-        self, session: Session, blocking: Client, approve: str | None, folder: Path | None, model: str | None
+        self,
+        session: Session,
+        blocking: Client,
+        approve: str | None,
+        folder: Path | None,
+        model: str | None,
+        *,
+        goes_on: bool,
     ) -> None:
+        """goes_on: whether the server tells the agent of a new conversation what is allowed now."""
         self._session, self._blocking, self._approve = session, blocking, approve
         self._approver = self._made_approver()
-        self._folder, self._model = folder, model
+        self._folder, self._model, self._goes_on = folder, model, goes_on
         self._progress, self._run = Progress(), RunState(0)
         self._unsent: list[str] = []  #: lines that the server has not acknowledged, in their order
         self._shown_ahead: list[str] = []  #: lines that the log has shown before they were acknowledged
@@ -135,6 +149,7 @@ class _Talk:
         async with self._client() as self._server:
             if identity:
                 self._found = self._server.conversation(identity)
+                self._goes_on = tells_by_itself(self._blocking.conversation(identity))
                 self._begin(self._follow(self._found, await self._earlier(self._found)))
             sending = self._begin(self._send_all())
             try:
@@ -164,8 +179,8 @@ class _Talk:
             found = target(self._session.profile)
         except BadProfile as error:
             raise Failed(2, str(error)) from None
-        client = AsyncClient(*found, retry_seconds=_PATIENT, first_seconds=1.0, on_retry=self._lost)
-        self._session.watch(client, _PATIENT)
+        client = AsyncClient(*found, retry_seconds=AT_A_TERMINAL, first_seconds=1.0, on_retry=self._lost)
+        self._session.watch(client, AT_A_TERMINAL)
         return client
 
     def _made_approver(self) -> Approver:
@@ -276,13 +291,14 @@ class _Talk:
             self._say(f"… {len(names) - _MOST:,} more: agentctl files {found.id[:8]} {in_line(path)}")
 
     async def _status(self, found: AsyncConversation, _: str) -> None:
-        info, number = await found.info(), await found.count()
+        info, number, waits = await found.info(), await found.count(), len(await self._waiting(found))
         rows = (
             ("conversation", Text(found.id)),
             ("title", Text(in_line(info.get("title") or "–"))),
             ("status", status_text(info["execution_status"])),
             ("now", Text(self._progress.doing or "–")),
             ("events", Text(f"{number:,}")),
+            ("waiting", Text(f"{waits:,} for you: /decide", "bold yellow") if waits else Text("nothing")),
         )
         self._say(Text("\n").join(Text.assemble((f"{name:<14}", "dim"), shown) for name, shown in rows))
 
@@ -324,7 +340,12 @@ class _Talk:
         self._progress.tell("starting", inf)
         try:
             self._found = await self._server.start(
-                text, folder=self._folder, title=title_of(text), model=self._model, on_progress=progress
+                text,
+                folder=self._folder,
+                title=title_of(text),
+                model=self._model,
+                goes_on_when_allowed=None if self._goes_on else False,
+                on_progress=progress,
             )
         finally:
             self._progress.hush()
@@ -337,9 +358,16 @@ class _Talk:
         except AgentServerError as error:
             if error.status != 409 or not (waiting := await found.pending_actions()):
                 raise
+            elsewhere = Elsewhere()
+            read = elsewhere.reader({one.id for one in waiting})
+            elsewhere.follow(self._session.client(patient=True, is_quiet=True))
             words = f"This message rejects {counted(len(waiting), 'action')}. Send it?"
             try:
-                is_meant = await self._asked(partial(confirm, self._session, words))
+                is_meant = await self._asked(partial(confirm, self._session, words, read=read))
+            except Gone as gone:
+                self._say(f"{gone} The message is sent if nothing else waits.", "yellow")
+                await self._send(found, text)
+                return
             except EOFError:
                 is_meant = False
             if not is_meant:
@@ -367,7 +395,8 @@ class _Talk:
                 self._progress.take(entry.event, ages.of(entry))
                 self._run.note(entry)
                 self._acknowledge(entry)
-                self._screen.print(partial(print_talk, self._session.out, entry, whole))
+                if not self._approver.has_decided(entry.event):
+                    self._screen.print(partial(print_talk, self._session.out, entry, whole))
                 self._offer()
                 if self._progress.status == "waiting_for_confirmation":
                     self._looks.set()
@@ -398,10 +427,7 @@ class _Talk:
                 self._looks.set()
 
     async def _decide(self, found: AsyncConversation, *, is_asked: bool = False) -> None:
-        waiting: list[PendingAction | Destination] = [
-            PendingAction(self._blocking, one.item) for one in await found.pending_actions()
-        ]
-        waiting += [Destination(self._blocking, one.item) for one in await self._destinations(found)]
+        waiting = await self._waiting(found)
         for one in waiting:
             with contextlib.suppress(click.exceptions.Exit):  # Ctrl-C leaves it waiting
                 try:
@@ -433,8 +459,27 @@ class _Talk:
         if self._run.allowed and self._run.has_stopped:
             message = self._run.message
             self._run.allowed.clear()
+            if self._goes_on:
+                self._say("The server tells the agent, which goes on")
+                return
             is_offered = self._screen.put_back(message)
             self._say("Enter tells the agent" if is_offered else f"A line tells the agent: {message}")
+
+    async def _waiting(self, found: AsyncConversation) -> list[PendingAction | Destination]:
+        """All that waits in the conversation."""
+        try:
+            every: list[AsyncPendingAction | AsyncDestination] = await found.waiting()
+        except AgentServerError as error:
+            if error.status != 404:
+                raise
+            # The server is of an earlier release, which has no such list.
+            every = [*await found.pending_actions(), *await self._destinations(found)]
+        return [
+            PendingAction(self._blocking, one.item)
+            if isinstance(one, AsyncPendingAction)
+            else Destination(self._blocking, one.item)
+            for one in every
+        ]
 
     async def _destinations(self, found: AsyncConversation) -> list[AsyncDestination]:
         """What the conversation's sandbox asks for; nothing at a server that does not know of it."""

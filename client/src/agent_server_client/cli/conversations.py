@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from math import inf
@@ -15,7 +17,8 @@ from rich.text import Text
 
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import clone
-from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.decided import whole_log
+from agent_server_client.cli.decisions import Approver, asked_for
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.folders import fetch, force_option
 from agent_server_client.cli.live import followed
@@ -40,6 +43,9 @@ from agent_server_client.models import AppConversationStartTask
 from agent_server_client.visible import beginning, in_line
 from agent_server_client.wire import Entry
 
+#: what Git takes for the address of a repository elsewhere: a scheme, or `HOST:PATH` as of scp
+_URL = re.compile(r"[\w+.-]+://|[^/\s]{2,}:")
+
 #: what an agent does that is left by Ctrl-C, by its status; else it goes on
 _LEFT = {"waiting_for_confirmation": "waits for a decision", "finished": "has finished"}
 
@@ -57,6 +63,14 @@ def approve_option(*more: str) -> Callable[[Callable[..., None]], Callable[..., 
     return click.option("--approve", type=click.Choice(["ask", "rules", "never", *more]), help=words)
 
 
+#: option --no-go-on
+go_on_option = click.option(
+    "--no-go-on",
+    "stays",
+    is_flag=True,
+    help="Once a destination or a budget that stopped the agent is allowed, do not have it told to try again.",
+)
+
 #: option --wait
 wait_option = click.option(
     "--wait",
@@ -73,6 +87,12 @@ def folder_of(repo: str | None) -> Iterator[Path | None]:
     if repo is None or Path(repo).is_dir():
         yield None if repo is None else Path(repo)
         return
+    if not Path(repo).exists() and not _URL.match(repo):
+        raise Failed(
+            2,
+            f"There is no folder {in_line(repo)} here, and it is no URL. Name a folder that exists, or a repository "
+            "such as https://example.org/owner/name.git",
+        )
     with tempfile.TemporaryDirectory() as folder:
         clone(repo, Path(folder) / "repo")
         yield Path(folder) / "repo"
@@ -91,7 +111,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
                         run.note(one)
                         if run.status != "waiting_for_confirmation":
                             approver.goes_on()
-                        shown.show(one)
+                        shown.show(one, is_printed=session.as_json or not approver.has_decided(one.event))
                         continue
                     with shown.asking():
                         outcome = approver.decide(one)
@@ -127,6 +147,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
 @click.option("--model", help="The model of the agent.")
 @approve_option("all")
 @wait_option
+@go_on_option
 @click.option(
     "--pull",
     type=click.Path(file_okay=False, path_type=Path),
@@ -143,6 +164,7 @@ def run(
     model: str | None,
     approve: str | None,
     seconds: float | None,
+    stays: bool,
     pull: Path | None,
     force: bool,
     title: str | None,
@@ -171,7 +193,12 @@ def run(
         first = "" if approve == "all" else text
         try:
             started = client.start(
-                first, folder=folder, title=title or title_of(text), model=model, on_progress=progress
+                first,
+                folder=folder,
+                title=title or title_of(text),
+                model=model,
+                goes_on_when_allowed=False if stays else None,
+                on_progress=progress,
             )
         except KeyboardInterrupt:
             session.err.print("\nIt is not known whether the agent was started: see agentctl ls", style="yellow")
@@ -249,12 +276,13 @@ def ls(session: Session, status: str | None, text: str | None, limit: int, is_al
             click.echo("\t".join((item["id"], title, item["execution_status"], *numbers, item["updated_at"])))
         return
     ids = shortest([*known_ids(client), *(item["id"] for item in found)])
+    asked = Counter(one.item["conversation_id"] for one in asked_for(client))
     rows = [
         (
             ids[item["id"]],
             in_line(item["title"] or "–"),
-            status_text(item["execution_status"]),
-            Text(str(item["pending"]), "bold yellow") if item["pending"] else Text("–", "dim"),
+            status_text("waiting_for_confirmation" if asked[item["id"]] else item["execution_status"]),
+            Text(str(waits), "bold yellow") if (waits := item["pending"] + asked[item["id"]]) else Text("–", "dim"),
             str(item["events"]),
             when(session.out, item["updated_at"]),
         )
@@ -284,18 +312,20 @@ def logs(
     if follow and approve in ("ask", "never"):
         session.require(client, f"--approve {approve}", "approve")
     found = session.conversation(client, conversation)
-    entries = found.events(after) if follow else found.log(after)
+    entries = whole_log(found, after, follows=follow)
     run = RunState(after)
     with followed(session, client, full=full, is_live=follow) as shown:
         shown.begin(before(found, after))
         for one in watched(session, found, entries, after, actions=True) if approver else entries:
             if isinstance(one, Entry):
                 run.note(one)
+                if approver and approver.has_decided(one.event):
+                    continue
                 shown.show(one, is_printed=not kind or str(one.event["kind"]).rpartition(".")[2] == kind)
             elif approver:
                 with shown.asking():
                     run.decided(one, approver.decide(one), found.count)
-                    run.offer(found, approver)
+                    run.offer(found, approver, is_followed=True)
 
 
 @command()

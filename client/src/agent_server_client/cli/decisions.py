@@ -1,6 +1,7 @@
 """Commands about what waits for a decision: inbox, approve, reject. Each decision is bound to what was shown."""
 
 import contextlib
+import json
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ from agent_server_client.cli.program import (
     INTERRUPTED,
     NOT_DECIDED,
     REFUSED,
+    UNATTENDED,
     Failed,
     Session,
     command,
@@ -39,6 +41,7 @@ from agent_server_client.cli.progress import took
 from agent_server_client.cli.questions import Read, agrees, confirm
 from agent_server_client.cli.shown import card, destination_card, named, shortest, shown_id
 from agent_server_client.errors import AgentServerError
+from agent_server_client.models import Event
 from agent_server_client.visible import in_line, visible
 
 #: least characters of a digest on the command line
@@ -52,8 +55,8 @@ _SCOPE = click.option(
     "a rule for every sandbox. Default: `once` to approve, `conversation` to reject; a budget takes no other.",
 )
 
-#: seconds for which a command without a terminal waits for a decision
-_HOUR = 3600.0
+#: seconds in which the inbox tells who was faster
+_TOLD = 2.0
 
 #: the reason of a rejection by `--approve never`
 _NEVER = "Nothing is approved in this run."
@@ -85,9 +88,10 @@ class Approver:
         self._session, self._read, self._follows, self._asks_again = session, read, follows, asks_again
         self._mode = mode if mode in ("ask", "rules", "never") else "ask" if is_person else "rules"
         self._seen: set[str] = set()
+        self._decided: set[str] = set()  #: ids of the actions that were decided here
         self._elsewhere: Elsewhere | None = None
         self._is_bounded = seconds != inf and (seconds is not None or not sys.stdin.isatty())
-        self._seconds = _HOUR if seconds is None else seconds
+        self._seconds = UNATTENDED if seconds is None else seconds
         self._deadline = inf
         self.left_to = ""  #: the commands that decide what was left last
 
@@ -99,6 +103,11 @@ class Approver:
     def goes_on(self) -> None:
         """Wait for no decision of others: the agent goes on."""
         self._deadline = inf
+
+    def has_decided(self, event: Event) -> bool:
+        """Whether an event tells of a decision that was taken here, where the person has read it already."""
+        ids = set(event.get("action_ids") or ()) if event["kind"] == "DecisionEvent" else set()
+        return bool(ids) and self._decided >= ids
 
     def decide(self, waiting: PendingAction | Destination) -> Outcome:
         """Ask about something that waits, once, and decide it or leave it.
@@ -115,12 +124,20 @@ class Approver:
             return "gone"
         self._seen |= asked.ids
         if self._mode == "never" and asked.is_of_run:
-            return self._take(lambda: asked.reject(self._session, _NEVER)) or "gone"
+            return self._take(asked, lambda: asked.reject(self._session, _NEVER)) or "gone"
         if self._mode == "ask" and self._read is input and self._elsewhere is None:
             self._look(asked)
+        if self._mode != "ask" and self._session.notes_as_json:
+            self._leave_as_json(asked)
+            return "left"
         for shown in asked.cards():
             self._session.err.print(shown)
-        return self._ask(asked) if self._mode == "ask" else self._leave(asked)
+        if self._mode != "ask":
+            return self._leave(asked)
+        outcome = self._ask(asked)
+        if outcome not in ("left", "gone"):
+            self._decided |= asked.ids
+        return outcome
 
     def _look(self, asked: Asked) -> None:
         """Ask the server what the key may, and follow what others decide, before the first question."""
@@ -136,13 +153,26 @@ class Approver:
             self._elsewhere.ask(asked.keys)
             self._elsewhere.follow(self._session.client(patient=True, is_quiet=True))
 
+    def _leave_as_json(self, asked: Asked) -> None:
+        """The same on stderr as an object: what waits, the commands and the page that decide it, and the seconds."""
+        self.left_to = asked.unattended
+        seconds = self._seconds if self._bounds(asked) else None
+        told = {"waits": asked.items, "decide": asked.unattended, "url": asked.url, "seconds": seconds}
+        click.echo(json.dumps(told), err=True)
+
+    def _bounds(self, asked: Asked) -> bool:
+        """Whether the wait for a decision of others is bounded, which begins now."""
+        if self._follows and self._is_bounded and asked.is_of_run:
+            self._deadline = time.monotonic() + self._seconds
+            return True
+        return False
+
     def _leave(self, asked: Asked) -> Outcome:
         """Say how it is decided elsewhere, and how long that is waited for."""
         is_read = sys.stdin.isatty() and self._session.err.is_terminal
         self.left_to = asked.later if is_read else asked.unattended
         lines = [f"It waits for a decision: {self.left_to}", f"or at {asked.url}"]
-        if self._follows and self._is_bounded and asked.is_of_run:
-            self._deadline = time.monotonic() + self._seconds
+        if self._bounds(asked):
             lines.append(f"Waiting up to {took(self._seconds)} for it; --wait SECONDS changes that")
         for line in lines:
             self._session.err.print(line, style="yellow", soft_wrap=not self._session.err.is_terminal)
@@ -152,6 +182,11 @@ class Approver:
         """Raise Gone where somebody else was faster."""
         if self._elsewhere is not None:
             self._elsewhere.check(asked.keys)
+
+    def say(self, words: str) -> None:
+        """Tell the person something that is no question."""
+        if not self._session.as_json:
+            self._session.err.print(words, style="dim")
 
     def says_yes(self, question: str) -> bool:
         """Whether the person says yes. Nobody does where nobody is asked."""
@@ -175,7 +210,7 @@ class Approver:
 
         try:
             while outcome is None:
-                outcome = self._take(lambda: asked.ask(self._session, answer, lambda: self._check(asked)))
+                outcome = self._take(asked, lambda: asked.ask(self._session, answer, lambda: self._check(asked)))
         except AgentServerError as error:
             if error.status is None:
                 raise self._unsent(asked, error) from error
@@ -209,7 +244,7 @@ class Approver:
             words = f"Your answer was not sent, and it still waits unless somebody else decides it: {asked.later}"
         return AgentServerError(None, f"{error.detail}. {words}", may_have_arrived=error.may_have_arrived)
 
-    def _take(self, decide: Callable[[], Outcome | None]) -> Outcome | None:
+    def _take(self, asked: Asked, decide: Callable[[], Outcome | None]) -> Outcome | None:
         """Decide. A decision of somebody else does not end the run; None after a refusal that another answer mends."""
         try:
             return decide()
@@ -217,7 +252,11 @@ class Approver:
             outcomes: dict[int | None, Outcome | None] = {403: "left", 404: "gone", 409: "gone", 422: None}
             if error.status not in outcomes or (self._mode != "ask" and error.status == 403):
                 raise
-            self._session.err.print(words_of(error), style="yellow")
+            is_gone = outcomes[error.status] == "gone"
+            who = asked.who() if is_gone else ""
+            if is_gone and not who and self._elsewhere:
+                who = self._elsewhere.how(asked.keys, _TOLD)
+            self._session.err.print(words_of(error, who), style="yellow")
             return outcomes[error.status]
 
 
@@ -234,7 +273,7 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
         return
     client = session.client()
     actions = client.pending_actions(text=text)
-    destinations = [one for one in _destinations(client) if text is None or text.casefold() in one.id]
+    destinations = [one for one in asked_for(client) if text is None or text.casefold() in one.id]
     if session.as_json:
         print_json([*(one.item for one in actions), *(one.item for one in destinations)])
         return
@@ -335,7 +374,7 @@ def reject(session: Session, ids: tuple[str, ...], reason: str, yes: bool, scope
     _decide_and_say(session, actions, "reject", reason, others=decided)
 
 
-def _destinations(client: Client) -> list[Destination]:
+def asked_for(client: Client) -> list[Destination]:
     """What sandboxes ask to reach; nothing at a server that does not know of it."""
     try:
         return client.destinations()
@@ -351,7 +390,7 @@ def _asked(client: Client, ids: tuple[str, ...], scope: str | None) -> tuple[lis
     others = [one for one in ids if ":" not in one]
     if scope is not None and others:
         raise Failed(2, "--scope is of destinations alone, which are NAME:PORT, and of budgets")
-    waiting = _destinations(client) if named else []
+    waiting = asked_for(client) if named else []
     for one in named:
         if all(asked.id != one for asked in waiting):
             raise _nothing(f"No sandbox asks for {one}")
@@ -366,7 +405,7 @@ def _decide_destination(
     except AgentServerError as error:
         if error.status not in (404, 409):
             raise
-        raise Failed(NOT_DECIDED, error.detail, status=error.status) from error
+        raise Failed(NOT_DECIDED, words_of(error, AskedDestination(asked).who()), status=error.status) from error
     if not session.as_json:
         words = f"{'Approved' if verb == 'approve' else 'Rejected'}{'' if asked.budget else f' {SCOPES[scope]}'}: "
         session.err.print(Text.assemble(words, (in_line(asked.id), "bold"), f"  sandbox {asked.item['sandbox_id']}"))
@@ -427,7 +466,7 @@ def _decide_and_say(
     except AgentServerError as error:
         if not error.problems:
             raise
-        raise Failed(NOT_DECIDED, words_of(error), status=error.status) from error
+        raise Failed(NOT_DECIDED, words_of(error, AskedActions(actions).who()), status=error.status) from error
     if session.as_json:
         own = [{"action_id": one.id, "digest": one.item["digest"], "decision": verb} for one in actions]
         print_json([*own, *others])

@@ -1,5 +1,6 @@
 """What others decide while a question is open at this terminal."""
 
+import time
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from threading import Thread
@@ -9,9 +10,14 @@ from agent_server_client._sync import Client, Conversation
 from agent_server_client.cli.questions import Read, typed_line
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line, visible
+from agent_server_client.wire import Tries
 
 #: ended waits that are remembered, of all conversations: a question opens soon after its action was read
 _MOST_ENDED = 1_000
+
+
+#: seconds between two looks whether the inbox has told an end
+_POLL = 0.1
 
 
 class Gone(Exception):
@@ -60,7 +66,7 @@ class Elsewhere:
         """Take an event of the inbox."""
         kind = name.removeprefix("destination_")
         if kind in ("decided", "expired", "closed"):
-            self._ended[_key(data)] = _how(kind, data)
+            self._ended[_key(data)] = how_it_ended(kind, data)
             if len(self._ended) > _MOST_ENDED:
                 del self._ended[next(iter(self._ended))]
         elif kind == "opened":
@@ -76,6 +82,17 @@ class Elsewhere:
     def ask(self, keys: AbstractSet[str]) -> None:
         """Note that a question opens."""
         self._asked |= keys
+
+    def how(self, keys: AbstractSet[str], seconds: float) -> str:
+        """How the first of these has ended, once that is known; "" if it is not within so many seconds."""
+        tries = Tries(seconds)
+        while True:
+            for key in keys:
+                if key in self._ended:
+                    return self._ended[key]
+            if tries.are_over:
+                return ""
+            time.sleep(_POLL)
 
     def check(self, keys: AbstractSet[str]) -> None:
         """Raise Gone where one of these no longer waits."""
@@ -94,7 +111,8 @@ def _key(data: Any) -> str:
     return str(data["action_id"]) if "action_id" in data else key_of_destination(data)
 
 
-def _how(kind: str, data: Any) -> str:
+def how_it_ended(kind: str, data: Any) -> str:
+    """A sentence about the end of a wait. kind: `decided`, `expired` or `closed`, as the inbox tells it."""
     if kind == "expired":
         return "Its time is over: the server has rejected it."
     if kind == "closed":

@@ -1,7 +1,9 @@
 """The program around the commands: its session, its exit codes, and how an error is told."""
 
 import functools
+import io
 import json
+import logging
 import os
 import re
 import subprocess
@@ -22,11 +24,11 @@ from agent_server_client._async import AsyncClient
 from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import Unsafe
 from agent_server_client.cli.profiles import BadProfile, Profile, file_of, listed, target, unchosen
+from agent_server_client.cli.progress import took
 from agent_server_client.cli.silence import Silence, ask
 from agent_server_client.errors import GIVE_A_KEY, AgentServerError
 from agent_server_client.models import SandboxInfo
 from agent_server_client.visible import visible
-from agent_server_client.wire import SILENCE
 
 #: exit codes, beside 0 and click's 2 for a wrong command line
 REFUSED, UNREACHABLE, NOT_FOUND, NOT_ALLOWED, NOT_DECIDED, STOPPED_SHORT, INTERRUPTED = 1, 3, 4, 5, 6, 7, 130
@@ -55,8 +57,12 @@ _LABELS = {STOPPED_SHORT: ("Stopped: ", "bold yellow")}
 #: nothing that comes from a server is markup, and nothing is coloured for what it seems to be
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
-#: seconds for which a command tries again, and for which one that follows does
-_BRIEF, _PATIENT = 15.0, 300.0
+#: seconds for which a command tries again
+_BRIEF = 15.0
+
+#: seconds for which one that follows an agent does: at a terminal, as long as the server knows a repeated request; and
+#: else, as long as it waits for a decision
+AT_A_TERMINAL, UNATTENDED = 86_400.0, 3_600.0
 
 #: seconds for which a server is tried again that has not answered yet, and after which a wait for one is told
 _FIRST = 1.0
@@ -97,10 +103,36 @@ class _Console(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**_PLAIN, **options)
+        self.ahead: Callable[[], float] = lambda: 0.0  #: seconds by which the server's clock is ahead of this machine's
         self.soft_wrap = not self.is_terminal
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+
+class _Notices(_Console):
+    """What stands for a console of stderr where JSON is asked for and no person reads it: each text is an object."""
+
+    def print(self, *objects: Any, **_: Any) -> None:
+        """Print a text as {"notice": TEXT}; an empty one is left out."""
+        text = io.StringIO()
+        Console(file=text, **_PLAIN).print(*objects, soft_wrap=True)
+        if said := text.getvalue().strip():
+            click.echo(json.dumps({"notice": said}), err=True)
+
+
+class _Log(logging.Handler):
+    """Writes what the client logs, such as paths that are left out, as notices."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(json.dumps({"notice": record.getMessage()}), err=True)
+
+
+def _log_notices(context: click.Context) -> None:
+    """Log as notices until the command ends."""
+    logger, handler = logging.getLogger("agent_server_client"), _Log()
+    logger.addHandler(handler)
+    context.call_on_close(lambda: logger.removeHandler(handler))
 
 
 class Failed(click.ClickException):
@@ -146,6 +178,11 @@ class Session:
         self._silence: Silence | None = None
         self.out, self.err = _Console(), _Console(stderr=True)
 
+    @property
+    def notes_as_json(self) -> bool:
+        """Whether stderr gets JSON lines: JSON is asked for, and no person reads stderr at a terminal."""
+        return self.as_json and not self.err.is_terminal
+
     def tell(self, value: Any, words: str | Text, **style: Any) -> None:
         """Print a value, where JSON is asked for, else say words beside the output. style: of Console.print."""
         if self.as_json:
@@ -158,7 +195,7 @@ class Session:
         """A person's answer is on its way by a client: what is told of a silent server says so, and what to do."""
         seconds = client._patience.seconds
         words = (
-            f"Your answer is sent again for up to {seconds:.0f} s; Ctrl-C ends that. What still waits: agentctl inbox"
+            f"Your answer is sent again for up to {took(seconds)}; Ctrl-C ends that. What still waits: agentctl inbox"
         )
         self._answer = _Answer(words, get_ident())
         if self._silence is not None and self._silence.is_silent:
@@ -201,12 +238,15 @@ class Session:
         if once:
             options: dict[str, Any] = {"timeout": _SILENCE, "retry_seconds": 0.0}
         else:
-            seconds, told = _PATIENT if patient else _BRIEF, None if is_quiet else self._tell_retry
+            patience = AT_A_TERMINAL if sys.stdin.isatty() and self.err.is_terminal else UNATTENDED
+            seconds, told = patience if patient else _BRIEF, None if is_quiet else self._tell_retry
             options = {"timeout": _TIMEOUT, "retry_seconds": seconds, "first_seconds": _FIRST, "on_retry": told}
         client = Client(*found, **options, on_unknown_key=self._tell_unknown_key)
         click.get_current_context().call_on_close(client.close)
         if not once:
-            self.watch(client, _PATIENT + SILENCE if patient else _TIMEOUT)
+            self.watch(client, seconds if patient else _TIMEOUT)
+            if not is_quiet:
+                self.out.ahead = self.err.ahead = lambda: client.clock_ahead
         return client
 
     def require(self, client: Client, what: str, *scopes: str) -> None:
@@ -300,7 +340,7 @@ class Session:
             self._told_retry = inf
         if spent >= _FIRST and self._told_retry == inf:
             self._told_retry = spent
-            self.err.print(f"{visible(str(refusal))}. Trying again for {left:.0f} s; Ctrl-C ends this", style="dim")
+            self.err.print(f"{visible(str(refusal))}. Trying again for {took(left)}; Ctrl-C ends this", style="dim")
 
     def conversation(self, client: Client, words: str) -> Conversation:
         """The conversation of an id, or of the beginning of one. Raises Failed."""
@@ -392,7 +432,8 @@ class _Program(click.Group):
             failed.as_json |= ctx.obj is not None and ctx.obj.as_json
             raise failed from error
         except (KeyboardInterrupt, click.Abort):
-            click.echo(err=True)
+            if not (ctx.obj and ctx.obj.notes_as_json):
+                click.echo(err=True)
             ctx.exit(INTERRUPTED)
 
 
@@ -500,6 +541,9 @@ def command(name: str | None = None, **options: Any) -> Callable[[Callable[..., 
         def called(**params: Any) -> None:
             session = click.get_current_context().obj
             session.as_json = params.pop("as_json")
+            if session.notes_as_json:
+                session.err = _Notices(stderr=True)
+                _log_notices(click.get_current_context())
             function(session, **params)
 
         made: click.Command = click.command(name, **options)(as_json(called))

@@ -44,7 +44,9 @@ def ask(session: Session, answers: Sequence[Answer], read: Read = input) -> str:
 
     What was typed before the prompt appears is dropped: no key that was meant for something else decides.
     """
-    labels = Text(" ").join([*(_bold(one.label) for one in answers), _bold("[?]")])
+    labels = Text.assemble(
+        Text(" ").join([*(_bold(one.label) for one in answers), _bold("[?]")]), (" then Enter:", "dim")
+    )
     while True:
         typed = _answer(session, labels, read)
         # `A` stands for more than `a`: where it is not offered, it is no answer.

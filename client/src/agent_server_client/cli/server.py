@@ -9,6 +9,7 @@ from click.shell_completion import get_completion_class
 from rich.text import Text
 
 from agent_server_client._sync import Client
+from agent_server_client.cli.decisions import asked_for
 from agent_server_client.cli.durations import duration
 from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed, unchosen, without_password
 from agent_server_client.cli.program import (
@@ -61,8 +62,9 @@ def status(session: Session) -> None:
         session.err.print(f"No server is chosen, so this is {in_line(client.url)}. {choice}", style="yellow")
     with session.waiting(f"Waiting for {in_line(client.url)}"):
         info, user, waiting = client.server_info(), client.user(), client.get("/api/v1/pending-actions/count")
+        asked = len(asked_for(client))
     if session.as_json:
-        print_json({"url": client.url, "server": info, "user": user, "pending_actions": waiting})
+        print_json({"url": client.url, "server": info, "user": user, "pending_actions": waiting, "destinations": asked})
         return
     rows: list[tuple[str, str | Text]] = [("server", Text(client.url, "bold"))]
     hosts = info["hosts"] or []
@@ -90,7 +92,10 @@ def status(session: Session) -> None:
         rows += [("", _isolation_of(one)) for one in isolation.get(host["id"], [])]
     if not hosts:
         rows.append(("host", Text("none: nothing can start in a sandbox", "bold red")))
-    rows.append(("waiting", Text(f"{waiting} for a decision: agentctl inbox", "bold yellow") if waiting else "nothing"))
+    kinds = [counted(waiting, "action")] if waiting else []
+    kinds += [f"{asked} {'destination or budget' if asked == 1 else 'destinations or budgets'}"] if asked else []
+    words = f"{' and '.join(kinds)} for your decision: agentctl inbox"
+    rows.append(("waiting", Text(words, "bold yellow") if kinds else "nothing"))
     if info["notice"]:
         rows.append(("notice", Text(visible(info["notice"], prose=True), "yellow")))
     width = max(20, session.out.width - 10) if session.out.is_terminal else 1 << 20

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_server_client.calls import PATHS, UNSET, call_of, command_of, member
+from agent_server_client.cli.decided import decision_words
 from agent_server_client.models import AskedBudgetInfo, AskedDestinationInfo, Event, GitChange, GitDiff, WaitingAction
 from agent_server_client.visible import beginning, first_line, in_line, of_output, visible
 from agent_server_client.wire import Entry
@@ -35,6 +36,9 @@ _RISKS = {
 
 #: lines of an output that a log shows at once, and a talk; characters of an action in one line
 _LINES, _LINES_OF_TALK, _LONGEST = 30, 12, 200
+
+#: the beginning of a message by which the server tells an agent what is allowed now
+OF_SERVER = "This server says: "
 
 #: what stands before an action in a talk
 _ACTION = "• "
@@ -66,9 +70,9 @@ def status_text(status: str) -> Text:
     return Text(visible(words), _STATUSES.get(status, ""))
 
 
-def ago(time: str) -> str:
-    """How long ago a time of the wire is: 12 s, 3 min, 5 h, 2 d."""
-    seconds = max(0, int((datetime.now(UTC) - moment(time)).total_seconds()))
+def ago(time: str, ahead: float = 0.0) -> str:
+    """How long ago a time of the wire is: 12 s, 3 min, 5 h, 2 d. ahead: seconds of the server's clock before ours."""
+    seconds = max(0, int(_since(time, ahead)))
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
             return f"{seconds // length} {unit}"
@@ -83,7 +87,18 @@ def moment(time: str) -> datetime:
 
 def when(console: Console, time: str) -> str:
     """A time of the wire for a person, and as it came for a pipe."""
-    return f"{ago(time)} ago" if console.is_terminal else time
+    return f"{ago(time, _ahead_of(console))} ago" if console.is_terminal else time
+
+
+def _since(time: str, ahead: float) -> float:
+    """Seconds since a time of the wire, by the server's clock."""
+    return (datetime.now(UTC) - moment(time)).total_seconds() + ahead
+
+
+def _ahead_of(console: Console) -> float:
+    """Seconds by which the server's clock is ahead of this machine's, as the console of a session knows it."""
+    ahead = getattr(console, "ahead", None)
+    return ahead() if ahead else 0.0
 
 
 def short(identity: str) -> str:
@@ -197,9 +212,9 @@ def print_talk(console: Console, entry: Entry, whole: str) -> None:
     elif kind == "ObservationEvent" and event.get("tool_name") == "finish":
         return
     elif kind == "MessageEvent":
-        if word == "user":
+        if word in ("user", "server"):
             console.print()
-        _print_part(console, body, "> " if word == "user" else "  ", "bold cyan")
+        _print_part(console, body, {"user": "> ", "server": "Server: "}.get(word, "  "), "bold cyan")
         return
     elif word == "status":
         if str(event.get("value")) in ("idle", "running", "waiting_for_confirmation", "finished"):
@@ -215,7 +230,7 @@ def print_talk(console: Console, entry: Entry, whole: str) -> None:
         rest = Text.assemble((f"{word}\n", colour), body) if word.startswith("exit") else body
         _print_part(console, Text("\n").join(_middle_cut(rest, whole)), "  │ ", "dim")
     else:
-        head = {"action": _ACTION, "—": "— "}.get(word, f"{word}: ")
+        head = {"action": _ACTION, "—": "— "}.get(word, f"{word} " if kind == "DecisionEvent" else f"{word}: ")
         _print_part(console, body, head, colour)
 
 
@@ -307,7 +322,7 @@ class Card:
         item = self._item
         facts = Text.assemble(self._facts, ("asked ", "dim"), (when(console, item["since"]), "dim"))
         if ends := item["expires_at"]:
-            left = int((moment(ends) - datetime.now(UTC)).total_seconds())
+            left = -int(_since(ends, _ahead_of(console)))
             at = f"in {left} s" if console.is_terminal else f"at {ends}"
             facts.append(f"  ·  rejected {at}" if left > 0 else "  ·  its time is over", "yellow")
         identity, conversation, title = self._whose
@@ -356,6 +371,7 @@ def destination_card(
     name = _budget(budget) if budget else f"{in_line(item['name'] or '')}:{item['port']}"
     program = visible(item["program"] or "", prose=True)
     body = [Text(f"by a program that calls itself {program}", "italic")] if program else []
+    body.append(Text("It was refused, so what asked has failed already. What you allow passes the next time.", "dim"))
     tries = f"{item['tries']} tries  ·  " if item["tries"] > 1 else ""
     facts = Text.assemble((name, "bold"), "\n", (tries, "dim"))  # a long name wraps here
     whose = (f"sandbox {in_line(item['sandbox_id'])}", item["conversation_id"], title)
@@ -405,8 +421,10 @@ def _told(event: Event, most: int | None) -> tuple[str, str, Text] | None:
     kind = str(event["kind"]).rpartition(".")[2]
     if kind == "MessageEvent":
         source = beginning(in_line(str(event["source"])), 8)
-        content = (event.get("llm_message") or {}).get("content")
-        return source, "bold cyan" if source == "user" else "bold green", Text(visible(_text_of(content), prose=True))
+        said = _text_of((event.get("llm_message") or {}).get("content"))
+        if source == "user" and said.startswith(OF_SERVER):
+            return "server", "bold cyan", Text(visible(said.removeprefix(OF_SERVER), prose=True))
+        return source, "bold cyan" if source == "user" else "bold green", Text(visible(said, prose=True))
     if kind == "ActionEvent":
         action = event.get("action") or event.get("tool_call") or {}
         words = visible(call_of(action))
@@ -431,7 +449,9 @@ def _told(event: Event, most: int | None) -> tuple[str, str, Text] | None:
     if kind == "ConversationStateUpdateEvent":
         is_status = event.get("key") == "execution_status"
         return ("status", "dim", status_text(str(event.get("value")))) if is_status else None
-    if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "DecisionEvent", "SystemPromptEvent"):
+    if kind == "DecisionEvent":
+        return decision_words(event)
+    if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "SystemPromptEvent"):
         return None
     return "event", "dim", Text(in_line(kind), "dim")
 

@@ -31,6 +31,9 @@ _AHEAD = 1_000
 #: seconds for which the reason of a rejection may be behind the status, and between two looks
 _BEHIND, _POLL = 2.0, 0.1
 
+#: seconds in which the server tells an agent what is allowed now; it may have to wake its sandbox
+_TOLD = 30.0
+
 #: most entries that are read to know what an agent does that works already
 _EARLIER = 200
 
@@ -164,16 +167,39 @@ class RunState:
             words.append(f"{'the' if names else 'The'} budget of models allows more now")
         return f"{' and '.join(words)}, try again."
 
-    def offer(self, conversation: Conversation, approver: Approver) -> bool:
-        """Offer to tell the agent what is allowed now; whether it was told."""
+    def offer(self, conversation: Conversation, approver: Approver, *, is_followed: bool = False) -> bool:
+        """Have the agent told what is allowed now: by the server, which does so by itself, or else by the person.
+
+        is_followed: the log is followed anyway. Returns whether the agent was told.
+        """
         if not self.allowed or not self.has_stopped:
             return False
         message = self.message
         self.allowed.clear()
+        if tells_by_itself(conversation) and (is_followed or self._is_told(conversation, approver)):
+            return True
         if not approver.says_yes(f"Send the agent “{in_line(message)}”?"):
             return False
         conversation.send(message, rejects=False)
         return True
+
+    def _is_told(self, conversation: Conversation, approver: Approver) -> bool:
+        """Whether the server tells the agent within a few seconds; its message is in the log then."""
+        approver.say("The server tells the agent, which goes on.")
+        tries = Tries(_TOLD)
+        while not tries.are_over:
+            if any(one.event.get("source") == "user" for one in conversation.log(self.seen)):
+                return True
+            time.sleep(_POLL)
+        return False
+
+
+def tells_by_itself(conversation: Conversation) -> bool:
+    """Whether the server tells the agent of a conversation by itself what is allowed now."""
+    with contextlib.suppress(AgentServerError):
+        [found] = conversation.client.get("/api/v1/app-conversations", ids=conversation.id)
+        return bool(found and found.get("goes_on_when_allowed"))
+    return False
 
 
 def before(conversation: Conversation, after: int) -> Iterator[Entry]:

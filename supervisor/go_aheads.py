@@ -1,0 +1,145 @@
+"""Tells an agent that what stopped it is allowed now, so that it tries again by itself.
+
+A go-ahead (`store/go_aheads.py`) is claimed soon after its approval. The agent is told by a message in the queue of its
+conversation (`queued_messages.py`), which delivers it once and wakes the sandbox. It is told only if
+
+* `goes_on_when_allowed` of its start is not false,
+* it has stopped by itself: a person who has paused it lets it go on,
+* that is what stopped it: of a destination, the sandbox was refused in the agent's last run; of a budget, the agent's
+  last error names the setting,
+* nobody has sent it a message since.
+
+An agent that still works may try again by itself. It is looked at until it stops, for a day at most, and then told only
+if its sandbox has not reached the destination in the meantime.
+
+Limitation: in a sandbox that several conversations share, the run that was refused is found by the times of its events;
+where that is not clear, no agent is told.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from core import wire
+from core.access import ANYONE
+from core.visible import visible
+from core.wire import ConversationId
+from settings.specs import Specs, lacks_model
+from store import Store
+from store.approvals.audit import SERVER
+from store.conversations.queued_messages import TooManyQueued
+from store.go_aheads import GoAhead
+from store.log.text import texts
+from store.sandboxes.sandboxes import SandboxId
+from supervisor.queued_messages import WAITS_TO_BE_TOLD, last_message
+
+log = logging.getLogger("supervisor")
+
+#: seconds for which an agent may work on after an approval and still be told; between two looks at it, at first and at
+#: most
+_GIVEN_UP, _POLL, _LONGEST_POLL = 86_400.0, 1.0, 30.0
+
+#: µs by which the clock of an agent, which the times of events are by, may differ from that of Redis
+_SKEW = 1_000_000
+
+#: the statuses of an agent that may try again by itself
+_AT_WORK = ("running", "waiting_for_confirmation")
+
+#: most characters of the commands that a message repeats for an agent without a model
+_MOST_COMMANDS = 10_000
+
+
+class GoAheadDriver:
+    """Looks into go-aheads that are due, one after the other."""
+
+    def __init__(self, store: Store, specs: Specs) -> None:
+        self._store = store
+        self._specs = specs
+
+    def drive_due(self) -> None:
+        """Tell the agents, or find out that they need not be told. What fails is due again when its lease ends."""
+        while go_ahead := self._store.go_aheads.claim():
+            again_in = self._look(go_ahead)
+            if again_in is None:
+                self._store.go_aheads.close(go_ahead)
+            else:
+                self._store.go_aheads.postpone(go_ahead, again_in)
+
+    def _look(self, go_ahead: GoAhead) -> float | None:
+        """Tell the agents that were stopped. Returns the seconds until the next look; None: there is none."""
+        age = (go_ahead.now - go_ahead.allowed_at) / 1e6
+        if age > _GIVEN_UP or (go_ahead.ends_at is not None and go_ahead.ends_at <= go_ahead.now):
+            return None
+        present, _ = self._store.sandboxes.places.known(SandboxId(go_ahead.sandbox_id))
+        states = self._store.conversations.get_many([ConversationId(one) for one in sorted(present)])
+        here = [one for one in states if one and one["sandbox_id"] == go_ahead.sandbox_id]
+        refused = [one for one in here if self._is_refused(go_ahead, one)]
+        if not go_ahead.port:
+            at_work = any(one["execution_status"] in _AT_WORK for one in here)
+        elif len(refused) == 1:
+            at_work = refused[0]["execution_status"] in _AT_WORK
+        else:
+            return None
+        is_late = [one for one in refused if one["execution_status"] not in _AT_WORK and self._tell(go_ahead, one)]
+        return min(max(_POLL, age / 10), _LONGEST_POLL) if at_work or is_late else None
+
+    def _is_refused(self, go_ahead: GoAhead, state: Mapping[str, Any]) -> bool:
+        """Whether the last run of a conversation is the one that was refused what is allowed now."""
+        identity = ConversationId(state["id"])
+        _, began = last_message(self._store, identity)
+        if not go_ahead.port:
+            error = self._last(identity, since=began, kind="ConversationErrorEvent")
+            return error is not None and go_ahead.name in str(error.fields.get("detail"))
+        if began is not None and began > go_ahead.tried_at + _SKEW:
+            return False
+        if state["execution_status"] in _AT_WORK:
+            return True
+        last = self._last(identity)
+        return last is not None and last.at >= go_ahead.tried_at - _SKEW
+
+    def _last(self, conversation_id: ConversationId, **filters: Any) -> wire.Event | None:
+        """The last event of a conversation that passes the filters of a search."""
+        found, _ = self._store.events.search(conversation_id, descending=True, limit=1, **filters)
+        return wire.read_event(found[0]) if found else None
+
+    def _tell(self, go_ahead: GoAhead, state: Mapping[str, Any]) -> bool:
+        """Queue the message for an agent that has stopped, if it is to be told. Whether it is to be looked at again."""
+        identity = ConversationId(state["id"])
+        if state["app"].get("goes_on_when_allowed") is False or state["execution_status"] not in WAITS_TO_BE_TOLD:
+            return False
+        if go_ahead.has_waited and go_ahead.is_reached:
+            return False
+        queue = self._store.conversations.queued_messages
+        if queue.waiting_for(identity):  # a message is on its way, such as that of another approval
+            return True
+        message_id, _ = last_message(self._store, identity)
+        text = "\n".join([_words(go_ahead), *self._commands(state, message_id)])
+        try:
+            queue.put_own(
+                identity, go_ahead.message_id(identity), text, SERVER._replace(may_decide=False), only_after=message_id
+            )
+        except TooManyQueued:
+            return True
+        log.info("conversation %s is told that %s is allowed", identity, go_ahead.member)
+        return False
+
+    def _commands(self, state: Mapping[str, Any], message_id: str) -> list[str]:
+        """What a message repeats: an agent without a model only runs the commands of a message."""
+        [sandbox] = self._store.sandboxes.get_many([state["sandbox_id"]])
+        spec = self._specs.find(sandbox.spec_id) if sandbox else None
+        if spec is None or not lacks_model(spec) or not message_id:
+            return []
+        said = wire.read_event(self._store.events.get(ConversationId(state["id"]), message_id)).fields
+        lines = "\n".join(texts((said.get("llm_message") or {}).get("content"))).split("\n")
+        commands = [line for line in lines if line.startswith("run:")]
+        return commands if sum(map(len, commands)) <= _MOST_COMMANDS else []
+
+
+def _words(go_ahead: GoAhead) -> str:
+    """What an agent is told, and a person reads in the conversation."""
+    kind, name = go_ahead.actor.get("kind"), " ".join(visible(str(go_ahead.actor.get("name") or "")).split())
+    who = "A rule" if kind == "rule" else "Somebody" if name in ("", ANYONE.name) else name
+    if not go_ahead.port:
+        return f"This server says: {who} has allowed more of the budget {go_ahead.name}. Go on."
+    once = " for one connection within ten minutes" if go_ahead.ends_at is not None else ""
+    return f"This server says: {who} has allowed {go_ahead.name}:{go_ahead.port}{once}. Try again."
