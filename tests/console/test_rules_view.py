@@ -153,7 +153,7 @@ def test_what_is_approved_again_and_again_is_proposed_and_one_press_makes_the_ru
     logs = [action(f"git shortlog -{number}") for number in range(4)]
     decided(server, waits(*logs), approve=logs)
     browser.open("rules")
-    browser.says("git shortlog -3", "proposals")
+    browser.says("git shortlog -0", "proposals")
     cards = browser.driver.find_elements("css selector", "[data-testid=proposal]")
     [card] = [one for one in cards if "git shortlog" in one.text]
     assert "Approved 4 times and never rejected" in card.text
@@ -161,5 +161,5 @@ def test_what_is_approved_again_and_again_is_proposed_and_one_press_makes_the_ru
     browser.says("The rule holds from now on")
     [rule] = server.get("/api/v1/approval-rules").json()
     assert rule["arguments"] == {"command": {"command": "git shortlog *"}}
-    wait_until(lambda: "git shortlog -3" not in browser.driver.page_source, "the proposal to go")
+    wait_until(lambda: "git shortlog -0" not in browser.driver.page_source, "the proposal to go")
     server.delete(f"/api/v1/approval-rules/{rule['id']}").raise_for_status()
