@@ -24,12 +24,14 @@ from redis.connection import Connection, UnixDomainSocketConnection
 
 from app import create_app
 from core.wire import Event, bare_kind, micros
+from rehearsing import Runners
 from settings.config import Config
 from settings.limits import ConversationLimits, SandboxLimits
 from settings.redis import RedisSettings
 from store import Store, open_store
 from tests.backends import BACKENDS, DEFAULT, EVERY_BACKEND, runs_on_all
 from tests.data_model import leaked
+from tests.report import GROUPS
 from tests.shared import stop_shared_servers
 
 SECRET_KEY = "a key for tests only"
@@ -154,6 +156,13 @@ def app_of(url: str):
 @pytest.fixture(scope="session")
 def app(redis_url):
     return app_of(redis_url)
+
+
+@pytest.fixture(autouse=True)
+def no_runner_of_a_rehearsal(request, monkeypatch):
+    """A quick test starts no process for a rehearsal in the background: it is left as it began."""
+    if not any(mark.name in GROUPS for mark in request.node.iter_markers()):
+        monkeypatch.setattr(Runners, "start", lambda *_: None)
 
 
 @pytest.fixture(autouse=True, scope="session")

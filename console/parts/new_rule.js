@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { attempt } from "./notices.js";
+import { Rehearsal } from "./rehearsal.js";
 import { onEscape } from "./reject.js";
 import { endsAt, TermFields, wayOf } from "./rule_fields.js";
 import { RuleHead, RuleWords } from "./rule_words.js";
@@ -114,6 +115,7 @@ export function NewRule({ onMade, onClose }) {
       <h3>From now on, without asking</h3>
       <p><${RuleHead} rule=${rule} /></p>
       <${RuleWords} rule=${rule} />
+      <${Rehearsal} rule=${ruleOf(fields)} />
     </div>
     <footer>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>

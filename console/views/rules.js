@@ -9,6 +9,7 @@ import { DestinationRules } from "../parts/destination.js";
 import { Question } from "../parts/dialog.js";
 import { attempt, Empty, Failure } from "../parts/notices.js";
 import { NewRule } from "../parts/new_rule.js";
+import { Proposals } from "../parts/proposals.js";
 import { RuleHead, RuleWords } from "../parts/rule_words.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
@@ -103,6 +104,7 @@ export default function Rules() {
           ? html`<${List} rules=${rules} onRevoke=${setRevoked} />`
           : html`<p aria-busy="true">Loading</p>`
     }
+    <${Proposals} version=${version} onMade=${load} />
     <${DestinationRules} version=${version} />
     ${
       revoked &&

@@ -122,3 +122,44 @@ def test_a_rule_about_a_command_or_a_path_is_shown_in_words(browser, server):
     browser.find("revoke").click()
     browser.find("yes").click()
     browser.says("No rules")
+
+
+def decided(server, waiting, **decisions):
+    """Decide actions of a conversation: approve=[…], reject=[…]."""
+    path = f"/api/v1/conversation/{waiting.id}/pending-actions/decisions"
+    for decision, actions in decisions.items():
+        body = {"decisions": [{"action_id": one["id"], "decision": decision} for one in actions]}
+        server.post(path, json=body).raise_for_status()
+
+
+def test_a_draft_is_tried_on_what_people_have_decided_and_shows_what_a_person_rejected(browser, waits, server):
+    fetch, status, push = action("git fetch"), action("git status"), action("git push --force")
+    decided(server, waits(fetch, status, push, title="Mend the build"), approve=[fetch, status], reject=[push])
+    browser.open("rules")
+    browser.find("new-rule").click()
+    browser.find("rule-tool").send_keys("terminal")
+    browser.find("rule-argument").send_keys("command")
+    browser.find("rule-pattern").send_keys("git status *")
+    browser.says("none of them was decided otherwise", "rehearsal")
+    browser.find("rule-pattern").clear()
+    browser.find("rule-pattern").send_keys("git *")
+    browser.says("1 of them a person decided otherwise", "rehearsal")
+    assert "git push --force" in browser.text("rehearsal")
+    assert "rejected by" in browser.text("rehearsal")
+    assert server.get("/api/v1/approval-rules").json() == []
+
+
+def test_what_is_approved_again_and_again_is_proposed_and_one_press_makes_the_rule(browser, waits, server):
+    logs = [action(f"git shortlog -{number}") for number in range(4)]
+    decided(server, waits(*logs), approve=logs)
+    browser.open("rules")
+    browser.says("git shortlog -0", "proposals")
+    cards = browser.driver.find_elements("css selector", "[data-testid=proposal]")
+    [card] = [one for one in cards if "git shortlog" in one.text]
+    assert "Approved 4 times and never rejected" in card.text
+    card.find_element("css selector", "[data-testid=make-proposal]").click()
+    browser.says("The rule holds from now on")
+    [rule] = server.get("/api/v1/approval-rules").json()
+    assert rule["arguments"] == {"command": {"command": "git shortlog *"}}
+    wait_until(lambda: "git shortlog -0" not in browser.driver.page_source, "the proposal to go")
+    server.delete(f"/api/v1/approval-rules/{rule['id']}").raise_for_status()
