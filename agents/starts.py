@@ -24,8 +24,9 @@ from store import Store
 from store.sandboxes.sandboxes import Sandbox
 from store.sandboxes.start_tasks import FINISHED, Failure, StartTask
 
-#: seconds between two polls of a start task
-_POLL = 0.05
+#: seconds between two polls of a start task: at first, and at most of one that waits for a place. Hundreds may wait at
+#: once, each in a request of its own
+_POLL, _LONGEST_POLL = 0.05, 1.0
 
 #: most characters of a title that is taken from the first message; the console takes as many
 MOST_OWN_TITLE = 80
@@ -109,8 +110,10 @@ def _start_of(store: Store, state: dict[str, Any]) -> StartTask | None:
 
 def _ended(store: Store, start: StartTask, deadline: float) -> StartTask:
     """A start task at its end, or as it is when the time is over. Raises StartFailed of one that is gone."""
-    while start.status not in FINISHED and time.monotonic() < deadline:
-        time.sleep(_POLL)
+    pause = _POLL
+    while start.status not in FINISHED and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(pause, left))
+        pause = min(1.5 * pause, _LONGEST_POLL) if start.waits_for_place else _POLL
         [now] = store.start_tasks.get_many([start.id])
         if now is None:
             raise StartFailed(Failure(410, DELETED))

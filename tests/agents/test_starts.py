@@ -6,10 +6,12 @@ from threading import Barrier
 
 import pytest
 
+from agents import starts
 from agents.starts import (
     MOST_OWN_TITLE,
     StartFailed,
     StartNotDone,
+    StartWaits,
     folder_for,
     movable,
     own_request,
@@ -72,6 +74,35 @@ def test_a_start_that_takes_longer_goes_on_and_the_next_request_finds_it(make, c
     start, is_new = begin(store, conversation)
     assert (start.status, is_new) == ("WORKING", False)
     assert store.start_tasks.count(conversation_id=conversation) == 1
+
+
+class Clock:
+    """A clock that sleeping moves."""
+
+    def __init__(self):
+        self.now, self.pauses = 1000.0, []
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def test_a_start_that_waits_for_a_place_is_looked_at_once_a_second(make, conversation, monkeypatch):
+    store, clock = make(sandbox_start_seconds=60), Clock()
+    monkeypatch.setattr(starts, "time", clock)
+    start, _ = begin(store, conversation)
+    _, lease = claim(store)
+    store.start_tasks.await_place(start.id, lease, "Waiting for a place")
+
+    with pytest.raises(StartWaits, match=r"Waiting for a place\. Repeat the request"):
+        wait(store, conversation)
+
+    assert sum(clock.pauses) == pytest.approx(60)
+    assert len(clock.pauses) < 80
+    assert max(clock.pauses) == 1.0
 
 
 @pytest.mark.faults("a race of threads")
