@@ -264,7 +264,7 @@ class AcpConversation:
         call.pop(_CLOSED, None)  # the agent asks again for a call that has ended: another action
         seen, state = permissions.shown(call), self.log.state
         before, thought, reasoning = turn.take_thought()
-        action = updates.proposal(self._call_id(identity), seen, True, {"thought": thought, **reasoning})
+        action = updates.proposal(self._call_id(identity), seen, "", {"thought": thought, **reasoning})
         step = [*before, action]
         if fault := self._refused(state, seen.action, options):
             self.log.step(state, [*step, events.failure(action, fault)])
@@ -297,13 +297,15 @@ class AcpConversation:
         return call_id
 
     def _close(self, turn: Turn, identity: str, call: dict[str, Any]) -> None:
-        """Log the end of a tool call: of an open action, or of one that the agent did not ask about."""
-        state, action_id = self.log.state, self._actions.pop(identity, "")
+        """Log the end of a tool call: of an open action, or of one that was not permitted or not asked about."""
+        state, action_id = self.log.state, self._actions.get(identity, "")
         if action_id not in state.open:
-            before, thought, reasoning = turn.take_thought()
-            members = {"thought": thought, **reasoning}
-            action = updates.proposal(self._call_id(identity), permissions.shown(call), False, members)
-            self.log.step(state, [*before, action, updates.result(action, call)])
+            if not action_id or call["status"] == "completed":
+                prefix = updates.FORBIDDEN if action_id else updates.UNASKED
+                before, thought, reasoning = turn.take_thought()
+                members = {"thought": thought, **reasoning}
+                action = updates.proposal(self._call_id(identity), permissions.shown(call), prefix, members)
+                self.log.step(state, [*before, action, updates.result(action, call)])
             return
         action, waiting = self.log.known(action_id), undecided(state)
         state = state._replace(open=[one for one in state.open if one != action_id])
@@ -320,9 +322,8 @@ class AcpConversation:
     def _result(self, action: Event, call: dict[str, Any]) -> Event:
         """Return the observation of an action, which says so if the agent reports other arguments than it showed."""
         seen = updates.result(action, call)
-        shown, ran = self._shown.get(action["id"]), call.get("rawInput")
-        if shown and ran and shown != ran:
-            notice = "The agent reports other arguments than those that it asked about."
+        if others := updates.other_arguments(self._shown.get(action["id"]), call.get("rawInput"), self._folder):
+            notice = f"The agent reports other arguments than those that it asked about: {others}"
             seen["observation"]["content"] = [*events.parts(notice), *seen["observation"]["content"]]
         return seen
 
@@ -490,8 +491,8 @@ class AcpConversation:
         self._requests.clear()
         waiting, step = undecided(state), turn.flushed()
         for one in state.open:
-            of_turn = UNKNOWN if ending else UNREPORTED
-            step.append(events.failure(self.log.known(one), WITHDRAWN if one in waiting else of_turn))
+            errors = (ENDED, UNKNOWN) if ending else (WITHDRAWN, UNREPORTED)
+            step.append(events.failure(self.log.known(one), errors[one not in waiting]))
         kept = dict([*state.decided.items()][-_KEPT_DECISIONS:])
         reason = text(told.get("stopReason"))
         cut = ending is not None or reason in ("cancelled", "")
