@@ -67,6 +67,12 @@ NO_OPTION = "The agent offers no permission for this call alone, only a lasting 
 TOO_MANY = f"More than {MOST_OPEN} actions are open. This one was refused."
 TOO_LONG = "This call is too long to be shown, so nobody can approve it. It was refused."
 
+#: the error of a run whose agent would have no model; a program of ACP_COMMAND finds its own
+NO_MODEL = (
+    "{title} needs a model: start the server with LLM_MODEL=… and LLM_API_KEY=…, and with LLM_BASE_URL=… if it is not "
+    "OpenAI's. The endpoint has to speak {wire}."
+)
+
 #: how a run goes on after an error
 _NEXT = "Send a message to start it again."
 
@@ -85,12 +91,22 @@ class AcpConversation:
     """
 
     def __init__(
-        self, log: Log, agent: Agent, folder: Path, environment: Mapping[str, str], secrets: dict[str, str]
+        self,
+        log: Log,
+        agent: Agent,
+        folder: Path,
+        environment: Mapping[str, str],
+        secrets: dict[str, str],
+        *,
+        has_model: bool,
     ) -> None:
+        """agent: with the model's names and address, if there is one."""
         self.log = log
         log.capabilities = CAPABILITIES
         log.hide(*secrets.values())
-        self._agent, self._folder, self._environment, self._secrets = agent, folder, environment, secrets
+        self._agent, self._folder, self._secrets = agent, folder, secrets
+        self._environment = {**environment, **(agent.environment if has_model else {})}
+        self._lacks_model = agent.needs_model and not has_model
         self._lock = threading.RLock()
         self._worker: threading.Thread | None = None
         self._program: Program | None = None
@@ -409,6 +425,8 @@ class AcpConversation:
             return self._program
         if fault := refusal(self._agent, self.log.state.policy):
             raise AgentError(fault)
+        if self._lacks_model:
+            raise AgentError(NO_MODEL.format(title=self._agent.title, wire=self._agent.wire))
         environment = {**self._environment, **dict(filter(_is_variable, self._secrets.items()))}
         program = Program(self._agent.command, self._folder, environment, self)
         try:
@@ -421,6 +439,7 @@ class AcpConversation:
         with self._lock:
             told = [events.error("AgentSessionNotLoaded", words)] if words else []
             mind = {**self.log.state.mind, "session": session.id, "program": program.name}
+            mind["spent"] = self.log.state.stats.get("accumulated_cost", 0.0)
             self.log.step(self.log.state._replace(mind=mind), told)
             self._program = program
         return program
@@ -428,16 +447,18 @@ class AcpConversation:
     def _session(self, program: Program, known: str) -> tuple[Session, str]:
         """Load the session of an earlier process, or begin one. Returns a sentence if that was not possible."""
         if not known:
-            return program.begin(), ""
+            return program.begin(self._agent.meta), ""
         lost = "A new session began: the agent does not remember what came before."
         if not program.can_load:
-            return program.begin(), f"{self._agent.title} cannot load a session of an earlier process. {lost}"
+            return program.begin(
+                self._agent.meta
+            ), f"{self._agent.title} cannot load a session of an earlier process. {lost}"
         try:
-            return program.load(known), ""
+            return program.load(known, self._agent.meta), ""
         except AgentEnded:
             raise
         except AgentError as error:
-            return program.begin(), f"The agent could not load its session. {error} {lost}"
+            return program.begin(self._agent.meta), f"The agent could not load its session. {error} {lost}"
 
     def _set_mode(self, program: Program, session: Session) -> None:
         """Set the mode in which the agent asks. Raises AgentError if a policy holds something and there is none."""
@@ -497,7 +518,9 @@ class AcpConversation:
         reason = text(told.get("stopReason"))
         cut = ending is not None or reason in ("cancelled", "")
         state = state._replace(open=[], decided=kept, mind={**state.mind, "cut": cut})
-        stats = updates.stats_of(state.stats, told.get("usage"), turn.usage, self._agent.title)
+        stats = updates.stats_of(
+            state.stats, told.get("usage"), turn.usage, self._agent.title, state.mind.get("spent", 0.0)
+        )
         if stats != state.stats:
             state = state._replace(stats=stats)
             step.append(events.change("stats", usage(stats)))

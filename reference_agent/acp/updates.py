@@ -200,10 +200,13 @@ def _status(entry: dict[str, Any]) -> str:
     return _STATUSES.get(text(entry.get("status")), "todo")
 
 
-def stats_of(before: dict[str, Any], response: Any, update: dict[str, Any], model: str) -> dict[str, Any]:
-    """Return the metrics of the wire. response: `usage` of a prompt's response, of the whole session.
+def stats_of(
+    before: dict[str, Any], response: Any, update: dict[str, Any], model: str, earlier: float = 0.0
+) -> dict[str, Any]:
+    """Return the metrics of the wire. response: `usage` of a prompt's response, which agents report of one turn.
 
-    update: the last `usage_update`. Without either, the metrics stay as they are.
+    update: the last `usage_update`, whose cost is of the present process. earlier: US dollars of earlier processes.
+    Without a response and an update, the metrics stay as they are.
     """
     given = response if isinstance(response, dict) else {}
     if not given and not update:
@@ -216,11 +219,11 @@ def stats_of(before: dict[str, Any], response: Any, update: dict[str, Any], mode
         "cache_write_tokens": "cachedWriteTokens",
         "reasoning_tokens": "thoughtTokens",
     }
-    usage = {name: max(_count(given.get(member)), old.get(name, 0)) for name, member in names.items()}
+    usage = {name: _count(given.get(member)) + old.get(name, 0) for name, member in names.items()}
     cost = update.get("cost")
     dollars = cost.get("amount") if isinstance(cost, dict) and cost.get("currency") == "USD" else None
     is_sum = isinstance(dollars, int | float) and not isinstance(dollars, bool) and 0 <= dollars < 1e9
-    spent = float(dollars) if dollars is not None and is_sum else before.get("accumulated_cost", 0.0)
+    spent = earlier + dollars if dollars is not None and is_sum else before.get("accumulated_cost", 0.0)
     usage |= {
         "model": model,
         "context_window": _count(update.get("size")) or old.get("context_window", 0),

@@ -136,6 +136,15 @@ def test_usage_is_counted_as_the_wire_has_it():
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["context_window"]) == (10, 3, 200_000)
 
 
+def test_the_usage_of_turns_is_added_and_the_cost_of_a_process_to_that_of_earlier_ones():
+    cost = {"cost": {"amount": 0.5, "currency": "USD"}}
+    first = stats_of({}, {"inputTokens": 10}, cost, "x")
+
+    second = stats_of(first, {"inputTokens": 5}, cost, "x", earlier=0.5)
+
+    assert (second["accumulated_token_usage"]["prompt_tokens"], second["accumulated_cost"]) == (15, 1.0)
+
+
 def test_usage_without_numbers_changes_nothing():
     before = stats_of({}, {"inputTokens": 10}, {}, "x")
 
