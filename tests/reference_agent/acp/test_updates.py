@@ -1,6 +1,7 @@
 """Updates of an ACP agent become events, whatever their shape."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ def test_the_output_of_a_call_is_its_content_or_else_its_raw_output(call, output
 
 def test_a_long_output_keeps_its_begin_and_its_end():
     call = {"rawInput": {"command": "x"}, "rawOutput": "a" * 1_000_000 + "z", "status": "completed"}
-    action = updates.proposal("1", shown(call), True, {})
+    action = updates.proposal("1", shown(call), "", {})
 
     [part] = updates.result(action, call)["observation"]["content"]
 
@@ -83,10 +84,24 @@ def test_a_long_output_keeps_its_begin_and_its_end():
 def test_an_unasked_call_that_is_too_long_for_an_event_is_cut():
     call = {"kind": "edit", "rawInput": {"content": "x" * 2_000_000}}
 
-    action = updates.proposal("1", shown(call), False, {})
+    action = updates.proposal("1", shown(call), updates.UNASKED, {})
 
     assert len(json.dumps(action)) < 1 << 20
     assert "characters are not shown" in action["action"]["data"]["cut"]
+
+
+@pytest.mark.parametrize(
+    ("ran", "names"),
+    [
+        ({"command": "ls"}, ""),
+        ({"command": "ls", "cwd": "/work"}, ""),
+        ({"command": "ls", "cwd": "/etc"}, "cwd"),
+        ({"command": "rm", "more": 1}, "command, more"),
+        (None, ""),
+    ],
+)
+def test_arguments_that_differ_from_those_that_were_shown_are_named(ran, names):
+    assert updates.other_arguments({"command": "ls"}, ran, Path("/work")) == names
 
 
 @pytest.mark.parametrize("images", [True, False])
@@ -121,6 +136,15 @@ def test_usage_is_counted_as_the_wire_has_it():
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["context_window"]) == (10, 3, 200_000)
 
 
+def test_the_usage_of_turns_is_added_and_the_cost_of_a_process_to_that_of_earlier_ones():
+    cost = {"cost": {"amount": 0.5, "currency": "USD"}}
+    first = stats_of({}, {"inputTokens": 10}, cost, "x")
+
+    second = stats_of(first, {"inputTokens": 5}, cost, "x", earlier=0.5)
+
+    assert (second["accumulated_token_usage"]["prompt_tokens"], second["accumulated_cost"]) == (15, 1.0)
+
+
 def test_usage_without_numbers_changes_nothing():
     before = stats_of({}, {"inputTokens": 10}, {}, "x")
 
@@ -150,7 +174,7 @@ def test_no_update_of_any_shape_fails(all_updates, usage):
         for event in turn.read(update)[0]:
             json.dumps(event).encode()
     for number, call in enumerate(turn.calls.values()):
-        action = updates.proposal(str(number), shown(call), False, {})
+        action = updates.proposal(str(number), shown(call), updates.UNASKED, {})
         json.dumps(updates.result(action, call)).encode()
     stats_of({}, usage, turn.usage, "x")
 
