@@ -45,12 +45,12 @@ from blueprints.terminals import OpenSockets, bash_socket, terminals
 from blueprints.waiting import waiting
 from blueprints.webhooks import webhooks
 from boot.posture import NO_ADMIN, asked_auth, make_key, show_key
+from boot.rehearsing import Runners
 from core.access import SettingsKeys
 from core.approvals import Links
 from core.origins import authority, host_pattern, origin
 from core.wire import API_VERSION
 from notifications.sending import Desk, open_sender, targets_of
-from rehearsing import Runners
 from settings import ConfigError
 from settings.config import Config
 from settings.specs import Specs

@@ -20,10 +20,10 @@ from werkzeug.local import LocalProxy
 from agents.commands import Commands
 from agents.expiry import ExpiryDriver
 from agents.forwarding import Forwarding
+from boot.rehearsing import Runners
 from core.access import Joiner
 from core.approvals import Links
 from notifications.sending import Desk
-from rehearsing import Runners
 from settings.config import Config
 from settings.specs import Specs
 from store import Store

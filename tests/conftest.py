@@ -23,8 +23,8 @@ from redis import Redis
 from redis.connection import Connection, UnixDomainSocketConnection
 
 from app import create_app
+from boot.rehearsing import Runners
 from core.wire import Event, bare_kind, micros
-from rehearsing import Runners
 from settings.config import Config
 from settings.limits import ConversationLimits, SandboxLimits
 from settings.redis import RedisSettings

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from app import create_app
-from rehearsing import Runners
+from boot.rehearsing import Runners
 from settings.config import Config
 from store.approvals import background as module
 from tests.blueprints.decided import GIT_STATUS, RULES
