@@ -1,7 +1,7 @@
 // What waits for a decision in this conversation: what its sandbox asks to reach, and its actions.
 import { useEffect, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
-import { asked, isOf, nameOfAsked } from "../lib/destinations.js";
+import { asked, nameOfAsked } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
 import { may } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
@@ -9,33 +9,34 @@ import { DestinationList } from "../parts/destination.js";
 import { attempt } from "../parts/notices.js";
 import { PromptList } from "../parts/prompt_list.js";
 
-/** Whether the server tells the agent by itself what is allowed now; null before it is known. It is read while something is asked. */
-function useGoesOn(record) {
-  const isAsked = useStore(asked)?.some((item) => isOf(item, record)) ?? false;
-  const [goesOn, setGoesOn] = useState(null);
+/** What the list of app conversations has of this one: its sandbox, and whether the server tells its agent what is allowed;
+ * null before it is known. It is read while anything is asked. */
+export function useApp(id) {
+  const isAsked = (useStore(asked)?.length ?? 0) > 0;
+  const [app, setApp] = useState(null);
   useEffect(() => {
     if (!isAsked) return;
-    call("GET /api/v1/app-conversations", { query: { ids: record.id } }).then(
-      ([found]) => setGoesOn(found?.goes_on_when_allowed ?? false),
-      () => setGoesOn(false),
+    call("GET /api/v1/app-conversations", { query: { ids: id } }).then(
+      ([found]) => setApp(found ?? {}),
+      () => setApp({}),
     );
-  }, [record.id, isAsked]);
-  return goesOn;
+  }, [id, isAsked]);
+  return app;
 }
 
-/** A prompt that ends keeps its place while it is held. record: the conversation; items: its actions. */
-export function Prompts({ record, items }) {
-  const goesOn = useGoesOn(record);
+/** A prompt that ends keeps its place while it is held. of: the conversation, {id, sandbox_id}; app: of useApp; items: its actions. */
+export function Prompts({ of, app, items }) {
+  const goesOn = app && (app.goes_on_when_allowed ?? false);
   const again = (item) => {
     const text = item.budget
       ? "The budget has room again. Go on."
       : `You may reach ${nameOfAsked(item)} now. Try again.`;
     const body = { role: "user", content: [{ type: "text", text }], run: true, rejects: false };
-    const path = { conversation_id: record.id };
+    const path = { conversation_id: of.id };
     attempt(() => call("POST /api/conversations/{conversation_id}/events", { path, body }), "The agent was asked.");
   };
   const onAgain = goesOn === false && may("write") && !items.length ? again : undefined;
   return html`<section class="waits-here" aria-label="What waits for your decision">
-    <${DestinationList} of=${record} onAgain=${onAgain} goesOn=${goesOn} /><${PromptList} items=${items} isHere />
+    <${DestinationList} of=${of} onAgain=${onAgain} goesOn=${goesOn} /><${PromptList} items=${items} isHere />
   </section>`;
 }

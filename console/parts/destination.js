@@ -57,7 +57,7 @@ function Card({ item, isHere, onAgain, goesOn }) {
       </p>
     </header>
     ${budget && html`<p class="thought">It is used up.${budget.day && ` What you add lasts until the end of ${budget.day} (UTC).`}${budget.key_id && html` The key is <code><${Text} text=${budget.key_id} /></code>.`} The setting is <code>${budget.setting}</code>.</p>`}
-    ${!budget && !isEnded && html`<p class="muted">It was refused, so what asked has failed already. What you allow passes the next time.</p>`}
+    ${!budget && !isEnded && html`<p class="muted">This try has failed already. Once allowed, the next passes.</p>`}
     ${program && html`<p class="thought">Asked by a program that calls itself <${Text} text=${program} prose /></p>`}
     <div class="decision">
       ${outcome?.state === "failed" && html`<p class="failed" role="alert" data-testid="problem">${outcome.words}</p>`}

@@ -20,7 +20,7 @@ import { Filters, filtersOf, isFiltered } from "../conversation/filters.js";
 import { Fork } from "../conversation/fork.js";
 import { Heading, mayOpen, PLACES } from "../conversation/heading.js";
 import { Log } from "../conversation/log.js";
-import { Prompts } from "../conversation/prompts.js";
+import { Prompts, useApp } from "../conversation/prompts.js";
 import { Timeline } from "../conversation/timeline.js";
 
 const part = (load) => async () => (await Promise.all([load(), style("work")]))[0];
@@ -94,7 +94,8 @@ export default function View({ place: { id, query } }) {
     gone = useStore(feed.gone);
   const writing = useStore(feed.writing),
     all = useStore(pending),
-    asking = useStore(waitingAsks);
+    asking = useStore(waitingAsks),
+    app = useApp(id);
   const details = usePanel("details"),
     wire = usePanel("wire"),
     [areOpen, setOpen] = usePanel("filters");
@@ -135,7 +136,8 @@ export default function View({ place: { id, query } }) {
   });
   if (gone) return html`<${Gone} />`;
   if (fault) return html`<${Failure} error=${fault} again=${() => feed.again()} />`;
-  const asks = record ? (asking ?? []).filter((item) => isOf(item, record)).length : 0;
+  const of = { id: record?.id, sandbox_id: app?.sandbox_id };
+  const asks = record ? (asking ?? []).filter((item) => isOf(item, of)).length : 0;
   if (!record || !log) return html`<p aria-busy="true">Loading</p>`;
   const refresh = () => feed.refresh();
   const reset = () => setQuery({});
@@ -157,7 +159,7 @@ export default function View({ place: { id, query } }) {
           <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
             isFiltered=${hasFilters} onReset=${reset} onFork=${fork} />`
       }
-      <${Prompts} record=${record} items=${items} />
+      <${Prompts} of=${of} app=${app} items=${items} />
       ${may("write") && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>
     ${hasDetails && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setDetails(false)} />`}

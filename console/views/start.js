@@ -230,8 +230,8 @@ function Form({ specs, isBusy, refused, onStart }) {
       </label>
       <p class="hint">${POLICIES.find(([kind]) => kind === value.policy)[2]}</p>`
       }
-      <label class="choice"><input type="checkbox" name="goes-on" checked=${!value.stays} onChange=${({ target }) => draft.set({ ...draft.get(), stays: !target.checked })} />
-        Go on by itself once a destination or a budget that stopped it is allowed</label>
+      <label class="choice" title="A destination or a budget: the agent is told when a person allows it."><input type="checkbox" name="goes-on" checked=${!value.stays} onChange=${({ target }) => draft.set({ ...draft.get(), stays: !target.checked })} />
+        Go on by itself once what stopped it is allowed</label>
       ${
         hasModels &&
         html`<label>Model

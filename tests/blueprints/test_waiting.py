@@ -139,3 +139,17 @@ class _Ended:
 
     def close(self):
         pass
+
+
+def test_whether_an_agent_goes_on_by_itself_is_shown_and_changed(client, begin, boxes):
+    here = begin(boxes())
+    path = "/api/v1/app-conversations"
+
+    def goes_on():
+        return client.get(path, query_string={"ids": here}).get_json()[0]["goes_on_when_allowed"]
+
+    assert goes_on() is True
+    for given, shown in ((False, False), (None, True), (True, True)):
+        changed = client.patch(f"{path}/{here}", json={"goes_on_when_allowed": given})
+        assert (changed.status_code, goes_on()) == (200, shown)
+    assert client.patch(f"{path}/{here}", json={"goes_on_when_allowed": "no"}).status_code == 422

@@ -288,7 +288,9 @@ def test_a_destination_is_asked_about_by_the_same_prompt(typed, scope, words):
 
     assert "[a]llow once [c]onversation [A]lways [r]efuse [l]eave [?]" in asked.shown
     assert "A deploy (5f1c8a52)" in asked.shown
-    assert "what asked has failed already" in " ".join(asked.shown.replace("│", "").split())
+    assert "This try has failed already. Once allowed, the next passes." in " ".join(
+        asked.shown.replace("│", "").split()
+    )
     assert words in asked.shown
     assert (asked.sent["decision"], asked.sent["scope"]) == ("approve", scope)
 

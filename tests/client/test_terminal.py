@@ -122,6 +122,22 @@ def test_a_start_that_is_not_to_go_on_leaves_it_to_the_person(url):
         assert shown.end() == 7  # without a model the agent does nothing with that sentence
 
 
+def test_a_question_of_chat_about_a_message_ends_when_somebody_else_decides(url):
+    with Client(url) as server:
+        conversation = server.start("run: true")
+        wait_until(conversation.pending_actions, "an action that waits")
+        [waiting] = conversation.pending_actions()
+        with terminal("chat", conversation.id, "--approve", "rules", AGENT_SERVER_URL=url) as shown:
+            shown.wait_for("It waits for a decision")
+            shown.press("run: echo later\r")
+            shown.wait_for("This message rejects 1 action. Send it? [y/N]")
+            waiting.approve()
+            shown.wait_for("It was approved by")
+            shown.wait_for("> run: echo later")
+            shown.press("\x04")
+            shown.end()
+
+
 def test_the_example_of_the_page_runs_an_agent_to_its_end(url):
     [example] = re.findall(
         r"<!-- example -->\n```python\n(.*?)```", (PROJECT / "docs/client.md").read_text(), re.DOTALL

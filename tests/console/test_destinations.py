@@ -101,6 +101,20 @@ def test_a_destination_is_decided_in_the_conversation_that_it_stops(browser, ask
     assert "Waiting for you" not in browser.driver.find_element("tag name", "header").text
 
 
+def test_what_a_shared_sandbox_asks_for_is_shown_in_each_of_its_conversations(browser, asks, sandbox, whole):
+    _, store = whole
+    shared = [ConversationId(str(uuid4())) for _ in range(2)]
+    for number, one in enumerate(shared):
+        store.conversations.create(one, title=f"Number {number}", sandbox_id=sandbox, app={})
+        store.sandboxes.places.take(sandbox, one, made=True)
+    asks("shared.example.org")
+
+    for one in shared:
+        browser.open(f"conversations/{one}")
+        browser.find("destination-shared.example.org:443")
+        browser.says("Waiting for you (1)")
+
+
 def test_always_makes_a_rule(browser, asks, server):
     browser.open("inbox")
     asks("always.example.org")

@@ -36,6 +36,7 @@ CONVERSATION = {
     "unapproved_resumes",
     "capabilities",
     "confirmation_seconds",
+    "goes_on_when_allowed",
     "acp_server",
     "launched_agent_profile",
 }

@@ -110,6 +110,7 @@ def test_the_members_of_a_start_request_are_kept(api):
         "trigger": "resolver",
         "pr_number": [7],
         "public": True,
+        "goes_on_when_allowed": False,
         "tags": {"team": "a"},
         "conversation_id": str(uuid4()),
     }

@@ -20,7 +20,15 @@ from agent_server_client.cli.conversations import approve_option, folder_of, go_
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.profiles import BadProfile, target
-from agent_server_client.cli.program import AT_A_TERMINAL, Failed, Session, command, conversation_id, ids_completed
+from agent_server_client.cli.program import (
+    AT_A_TERMINAL,
+    Failed,
+    Session,
+    command,
+    conversation_id,
+    ids_completed,
+    in_commands,
+)
 from agent_server_client.cli.progress import Progress, retried
 from agent_server_client.cli.questions import confirm
 from agent_server_client.cli.shown import counted, diff_text, print_talk, status_text
@@ -325,7 +333,7 @@ class _Talk:
                 else:
                     await self._send(self._found, text)
             except AgentServerError as error:
-                self._say(f"Not sent: {error.detail}", "bold red")
+                self._say(f"Not sent: {in_commands(error.detail.removeprefix('Not sent: '))}", "bold red")
                 self._screen.put_back(text)
             except click.Abort:
                 self._screen.put_back(text)
@@ -356,8 +364,11 @@ class _Talk:
         try:
             await found.send(text, rejects=False)
         except AgentServerError as error:
-            if error.status != 409 or not (waiting := await found.pending_actions()):
+            if error.status != 409:
                 raise
+            if not (waiting := await found.pending_actions()):  # what waited was decided meanwhile
+                await found.send(text, rejects=False)
+                return
             elsewhere = Elsewhere()
             read = elsewhere.reader({one.id for one in waiting})
             elsewhere.follow(self._session.client(patient=True, is_quiet=True))

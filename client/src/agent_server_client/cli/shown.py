@@ -371,7 +371,8 @@ def destination_card(
     name = _budget(budget) if budget else f"{in_line(item['name'] or '')}:{item['port']}"
     program = visible(item["program"] or "", prose=True)
     body = [Text(f"by a program that calls itself {program}", "italic")] if program else []
-    body.append(Text("It was refused, so what asked has failed already. What you allow passes the next time.", "dim"))
+    if not budget:
+        body.append(Text("This try has failed already. Once allowed, the next passes.", "dim"))
     tries = f"{item['tries']} tries  ·  " if item["tries"] > 1 else ""
     facts = Text.assemble((name, "bold"), "\n", (tries, "dim"))  # a long name wraps here
     whose = (f"sandbox {in_line(item['sandbox_id'])}", item["conversation_id"], title)
