@@ -422,3 +422,28 @@ def test_a_turn_that_stops_before_its_end_is_an_error_with_a_sentence(place, rea
 
     place.agent.until(conversation, "error")
     assert words in place.error(conversation)
+
+
+NEVER_ASKS = {"ACP_AGENT": "pi", "LLM_MODEL": "scripted"}
+
+
+@pytest.mark.parametrize("place", [NEVER_ASKS], indirect=True)
+def test_an_agent_that_never_asks_is_refused_under_a_policy_that_holds_something(place, effects):
+    refused = place.agent.post("/api/conversations", {"confirmation_policy": {"kind": "AlwaysConfirm"}})
+    assert refused.status_code == 422
+    assert "pi never asks for permission, so no policy can hold its actions" in refused.text
+
+    conversation = place.begin(f"do echo ran >> {effects}", policy="NeverConfirm")
+    place.agent.until(conversation, "finished")
+    changed = place.agent.post(f"{conversation}/confirmation_policy", {"policy": {"kind": "ConfirmRisky"}})
+    assert (effects.read_text(), changed.status_code) == ("ran\n", 409)
+    assert "only the way out of its sandbox holds it" in changed.text
+
+
+@pytest.mark.parametrize("place", [{"ACP_AGENT": "opencode"}], indirect=True)
+def test_an_agent_that_needs_a_model_names_what_is_missing(place):
+    conversation = place.begin("say hello")
+
+    place.agent.until(conversation, "error")
+    assert "opencode needs a model: start the server with LLM_MODEL" in place.error(conversation)
+    assert "OpenAI Chat Completions" in place.error(conversation)
