@@ -58,8 +58,9 @@ docs: .venv/dev ## generate the OpenAPI document and the table of settings from 
 demo: .venv/run ## load a recorded conversation into a running server and decide its pending action
 	$(BIN)/python docs/examples/demo.py
 
-agent: .venv/run ## run the echo agent for a conversation of a running server: make agent ID=…
-	$(BIN)/python docs/examples/echo_agent.py $(ID)
+agent: .venv/run ## install an agent that speaks ACP: make agent NAME=opencode; with ID=… run the echo agent for that conversation
+	$(if $(NAME),$(INSTALL) -r requirements/acp.txt)
+	$(BIN)/python docs/examples/$(if $(NAME),acp_agent.py $(NAME),echo_agent.py $(ID))
 
 openhands: ## set up the published OpenHands agent server (Python >= 3.12), and write openhands.toml, the specs that run it
 	@$(PYTHON) docs/examples/openhands_agent.py

@@ -428,6 +428,9 @@ class AcpConversation:
         if self._lacks_model:
             raise AgentError(NO_MODEL.format(title=self._agent.title, wire=self._agent.wire))
         environment = {**self._environment, **dict(filter(_is_variable, self._secrets.items()))}
+        if home := environment.get("HOME"):
+            with suppress(OSError):  # the agent says what it lacks
+                Path(home).mkdir(parents=True, exist_ok=True)
         program = Program(self._agent.command, self._folder, environment, self)
         try:
             program.start()

@@ -299,6 +299,15 @@ def test_a_killed_program_is_started_again_with_its_session(place, effects):
     assert effects.read_text() == ""
 
 
+def test_the_end_of_a_program_is_seen_while_another_process_holds_its_pipes(place, effects):
+    conversation, _ = place.waiting(f"leave\nask echo ran >> {effects}")
+
+    place.program().kill()
+
+    place.agent.until(conversation, "error")
+    assert "was killed by signal 9" in place.error(conversation)
+
+
 def test_an_agent_that_cannot_load_its_session_says_so(place):
     conversation = place.begin("die 3")
     place.agent.until(conversation, "error")
@@ -422,3 +431,28 @@ def test_a_turn_that_stops_before_its_end_is_an_error_with_a_sentence(place, rea
 
     place.agent.until(conversation, "error")
     assert words in place.error(conversation)
+
+
+NEVER_ASKS = {"ACP_AGENT": "pi", "LLM_MODEL": "scripted"}
+
+
+@pytest.mark.parametrize("place", [NEVER_ASKS], indirect=True)
+def test_an_agent_that_never_asks_is_refused_under_a_policy_that_holds_something(place, effects):
+    refused = place.agent.post("/api/conversations", {"confirmation_policy": {"kind": "AlwaysConfirm"}})
+    assert refused.status_code == 422
+    assert "pi never asks for permission, so no policy can hold its actions" in refused.text
+
+    conversation = place.begin(f"do echo ran >> {effects}", policy="NeverConfirm")
+    place.agent.until(conversation, "finished")
+    changed = place.agent.post(f"{conversation}/confirmation_policy", {"policy": {"kind": "ConfirmRisky"}})
+    assert (effects.read_text(), changed.status_code) == ("ran\n", 409)
+    assert "only the way out of its sandbox holds it" in changed.text
+
+
+@pytest.mark.parametrize("place", [{"ACP_AGENT": "opencode"}], indirect=True)
+def test_an_agent_that_needs_a_model_names_what_is_missing(place):
+    conversation = place.begin("say hello")
+
+    place.agent.until(conversation, "error")
+    assert "opencode needs a model: start the server with LLM_MODEL" in place.error(conversation)
+    assert "OpenAI Chat Completions" in place.error(conversation)
