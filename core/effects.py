@@ -15,6 +15,7 @@ import posixpath
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ from core.shell.words import Command, Word
 
 _TABLE: dict[str, Any] = tomllib.loads((Path(__file__).parent / "effects.toml").read_text())
 
-#: Risks from harmless to dangerous.
+#: Risks from harmless to dangerous; an action of any other risk is of an unknown one.
 RISKS = ("LOW", "MEDIUM", "HIGH")
 
 #: The risk of each effect, and its words, in the order in which effects are shown.
@@ -102,6 +103,9 @@ _NAMED = frozenset(
 ) - _RUNNING["common"] | {"git"}
 _FOLLOWED = SHELLS | {"env", "find"}
 
+#: Folders in which a program is that of its name.
+_SYSTEM = re.compile(FOLDERS.pattern + r"|.*/git-core/git")
+
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _REMOTE = re.compile(r"[\w.@-]+:(?!//)")
 _ASKS = frozenset({Word("--version"), Word("--help"), Word("-V")})
@@ -143,12 +147,12 @@ def seen(tool_name: Any, arguments: Any, folder: str | None = None) -> Seen:
     given = arguments if isinstance(arguments, dict) else {}
     folder = _folder(folder)
     if name in _TOOLS["shell"]:
-        return _of_shell(given, folder)
+        return _of_shell(given, folder) if given is arguments else _made({"unreadable": "arguments without names"})
     if name in _TOOLS["nothing"]:
         return _made({})
     found: dict[str, str] = {}
     if name in _TOOLS["editor"]:
-        _see_files(found, given, folder, is_viewing=given.get("command") in _TOOLS["viewing"])
+        _see_files(found, given, folder, is_viewing=str(given.get("command")) in _TOOLS["viewing"])
     elif name in _TOOLS["deletes"]:
         found["deletes"] = _path_of(given) or name
         _see_files(found, given, folder, is_viewing=False)
@@ -321,7 +325,7 @@ class _LineReader:
             for word in words:
                 self._add_secret(word.text.rpartition("=")[2] if word.text[:1] == "-" else word.text)
         known = name if _is_known(name) else unversioned(name)
-        if "/" in command.words[0].text and not FOLDERS.match(command.words[0].text):
+        if "/" in command.words[0].text and not _SYSTEM.match(command.words[0].text):
             self._add("scripts", said)
         if len(words) == 1 and words[0] in _ASKS and _is_known(known):
             self._add("reads", said)
@@ -356,8 +360,9 @@ class _LineReader:
                         effects.add(effect)
         if table == "git":
             self._git(words, verbs, effects)
-        if any(word not in listed for word in uncovered(command)):
-            effects |= {"unknown"} if effects.isdisjoint(_GRAVE) else set()
+        plain = words[words.index(Word(verbs[0])) :] if table == "git" and verbs else words
+        if any(word not in listed for word in uncovered(replace(command, words=(command.words[0], *plain)))):
+            effects |= {"unknown"} if effects.isdisjoint(_GRAVE) and not command.is_opaque else set()
             if name not in _NAMED:
                 self._named(words)
         for effect in self._placed(effects, name, words, said):
@@ -380,9 +385,9 @@ class _LineReader:
             effects.add("writes_outside")
         if is_last or "reads" in effects:
             read = [_target(word) for word in paths if word not in written and not _URL.match(word.text)]
-            effects.add("reads")
-            if any(self._place(word) == "outside" for word in read):
-                effects.add("reads_outside")
+            places = {self._place(word) == "outside" for word in read} or {self._is_elsewhere and not written}
+            effects -= {"reads"}
+            effects |= {"reads_outside" if is_outside else "reads" for is_outside in places}
         return effects - _MARKS | ({"deletes"} if "removes" in effects else set())
 
     def _verbs(self, table: str, words: Sequence[Word], said: str) -> tuple[str, ...]:
