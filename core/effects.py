@@ -161,7 +161,7 @@ def seen(tool_name: Any, arguments: Any, folder: str | None = None) -> Seen:
     elif name in _TOOLS["network"]:
         found["network"] = name
     else:
-        found["unknown"] = name
+        found["unknown"] = name or "a tool without a name"
     return _made(found)
 
 

@@ -16,7 +16,7 @@ import { Marked } from "./text.js";
 const KNOWN = ["LOW", "MEDIUM", "HIGH"];
 
 /** Members of a rule to which a decision gives a default where they are absent. */
-const OF_ALWAYS = ["arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses"];
+const OF_ALWAYS = ["arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses", "effects"];
 
 /** The member `always` of a decision that makes a rule: what the rule does not name is left open. */
 const alwaysOf = (rule) => Object.fromEntries(OF_ALWAYS.map((name) => [name, rule[name] ?? null]));
@@ -110,7 +110,7 @@ function members({ decision, tests, isEverywhere, hours, uses }, item) {
   return {
     arguments: tests,
     conversation_ids: isEverywhere ? null : [item.conversation_id],
-    max_risk: decision === "approve" && KNOWN.includes(item.security_risk) ? item.security_risk : null,
+    max_risk: decision === "approve" && KNOWN.includes(item.security_risk) ? riskOf(item) : null,
     expires_at: endsAt(hours),
     max_uses: uses ? Number(uses) : null,
   };

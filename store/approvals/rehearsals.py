@@ -198,7 +198,7 @@ class Rehearsals:
         if event is None:
             raise ActionNotPending
         action = Action.of(parse_json(event))
-        answers = ready_answers(action, Conversation(conversation_id, waiting.tags))
+        answers = ready_answers(action, Conversation(conversation_id, waiting.tags, waiting.folder))
         if not answers:
             return []
         rules = self._rules.in_force(now())
@@ -256,14 +256,14 @@ class Rehearsals:
             of.setdefault(ConversationId(one.entry["conversation_id"]), []).append(place)
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in of:
-                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold"])
+                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold", "folder"])
             states: list[Any] = pipe.execute() if of else []
         found: list[Decided | None] = [None] * len(wanted)
         size = 0
-        for (conversation_id, places), (title, tags, cold) in zip(of.items(), states, strict=True):
+        for (conversation_id, places), (title, tags, cold, folder) in zip(of.items(), states, strict=True):
             if tags is None or cold is not None:
                 continue
-            conversation = Conversation(conversation_id, parse_json(tags))
+            conversation = Conversation(conversation_id, parse_json(tags), folder.decode() if folder else None)
             shown_title = None if title is None else parse_json(title)
             for start in range(0, len(places), _SLICE):
                 some = places[start : start + _SLICE]

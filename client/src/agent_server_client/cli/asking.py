@@ -41,7 +41,7 @@ _UP_TO = {
 _LABELS = {"exactly": "exactly this", "like": "like this", "tool": "this tool"}
 
 #: members of a rule that a decision would give a default
-_OF_ALWAYS = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses")
+_OF_ALWAYS = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses", "effects")
 
 
 class Asked(Protocol):
