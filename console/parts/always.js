@@ -16,7 +16,7 @@ import { Marked } from "./text.js";
 const KNOWN = ["LOW", "MEDIUM", "HIGH"];
 
 /** Members of a rule to which a decision gives a default where they are absent. */
-const OF_ALWAYS = ["arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses", "effects"];
+const OF_ALWAYS = ["arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses"];
 
 /** The member `always` of a decision that makes a rule: what the rule does not name is left open. */
 const alwaysOf = (rule) => Object.fromEntries(OF_ALWAYS.map((name) => [name, rule[name] ?? null]));

@@ -198,7 +198,7 @@ class Rehearsals:
         if event is None:
             raise ActionNotPending
         action = Action.of(parse_json(event))
-        answers = ready_answers(action, Conversation(conversation_id, waiting.tags, waiting.folder))
+        answers = ready_answers(action, Conversation(conversation_id, waiting.tags, folder=waiting.folder))
         if not answers:
             return []
         rules = self._rules.in_force(now())
@@ -263,7 +263,7 @@ class Rehearsals:
         for (conversation_id, places), (title, tags, cold, folder) in zip(of.items(), states, strict=True):
             if tags is None or cold is not None:
                 continue
-            conversation = Conversation(conversation_id, parse_json(tags), folder.decode() if folder else None)
+            conversation = Conversation(conversation_id, parse_json(tags), folder=folder.decode() if folder else None)
             shown_title = None if title is None else parse_json(title)
             for start in range(0, len(places), _SLICE):
                 some = places[start : start + _SLICE]

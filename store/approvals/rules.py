@@ -311,7 +311,7 @@ class RuleDecisions:
 
     def _waiting(self, conversation_id: ConversationId, found: Approvals, rules: tuple[Rule, ...]) -> list[Waiting]:
         """The pending actions that rules match."""
-        tools, here = {rule.tool_name for rule in rules}, Conversation(conversation_id, found.tags, found.folder)
+        tools, here = {rule.tool_name for rule in rules}, Conversation(conversation_id, found.tags, folder=found.folder)
         records = {one["id"]: one for one in found.pending if one["tool"] in tools}
         waiting = []
         for shown in self._confirmations.pending(conversation_id) if records else ():
