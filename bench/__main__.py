@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from bench import distance, events, inbox, measure, memory, rehearsal, sandboxes, soak, sockets, tails
+from bench import distance, events, inbox, matcher, measure, memory, rehearsal, sandboxes, soak, sockets, tails
 from bench.measure import QUICK, Effort
 
 _SUBJECTS = {
@@ -28,6 +28,7 @@ _SUBJECTS = {
     "inbox-streams": inbox.streams,
     "notifications": inbox.notifications,
     "rehearsal": rehearsal.rehearsal,
+    "matcher": matcher.lines,
     "sandboxes": sandboxes.sandboxes,
     "warm": sandboxes.warm,
 }

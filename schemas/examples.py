@@ -90,6 +90,11 @@ _PENDING = {
     "can": ["approve", "reject", "edit"],
     "decided_together": False,
     "complete": True,
+    "risk": "LOW",
+    "seen": {
+        "risk": "LOW",
+        "effects": [{"effect": "writes_inside", "risk": "LOW", "words": "Writes files", "because": "> hello.txt"}],
+    },
 }
 
 _BOX = {

@@ -110,7 +110,7 @@ function members({ decision, tests, isEverywhere, hours, uses }, item) {
   return {
     arguments: tests,
     conversation_ids: isEverywhere ? null : [item.conversation_id],
-    max_risk: decision === "approve" && KNOWN.includes(item.security_risk) ? item.security_risk : null,
+    max_risk: decision === "approve" && KNOWN.includes(item.security_risk) ? riskOf(item) : null,
     expires_at: endsAt(hours),
     max_uses: uses ? Number(uses) : null,
   };

@@ -173,7 +173,7 @@ class Rehearsals:
         if event is None:
             raise ActionNotPending
         action = Action.of(parse_json(event))
-        answers = ready_answers(action, Conversation(conversation_id, waiting.tags))
+        answers = ready_answers(action, Conversation(conversation_id, waiting.tags, folder=waiting.folder))
         if not answers:
             return []
         rules = self._rules.in_force(now())

@@ -224,14 +224,16 @@ def written_rule(rule: Rule) -> str:
     """A rule as JSON, without when it was made."""
     members = asdict(rule)
     del members["created_at"]
+    if members["effects"] is None:  # a server of an earlier release reads the rule too
+        del members["effects"]
     return json.dumps(members, separators=(",", ":"))
 
 
 def read_rule(rule: str) -> Rule:
     """A rule from its JSON."""
     members = json.loads(rule)
-    ids = members["conversation_ids"]
-    return Rule(**{**members, "conversation_ids": None if ids is None else tuple(ids)})
+    lists = {name: members.get(name) for name in ("conversation_ids", "effects")}
+    return Rule(**{**members, **{name: None if found is None else tuple(found) for name, found in lists.items()}})
 
 
 class Waiting(NamedTuple):
@@ -311,7 +313,7 @@ class RuleDecisions:
 
     def _waiting(self, conversation_id: ConversationId, found: Approvals, rules: tuple[Rule, ...]) -> list[Waiting]:
         """The pending actions that rules match."""
-        tools, here = {rule.tool_name for rule in rules}, Conversation(conversation_id, found.tags)
+        tools, here = {rule.tool_name for rule in rules}, Conversation(conversation_id, found.tags, folder=found.folder)
         records = {one["id"]: one for one in found.pending if one["tool"] in tools}
         waiting = []
         for shown in self._confirmations.pending(conversation_id) if records else ():

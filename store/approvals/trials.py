@@ -93,13 +93,16 @@ class Decisions:
         of = list(dict.fromkeys(ids))
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in of:
-                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold"])
+                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold", "folder"])
             states: list[Any] = pipe.execute() if of else []
         return {
             one: None
             if tags is None or cold is not None
-            else ConversationPlace(Conversation(one, parse_json(tags)), None if title is None else parse_json(title))
-            for one, (title, tags, cold) in zip(of, states, strict=True)
+            else ConversationPlace(
+                Conversation(one, parse_json(tags), folder.decode() if folder else None),
+                None if title is None else parse_json(title),
+            )
+            for one, (title, tags, cold, folder) in zip(of, states, strict=True)
         }
 
     def actions(self, wanted: Sequence[Wanted]) -> tuple[list[Action | None], int]:

@@ -16,7 +16,7 @@ from core.cuts import beginning
 from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.effects import encodable, held_risks, message_claim
-from store.conversation import Conversation, State, read_state, title_fields
+from store.conversation import Conversation, State, info_fields, read_state, title_fields
 from store.conversations.lists import Damaged, readable
 from store.errors import (
     ConversationNotFound,
@@ -128,12 +128,12 @@ class Conversations:
             tags=tags or {},
             stats={},
             security_analyzer=security_analyzer,
-            info=info,
             created_at=stamp.utc_time,
             updated_at=stamp.utc_time,
             text_chunk=0,
             groups="",
         )
+        fields |= info_fields(info)
         if confirmation_seconds is not None:
             fields |= Conversation.fields_of(confirmation_seconds=confirmation_seconds)
         if sandbox_id:

@@ -577,6 +577,7 @@ class ReadApprovals:
         capabilities: str
         audited: int
         audit: list[bytes]
+        folder: str
         pending: list[ReadApprovals.Pending]
 
 
@@ -2461,6 +2462,7 @@ class Calls:
             next(words).decode(),
             int(next(words)),
             next(words),
+            next(words).decode(),
             [ReadApprovals.Pending(id.decode(), record.decode()) for id, record in _rows(next(words), 2)],
         )
 

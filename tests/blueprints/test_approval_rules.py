@@ -35,6 +35,7 @@ def test_a_rule_is_made_listed_and_revoked(rules, conversation):
         "expires_at": "2999-01-01T00:00:00Z",
         "max_uses": 3,
         "reason": "Reads alone",
+        "effects": ["writes_inside", "reads"],
     }
     response = rules.post(URL, json=wanted)
     made = response.get_json()
@@ -60,8 +61,8 @@ def test_a_rule_is_made_listed_and_revoked(rules, conversation):
 
 def test_a_rule_may_name_a_tool_alone(rules):
     made = rules.post(URL, json={"decision": "reject", "tool_name": "browser"}).get_json()
-    names = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses")
-    assert [made[name] for name in names] == [None] * 6
+    names = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses", "effects")
+    assert [made[name] for name in names] == [None] * 7
 
 
 def test_a_value_that_an_argument_must_equal_is_kept_as_it_came(rules):
@@ -123,6 +124,10 @@ NO_RULES = [
     ({"tags": {f"t{number}": None for number in range(MOST_TAGS + 1)}}, "tags"),
     ({"expires_at": "soon"}, "expires_at"),
     ({"expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
+    ({"effects": []}, "effects"),
+    ({"effects": "reads"}, "effects"),
+    ({"effects": ["reads", "rests"]}, "effects"),
+    ({"effects": [None]}, "effects"),
     ({"max_uses": 0}, "max_uses"),
     ({"max_uses": 1.5}, "max_uses"),
     ({"max_uses": True}, "max_uses"),

@@ -152,6 +152,14 @@ def test_always_offers_the_answers_of_the_server_by_one_key_and_says_which_rule_
     assert "Rule rule-1 approves this from now on. To end it: agentctl rules rm rule-1" in shown
 
 
+def test_a_card_says_what_the_server_sees_and_the_agents_word_where_that_is_another():
+    effects = [{"effect": "deletes", "risk": "HIGH", "words": "Deletes", "because": "rm a"}]
+    seen = {"risk": "HIGH", "seen": {"risk": "HIGH", "effects": effects}}
+    shown = " ".join(Asked(waiting_action(**seen), "l").shown.split())
+    assert "High risk · Deletes · the agent says: low risk" in shown
+    assert "Low risk · asked" in " ".join(Asked(waiting_action(), "l").shown.split())
+
+
 @pytest.mark.parametrize(
     ("typed", "always", "covers"),
     [

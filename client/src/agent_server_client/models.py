@@ -69,6 +69,26 @@ class ApprovalRule(Record):
     expires_at: str | None
     max_uses: int | None
     reason: str
+    effects: (
+        list[
+            Literal[
+                "privileges",
+                "credentials",
+                "deletes",
+                "history",
+                "writes_outside",
+                "unreadable",
+                "network",
+                "scripts",
+                "unknown",
+                "writes_temporary",
+                "writes_inside",
+                "reads_outside",
+                "reads",
+            ]
+        ]
+        | None
+    )
     created_at: str
     created_by: str
     uses: int
@@ -83,6 +103,26 @@ class ApprovalRuleRequest(Record):
     expires_at: str | None
     max_uses: int | None
     reason: str
+    effects: (
+        list[
+            Literal[
+                "privileges",
+                "credentials",
+                "deletes",
+                "history",
+                "writes_outside",
+                "unreadable",
+                "network",
+                "scripts",
+                "unknown",
+                "writes_temporary",
+                "writes_inside",
+                "reads_outside",
+                "reads",
+            ]
+        ]
+        | None
+    )
     decision: Literal["approve", "reject"]
     tool_name: str
 
@@ -353,6 +393,32 @@ class SandboxPlaces(Record):
     most: int
 
 
+class SeenAction(Record):
+    risk: Literal["LOW", "MEDIUM", "HIGH"]
+    effects: list["SeenEffect"]
+
+
+class SeenEffect(Record):
+    effect: Literal[
+        "privileges",
+        "credentials",
+        "deletes",
+        "history",
+        "writes_outside",
+        "unreadable",
+        "network",
+        "scripts",
+        "unknown",
+        "writes_temporary",
+        "writes_inside",
+        "reads_outside",
+        "reads",
+    ]
+    risk: Literal["LOW", "MEDIUM", "HIGH"]
+    words: str
+    because: str
+
+
 class ServerInfo(Record):
     title: str
     version: str
@@ -449,3 +515,5 @@ class WaitingAction(Record):
     can: list[Literal["approve", "reject", "edit"]]
     decided_together: bool
     complete: bool
+    risk: Literal["LOW", "MEDIUM", "HIGH"]
+    seen: "SeenAction"

@@ -216,7 +216,8 @@ class _Offer(NamedTuple):
 
 def members_of(rule: Mapping[str, Any]) -> dict[str, Any]:
     """The member `always` of a decision that makes a rule: whatever the rule does not name, `always` leaves open."""
-    return {name: rule.get(name) for name in _OF_ALWAYS} | ({"reason": rule["reason"]} if rule.get("reason") else {})
+    more = {name: rule[name] for name in ("effects", "reason") if rule.get(name)}  # old servers know no effects
+    return {name: rule.get(name) for name in _OF_ALWAYS} | more
 
 
 def _sentence(answer: ReadyAnswer) -> str:

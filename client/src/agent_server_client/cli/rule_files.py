@@ -13,7 +13,10 @@ from agent_server_client.models import ApprovalRule
 from agent_server_client.visible import in_line
 
 #: members of a rule that say what it decides; the reason says only why
-CONTENT = (*("decision", "tool_name", "arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses"),)
+CONTENT = (
+    *("decision", "tool_name", "arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses"),
+    "effects",
+)
 
 #: members that a file may have beside the content: short forms of `arguments`
 _SHORT = ("command", "path")
@@ -61,6 +64,8 @@ def in_words(rule: Mapping[str, Any]) -> str:
         parts.append(f"any {', '.join(open_to)}")
     if risk := rule.get("max_risk"):
         parts.append(f"risk at most {risk}")
+    if effects := rule.get("effects"):
+        parts.append(f"{'only' if rule.get('decision') == 'approve' else 'any of'} {', '.join(effects)}")
     if ids := rule.get("conversation_ids"):
         parts.append(f"in {short(ids[0])}" if len(ids) == 1 else f"in {counted(len(ids), 'conversation')}")
     parts += [f"tag {in_line(n if v is None else f'{n}={v}')}" for n, v in (rule.get("tags") or {}).items()]
