@@ -13,7 +13,9 @@ from agents.decisions import decide_each
 from blueprints import current_commands, current_store
 from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
+from core.access import ANYONE
 from core.approvals import Rule
+from core.scopes import LASTS
 from core.wire import ConversationId
 from schemas.approvals import (
     CHANGE_ID,
@@ -41,6 +43,7 @@ from store.approvals.audit import Place
 from store.approvals.decisions import Decision
 from store.approvals.inbox import InboxFilter
 from store.approvals.inbox_stream import Sent
+from store.approvals.rehearsals import Tried
 from store.approvals.rules import UsedRule, is_short
 from store.errors import Stopping
 
@@ -150,20 +153,49 @@ def batch_get_decisions(conversation_id: ConversationId) -> Response:
 @decisions.response(200, ReadyAnswers)
 def list_ready_answers(conversation_id: ConversationId, action_id: str) -> dict[str, Any]:
     """List rules that would answer a pending action, with how many of the last decisions each would have answered."""
-    tried = current_store.approvals.rehearsals.answers(conversation_id, action_id)
-    items = (
-        {"kind": one.answer.kind, "sentence": one.answer.sentence, "rule": body, "answered": one.answered, "of": one.of}
-        for one in tried
-        if (body := _body_of(one.answer.rule))
-    )
-    return {"items": list(items)}
+    found = current_store.approvals.rehearsals.answers(conversation_id, action_id, _name_of_key)
+    return {
+        "items": [item for one in found.tried if (item := _ready_answer(one))],
+        "scopes": [{"scope": name, "words": words, "members": members} for name, words, members in found.scopes],
+        "lasts": [{"name": name, "words": words, "seconds": seconds} for name, words, seconds in LASTS],
+    }
+
+
+def _ready_answer(tried: Tried) -> dict[str, Any] | None:
+    """A ready answer with its scopes; None if a request that makes its rule would be refused."""
+    scopes = {
+        scoped.scope.name: {
+            "scope": scoped.scope.name,
+            "sentence": scoped.sentence,
+            "rule": body,
+            "answered": answered,
+        }
+        for scoped, answered in zip(tried.ready.scoped, tried.answered, strict=True)
+        if (body := _body_of(scoped.rule))
+    }
+    if not scopes:
+        return None
+    narrowest, proposed = next(iter(scopes.values())), tried.ready.first.scope.name
+    return {
+        **narrowest,
+        "kind": tried.ready.answer.kind,
+        "of": tried.of,
+        "proposed": proposed if proposed in scopes else narrowest["scope"],
+        "scopes": list(scopes.values()),
+    }
+
+
+def _name_of_key(key_id: str) -> str:
+    """The name of a key for people; empty if rules should not name it: where no key is needed, all are anyone's."""
+    if key_id == ANYONE.owner:
+        return ""
+    return next((one.name for one in current_store.access.keys.all() if one.id == key_id), key_id)
 
 
 def _body_of(rule: Rule) -> dict[str, Any] | None:
     """The body of a request that makes a rule; None if the request would be refused."""
-    members = {"decision": rule.decision, "tool_name": rule.tool_name, "arguments": rule.arguments}
-    ids = {} if rule.conversation_ids is None else {"conversation_ids": list(rule.conversation_ids)}
-    body = {name: value for name, value in members.items() if value is not None} | ids
+    names = ("decision", "tool_name", "arguments", "conversation_ids", "key_id", "repository", "folder")
+    body = {name: value for name in names if (value := getattr(rule, name)) is not None}
     try:
         loaded = ApprovalRuleRequest().load(body)
     except ValidationError:

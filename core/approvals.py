@@ -45,6 +45,7 @@ from itsdangerous import BadSignature, URLSafeSerializer
 
 from core.cuts import beginning
 from core.paths import fits_path, rejects_path
+from core.scopes import NOWHERE, Origin, holds_in
 from core.shell import read_line
 from core.shell.line import Line
 from core.shell.rules import allowed, command_pattern, refused, rejects_text
@@ -126,6 +127,7 @@ class Conversation:
 
     id: ConversationId
     tags: Mapping[str, str]
+    origin: Origin = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,9 @@ class Rule:
     created_by: str = ""
     created_at: Micros | None = None  #: when it was kept
     id: str = ""
+    key_id: str | None = None  #: conversations that this key started
+    repository: str | None = None  #: conversations about it, HOST/OWNER/NAME
+    folder: str | None = None  #: conversations in it or below it
 
 
 class Part(NamedTuple):
@@ -212,8 +217,19 @@ def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | No
 def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
     return (
         rule.tool_name == action.tool_name
-        and (rule.conversation_ids is None or conversation.id in rule.conversation_ids)
+        and holds_for(rule, conversation)
         and all(has_tag(conversation.tags, name, value) for name, value in (rule.tags or {}).items())
+    )
+
+
+def holds_for(rule: Rule, conversation: Conversation) -> bool:
+    """Whether a conversation is in the scope of a rule; its tags are no part of that."""
+    return (rule.conversation_ids is None or conversation.id in rule.conversation_ids) and holds_in(
+        conversation.origin,
+        key_id=rule.key_id,
+        repository=rule.repository,
+        folder=rule.folder,
+        is_wide=rule.decision == "reject",
     )
 
 

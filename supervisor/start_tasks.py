@@ -47,6 +47,7 @@ from agents.starts import (
 from agents.waking import NotReachable
 from core.cuts import beginning
 from core.masking import Mask, without_inputs, without_secrets_of
+from core.scopes import Origin, folder_name, repository_name
 from core.wire import ConversationId, Seq, one_line
 from settings.egress import secrets_inside
 from settings.specs import Spec, SpecNotFound, Specs
@@ -181,6 +182,7 @@ def new_conversation(
         reached, told = within_reach(new.body, spec, sandbox.egress_url)
         new = new._replace(body=reached, told=tuple(told))
         new.kept["asked_dir"] = asked
+        new.kept["origin"] = Origin(start.owner, folder=folder_name(asked))
         kept = movable(given["body"], folder)
         new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, kept)
     if not new.kept.get("title"):  # its events are masked, and so is what is taken from them
@@ -213,6 +215,7 @@ def _of_app(
         "workspace": body["workspace"],
         "app": {"llm_model": _model(body), "start_id": start.id, "started_by": start.owner} | app,
         "initial_message": (body.get("initial_message") or {}).get("content"),
+        "origin": Origin(start.owner, repository_name(request.get("selected_repository"), request.get("git_provider"))),
     }
     return NewConversation(body | ({"secrets": secrets} if secrets else {}), {}, kept)
 

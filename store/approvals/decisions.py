@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from core.approvals import action_digest, shown_arguments
 from core.refused import Kind
+from core.scopes import Origin
 from core.wire import ConversationId, Event, Micros, parse_json
 from settings.limits import ConversationLimits
 from store.approvals.audit import SERVER, Actor, said
@@ -140,6 +141,7 @@ class Approvals(NamedTuple):
     capabilities: list[str]  #: what its agent has said that it understands
     audited: int  #: entries of the audit in all
     audit: list[bytes]  #: those that were asked for
+    origin: Origin  #: where the conversation began
     pending: list[dict[str, Any]]  #: records as `_actions.lua` has them, in log order; `tool` is read
 
     @property

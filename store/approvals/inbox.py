@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from core.approvals import shown_arguments
 from core.refused import Kind
+from core.scopes import Origin
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.errors import UNAVAILABLE, StoreError
@@ -266,6 +267,7 @@ class Index:
             json.loads(reply.capabilities),
             reply.audited,
             reply.audit,
+            Origin.of(json.loads(reply.origin)),
             [{**record, "id": name, "tool": json.loads(record["tool"])} for name, record in records],
         )
 

@@ -15,6 +15,7 @@ from core.approvals import (
     Rule,
     action_digest,
     canonical,
+    holds_for,
     matches,
     matching,
     text_of,
@@ -22,7 +23,8 @@ from core.approvals import (
 from core.cuts import beginning
 from core.pauses import take_turns
 from core.refused import Kind
-from core.rehearsal import Answer, like_answer, ready_answers, would_answer
+from core.rehearsal import Answer, ReadyAnswer, like_answer, ready_answers, would_answer
+from core.scopes import Origin, Scope, scopes_of
 from core.wire import ConversationId, now, parse_json
 from store.approvals.audit import LONGEST_TEXT, LONGEST_TOOL, Audit, AuditFilter, Place, decider_of, place_of
 from store.approvals.inbox import Index
@@ -115,9 +117,16 @@ class Proposal(NamedTuple):
 class Tried(NamedTuple):
     """A ready answer, tried on the last decisions about its tool."""
 
-    answer: Answer
-    answered: int
+    ready: ReadyAnswer
+    answered: list[int]  #: in each of its scopes
     of: int
+
+
+class Answers(NamedTuple):
+    """The ready answers about an action, and the scopes of any other rule that is made of it."""
+
+    tried: list[Tried]
+    scopes: list[Scope]
 
 
 class _Wanted(NamedTuple):
@@ -184,9 +193,12 @@ class Rehearsals:
         found.sort(key=lambda proposal: len(proposal.evidence), reverse=True)
         return found[:MOST_PROPOSALS], len(page.found) + page.unread, page.unread
 
-    def answers(self, conversation_id: ConversationId, action_id: str) -> list[Tried]:
+    def answers(
+        self, conversation_id: ConversationId, action_id: str, name_of_key: Callable[[str], str] = str
+    ) -> Answers:
         """The ready answers about an action that waits, tried on the last decisions about its tool.
 
+        name_of_key: the name of a key by its id, for sentences; empty: no rule is proposed for that key.
         Raises ConversationNotFound, ActionNotPending.
         """
         waiting = self._index.read_approvals(conversation_id, _END)
@@ -198,18 +210,19 @@ class Rehearsals:
         if event is None:
             raise ActionNotPending
         action = Action.of(parse_json(event))
-        answers = ready_answers(action, Conversation(conversation_id, waiting.tags))
+        here, key_id = Conversation(conversation_id, waiting.tags, waiting.origin), waiting.origin.key_id
+        key_name = name_of_key(key_id) if key_id else ""
+        scopes = scopes_of(conversation_id, waiting.origin, key_name)
+        answers = ready_answers(action, here, key_name)
         if not answers:
-            return []
+            return Answers([], scopes)
         rules = self._rules.in_force(now())
         recent: list[Decided] = []
         self._read(
             recent.append, limit=_TRIED, start=None, tool_name=action.tool_name, only=True, most_scanned=_SCANNED
         )
         del recent[_TRIED:]
-        return [
-            Tried(answer, sum(_answers(answer.rule, rules, one) for one in recent), len(recent)) for answer in answers
-        ]
+        return Answers([_tried(ready, rules, recent) for ready in answers], scopes)
 
     def _read(
         self,
@@ -256,14 +269,14 @@ class Rehearsals:
             of.setdefault(ConversationId(one.entry["conversation_id"]), []).append(place)
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in of:
-                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold"])
+                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold", "origin"])
             states: list[Any] = pipe.execute() if of else []
         found: list[Decided | None] = [None] * len(wanted)
         size = 0
-        for (conversation_id, places), (title, tags, cold) in zip(of.items(), states, strict=True):
+        for (conversation_id, places), (title, tags, cold, origin) in zip(of.items(), states, strict=True):
             if tags is None or cold is not None:
                 continue
-            conversation = Conversation(conversation_id, parse_json(tags))
+            conversation = Conversation(conversation_id, parse_json(tags), Origin.of(parse_json(origin or b"{}")))
             shown_title = None if title is None else parse_json(title)
             for start in range(0, len(places), _SLICE):
                 some = places[start : start + _SLICE]
@@ -318,6 +331,16 @@ def _decided(
 def _answers(rule: Rule, rules: Sequence[Rule], one: Decided) -> bool:
     take_turns()
     return would_answer(rule, rules, one.action, one.conversation)
+
+
+def _tried(ready: ReadyAnswer, rules: Sequence[Rule], recent: Sequence[Decided]) -> Tried:
+    """A scope only narrows a rule: the one of all conversations is tried, and counted where each scope holds."""
+    answered = [one for one in recent if _answers(ready.answer.rule, rules, one)]
+    return Tried(
+        ready,
+        [sum(holds_for(scoped.rule, one.conversation) for one in answered) for scoped in ready.scoped],
+        len(recent),
+    )
 
 
 def _matches(rule: Rule, one: Decided) -> bool:

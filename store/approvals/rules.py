@@ -45,6 +45,10 @@ _log = logging.getLogger(__name__)
 MOST_RULES, MOST_RULE_BYTES = 1000, 16 * 1024
 
 
+#: members that are stored where a rule has them alone. A server of an earlier release reads no rule that has one, and
+#: leaves what waits to people: it must not take such a rule for one of all conversations
+_OF_SCOPES = ("key_id", "repository", "folder")
+
 #: seconds of the lease under which a decision is taken: no agent is called meanwhile
 _LEASE_SECONDS = 10.0
 
@@ -223,6 +227,9 @@ def is_short(rule: Rule) -> bool:
 def _written(rule: Rule) -> str:
     members = asdict(rule)
     del members["created_at"]
+    for name in _OF_SCOPES:
+        if members[name] is None:
+            del members[name]
     return json.dumps(members, separators=(",", ":"))
 
 
@@ -309,7 +316,7 @@ class RuleDecisions:
 
     def _waiting(self, conversation_id: ConversationId, found: Approvals, rules: tuple[Rule, ...]) -> list[Waiting]:
         """The pending actions that rules match."""
-        tools, here = {rule.tool_name for rule in rules}, Conversation(conversation_id, found.tags)
+        tools, here = {rule.tool_name for rule in rules}, Conversation(conversation_id, found.tags, found.origin)
         records = {one["id"]: one for one in found.pending if one["tool"] in tools}
         waiting = []
         for shown in self._confirmations.pending(conversation_id) if records else ():

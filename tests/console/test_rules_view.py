@@ -42,7 +42,7 @@ def test_the_rule_of_a_person_is_shown_before_it_is_made_and_then_decides_the_ne
 
     press(inbox, one, "always")
     open_conditions(inbox)
-    select(inbox, "rule-where", "all")
+    select(inbox, "rule-where", "everywhere")
     select(inbox, "how-command", "command")
     inbox.find("pattern-command").clear()
     inbox.find("pattern-command").send_keys("git status *")

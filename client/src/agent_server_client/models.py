@@ -55,6 +55,9 @@ class ApprovalRule(Record):
     arguments: dict[str, Any] | None
     max_risk: str | None
     conversation_ids: list[str] | None
+    key_id: str | None
+    repository: str | None
+    folder: str | None
     tags: dict[str, Any] | None
     expires_at: str | None
     max_uses: int | None
@@ -69,6 +72,9 @@ class ApprovalRuleRequest(Record):
     arguments: dict[str, Any] | None
     max_risk: Literal["LOW", "MEDIUM", "HIGH"]
     conversation_ids: list[str] | None
+    key_id: str | None
+    repository: str | None
+    folder: str | None
     tags: dict[str, Any] | None
     expires_at: str | None
     max_uses: int | None
@@ -297,11 +303,14 @@ class PreviewAddress(Record):
 
 
 class ReadyAnswer(Record):
-    kind: Literal["exactly", "like", "tool"]
+    scope: Literal["conversation", "folder", "repository", "key", "everywhere"]
     sentence: str
     rule: "ApprovalRuleRequest"
     answered: int
+    kind: Literal["exactly", "like", "tool"]
     of: int
+    proposed: str
+    scopes: list["ScopedAnswer"]
 
 
 class RehearsalResult(Record):
@@ -340,6 +349,13 @@ class SandboxInfo(Record):
 class SandboxPlaces(Record):
     running: int
     most: int
+
+
+class ScopedAnswer(Record):
+    scope: Literal["conversation", "folder", "repository", "key", "everywhere"]
+    sentence: str
+    rule: "ApprovalRuleRequest"
+    answered: int
 
 
 class ServerInfo(Record):
