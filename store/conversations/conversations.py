@@ -137,10 +137,8 @@ class Conversations:
             text_chunk=0,
             groups="",
         )
-        if confirmation_seconds is not None:
-            fields |= Conversation.fields_of(confirmation_seconds=confirmation_seconds)
-        if origin != NOWHERE:
-            fields |= Conversation.fields_of(origin=origin.stored)
+        known = {"confirmation_seconds": confirmation_seconds, "origin": origin.stored or None}
+        fields |= Conversation.fields_of(**{name: value for name, value in known.items() if value is not None})
         if sandbox_id:
             fields |= Conversation.fields_of(
                 sandbox_id=sandbox_id,

@@ -21,6 +21,7 @@ from agent_server_client.archives import pack
 from agent_server_client.errors import AgentServerError, checked_key
 from agent_server_client.models import (
     AppConversationStartTask,
+    ApprovalMode,
     ApprovalRule,
     AuditEntry,
     ConversationInfo,
@@ -248,6 +249,7 @@ class Client:
         title: str | None = None,
         model: str | None = None,
         spec: str | None = None,
+        mode: str | None = None,
         conversation_id: str | None = None,
         tags: dict[str, str] | None = None,
         on_progress: Callable[[AppConversationStartTask], None] | None = None,
@@ -257,8 +259,9 @@ class Client:
         """Start a conversation with an agent in a sandbox, and return it when it is READY.
 
         text: the first message, with which the agent begins to run; `turn` of the result is about it. folder: of this
-        machine; the sandbox begins with its files. spec: the id of a sandbox spec. conversation_id: a UUID of yours; a
-        conversation of that id that is there is returned as it is, so a start may be repeated after a crash.
+        machine; the sandbox begins with its files. spec: the id of a sandbox spec. mode: a name of `modes`.
+        conversation_id: a UUID of yours; a conversation of that id that is there is returned as it is, so a start may
+        be repeated after a crash.
         on_progress: gets each state of the start.
         seconds: most for the start. place_seconds: most to wait before it for a place, where the server runs as many
         sandboxes as it may; 0: not at all. Raises AgentServerError: 429 no place, 504 too slow, else the status of the
@@ -269,7 +272,7 @@ class Client:
         waiting = Tries(place_seconds)
         message = {"content": [{"type": "text", "text": text}], "run": True} if text else None
         named = {"title": title, "llm_model": model, "conversation_id": conversation_id, "tags": tags}
-        wanted = _given({"initial_message": message, **named})
+        wanted = _given({"initial_message": message, "approval_mode": mode, **named})
         sandbox = None
         if folder is not None:
             sandbox = self._placed(lambda: self.start_sandbox(folder, spec), waiting, on_progress)
@@ -450,6 +453,11 @@ class Client:
     def revoke_key(self, key_id: str) -> None:
         """Revoke a key: it opens nothing any more."""
         self.request("DELETE", f"/api/v1/keys/{quote(key_id, safe='')}")
+
+    def modes(self) -> list[ApprovalMode]:
+        """The approval modes of the server, the strictest first."""
+        modes: list[ApprovalMode] = self.get("/api/v1/approval-modes")
+        return modes
 
     def rules(self) -> list[ApprovalRule]:
         """The approval rules that nobody has revoked, the newest first."""
@@ -685,6 +693,13 @@ class Conversation:
     def set_policy(self, kind: str, **members: Any) -> None:
         """Set which actions wait: NeverConfirm, AlwaysConfirm, or ConfirmRisky with `threshold`."""
         self.client.post(f"{self._path}/confirmation_policy", {"policy": {"kind": kind, **members}})
+
+    def set_mode(self, name: str) -> None:
+        """Set which actions wait from the next one on: a name of `modes` of the client.
+
+        Raises AgentServerError (409) where the mode cannot hold, such as `nothing` outside of a sandbox.
+        """
+        self.client.post(f"/api/v1/conversation/{self.id}/approval-mode", {"mode": name})
 
     def search(self, **filters: Any) -> Iterator[Event]:
         """The events that pass the filters (kind, source, body, timestamp__gte, timestamp__lt), by their times."""

@@ -48,6 +48,14 @@ class AppConversationStartTask(Record):
     updated_at: str
 
 
+class ApprovalMode(Record):
+    name: Literal["everything", "risky", "nothing"]
+    words: str
+    detail: str
+    policy: dict[str, Any]
+    needs_sandbox: bool
+
+
 class ApprovalRule(Record):
     id: str
     decision: Literal["approve", "reject"]
@@ -192,6 +200,7 @@ class ConversationInfo(Record):
     tool_module_qualnames: Any
     runtime_info: Any
     confirmation_seconds: int | None
+    approval_mode: Literal["everything", "risky", "nothing", None]
     capabilities: list[str]
     unapproved_resumes: int
 

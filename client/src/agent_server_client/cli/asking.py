@@ -46,6 +46,9 @@ _OF_ALWAYS = (
     *("arguments", "max_risk", "conversation_ids", "key_id", "repository", "folder", "tags", "expires_at", "max_uses"),
 )
 
+#: a rule that holds until it is revoked
+_EVER: Mapping[str, Any] = {"words": "", "seconds": None}
+
 
 class Asked(Protocol):
     """Something that is asked about by one prompt."""
@@ -214,10 +217,6 @@ class AskedActions:
             _Offer("exactly", {"sentence": exactly, "always": True}),
             _Offer("tool", {"sentence": any_of, "always": {"arguments": None}}),
         ]
-
-
-#: a rule that holds until it is revoked
-_EVER: Mapping[str, Any] = {"words": "", "seconds": None}
 
 
 class _Offer(NamedTuple):

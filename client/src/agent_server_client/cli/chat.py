@@ -18,6 +18,7 @@ from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.ages import Ages
 from agent_server_client.cli.conversations import approve_option, folder_of, title_of
 from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.modes import mode_option, modes_text
 from agent_server_client.cli.profiles import BadProfile, target
 from agent_server_client.cli.program import Failed, Session, command, conversation_id, ids_completed
 from agent_server_client.cli.progress import Progress, retried
@@ -47,6 +48,7 @@ _COMMANDS = {
     "/status": "the conversation, and what it does",
     "/diff [PATH]": "what has changed in the folder since the start",
     "/files [PATH]": "the files of the sandbox",
+    "/mode [MODE]": "which actions wait for a decision, or a new mode",
     "/decide": "ask again about what waits for a decision",
     "/stop": "ask the agent to stop, as Ctrl-C does",
     "/undo": "whether and how the last changes can be taken back",
@@ -75,16 +77,24 @@ def parsed(line: str) -> tuple[str, str] | None:
 @click.argument("conversation", metavar="[ID]", required=False, callback=conversation_id, shell_complete=ids_completed)
 @click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
+@mode_option
 @approve_option()
-def chat(session: Session, conversation: str | None, repo: str | None, model: str | None, approve: str | None) -> None:
+def chat(
+    session: Session,
+    conversation: str | None,
+    repo: str | None,
+    model: str | None,
+    mode: str | None,
+    approve: str | None,
+) -> None:
     """Talk with an agent, and see its work.
 
     Without ID the first line that you type starts a conversation. With one, the last turns are shown, and it goes on.
     """
     if session.as_json or not sys.stdin.isatty() or not session.out.is_terminal:
         raise Failed(2, "`chat` needs a terminal. Use `agentctl run TEXT`, and `agentctl send -f ID TEXT` to go on")
-    if conversation and (repo or model):
-        raise Failed(2, "--repo and --model are of a new conversation: leave ID out")
+    if conversation and (repo or model or mode):
+        raise Failed(2, "--repo, --model and --mode are of a new conversation: leave ID out. /mode changes the mode")
     blocking = session.client()
     if repo or approve in ("ask", "never"):
         session.require(blocking, "--repo" if repo else f"--approve {approve}", "write", "approve")
@@ -95,7 +105,7 @@ def chat(session: Session, conversation: str | None, repo: str | None, model: st
     if notice:
         session.out.print(Text(visible(notice, prose=True), "yellow"))
     with folder_of(repo) as folder:
-        talk = _Talk(session, blocking, approve, folder, model)
+        talk = _Talk(session, blocking, approve, folder, model, mode)
         try:
             asyncio.run(talk.hold(identity))
         finally:
@@ -106,11 +116,17 @@ class _Talk:
     """One session at the terminal."""
 
     def __init__(
-        self, session: Session, blocking: Client, approve: str | None, folder: Path | None, model: str | None
+        self,
+        session: Session,
+        blocking: Client,
+        approve: str | None,
+        folder: Path | None,
+        model: str | None,
+        mode: str | None,
     ) -> None:
         self._session, self._blocking, self._approve = session, blocking, approve
         self._approver = self._made_approver()
-        self._folder, self._model = folder, model
+        self._folder, self._model, self._mode = folder, model, mode
         self._progress, self._run = Progress(), RunState(0)
         self._unsent: list[str] = []  #: lines that the server has not acknowledged, in their order
         self._shown_ahead: list[str] = []  #: lines that the log has shown before they were acknowledged
@@ -242,12 +258,14 @@ class _Talk:
             self._say(Text("\n").join([*rows, Text(_HELP, "dim")]))
         elif name == "/undo":
             self._say(_NO_UNDO, "")
-        elif f"{name} [PATH]" not in _COMMANDS and name not in _COMMANDS:
+        elif name not in {one.split()[0] for one in _COMMANDS}:
             self._say(f"There is no {name}: /help lists the commands", "yellow")
         elif self._found is None:
             self._say("Nothing has begun: type a line, which starts a conversation", "yellow")
         elif name == "/stop":
             await self._stop()
+        elif name == "/mode":
+            await self._or_said(self._set_mode(self._found, argument))
         elif name == "/decide":
             self._approver = self._made_approver()
             await self._or_said(self._decide(self._found, is_asked=True))
@@ -281,10 +299,19 @@ class _Talk:
             ("conversation", Text(found.id)),
             ("title", Text(in_line(info.get("title") or "–"))),
             ("status", status_text(info["execution_status"])),
+            ("mode", Text(in_line(info.get("approval_mode") or "–"))),
             ("now", Text(self._progress.doing or "–")),
             ("events", Text(f"{number:,}")),
         )
         self._say(Text("\n").join(Text.assemble((f"{name:<14}", "dim"), shown) for name, shown in rows))
+
+    async def _set_mode(self, found: AsyncConversation, name: str) -> None:
+        """Show the modes, or set one."""
+        if not name:
+            self._say(modes_text(await self._server.modes(), (await found.info())["approval_mode"]))
+            return
+        await found.set_mode(name)
+        self._say(f"From the next action on: {in_line(name)}")
 
     async def _or_said(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something whose refusal is told."""
@@ -324,7 +351,12 @@ class _Talk:
         self._progress.tell("starting", inf)
         try:
             self._found = await self._server.start(
-                text, folder=self._folder, title=title_of(text), model=self._model, on_progress=progress
+                text,
+                folder=self._folder,
+                title=title_of(text),
+                model=self._model,
+                mode=self._mode,
+                on_progress=progress,
             )
         finally:
             self._progress.hush()

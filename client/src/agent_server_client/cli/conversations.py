@@ -19,6 +19,7 @@ from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.folders import fetch, force_option
 from agent_server_client.cli.live import followed
+from agent_server_client.cli.modes import mode_option
 from agent_server_client.cli.program import (
     NOT_FOUND,
     REFUSED,
@@ -125,6 +126,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
 @click.argument("text")
 @click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
+@mode_option
 @approve_option("all")
 @wait_option
 @click.option(
@@ -141,6 +143,7 @@ def run(
     text: str,
     repo: str | None,
     model: str | None,
+    mode: str | None,
     approve: str | None,
     seconds: float | None,
     pull: Path | None,
@@ -157,6 +160,8 @@ def run(
         raise Failed(2, "--pull writes the files at the end, which --detach does not wait for. Leave one of them out")
     if pull and pull.is_dir() and any(pull.iterdir()) and not force and not is_asked():
         raise Failed(2, f"Files of {in_line(str(pull))} may be replaced at the end. Give --force, or another folder")
+    if mode and approve == "all":
+        raise Failed(2, "--approve all is the mode `nothing`: leave one of them out")
     approver = Approver(session, approve, follows=True, seconds=seconds)
     client, text = session.client(patient=True), _read(text)
     for option, given in (("--pull", pull), ("--repo", repo), (f"--approve {approve}", approve not in (None, "rules"))):
@@ -171,7 +176,7 @@ def run(
         first = "" if approve == "all" else text
         try:
             started = client.start(
-                first, folder=folder, title=title or title_of(text), model=model, on_progress=progress
+                first, folder=folder, title=title or title_of(text), model=model, mode=mode, on_progress=progress
             )
         except KeyboardInterrupt:
             session.err.print("\nIt is not known whether the agent was started: see agentctl ls", style="yellow")
