@@ -85,6 +85,11 @@ class Commands:
         theirs._actor = actor
         return theirs
 
+    @property
+    def actor(self) -> Actor:
+        """The one in whose name they decide."""
+        return self._actor
+
     def agent_in(self, sandbox_id: SandboxId, *, seconds: float = 0) -> AgentServer:
         """The agent server of a sandbox, woken within `seconds`; the call counts as a use. Raises NotReachable."""
         return woken_agent(self.store, self._client, sandbox_id, seconds)

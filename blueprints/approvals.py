@@ -10,7 +10,8 @@ from flask import Response, g, jsonify, url_for
 from marshmallow import ValidationError
 
 from agents.decisions import decide_each
-from blueprints import current_commands, current_store
+from agents.rules import make_rule, revoke_rule
+from blueprints import current_actor, current_commands, current_store
 from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
 from core.access import ANYONE
@@ -33,6 +34,7 @@ from schemas.approvals import (
     ReadyAnswers,
     RehearsalResult,
     RehearsalSearch,
+    RuleSearch,
     WaitingActionPage,
     page_id,
 )
@@ -214,17 +216,22 @@ approval_rules = Blueprint("Approval Rules", __name__, url_prefix="/api/v1/appro
 @approval_rules.response(201, ApprovalRule)
 def make_approval_rule(wanted: dict[str, Any]) -> tuple[UsedRule, int, dict[str, str]]:
     """Make a rule, which decides the actions that it matches; a rule that rejects wins over rules that approve."""
-    made = current_store.approvals.rules.make(Rule(**wanted, created_by=g.principal.name))
+    made = make_rule(current_store, Rule(**wanted, created_by=g.principal.name), current_actor())
     return made, 201, {"Location": url_for(".get_approval_rule", rule_id=made.rule.id)}
 
 
 @approval_rules.get("")
 @needs("read")
 @approval_rules.fails()
+@approval_rules.arguments(RuleSearch(), location="query")
 @approval_rules.response(200, ApprovalRule(many=True))
-def list_approval_rules() -> list[UsedRule]:
-    """List the rules with their uses, the newest first; expired and used up ones too, and none that was revoked."""
-    return current_store.approvals.rules.all()
+def list_approval_rules(search: dict[str, bool]) -> list[UsedRule]:
+    """List the rules with their uses, the newest first; expired and used up ones too.
+
+    With `ended` those that were revoked follow, the latest 1,000 of them, with who revoked them and when.
+    """
+    rules = current_store.approvals.rules
+    return rules.all() + (rules.ended() if search["ended"] else [])
 
 
 @approval_rules.post("/rehearse")
@@ -278,5 +285,5 @@ def get_approval_rule(rule_id: str) -> UsedRule:
 @approval_rules.response(200, Success)
 def revoke_approval_rule(rule_id: str) -> dict[str, bool]:
     """Revoke a rule: it decides no action that is appended after this response."""
-    current_store.approvals.rules.revoke(rule_id)
+    revoke_rule(current_store, rule_id, current_actor())
     return {"success": True}

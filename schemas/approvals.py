@@ -513,6 +513,16 @@ class ApprovalRule(BaseSchema):
     )
     uses = fields.Integer(required=True, metadata={"description": "Actions that it has decided."})
     last_used_at = ShownTime("Null: not used yet.", optional=True)
+    ended_at = ShownTime("When it was revoked, or forgotten because it had expired; null: it is kept.", optional=True)
+    ended_by = fields.String(
+        required=True, metadata={"description": "Name of the key that revoked it; empty: nobody did."}
+    )
+
+
+class RuleSearch(BaseSchema):
+    """Which rules are listed."""
+
+    ended = fields.Boolean(load_default=False, metadata={"description": "Those that were revoked, too."})
 
 
 class TagFilter(Text):

@@ -107,6 +107,8 @@ class UsedRule:
     rule: Rule
     uses: int
     last_used_at: Micros | None
+    ended_at: Micros | None = None  #: when it was revoked, or forgotten because it had expired
+    ended_by: str = ""  #: name of the key that revoked it; empty: nobody did
 
 
 class RuleUse(NamedTuple):
@@ -161,15 +163,30 @@ class Rules:
         found = self._list([])
         return sorted(found, key=lambda one: (one.rule.created_at or 0, one.rule.id), reverse=True)
 
+    def ended(self) -> list[UsedRule]:
+        """The last 1,000 rules that have ended, the latest first: revoked, or expired and forgotten. One round trip."""
+        found = [json.loads(one) for one in self._redis.lrange(RuleKeys.ended, 0, -1)]
+        return [
+            replace(
+                _used(json.dumps(one["rule"]), one["use"]),
+                ended_at=Micros(one["ended_at"]),
+                ended_by=str(one["ended_by"]),
+            )
+            for one in found
+        ]
+
     def get(self, rule_id: str) -> UsedRule:
         """One rule. Raises RuleNotFound."""
         for found in self._list([rule_id]):
             return found
         raise RuleNotFound
 
-    def revoke(self, rule_id: str) -> None:
-        """Forget a rule: no action that is appended after this returns is decided by it. Raises RuleNotFound."""
-        if not self._scripts.revoke_rule(RuleKeys.root, id=rule_id, request=uuid4().hex):
+    def revoke(self, rule_id: str, by: str = "") -> None:
+        """Forget a rule: no action that is appended after this returns is decided by it. Raises RuleNotFound.
+
+        by: name of who revokes it, for `ended`.
+        """
+        if not self._scripts.revoke_rule(RuleKeys.root, id=rule_id, request=uuid4().hex, by=json.dumps(by)):
             raise RuleNotFound
 
     def current(self) -> tuple[Rule, ...]:

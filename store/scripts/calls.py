@@ -1155,7 +1155,7 @@ class Calls:
     def audit_terminal(
         self, root: str, *, id_prefix: str, time: str, what: str, actor: str, reason: str
     ) -> AuditTerminal.Done | None:
-        """Note in the audit of a conversation that a terminal was opened or closed in its sandbox, or a preview opened."""
+        """Note in the audit of a conversation that a terminal was opened or closed in its sandbox, a preview opened, or a rule of the conversation made or revoked."""
         reply = self._audit_terminal([root], [id_prefix, time, what, actor, reason])
         if reply is None:
             return None
@@ -2687,9 +2687,9 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def revoke_rule(self, root: str, *, id: str, request: str) -> bool:
+    def revoke_rule(self, root: str, *, id: str, request: str, by: str) -> bool:
         """Forget an approval rule: from now on no claim of it is granted."""
-        reply = self._revoke_rule([root], [id, request])
+        reply = self._revoke_rule([root], [id, request, by])
         result: bool = reply in (1, b"1")
         return result
 

@@ -51,6 +51,8 @@ def test_a_rule_is_made_listed_and_revoked(rules, conversation):
         "created_by": "anyone",
         "uses": 0,
         "last_used_at": None,
+        "ended_at": None,
+        "ended_by": "",
     }
     assert response.headers["Location"].endswith(f"{URL}/{made['id']}")
     assert rules.get(response.headers["Location"]).get_json() == made

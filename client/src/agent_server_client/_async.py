@@ -462,9 +462,10 @@ class AsyncClient:
         modes: list[ApprovalMode] = await self.get("/api/v1/approval-modes")
         return modes
 
-    async def rules(self) -> list[ApprovalRule]:
-        """The approval rules that nobody has revoked, the newest first."""
-        rules: list[ApprovalRule] = await self.get("/api/v1/approval-rules")
+    async def rules(self, *, ended: bool = False) -> list[ApprovalRule]:
+        """The approval rules, the newest first. ended: then those that were revoked, with who revoked them and when."""
+        asked = {"ended": True} if ended else {}
+        rules: list[ApprovalRule] = await self.get("/api/v1/approval-rules", **asked)
         return rules
 
     async def make_rule(self, rule: dict[str, Any]) -> ApprovalRule:

@@ -459,9 +459,10 @@ class Client:
         modes: list[ApprovalMode] = self.get("/api/v1/approval-modes")
         return modes
 
-    def rules(self) -> list[ApprovalRule]:
-        """The approval rules that nobody has revoked, the newest first."""
-        rules: list[ApprovalRule] = self.get("/api/v1/approval-rules")
+    def rules(self, *, ended: bool = False) -> list[ApprovalRule]:
+        """The approval rules, the newest first. ended: then those that were revoked, with who revoked them and when."""
+        asked = {"ended": True} if ended else {}
+        rules: list[ApprovalRule] = self.get("/api/v1/approval-rules", **asked)
         return rules
 
     def make_rule(self, rule: dict[str, Any]) -> ApprovalRule:

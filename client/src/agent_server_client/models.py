@@ -74,6 +74,8 @@ class ApprovalRule(Record):
     created_by: str
     uses: int
     last_used_at: str | None
+    ended_at: str | None
+    ended_by: str
 
 
 class ApprovalRuleRequest(Record):

@@ -124,13 +124,14 @@ def rules(session: Session) -> None:
 
 
 @command("ls")
-def list_rules(session: Session) -> None:
+@click.option("-a", "--all", "is_all", is_flag=True, help="Then those that were revoked: by whom, and when.")
+def list_rules(session: Session, is_all: bool) -> None:
     """List the rules, the newest first."""
-    _list(session)
+    _list(session, is_all)
 
 
-def _list(session: Session) -> None:
-    found = session.client().rules()
+def _list(session: Session, is_all: bool = False) -> None:
+    found = session.client().rules(ended=is_all)
     if session.as_json:
         print_json(found)
     elif not found:
@@ -144,9 +145,17 @@ def _list(session: Session) -> None:
 def _row(session: Session, rule: ApprovalRule) -> tuple[str | Text, ...]:
     uses = f"{rule['uses']:,}" + (f" of {most:,}" if (most := rule["max_uses"]) else "")
     ends = rule["expires_at"]
-    until = "revoked" if not ends else ends[:16].replace("T", " ") if session.out.is_terminal else ends
+    until = "until revoked" if not ends else ends[:16].replace("T", " ") if session.out.is_terminal else ends
+    if rule.get("ended_at"):
+        until = f"{'revoked' if rule['ended_by'] else 'expired'} {when(session.out, rule['ended_at'])}"
     decision = Text(rule["decision"], _COLOURS.get(rule["decision"], ""))
-    return decision, in_words(rule), uses, until, in_line(rule["created_by"] or "–")
+    return decision, in_words(rule), uses, until, _people(rule)
+
+
+def _people(rule: ApprovalRule) -> str:
+    """Who made a rule, and who revoked it."""
+    maker, ender = in_line(rule["created_by"] or "–"), in_line(rule.get("ended_by") or "")
+    return f"{maker}, revoked by {ender}" if ender else maker
 
 
 @command("add")
