@@ -69,6 +69,11 @@ Text = Annotated[str | None, Field(description="A part of the text, in any case.
 Instant = Annotated[str | None, Field(description="Such as 2027-01-31T00:00:00Z.")]
 Conversation = Annotated[UUID, Field(description="The id of a conversation.")]
 Risk = Literal["UNKNOWN", "LOW", "MEDIUM", "HIGH"]
+KnownRisk = Annotated[
+    Literal["LOW", "MEDIUM", "HIGH"] | None,
+    Field(description="The greater of the agent's own word and of what the server sees."),
+]
+Effect = Annotated[str | None, Field(description="An effect that the server sees, such as deletes or network.")]
 Status = Annotated[str | None, Field(description=f"One of {', '.join(EXECUTION_STATUSES)}.")]
 
 
@@ -312,11 +317,15 @@ def list_pending_actions(
     text: Text = None,
     since__gte: Instant = None,
     since__lt: Instant = None,
+    risk: KnownRisk = None,
+    effect: Effect = None,
     limit: Limit = 20,
     page_id: PageId = None,
 ) -> dict[str, Any]:
     """List the actions of all agents that wait for a person's decision, the oldest first: each with its tool,
-    arguments, summary, thought, risk, deadline and digest. A decision bears the digest of what the person was shown."""
+    arguments, summary, thought, deadline and digest. `security_risk` is the agent's own word, `seen` what the server
+    sees, and `risk` the greater of both: show the person all three. A decision bears the digest of what the
+    person was shown."""
     found: dict[str, Any] = agent_server().ask("GET", "/api/v1/pending-actions", **locals())
     return found
 
@@ -329,6 +338,8 @@ def count_pending_actions(
     text: Text = None,
     since__gte: Instant = None,
     since__lt: Instant = None,
+    risk: KnownRisk = None,
+    effect: Effect = None,
 ) -> int:
     """Count the actions that wait for a person's decision, with the filters of list_pending_actions."""
     return int(agent_server().ask("GET", "/api/v1/pending-actions/count", **locals()))
@@ -362,7 +373,8 @@ def ask_the_person(
     item = next((one for one in _waiting(conversation_id) if one["action_id"] == action_id), None)
     if item is None or item["digest"] != digest:
         raise ToolError("This action no longer waits, or is not the one that was shown: list the pending actions again")
-    shown = {name: item.get(name) for name in ("tool_name", "arguments", "security_risk", "expires_at")}
+    shown = {name: item.get(name) for name in ("tool_name", "arguments", "risk", "security_risk", "expires_at")}
+    shown["effects"] = [one["words"] for one in item.get("seen", {}).get("effects", ())]
     question = (
         f"{decision.capitalize()} this action in {json.dumps(item.get('conversation_title'), ensure_ascii=False)}?\n"
         f"{json.dumps(shown, ensure_ascii=False, indent=1)}\nDigest: {digest}"

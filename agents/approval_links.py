@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from agents.commands import Commands
 from core.approvals import Link, action_digest, shown_arguments
+from core.effects import WORDS_OF, greater, seen
 from core.wire import Micros, micros, parse_json, utc_time
 from store import Store
 from store.approvals.audit import Actor
@@ -63,7 +64,9 @@ class Shown(NamedTuple):
     tool: str = ""
     summary: str = ""
     thought: str = ""
-    risk: str = ""
+    risk: str = ""  #: the greater of the agent's word and of what the server sees
+    named_risk: str = ""  #: the agent's own word
+    effects: tuple[str, ...] = ()  #: what the server sees, in words
     together: int = 0  #: actions that the agent takes one decision for; 0: it takes a decision of this one alone
     is_destination: bool = (
         False  #: what a sandbox asks to reach; `arguments` say what, and all that is an agent's is ""
@@ -92,13 +95,16 @@ def show_link(store: Store, link: Link) -> Shown:
     tool, arguments = event.get("tool_name"), shown_arguments(event.get("action"))
     if action_digest(tool, arguments) != link.digest:
         raise ActionDecided("This is not the action that the link was made for.")
+    found_effects = seen(tool, arguments, found.folder)
     return Shown(
         title=found.title,
         tool=_text(tool),
         arguments=arguments,
         summary=_text(event.get("summary")),
         thought=thought_of(event),
-        risk=_text(record.get("risk")) or "UNKNOWN",
+        risk=greater(record.get("risk"), found_effects.risk),
+        named_risk=_text(record.get("risk")) or "UNKNOWN",
+        effects=tuple(WORDS_OF[one.effect] for one in found_effects.effects),
         since=_text(record.get("since")),
         expires=Micros(int(record["expires"])) if record.get("expires") else None,
         used_for=use.decision,

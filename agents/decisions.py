@@ -54,6 +54,7 @@ def _rules_of(
 ) -> dict[str, Rule]:
     verbs = {one.action_id: one.verb for one in decisions}
     rules = {}
+    folder = commands.store.approvals.confirmations.folder(conversation_id) if always else None
     for action_id, wanted in always.items():
         try:
             event = json.loads(commands.store.events.get(conversation_id, action_id))
@@ -63,7 +64,7 @@ def _rules_of(
         if verb == "edit" or not isinstance(event.get("action"), dict):
             raise RuleRefused("No rule can be made from an edit, nor from an action without arguments")
         try:
-            rules[action_id] = rule_of(wanted, event, conversation_id, verb, created_by)
+            rules[action_id] = rule_of(wanted, event, conversation_id, verb, created_by, folder)
         except ValueError as error:
             raise RuleRefused(str(error)) from None
     return rules

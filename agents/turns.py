@@ -40,9 +40,6 @@ _LOOKS = 5.0
 #: most characters of the arguments that are told of a pending action, of a reason, and of what an agent does
 _MOST_ARGUMENTS, _MOST_REASON, _MOST_STEP = 4000, 1000, 500
 
-#: the risks that an agent may name; any other is UNKNOWN
-_RISKS = ("LOW", "MEDIUM", "HIGH")
-
 _TICKS = re.compile("`+")
 
 
@@ -201,7 +198,7 @@ class Turn(Reading):
 
     def _ask(self) -> None:
         """Tell what waits for a decision, each action once."""
-        for action in self._store.approvals.confirmations.pending(self._id) if self.waits else ():
+        for action in self._store.approvals.confirmations.shown_pending(self._id) if self.waits else ():
             if action["id"] not in self._told:
                 self._told.add(action["id"])
                 self._note(asked(action, self._place))
@@ -258,9 +255,10 @@ def _texts_of(message: Mapping[str, Any]) -> list[str]:
 def asked(action: Mapping[str, Any], place: str) -> str:
     """What waits for a decision, in Markdown: nothing of what the agent wrote counts as Markdown, or is hidden.
 
-    action: as `pending` describes it. place: where a person decides.
+    action: as `shown_pending` describes it. place: where a person decides.
     """
-    risk = action["security_risk"] if action["security_risk"] in _RISKS else "UNKNOWN"
+    effects = "; ".join(one["words"].lower() for one in action["seen"]["effects"])
+    risk = f"{action['risk']} ({effects})" if effects else action["risk"]
     arguments = json.dumps(action["arguments"], ensure_ascii=False, indent=1)
     shown = f"{_one_line(action['tool_name'], _MOST_STEP)}\n{head_and_tail(visible(arguments), _MOST_ARGUMENTS)}"
     fence = "`" * max(3, 1 + max(map(len, _TICKS.findall(shown)), default=0))

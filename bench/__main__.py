@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from bench import distance, events, inbox, measure, memory, sandboxes, soak, sockets, tails
+from bench import distance, events, inbox, matcher, measure, memory, sandboxes, soak, sockets, tails
 from bench.measure import QUICK, Effort
 
 _SUBJECTS = {
@@ -27,6 +27,7 @@ _SUBJECTS = {
     "inbox": inbox.pages,
     "inbox-streams": inbox.streams,
     "notifications": inbox.notifications,
+    "matcher": matcher.lines,
     "sandboxes": sandboxes.sandboxes,
     "warm": sandboxes.warm,
 }

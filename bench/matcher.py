@@ -1,16 +1,18 @@
 """How long approval rules about commands take: microseconds of CPU a line, with 10 and with 1,000 rules.
 
 The lines are those of tests/core/shell_lines.toml. Each is read for the first time; then once more, as for the next
-look at an action that still waits.
+look at an action that still waits. The effects of a line are what the server sees in it, for a page of the inbox.
 """
 
-import sys
 import tomllib
 from pathlib import Path
+from statistics import median
 from time import thread_time_ns
 
+from bench.measure import Effort, Row
 from core import shell
 from core.approvals import Action, Conversation, Rule, matching
+from core.effects import seen
 from core.wire import ConversationId
 
 _LINES = Path(__file__).parent.parent / "tests" / "core" / "shell_lines.toml"
@@ -32,13 +34,33 @@ def rules(number: int) -> list[Rule]:
     return made
 
 
-def times(number: int, lines: list[str]) -> tuple[list[float], list[float]]:
+def lines(effort: Effort) -> list[Row]:
+    """The time that a line takes with few rules and with many, and that of its effects."""
+    texts = [text for family in tomllib.loads(_LINES.read_text())["lines"].values() for _, text in family]
+    texts = texts[: effort.shell_lines]
+    found = []
+    for number, most in ((10, 1000), (1000, 20_000)):
+        first, again = times(number, texts)
+        found.append(_row(f"a shell line against {number:,} rules, read for the first time", first, again, most))
+    return [*found, _row("the effects of a shell line, read for the first time", *effect_times(texts), 1000)]
+
+
+def _row(what: str, first: list[float], again: list[float], most: float) -> Row:
+    detail = f"p99 {_p99(first):,.0f} µs; again {median(again):,.0f} µs, p99 {_p99(again):,.0f} µs; {len(first)} lines"
+    return Row(f"{what}: CPU, median", median(first), " µs", detail, most=most, raw={"first": first, "again": again})
+
+
+def _p99(taken: list[float]) -> float:
+    return sorted(taken)[len(taken) * 99 // 100]
+
+
+def times(number: int, texts: list[str]) -> tuple[list[float], list[float]]:
     """Microseconds of each line with so many rules: for the first time, and again."""
     first: list[float] = []
     again: list[float] = []
     of_rules = rules(number)
     matching(of_rules, Action("terminal", {"command": "ls"}, "LOW"), _HERE)  # their patterns are read once
-    for line in lines:
+    for line in texts:
         shell.read_line.cache_clear()
         for taken in (first, again):
             start = thread_time_ns()
@@ -47,15 +69,14 @@ def times(number: int, lines: list[str]) -> tuple[list[float], list[float]]:
     return first, again
 
 
-def main() -> int:
-    lines = [text for family in tomllib.loads(_LINES.read_text())["lines"].values() for _, text in family]
-    for number in (10, 1000):
-        for name, taken in zip(("first", "again"), times(number, lines), strict=True):
-            ordered = sorted(taken)
-            half, most = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
-            print(f"{number:5} rules, {name}: median {half:7.0f} µs, p99 {most:7.0f} µs, {len(lines)} lines")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def effect_times(texts: list[str]) -> tuple[list[float], list[float]]:
+    """Microseconds that the effects of each line take, its reading included: for the first time, and again."""
+    first: list[float] = []
+    again: list[float] = []
+    for line in texts:
+        shell.read_line.cache_clear()
+        for taken in (first, again):
+            start = thread_time_ns()
+            seen("terminal", {"command": line}, "/workspace/project")
+            taken.append((thread_time_ns() - start) / 1000)
+    return first, again

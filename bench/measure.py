@@ -55,6 +55,7 @@ class Effort:
     inbox_actions: int = 200
     inbox_rate: int = 10
     inbox_conversations: int = 10_000
+    shell_lines: int = 1_000
     sandboxes: int = 20
     cold_starts: int = 10
     warm_starts: int = 50
@@ -88,6 +89,7 @@ QUICK = Effort(
     inbox_actions=20,
     inbox_rate=50,
     inbox_conversations=20,
+    shell_lines=50,
     sandboxes=4,
     cold_starts=2,
     warm_starts=3,

@@ -207,7 +207,7 @@ def respond_to_confirmation(decision: dict[str, Any], conversation_id: Conversat
 @events.response(200, PendingAction(many=True))
 def list_pending_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:
     """List the pending actions, in the order of the log."""
-    return current_store.approvals.confirmations.pending(conversation_id)
+    return current_store.approvals.confirmations.shown_pending(conversation_id)
 
 
 @app_events.get("/<conversation_id:conversation_id>/events/search")

@@ -44,6 +44,7 @@ import rfc8785
 from itsdangerous import BadSignature, URLSafeSerializer
 
 from core.cuts import beginning
+from core.effects import RISKS, greater, seen
 from core.paths import fits_path, rejects_path
 from core.scopes import NOWHERE, Origin, holds_in
 from core.shell import read_line
@@ -64,8 +65,8 @@ MOST_MATCHED, MOST_STARS = 4096, 8
 #: what makes the shell take the text after it for something else, so that no `*` may follow
 _TURNS = "$\\!`"
 
-#: from harmless to dangerous; an action of any other risk is of an unknown one
-RISKS = ("LOW", "MEDIUM", "HIGH")
+#: effects beside which an action may have any other
+_UNSURE = frozenset({"unreadable", "unknown"})
 
 Verdict = Literal["approve", "reject"]
 
@@ -127,6 +128,7 @@ class Conversation:
 
     id: ConversationId
     tags: Mapping[str, str]
+    folder: str | None = None  #: absolute path of its agent's folder; None: it is not known
     origin: Origin = NOWHERE
 
 
@@ -149,6 +151,7 @@ class Rule:
     key_id: str | None = None  #: conversations that this key started
     repository: str | None = None  #: conversations about it, HOST/OWNER/NAME
     folder: str | None = None  #: conversations in it or below it
+    effects: tuple[str, ...] | None = None  #: for: those that an action has at most; against: it has any of them
 
 
 class Part(NamedTuple):
@@ -208,10 +211,17 @@ def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | No
     if not _is_about(rule, action, conversation):
         return False
     if rule.decision == "reject":
-        return rejects(rule, action)
-    return (rule.max_risk is None or _is_at_most(action.risk, rule.max_risk)) and (
-        rule.arguments is None or _fits(rule.arguments, action)
-    )
+        return rejects(rule, action, conversation.folder)
+    return (rule.arguments is None or _fits(rule.arguments, action)) and _is_safe(rule, action, conversation)
+
+
+def _is_safe(rule: Rule, action: Action, conversation: Conversation) -> bool:
+    """Whether a rule that approves allows the risk and the effects of an action: the agent's own word, and ours."""
+    if rule.max_risk is None and rule.effects is None:
+        return True
+    found = seen(action.tool_name, action.arguments, conversation.folder)
+    is_low = rule.max_risk is None or all(_is_at_most(risk, rule.max_risk) for risk in (action.risk, found.risk))
+    return is_low and (rule.effects is None or found.names <= set(rule.effects))
 
 
 def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
@@ -244,22 +254,26 @@ def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None
     if (
         not places
         or not _is_about(rule, action, conversation)
-        or (rule.max_risk is not None and not _is_at_most(action.risk, rule.max_risk))
         or not _fits({**tests, names[0]: {"any": True}}, action)
+        or not _is_safe(rule, action, conversation)
     ):
         return None
     return Part(rule, names[0], places, line.needed)
 
 
-def rejects(rule: Rule, action: Action) -> bool | None:
-    """Whether the arguments and the risk of an action are those that a rule rejects; None if unsure.
+def rejects(rule: Rule, action: Action, folder: str | None = None) -> bool | None:
+    """Whether the arguments, the risk and the effects of an action are those that a rule rejects; None if unsure.
 
     Arguments that the rule does not name never matter. An argument that the action lacks, one of another type than the
-    rule expects, arguments without names and an unknown risk leave it unsure.
+    rule expects, arguments without names and an unknown risk leave it unsure. So does what the server cannot read, if
+    the rule names effects. The risk is the agent's own word: a greater one would let more pass.
     """
     answers: list[bool | None] = []
     if rule.max_risk is not None:
         answers.append(_is_at_most(action.risk, rule.max_risk) if action.risk in RISKS else None)
+    if rule.effects is not None:
+        names = seen(action.tool_name, action.arguments, folder).names
+        answers.append(not names.isdisjoint(rule.effects) or (None if names & _UNSURE else False))
     answers += [_rejects(test, name, action) for name, test in (rule.arguments or {}).items()]
     return False if False in answers else None if None in answers else True
 
@@ -270,11 +284,13 @@ def rule_of(
     conversation_id: ConversationId,
     decision: Verdict,
     created_by: str = "",
+    folder: str | None = None,
 ) -> Rule:
     """The rule that "always" asks for beside a decision about an ActionEvent, without an id yet.
 
     always: True, or the members of a rule that replace the defaults: equal arguments, that conversation alone, and for
-    for an approval at most the risk of the action, where it is known. None there means that the rule does not name it.
+    for an approval at most the risk of the action, the greater of the agent's word and of ours, where the former is
+    known. None there means that the rule does not name it. folder: of the conversation.
     Raises ValueError for an action without a tool's name or without arguments by name: a rule names both.
     """
     action = Action.of(event)
@@ -284,7 +300,7 @@ def rule_of(
     defaults: dict[str, Any] = {
         "arguments": equal_to(action.arguments),
         "conversation_ids": (conversation_id,),
-        "max_risk": action.risk if is_known else None,
+        "max_risk": greater(action.risk, seen(action.tool_name, action.arguments, folder).risk) if is_known else None,
     }
     wanted = {**defaults, **({} if always is True else always)}
     return Rule(decision, action.tool_name, **wanted, created_by=created_by)

@@ -23,6 +23,9 @@ def rule_sentence(rule: Rule) -> str:
         parts.append("whatever its arguments" if tests is None or tests else "without arguments")
     if rule.max_risk:
         parts.append(f"risk at most {rule.max_risk}")
+    if rule.effects is not None:
+        named = ", ".join(rule.effects) or "nothing"
+        parts.append(f"effects at most {named}" if rule.decision == "approve" else f"any of the effects {named}")
     ids = rule.conversation_ids or ()
     parts += [f"in {len(ids)} conversations" if len(ids) > 1 else "in this conversation"] if ids else []
     places = (("in the folder", rule.folder), ("about the repository", rule.repository), ("of the key", rule.key_id))

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from core.approvals import RISKS, canonical
+from core.approvals import canonical
 from core.cuts import beginning
+from core.effects import RISKS
 from core.masking import redacted, without_secrets_of
 from core.visible import visible
 from core.wire import as_unicode

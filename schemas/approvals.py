@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 
 from marshmallow import RAISE, ValidationError, fields, post_load, validate, validates_schema
 
-from core.approvals import MOST_MATCHED, MOST_STARS, RISKS, pattern_fault
+from core.approvals import MOST_MATCHED, MOST_STARS, pattern_fault
+from core.effects import RISK_OF as EFFECTS
+from core.effects import RISKS
 from core.masking import HIDDEN
 from core.paths import MOST_PATH, path_fault
 from core.paths import PATTERN as PATH_PATTERN
@@ -95,6 +97,11 @@ _TEST = {
     ]
 }
 
+_GREATER = {
+    "enum": [*RISKS],
+    "description": "The greater of `security_risk`, the agent's word, and of what the server sees.",
+}
+
 _NULLABLE_OBJECT = {"type": ["object", "null"]}
 
 #: most characters of a filter
@@ -141,6 +148,26 @@ class ConfirmationResult(BaseSchema):
     )
 
 
+class SeenEffect(BaseSchema):
+    """One thing that an action does, as the server sees it."""
+
+    effect = fields.String(required=True, metadata={"enum": [*EFFECTS]})
+    risk = fields.String(required=True, metadata={"enum": [*RISKS]})
+    words = fields.String(required=True, metadata={"description": "The effect in words, such as `Deletes`."})
+    because = fields.String(
+        required=True, metadata={"description": "The command, the file or the tool of it; 80 characters at most."}
+    )
+
+
+class SeenAction(BaseSchema):
+    """What the server sees of an action, whatever its agent says. Source: docs/approvals.md"""
+
+    risk = fields.String(required=True, metadata={"enum": [*RISKS], "description": "The greatest of its effects."})
+    effects = fields.List(
+        fields.Nested(SeenEffect), required=True, metadata={"description": "Each once, the most dangerous first."}
+    )
+
+
 class PendingAction(BaseSchema):
     """An action that waits for a decision."""
 
@@ -155,6 +182,8 @@ class PendingAction(BaseSchema):
     since = fields.String(
         required=True, metadata={"format": "date-time", "description": "When the action was appended, UTC."}
     )
+    risk = fields.String(required=True, metadata=_GREATER)
+    seen = fields.Nested(SeenAction, required=True)
 
 
 class ConfirmationPolicy(BaseSchema):
@@ -271,7 +300,10 @@ class RuleMembers(BaseSchema):
     max_risk = Choice(
         *RISKS,
         allow_none=True,
-        metadata={"description": "The highest risk. Absent: any; otherwise none that is unknown."},
+        metadata={
+            "description": "The highest risk. Absent: any; otherwise none that is unknown. A rule that approves "
+            "compares both the agent's word and what the server sees, one that rejects the agent's word alone."
+        },
     )
     conversation_ids = fields.List(
         Id(),
@@ -303,11 +335,22 @@ class RuleMembers(BaseSchema):
         validate=validate.Range(max=MOST_USES, error=f"Input should be less than or equal to {MOST_USES}"),
     )
     reason = Text(most=MOST_REASON)
+    effects = fields.List(
+        Choice(*EFFECTS),
+        allow_none=True,
+        validate=validate.Length(min=1, max=len(EFFECTS)),
+        metadata={
+            "description": "Effects that the server sees in an action. A rule that approves: it has no other; one that "
+            "rejects: it has any of them. Absent: whatever they are."
+        },
+    )
 
     @post_load
     def _ids(self, members: dict[str, Any], **_: Any) -> dict[str, Any]:
         if members.get("conversation_ids") is not None:
             members["conversation_ids"] = tuple(dict.fromkeys(members["conversation_ids"]))
+        if members.get("effects") is not None:
+            members["effects"] = tuple(name for name in EFFECTS if name in members["effects"])
         return members
 
 
@@ -507,6 +550,9 @@ class ApprovalRule(BaseSchema):
     expires_at = ShownTime("From then on it decides nothing; null: never.", attribute="rule.expires_at", optional=True)
     max_uses = fields.Integer(attribute="rule.max_uses", metadata={"type": ["integer", "null"]})
     reason = fields.String(attribute="rule.reason", required=True)
+    effects = fields.Raw(
+        attribute="rule.effects", metadata={"type": ["array", "null"], "items": {"type": "string", "enum": [*EFFECTS]}}
+    )
     created_at = ShownTime(attribute="rule.created_at")
     created_by = fields.String(
         attribute="rule.created_by", required=True, metadata={"description": "Name of the key that made it."}
@@ -546,6 +592,12 @@ class PendingActionFilter(BaseSchema):
     tool = Text(data_key="tool_name", most=MOST_CALL_BYTES)
     risk = Choice("UNKNOWN", "LOW", "MEDIUM", "HIGH", data_key="security_risk")
     tag = TagFilter(metadata={"description": "A tag of the conversation: `NAME` or `NAME=VALUE`."})
+    shown_risk = Choice(
+        *RISKS,
+        data_key="risk",
+        metadata={"description": "The greater of the agent's word and of what the server sees."},
+    )
+    effect = Choice(*EFFECTS, metadata={"description": "An effect that the server sees in the action."})
     since = Instant(data_key="since__gte")
     until = Instant(data_key="since__lt")
     text = Text(
@@ -598,6 +650,8 @@ class WaitingAction(BaseSchema):
         required=True,
         metadata={"description": "Whether all pending actions of the conversation must be decided at once and alike."},
     )
+    risk = fields.String(required=True, metadata=_GREATER)
+    seen = fields.Nested(SeenAction, required=True)
 
 
 class WaitingActionPage(BaseSchema):

@@ -89,6 +89,11 @@ _PENDING = {
     "sandbox_id": _SANDBOX,
     "can": ["approve", "reject", "edit"],
     "decided_together": False,
+    "risk": "LOW",
+    "seen": {
+        "risk": "LOW",
+        "effects": [{"effect": "writes_inside", "risk": "LOW", "words": "Writes files", "because": "> hello.txt"}],
+    },
 }
 
 _BOX = {

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any
 
+from core.paths import MOST_PATH
 from core.wire import ConversationId, Micros, Seq
 from store.keys import APP_FIELD, REPORTED_FIELD, ConversationKeys
 from store.listing import folded
@@ -14,7 +15,7 @@ from store.record import JSON, Record
 State = dict[str, Any]
 
 #: members of `Conversation` that no state has: where its log lies, what masks it, and its place in the listing
-_UNSHOWN = ("cold", "cold_digest", "aside_until", "secrets_version", "folded_title")
+_UNSHOWN = ("cold", "cold_digest", "aside_until", "secrets_version", "folded_title", "folder")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,7 @@ class Conversation(Record):
     folded_title: str  #: its title as the listing sorts and searches it; missing: of an earlier release
     cold: str  #: name of the object that has its log; missing: Redis has it
     cold_digest: str  #: SHA-256 of that object: who can write where the objects are cannot put another log there
+    folder: str  #: absolute path of its agent's folder; missing: there is none, or it is of an earlier release
     aside_until: Micros  #: µs before which it is not frozen again
 
 
@@ -97,6 +99,19 @@ def read_state(stored: Mapping[bytes, bytes], secret_names: Iterable[bytes]) -> 
 @cache
 def _always() -> State:
     return {one.name: one.default for one in fields(Conversation) if one.default is None}
+
+
+def info_fields(info: Mapping[str, object]) -> dict[str, str]:
+    """The fields that the rest of a start request has: as it is, and the folder of its workspace where it is absolute.
+
+    What an action does depends on the folder, and whoever judges many actions has no time to read all of the rest.
+    """
+    workspace = info.get("workspace")
+    folder = workspace.get("working_dir") if isinstance(workspace, Mapping) else None
+    fields = Conversation.fields_of(info=info)
+    if not isinstance(folder, str) or not folder.startswith("/") or len(folder) > MOST_PATH or not folder.isprintable():
+        return fields
+    return fields | Conversation.fields_of(folder=folder)
 
 
 def title_fields(title: str | None) -> dict[str, str]:

@@ -15,6 +15,7 @@ import pytest
 
 from blueprints import terminals
 from core.approvals import MOST_MATCHED
+from core.effects import RISK_OF
 from core.egress import MOST_NAME as MOST_HOST
 from core.paths import MOST_PATH
 from core.shell.rules import MOST_PATTERN
@@ -532,7 +533,8 @@ OF_ONE_DOOR = {
     | {"ProjectQuery.project_dir": 4096},
     "a response, which says that it was cut": {f"response of {APPS}/{{conversation_id}}/files": 2000}
     | {"StrayConversations.newest": 20},
-    "as many as there are": {"KeyRequest.scopes": 4, "TicketRequest.scopes": 4},
+    "as many as there are": {"KeyRequest.scopes": 4, "TicketRequest.scopes": 4}
+    | of(len(RISK_OF), ".effects", "ApprovalRuleRequest", "RuleMembers"),
     "the id of a target comes from a list of the settings": {"NotificationTest.target": 64},
     "all messages become one, which has the bound of an event": {
         "ChatCompletionRequest.messages": 10_000,

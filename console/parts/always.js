@@ -26,6 +26,7 @@ const OF_ALWAYS = [
   "tags",
   "expires_at",
   "max_uses",
+  "effects",
 ];
 
 /** A server that proposes nothing. */
@@ -173,7 +174,7 @@ function members({ decision, tests, scope, hours, uses }, item, scopes) {
     arguments: tests,
     conversation_ids: null,
     ...scopes.find((one) => one.scope === scope).members,
-    max_risk: decision === "approve" && KNOWN.includes(item.security_risk) ? item.security_risk : null,
+    max_risk: decision === "approve" && KNOWN.includes(item.security_risk) ? riskOf(item) : null,
     expires_at: endsAt(hours),
     max_uses: uses ? Number(uses) : null,
   };

@@ -11,10 +11,11 @@ import { Arguments, isObject } from "./arguments.js";
 import { Deadline } from "./deadline.js";
 import { Lazy } from "./lazy.js";
 import { Outcome } from "./outcome.js";
-import { riskOf, RISKS, titleOf } from "./prompt_filters.js";
+import { effectsOf, riskOf, RISKS, titleOf } from "./prompt_filters.js";
 import { Reject } from "./reject.js";
 import { Folded, SAID, Text } from "./text.js";
 import { Time } from "./time.js";
+import { visible } from "../lib/visible.js";
 import { onceHeld, useSteady } from "./steady.js";
 
 /** Characters of a title before "show more"; milliseconds for which a second press approves what is of a high risk. */
@@ -36,11 +37,25 @@ function Head({ item, isEnded, isHere, choose }) {
     </h2>
     <p class="facts">
       <span class=${`risk ${risk.toLowerCase()}`}>${RISKS[risk]}</span>
+      <${Seen} item=${item} risk=${risk} />
       <span>Asked <${Time} at=${item.since} /></span>
       ${item.expires_at && !isEnded && html`<${Deadline} at=${item.expires_at} />`}
       ${!isHere && item.sandbox_id && html`<a href=${href("sandboxes", item.sandbox_id)}>Sandbox</a>`}
     </p>
   </header>`;
+}
+
+/** What the server sees of it, and the agent's own word where it is another. */
+function Seen({ item, risk }) {
+  const effects = effectsOf(item);
+  return html`${
+    effects.length > 0 &&
+    html`<span class="seen" data-testid="seen">${effects.map(
+      ({ effect, words, because }, place) =>
+        html`${place > 0 && " · "}<span key=${effect} title=${visible(because)}><${Text} text=${words} prose /></span>`,
+    )}</span>`
+  }
+  ${item.security_risk !== risk && html`<span data-testid="agents-word">The agent says: ${(RISKS[item.security_risk] ?? RISKS.UNKNOWN).toLowerCase()}</span>`}`;
 }
 
 /** What the agent says of it, folded. name: "summary" or "thought". */

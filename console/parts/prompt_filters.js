@@ -1,4 +1,5 @@
-// The filters and the groups of what waits in the inbox. The address keeps them, under the names of the API.
+// The filters and the groups of what waits in the inbox. The address keeps them, under the names of the
+// API; its `security_risk` here is the risk that is shown, which is never less than the agent's own word.
 import { useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { byAge } from "../lib/pending.js";
@@ -8,8 +9,20 @@ import { beginning, visible } from "../lib/visible.js";
 /** Risks of the wire, in words, in the order of their groups. */
 export const RISKS = { HIGH: "High risk", MEDIUM: "Medium risk", UNKNOWN: "Risk unknown", LOW: "Low risk" };
 
+/** The risk of an item: the greater of the agent's own word and of what the server sees. */
 export function riskOf(item) {
-  return Object.hasOwn(RISKS, item.security_risk) ? item.security_risk : "UNKNOWN";
+  const risk = item.risk ?? item.security_risk;
+  return Object.hasOwn(RISKS, risk) ? risk : "UNKNOWN";
+}
+
+/** What the server sees that an item does: [{effect, words, because}]. */
+export function effectsOf(item) {
+  return item.seen?.effects ?? [];
+}
+
+/** The words of an effect that some items have. */
+function effectWords(effect, items = []) {
+  return items.flatMap(effectsOf).find((one) => one.effect === effect)?.words ?? effect;
 }
 
 export function titleOf(item) {
@@ -27,6 +40,7 @@ function tagsOf(item) {
  */
 const FILTERS = {
   security_risk: ["Risk", (item) => [riskOf(item)], (value) => RISKS[value] ?? value],
+  effect: ["Effect", (item) => effectsOf(item).map(({ effect }) => effect), effectWords],
   tool_name: ["Tool", (item) => [item.tool_name], (value) => value],
   conversation_id: [
     "Conversation",

@@ -57,6 +57,7 @@ export function RuleWords({ rule }) {
       ([name, value]) => html` with the tag <code>
       ${name}${value !== null && html`=<${Text} text=${value} />`}</code>`,
     )}</li>
+    ${rule.effects && html`<li>${rule.decision === "approve" ? "with no other effect than" : "with any effect of"} ${rule.effects.join(", ").replaceAll("_", " ")}</li>`}
     <li>${rule.max_risk ? HIGHEST[rule.max_risk] : "whatever the risk is"}</li>
     <li>${often}${rule.expires_at ? `until ${exact(rule.expires_at)}` : "until it is revoked"}</li>
   </ul>`;

@@ -86,6 +86,7 @@ class Around:
     wrapped: tuple[str, ...] = ()
     depth: int = 0  #: shells in shells
     is_posix: bool = False
+    reads: tuple[Word, ...] = ()
 
 
 #: Takes a command as it is written, and what it reads.
@@ -272,7 +273,7 @@ class Reader:
                     words.append(Word(one.type))
                 case _:
                     words.append(self._word(one, around, level))
-        self._take(Command(tuple(words), tuple(sets), around.writes, around.is_fed), around)
+        self._take(Command(tuple(words), tuple(sets), around.writes, around.is_fed, reads=around.reads), around)
 
     def _plain(self, node: Node) -> Word:
         text = self._text(node)
@@ -294,7 +295,7 @@ class Reader:
         for one in bodies:
             self.read(one, around, level + 1)
         if not bodies:
-            self._take(Command((), (), around.writes), around)
+            self._take(Command((), (), around.writes, reads=around.reads), around)
         for one in after:
             self.read(one, replace(around, is_fed=True, text=None, writes=()), level + 1)
 
@@ -322,7 +323,7 @@ class Reader:
             is_known = word.is_whole or word == Word("/dev/fd/", "begins")
             if not is_known or word.text.startswith(_NETWORK):
                 raise Doubt("It reads what is not written out, or from the network")
-            return replace(around, is_fed=True, text=None)
+            return replace(around, is_fed=True, text=None, reads=(*around.reads, word))
         if sign not in (">", ">>", ">|", "&>", "&>>", ">&"):
             raise Doubt("It has a redirection that is not understood")
         if word == Word("/dev/null"):
@@ -420,7 +421,7 @@ class Reader:
         self._gaps(node, _BLANK)
         self._condition(node.children[1], around, level, is_double=is_double)
         if around.writes:
-            self._take(Command((), (), around.writes), around)
+            self._take(Command((), (), around.writes, reads=around.reads), around)
 
     def _condition(self, node: Node, around: Around, level: int, *, is_double: bool) -> None:
         if level > MOST_TREE:

@@ -196,6 +196,12 @@ def _is_word(wanted: str, word: Word, is_covered: bool) -> bool:
     return word.is_whole and ("*" not in wanted or wanted[0] != "*" or is_covered) and _is_like(wanted, word.text)
 
 
+def uncovered(command: Command) -> list[Word]:
+    """The words of a command that `*` does not stand for: they may run another program, or write a file elsewhere."""
+    words = command.words[1:]
+    return [word for word, is_covered in zip(words, _covered(command.name, words), strict=True) if not is_covered]
+
+
 def _covered(name: str, words: Sequence[Word]) -> list[bool]:
     """Which words `*` may stand for."""
     texts = [word.text for word in words]

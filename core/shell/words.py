@@ -64,6 +64,7 @@ class Command:
     wrapped: tuple[str, ...] = ()  #: words of the wrappers that change what it may do: `sudo -u root`
     is_followed: bool = False  #: a wrapper: the command that it runs is another command of the line
     is_opaque: bool = False  #: what else it runs does not show: code, settings of Git
+    reads: tuple[Word, ...] = ()  #: files that are redirected into it
 
     @property
     def name(self) -> str:

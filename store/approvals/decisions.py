@@ -16,6 +16,7 @@ from core.wire import ConversationId, Event, Micros, parse_json
 from settings.limits import ConversationLimits
 from store.approvals.audit import SERVER, Actor, said
 from store.approvals.effects import effect, held_risks
+from store.approvals.seen import shown_seen
 from store.conversation import Conversation
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, StoreError
 from store.keys import ApprovalKeys, ConversationKeys
@@ -141,6 +142,7 @@ class Approvals(NamedTuple):
     capabilities: list[str]  #: what its agent has said that it understands
     audited: int  #: entries of the audit in all
     audit: list[bytes]  #: those that were asked for
+    folder: str | None  #: of its agent; None: it is not known
     origin: Origin  #: where the conversation began
     pending: list[dict[str, Any]]  #: records as `_actions.lua` has them, in log order; `tool` is read
 
@@ -235,6 +237,19 @@ class Confirmations:
                 found.append(_described(since, parse_json(original(kept))))
             if not page:
                 return found
+
+    def shown_pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
+        """The pending actions with what the server sees of them. Raises ConversationNotFound."""
+        folder = self.folder(conversation_id)
+        return [
+            {**one, **shown_seen(one["tool_name"], one["arguments"], folder, one["security_risk"])}
+            for one in self.pending(conversation_id)
+        ]
+
+    def folder(self, conversation_id: ConversationId) -> str | None:
+        """The folder of a conversation's agent; None if it is not known. One round trip."""
+        stored = self._redis.hget(ConversationKeys(conversation_id).root, "folder")
+        return stored.decode() if stored else None
 
     def open_ids(self, conversation_id: ConversationId) -> list[str]:
         """Ids of the open, unanswered actions, in no order, whether or not they are pending. One round trip."""

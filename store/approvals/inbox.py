@@ -32,6 +32,7 @@ from core.refused import Kind
 from core.scopes import Origin
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
+from store.approvals.seen import shown_seen
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import REPORTED_FIELD, ApprovalKeys, ConversationKeys, audit_key
 from store.link.commands import Redis
@@ -51,7 +52,7 @@ _UNKNOWN_SIZE = 1024 * 1024
 Cursor = tuple[Micros, str, int]
 
 
-_STATE = ["execution_status", "title", "tags", "sandbox_id", f"{REPORTED_FIELD}capabilities"]
+_STATE = ["execution_status", "title", "tags", "sandbox_id", f"{REPORTED_FIELD}capabilities", "folder"]
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and scripts of one page
 SCAN_CHUNK, MOST_CHUNKS = 1000, 5
@@ -115,6 +116,8 @@ class PendingAction:
     sandbox_id: str | None
     can: list[str]  #: the decisions that its agent understands
     decided_together: bool  #: whether its agent takes one decision for all that wait in the conversation
+    risk: str  #: the greater of `security_risk` and of what the server sees
+    seen: dict[str, Any]  #: what the server sees of it
     opened: str  #: id of the entry of the stream by which it was opened
 
 
@@ -152,7 +155,7 @@ def load(redis: Redis, entries: Sequence[InboxEntry]) -> list[PendingAction | No
 
 def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes | None) -> PendingAction | None:
     """The pending action of an entry; None where the conversation says otherwise."""
-    status, title, tags, sandbox, told = state
+    status, title, tags, sandbox, told, folder = state
     if status != b"waiting_for_confirmation" or stored is None or kept is None:
         return None
     record, event = json.loads(stored), parse_json(original(kept))
@@ -161,23 +164,25 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
         return None
     capabilities, sandbox_id = json.loads(told or b"[]"), sandbox.decode() if sandbox else None
     expires = record.get("expires")
+    tool_name, arguments = json.loads(record["tool"]), shown_arguments(event.get("action"))
     return PendingAction(
         conversation_id=entry.conversation_id,
         conversation_title=json.loads(title),
         tags=json.loads(tags),
         action_id=entry.action_id,
         seq=record["seq"],
-        tool_name=json.loads(record["tool"]),
+        tool_name=tool_name,
         summary=event.get("summary"),
         thought=thought_of(event),
         security_risk=record["risk"],
-        arguments=shown_arguments(event.get("action")),
+        arguments=arguments,
         since=record["since"],
         expires_at=utc_time(Micros(int(expires))) if expires else None,
         digest=record["digest"],
         sandbox_id=sandbox_id,
         can=["approve", "reject", *(["edit"] if "edit" in capabilities else [])],
         decided_together=sandbox_id is not None and "decide_each" not in capabilities,
+        **shown_seen(tool_name, arguments, folder and folder.decode(), record["risk"]),
         opened=entry.item["opened"],
     )
 
@@ -190,7 +195,7 @@ def thought_of(event: dict[str, object]) -> str:
 
 
 class TooManyToCount(StoreError):
-    """A count by tag or text would read more pending actions than it may."""
+    """A count by tag, text, risk or effect would read more pending actions than it may."""
 
     kind = Kind.MEMBER
     place = "query"
@@ -199,14 +204,14 @@ class TooManyToCount(StoreError):
         """member: the filter that the index cannot decide."""
         self.member = member
         super().__init__(
-            f"A count by tag or text reads {MOST_COUNTED} pending actions at most, and more pass the other filters: "
-            "narrow it by conversation_id, tool_name, security_risk, since__gte or since__lt"
+            f"A count by tag, text, risk or effect reads {MOST_COUNTED} pending actions at most, and more pass "
+            "the other filters: narrow it by conversation_id, tool_name, security_risk, since__gte or since__lt"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class InboxFilter:
-    """A filter of pending actions; each absent member lets all pass. The index decides all but `tag` and `text`."""
+    """A filter of pending actions; each absent member lets all pass. The index decides all but those of `reads`."""
 
     conversation_id: ConversationId | None = None
     tool: str | None = None
@@ -215,6 +220,8 @@ class InboxFilter:
     until: Micros | None = None
     tag: tuple[str, str | None] | None = None  #: name and value of a tag of the conversation; None: any value
     destinations: bool = False  #: of a stream: whether what sandboxes ask to reach is sent too
+    shown_risk: str | None = None  #: the greater of the agent's word and of what the server sees
+    effect: str | None = None  #: one that the server sees
     text: str | None = None  #: a part of tool, summary, thought, arguments or title, whatever its case
 
     @property
@@ -223,13 +230,23 @@ class InboxFilter:
         return any(value is not None for value in (self.tool, self.risk, self.since, self.until))
 
     @property
+    def unindexed(self) -> list[str]:
+        """The filters that the index cannot decide, as clients name them."""
+        of = {"tag": self.tag, "text": self.text, "risk": self.shown_risk, "effect": self.effect}
+        return [name for name, value in of.items() if value is not None]
+
+    @property
     def reads(self) -> bool:
         """Whether the index alone cannot decide."""
-        return self.tag is not None or self.text is not None
+        return bool(self.unindexed)
 
     def passes(self, action: PendingAction) -> bool:
-        """Whether an action passes `tag` and `text`."""
+        """Whether an action passes the filters that the index cannot decide."""
         if self.tag is not None and not has_tag(action.tags, *self.tag):
+            return False
+        if self.shown_risk not in (None, action.risk):
+            return False
+        if self.effect is not None and all(one["effect"] != self.effect for one in action.seen["effects"]):
             return False
         if self.text is None:
             return True
@@ -267,6 +284,7 @@ class Index:
             json.loads(reply.capabilities),
             reply.audited,
             reply.audit,
+            reply.folder or None,
             Origin.of(json.loads(reply.origin)),
             [{**record, "id": name, "tool": json.loads(record["tool"])} for name, record in records],
         )
@@ -333,7 +351,7 @@ class Inbox:
         """The number of pending actions that pass. Raises TooManyToCount.
 
         By the index alone, in one round trip for all or those of a time, and one per SCAN_CHUNK with other filters.
-        Limitation: the index may have a wrong entry for a moment. By tag or text every action is read.
+        Limitation: the index may have a wrong entry for a moment. By tag, text, risk or effect every action is read.
         """
         if filters.reads:
             entries = self._each_entry(filters)
@@ -343,7 +361,7 @@ class Inbox:
                     return number
                 number += sum(map(filters.passes, self._read(chunk)))
             if next(entries, None):
-                raise TooManyToCount("tag" if filters.text is None else "text")
+                raise TooManyToCount(filters.unindexed[0])
             return number
         if (filters.conversation_id, filters.tool, filters.risk) != (None, None, None):
             return sum(1 for _ in self._each_entry(filters))

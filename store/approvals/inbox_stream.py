@@ -77,7 +77,8 @@ class InboxChange(FeedEntry):
         self.action = action
 
     def passes(self, filters: InboxFilter) -> bool:
-        """Whether a client wants it. By tag, an end passes always: the tags may have changed since the opening."""
+        """Whether a client wants it. By tag, risk and effect, an end passes always:
+        the tags may have changed since the opening, and no entry of an end has what the server saw."""
         if self.is_destination:
             return filters.destinations and filters.conversation_id in (None, self.key[0])
         return (
@@ -85,9 +86,7 @@ class InboxChange(FeedEntry):
             and filters.tool in (None, self.tool)
             and filters.risk in (None, self.risk)
             and (
-                filters.tag is None
-                or self.name != "opened"
-                or (self.action is not None and filters.passes(self.action))
+                not filters.reads or self.name != "opened" or (self.action is not None and filters.passes(self.action))
             )
         )
 

@@ -210,7 +210,10 @@ class Rehearsals:
         if event is None:
             raise ActionNotPending
         action = Action.of(parse_json(event))
-        here, key_id = Conversation(conversation_id, waiting.tags, waiting.origin), waiting.origin.key_id
+        here, key_id = (
+            Conversation(conversation_id, waiting.tags, waiting.folder, waiting.origin),
+            waiting.origin.key_id,
+        )
         key_name = name_of_key(key_id) if key_id else ""
         scopes = scopes_of(conversation_id, waiting.origin, key_name)
         answers = ready_answers(action, here, key_name)
@@ -269,14 +272,16 @@ class Rehearsals:
             of.setdefault(ConversationId(one.entry["conversation_id"]), []).append(place)
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in of:
-                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold", "origin"])
+                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold", "folder", "origin"])
             states: list[Any] = pipe.execute() if of else []
         found: list[Decided | None] = [None] * len(wanted)
         size = 0
-        for (conversation_id, places), (title, tags, cold, origin) in zip(of.items(), states, strict=True):
+        for (conversation_id, places), (title, tags, cold, folder, origin) in zip(of.items(), states, strict=True):
             if tags is None or cold is not None:
                 continue
-            conversation = Conversation(conversation_id, parse_json(tags), Origin.of(parse_json(origin or b"{}")))
+            where = folder.decode() if folder else None
+            began = Origin.of(parse_json(origin or b"{}"))
+            conversation = Conversation(conversation_id, parse_json(tags), where, began)
             shown_title = None if title is None else parse_json(title)
             for start in range(0, len(places), _SLICE):
                 some = places[start : start + _SLICE]

@@ -47,7 +47,7 @@ MOST_RULES, MOST_RULE_BYTES = 1000, 16 * 1024
 
 #: members that are stored where a rule has them alone. A server of an earlier release reads no rule that has one, and
 #: leaves what waits to people: it must not take such a rule for one of all conversations
-_OF_SCOPES = ("key_id", "repository", "folder")
+_LATER = ("key_id", "repository", "folder", "effects")
 
 #: seconds of the lease under which a decision is taken: no agent is called meanwhile
 _LEASE_SECONDS = 10.0
@@ -244,7 +244,7 @@ def is_short(rule: Rule) -> bool:
 def _written(rule: Rule) -> str:
     members = asdict(rule)
     del members["created_at"]
-    for name in _OF_SCOPES:
+    for name in _LATER:
         if members[name] is None:
             del members[name]
     return json.dumps(members, separators=(",", ":"))
@@ -252,8 +252,8 @@ def _written(rule: Rule) -> str:
 
 def _read(rule: str) -> Rule:
     members = json.loads(rule)
-    ids = members["conversation_ids"]
-    return Rule(**{**members, "conversation_ids": None if ids is None else tuple(ids)})
+    lists = {name: members.get(name) for name in ("conversation_ids", "effects")}
+    return Rule(**{**members, **{name: None if found is None else tuple(found) for name, found in lists.items()}})
 
 
 class Waiting(NamedTuple):
@@ -333,7 +333,8 @@ class RuleDecisions:
 
     def _waiting(self, conversation_id: ConversationId, found: Approvals, rules: tuple[Rule, ...]) -> list[Waiting]:
         """The pending actions that rules match."""
-        tools, here = {rule.tool_name for rule in rules}, Conversation(conversation_id, found.tags, found.origin)
+        tools = {rule.tool_name for rule in rules}
+        here = Conversation(conversation_id, found.tags, found.folder, found.origin)
         records = {one["id"]: one for one in found.pending if one["tool"] in tools}
         waiting = []
         for shown in self._confirmations.pending(conversation_id) if records else ():

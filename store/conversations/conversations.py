@@ -17,7 +17,7 @@ from core.scopes import NOWHERE, Origin
 from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.effects import encodable, held_risks, message_claim
-from store.conversation import Conversation, State, read_state, title_fields
+from store.conversation import Conversation, State, info_fields, read_state, title_fields
 from store.conversations.lists import Damaged, readable
 from store.errors import (
     ConversationNotFound,
@@ -131,12 +131,12 @@ class Conversations:
             tags=tags or {},
             stats={},
             security_analyzer=security_analyzer,
-            info=info,
             created_at=stamp.utc_time,
             updated_at=stamp.utc_time,
             text_chunk=0,
             groups="",
         )
+        fields |= info_fields(info)
         known = {"confirmation_seconds": confirmation_seconds, "origin": origin.stored or None}
         fields |= Conversation.fields_of(**{name: value for name, value in known.items() if value is not None})
         if sandbox_id:

@@ -11,7 +11,7 @@ from core.scopes import Origin
 from core.wire import ConversationId, Event, Micros, Seq, read_event, utc_time
 from settings.limits import ConversationLimits
 from store.approvals.effects import final_effect, held_risks
-from store.conversation import Conversation, State, title_fields
+from store.conversation import Conversation, State, info_fields, title_fields
 from store.conversations.conversations import Conversations
 from store.errors import (
     UNAVAILABLE,
@@ -210,10 +210,10 @@ class Forks:
             revision=stamp.at,
             tags=state["tags"] if tags is None else tags,
             stats={} if reset_metrics else state["stats"],
-            info={name: value for name, value in info.items() if name != "capabilities"},
             created_at=stamp.utc_time,
             updated_at=stamp.utc_time,
         )
+        fields |= info_fields({name: value for name, value in info.items() if name != "capabilities"})
         fields |= _inherited(state, sandbox_id, fork, key_id)
         if not copy.adopt(self._projections, fields, claims):
             raise IdInUse
@@ -379,7 +379,6 @@ def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: 
         unapproved_resumes=head["unapproved_resumes"],
         tags=head["tags"],
         stats=head["stats"],
-        info=head["info"],
         origin=Origin(key_id=key_id).stored,
     )
-    return fields | title_fields(head["title"]) | policy_fields(head)
+    return fields | info_fields(head["info"]) | title_fields(head["title"]) | policy_fields(head)

@@ -568,6 +568,7 @@ class ReadApprovals:
         capabilities: str
         audited: int
         audit: list[bytes]
+        folder: str
         origin: str
         pending: list[ReadApprovals.Pending]
 
@@ -2406,6 +2407,7 @@ class Calls:
             next(words).decode(),
             int(next(words)),
             next(words),
+            next(words).decode(),
             next(words).decode(),
             [ReadApprovals.Pending(id.decode(), record.decode()) for id, record in _rows(next(words), 2)],
         )

@@ -320,6 +320,8 @@ def test_the_page_shows_the_action_in_full(client, waits):
         "Clears the build",
         "I should tidy up.",
         "MEDIUM",
+        "HIGH",
+        "Deletes",
         digest,
         '"A": null',
     )

@@ -38,6 +38,7 @@ def test_a_rule_is_made_listed_and_revoked(rules, conversation):
         "expires_at": "2999-01-01T00:00:00Z",
         "max_uses": 3,
         "reason": "Reads alone",
+        "effects": ["writes_inside", "reads"],
     }
     response = rules.post(URL, json=wanted)
     made = response.get_json()
@@ -66,7 +67,7 @@ def test_a_rule_is_made_listed_and_revoked(rules, conversation):
 def test_a_rule_may_name_a_tool_alone(rules):
     made = rules.post(URL, json={"decision": "reject", "tool_name": "browser"}).get_json()
     names = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses")
-    names = (*names, "key_id", "repository", "folder")
+    names = (*names, "key_id", "repository", "folder", "effects")
     assert [made[name] for name in names] == [None] * len(names)
 
 
@@ -137,6 +138,10 @@ NO_RULES = [
     ({"tags": {f"t{number}": None for number in range(MOST_TAGS + 1)}}, "tags"),
     ({"expires_at": "soon"}, "expires_at"),
     ({"expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
+    ({"effects": []}, "effects"),
+    ({"effects": "reads"}, "effects"),
+    ({"effects": ["reads", "rests"]}, "effects"),
+    ({"effects": [None]}, "effects"),
     ({"max_uses": 0}, "max_uses"),
     ({"max_uses": 1.5}, "max_uses"),
     ({"max_uses": True}, "max_uses"),

@@ -23,6 +23,11 @@ def test_an_action_that_the_policy_holds_is_pending_and_described(agent):
         "summary": "clean up",
         "security_risk": "HIGH",
         "arguments": {"command": "rm -r build"},
+        "risk": "HIGH",
+        "seen": {
+            "risk": "HIGH",
+            "effects": [{"effect": "deletes", "risk": "HIGH", "words": "Deletes", "because": "rm -r build"}],
+        },
     }
 
 
@@ -134,8 +139,9 @@ def test_an_action_with_few_members_is_listed_and_rejected(agent):
     [pending] = agent.client.get(f"{agent.url}/pending_actions").get_json()
     assert {**pending, "since": ""} == {
         **{"id": bare["id"], "tool_name": None, "tool_call_id": None, "summary": None},
-        **{"security_risk": "UNKNOWN", "arguments": {}, "since": ""},
+        **{"security_risk": "UNKNOWN", "arguments": {}, "since": "", "risk": "MEDIUM", "seen": pending["seen"]},
     }
+    assert [one["because"] for one in pending["seen"]["effects"]] == ["a tool without a name"]
     assert agent.decide(False) is True
     assert agent.rejections[0]["action_id"] == bare["id"]
 

@@ -81,7 +81,30 @@ def test_an_item_has_the_members_of_the_design(client, begin, team):
         "sandbox_id": None,
         "can": ["approve", "reject"],
         "decided_together": False,
+        "risk": "LOW",
+        "seen": {
+            "risk": "LOW",
+            "effects": [{"effect": "reads", "risk": "LOW", "words": "Reads", "because": "ls"}],
+        },
     }
+
+
+def test_what_the_server_sees_is_a_filter_of_the_list_and_of_the_count(begin, inbox, number):
+    removes, pushes, lists = action("rm a", security_risk="LOW"), action("git push"), action("ls", security_risk="HIGH")
+    begin(removes, pushes, lists)
+
+    assert inbox(risk="HIGH") == [removes["id"], lists["id"]]
+    assert inbox(risk="MEDIUM") == [pushes["id"]]
+    assert inbox(effect="network") == [pushes["id"]]
+    assert inbox(effect="reads", risk="LOW") == []
+    assert (number(risk="HIGH"), number(effect="deletes"), number(risk="LOW")) == (2, 1, 0)
+
+
+@pytest.mark.parametrize("query", [{"risk": "UNKNOWN"}, {"risk": "low"}, {"effect": "rests"}, {"effect": ""}])
+def test_a_risk_or_an_effect_that_there_is_not_is_refused(client, query):
+    response = client.get(URL, query_string=query)
+    assert response.status_code == 422
+    assert response.get_json()["detail"][0]["loc"] == ["query", *query]
 
 
 def test_items_come_oldest_first_or_newest_first(begin, inbox):

@@ -6,7 +6,7 @@ import { byAge } from "../../console/lib/pending.js";
 import { ROOT } from "../../console/lib/root.js";
 import { href } from "../../console/lib/router.js";
 import { followable } from "../../console/parts/markdown.js";
-import { fits, isFiltered } from "../../console/parts/prompt_filters.js";
+import { fits, isFiltered, riskOf } from "../../console/parts/prompt_filters.js";
 
 test("an operation's address encodes its path, repeats lists and leaves out what is empty", () => {
   const found = address("GET /api/v1/things/{id}/logs", {
@@ -42,6 +42,16 @@ test("an item passes the filters of its risk, its tags and its text", () => {
   assert.ok(!fits(item, { security_risk: "HIGH" }));
   assert.ok(!fits(item, { text: "other" }));
   assert.deepEqual([isFiltered({ group: "tool_name" }), isFiltered({ text: "a" })], [false, true]);
+});
+
+test("the risk of an item is the greater one, and its effects are filters", () => {
+  const effects = [{ effect: "deletes", words: "Deletes", because: "rm a" }];
+  const item = { security_risk: "LOW", risk: "HIGH", seen: { risk: "HIGH", effects } };
+  assert.equal(riskOf(item), "HIGH");
+  assert.equal(riskOf({ security_risk: "LOW" }), "LOW");
+  assert.ok(fits(item, { security_risk: "HIGH", effect: "deletes" }));
+  assert.ok(!fits(item, { effect: "network" }));
+  assert.ok(!fits({ security_risk: "LOW" }, { effect: "deletes" }));
 });
 
 test("items are in the order in which they began to wait", () => {

@@ -16,8 +16,8 @@ def server(tmp_path_factory):
         yield client
 
 
-LOW, HIGH = action("make\nmake test", security_risk="LOW"), action("rm -r build", security_risk="HIGH")
-EDIT = action("edit", security_risk="LOW", tool_name="file_editor")
+LOW, HIGH = action("ls\nls src", security_risk="LOW"), action("rm -r build", security_risk="HIGH")
+EDIT = action(security_risk="LOW", tool_name="file_editor", action={"kind": "X", "command": "edit", "path": "a.py"})
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def select(browser, name: str, words: str) -> None:
 def test_a_line_brings_its_prompt_into_view(inbox):
     line = inbox.find(f"line-{EDIT['id']}")
     assert "The docs" in line.text
-    assert "make …" in inbox.find(f"line-{LOW['id']}").text
+    assert "ls …" in inbox.find(f"line-{LOW['id']}").text
 
     line.find_element("tag name", "button").click()
 

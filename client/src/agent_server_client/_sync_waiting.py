@@ -82,6 +82,11 @@ class PendingAction:
         return self.item.security_risk
 
     @property
+    def effects(self) -> list[str]:
+        """What it does as the server sees it, in words such as `Deletes`; empty of a server that says nothing of it."""
+        return [one["words"] for one in self.item.get("seen", {}).get("effects", ())]
+
+    @property
     def since(self) -> datetime:
         """When it began to wait."""
         return moment(self.item.since)

@@ -70,6 +70,26 @@ class ApprovalRule(Record):
     expires_at: str | None
     max_uses: int | None
     reason: str
+    effects: (
+        list[
+            Literal[
+                "privileges",
+                "credentials",
+                "deletes",
+                "history",
+                "writes_outside",
+                "unreadable",
+                "network",
+                "scripts",
+                "unknown",
+                "writes_temporary",
+                "writes_inside",
+                "reads_outside",
+                "reads",
+            ]
+        ]
+        | None
+    )
     created_at: str
     created_by: str
     uses: int
@@ -89,6 +109,26 @@ class ApprovalRuleRequest(Record):
     expires_at: str | None
     max_uses: int | None
     reason: str
+    effects: (
+        list[
+            Literal[
+                "privileges",
+                "credentials",
+                "deletes",
+                "history",
+                "writes_outside",
+                "unreadable",
+                "network",
+                "scripts",
+                "unknown",
+                "writes_temporary",
+                "writes_inside",
+                "reads_outside",
+                "reads",
+            ]
+        ]
+        | None
+    )
     decision: Literal["approve", "reject"]
     tool_name: str
 
@@ -369,6 +409,32 @@ class ScopedAnswer(Record):
     answered: int
 
 
+class SeenAction(Record):
+    risk: Literal["LOW", "MEDIUM", "HIGH"]
+    effects: list["SeenEffect"]
+
+
+class SeenEffect(Record):
+    effect: Literal[
+        "privileges",
+        "credentials",
+        "deletes",
+        "history",
+        "writes_outside",
+        "unreadable",
+        "network",
+        "scripts",
+        "unknown",
+        "writes_temporary",
+        "writes_inside",
+        "reads_outside",
+        "reads",
+    ]
+    risk: Literal["LOW", "MEDIUM", "HIGH"]
+    words: str
+    because: str
+
+
 class ServerInfo(Record):
     title: str
     version: str
@@ -464,3 +530,5 @@ class WaitingAction(Record):
     sandbox_id: str | None
     can: list[Literal["approve", "reject", "edit"]]
     decided_together: bool
+    risk: Literal["LOW", "MEDIUM", "HIGH"]
+    seen: "SeenAction"

@@ -44,6 +44,7 @@ _LABELS = {"exactly": "exactly this", "like": "like this", "tool": "this tool"}
 #: members of a rule that a decision would give a default
 _OF_ALWAYS = (
     *("arguments", "max_risk", "conversation_ids", "key_id", "repository", "folder", "tags", "expires_at", "max_uses"),
+    "effects",
 )
 
 #: a rule that holds until it is revoked

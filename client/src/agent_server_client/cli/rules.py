@@ -56,7 +56,15 @@ def _rule_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--risk",
             type=click.Choice(["low", "medium", "high"], case_sensitive=False),
-            help="The highest risk, as the agent rates it. Without it: any.",
+            help="The highest risk, as the agent rates it and as the server sees it. Without it: any.",
+        ),
+        click.option(
+            "--effect",
+            "effects",
+            multiple=True,
+            metavar="NAME",
+            help="An effect that the server sees: reads, writes_inside, network, deletes. A rule that approves allows "
+            "no other, one that rejects needs one of them. Without it: any.",
         ),
         click.option("--conversation", metavar="ID", help="In one conversation. Without it: in all."),
         click.option("--folder", metavar="PATH", help="In conversations that work in this folder or below it."),
@@ -87,6 +95,7 @@ def _body(
     path: str | None,
     others: tuple[str, ...],
     risk: str | None,
+    effects: tuple[str, ...],
     conversation: str | None,
     folder: str | None,
     repository: str | None,
@@ -105,6 +114,7 @@ def _body(
         "tool_name": tool,
         "arguments": arguments_of(line, path, others),
         "max_risk": risk and risk.upper(),
+        "effects": list(effects) or None,
         "conversation_ids": None if conversation is None else [session.conversation(client, conversation).id],
         "folder": folder,
         "repository": repository,

@@ -322,13 +322,26 @@ class Card:
 
 def card(item: WaitingAction, ids: Mapping[str, str] | None = None) -> Card:
     """A pending action: the whole of what will run, whatever its length. ids: how ids are shown."""
-    words, colour = _RISKS.get(item["security_risk"], _RISKS["UNKNOWN"])
+    own = item["security_risk"]
+    words, colour = _RISKS.get(item.get("risk", own), _RISKS["UNKNOWN"])
     arguments = item["arguments"]
     said = [text for text in (item["summary"], item["thought"]) if text and text != command_of(arguments)]
     body = [*(Text(visible(str(text), prose=True), "italic") for text in said), Text(), *_arguments(arguments), Text()]
     whose = (item["conversation_id"], item["conversation_title"])
-    facts = Text.assemble((words, colour), ("  ·  ", "dim"))
+    facts = Text.assemble((words, colour), ("  ·  ", "dim"), *_seen(item, own))
     return Card(in_line(item["tool_name"]), facts, item, body, (item["action_id"], *whose), colour, ids)
+
+
+def _seen(item: WaitingAction, own: str) -> Iterator[str | tuple[str, str]]:
+    """What the server sees of an action, and the agent's own word where it is another. Old servers see nothing."""
+    effects = item["seen"]["effects"] if "seen" in item else []
+    if effects:
+        yield " · ".join(in_line(one["words"]) for one in effects)
+        yield "  ·  ", "dim"
+    if own != item.get("risk", own):
+        words, _ = _RISKS.get(own, _RISKS["UNKNOWN"])
+        yield f"the agent says: {words.lower()}", "dim"
+        yield "  ·  ", "dim"
 
 
 def named(tool_name: str, arguments: Any, summary: str | None = None) -> Text:

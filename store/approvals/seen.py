@@ -1,0 +1,19 @@
+"""What the server sees of an action beside the agent's own word, as it is shown: its effects, and the greater risk."""
+
+from typing import Any
+
+from core.effects import WORDS_OF, Seen, greater, seen
+
+
+def shown_seen(tool_name: object, arguments: object, folder: str | None, risk: object) -> dict[str, Any]:
+    """The members `risk` and `seen` of an action that waits. risk: the agent's own word."""
+    found = seen(tool_name, arguments, folder)
+    return {"risk": greater(risk, found.risk), "seen": _shown(found)}
+
+
+def _shown(found: Seen) -> dict[str, Any]:
+    effects = [
+        {"effect": one.effect, "risk": one.risk, "words": WORDS_OF[one.effect], "because": one.because}
+        for one in found.effects
+    ]
+    return {"risk": found.risk, "effects": effects}
