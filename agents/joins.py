@@ -151,7 +151,7 @@ def policy_of_start(specs: Specs, sandbox: Sandbox, request: Mapping[str, Any]) 
     if "kept" in request:
         return request["kept"].get("confirmation_policy") or _HOLDS_NOTHING
     if mode := request.get("approval_mode"):
-        return mode_named(mode).policy
+        return _HOLDS_NOTHING if mode_named(mode).approves_inside else mode_named(mode).policy
     spec = specs.find(sandbox.spec_id)
     return (spec and spec.conversation.get("confirmation_policy")) or _HOLDS_NOTHING
 

@@ -54,7 +54,9 @@ def set_mode(commands: Commands, specs: Specs, conversation_id: ConversationId, 
         [sandbox] = commands.store.sandboxes.get_many([SandboxId(sandbox_id)])
         if fault := containment_fault(specs.find(sandbox.spec_id) if sandbox else None, sandbox):
             raise ModeRefused(fault)
-    commands.set_policy(conversation_id, dict(mode.policy))
+    commands.set_policy(conversation_id, dict(mode.policy), approves_inside=mode.approves_inside)
+    if mode.approves_inside:
+        commands.store.approvals.rule_decisions.refresh(conversation_id)
 
 
 def containment_fault(spec: Spec | None, sandbox: Sandbox | None) -> str:
@@ -81,7 +83,8 @@ def start_fault(spec: Spec, sandbox: Sandbox | None, mode: Mode) -> str:
 
 def require_right(spec: Spec, mode: Mode, may_approve: bool) -> None:
     """Raise ModeNotAllowed for a mode that holds less back than the spec's policy, unless the key may approve."""
-    if not may_approve and _held(spec.conversation.get("confirmation_policy") or _HOLDS_NOTHING) - _held(mode.policy):
+    of_spec = _held(spec.conversation.get("confirmation_policy") or _HOLDS_NOTHING)
+    if not may_approve and of_spec - (set() if mode.approves_inside else _held(mode.policy)):
         raise ModeNotAllowed(
             f"“{mode.words}” holds less back than the policy of the spec {spec.id}. Use a key with the scope approve, "
             "or start without a mode."

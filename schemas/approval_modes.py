@@ -27,7 +27,11 @@ def shown_mode() -> fields.Function:
 
 
 def _mode_of(state: dict[str, Any]) -> str | None:
-    return "nothing" if acts_unasked(state.get("agent")) else mode_of(state.get("confirmation_policy"))
+    return (
+        "nothing"
+        if acts_unasked(state.get("agent"))
+        else mode_of(state.get("confirmation_policy"), state.get("approves_inside"))
+    )
 
 
 class ApprovalMode(BaseSchema):
@@ -39,6 +43,10 @@ class ApprovalMode(BaseSchema):
     policy = fields.Dict(required=True, metadata={"description": "The confirmation policy that its agent has."})
     needs_sandbox = fields.Boolean(
         required=True, metadata={"description": "Whether it is refused where no sandbox holds the agent."}
+    )
+    approves_inside = fields.Boolean(
+        required=True,
+        metadata={"description": "Whether the server approves by itself what waits and stays inside the folder."},
     )
 
 

@@ -208,13 +208,15 @@ def _of_app(
 ) -> NewConversation:
     identity = start.conversation_id
     body = conversation_request(identity, request, template, working_dir)
-    if mode := request.get("approval_mode"):
-        body["confirmation_policy"] = dict(mode_named(mode).policy)
+    mode = mode_named(request["approval_mode"]) if request.get("approval_mode") else None
+    if mode:
+        body["confirmation_policy"] = dict(mode.policy)
     app = {name: request[name] for name in (*_APP_FIELDS, "started_from") if request.get(name) is not None}
     kept = {
         "title": request.get("title"),
         "tags": request.get("tags"),
         "confirmation_policy": body.get("confirmation_policy"),
+        "approves_inside": mode is not None and mode.approves_inside,
         "confirmation_seconds": request.get("confirmation_seconds"),
         "workspace": body["workspace"],
         "app": {"llm_model": _model(body), "start_id": start.id, "started_by": start.owner} | app,

@@ -63,6 +63,16 @@ _NO_MODEL = "none"
 _PAGE = 100
 
 
+def _own_fields(confirmation_seconds: int | None, origin: Origin, approves_inside: bool) -> dict[str, str]:
+    """The fields that some conversations have."""
+    values = {
+        "confirmation_seconds": confirmation_seconds,
+        "origin": origin.stored or None,
+        "approves_inside": approves_inside or None,
+    }
+    return Conversation.fields_of(**{name: value for name, value in values.items() if value is not None})
+
+
 def _groups_of(sandbox_id: str, app: Mapping[str, object]) -> str:
     """The groups that an app conversation is listed in, beside its status; see `store/keys.toml`."""
     parent = app.get("parent_conversation_id")
@@ -105,6 +115,7 @@ class Conversations:
         confirmation_seconds: int | None = None,
         start_body: bytes = b"",
         origin: Origin = NOWHERE,
+        approves_inside: bool = False,
         **info: object,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
@@ -112,9 +123,9 @@ class Conversations:
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
-        start_body: see `sandboxes/start_tasks.py`. origin: what rules know of where it began.
-        One round trip, in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull, and
-        ConversationNotFound where the start task that `app` names has ended.
+        start_body: `sandboxes/start_tasks.py`. origin: `core/scopes.py`. approves_inside: `core/modes.py`. One round
+        trip, in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound where
+        the start task that `app` names has ended.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -137,8 +148,7 @@ class Conversations:
             groups="",
         )
         fields |= info_fields(info)
-        known = {"confirmation_seconds": confirmation_seconds, "origin": origin.stored or None}
-        fields |= Conversation.fields_of(**{name: value for name, value in known.items() if value is not None})
+        fields |= _own_fields(confirmation_seconds, origin, approves_inside)
         if sandbox_id:
             fields |= Conversation.fields_of(
                 sandbox_id=sandbox_id,

@@ -121,6 +121,8 @@ def policy_fields(state: Mapping[str, Any]) -> dict[str, str]:
         held=held_risks(state["confirmation_policy"]),
         security_analyzer=state["security_analyzer"],
     )
+    if state.get("approves_inside"):
+        fields |= Conversation.fields_of(approves_inside=True)
     if (seconds := state["confirmation_seconds"]) is not None:
         fields |= Conversation.fields_of(confirmation_seconds=seconds)
     return fields

@@ -570,6 +570,8 @@ class ReadApprovals:
         audit: list[bytes]
         folder: str
         origin: str
+        inside: bool
+        held: str
         pending: list[ReadApprovals.Pending]
 
 
@@ -2408,6 +2410,8 @@ class Calls:
             int(next(words)),
             next(words),
             next(words).decode(),
+            next(words).decode(),
+            next(words) in (1, b"1"),
             next(words).decode(),
             [ReadApprovals.Pending(id.decode(), record.decode()) for id, record in _rows(next(words), 2)],
         )

@@ -49,11 +49,12 @@ class AppConversationStartTask(Record):
 
 
 class ApprovalMode(Record):
-    name: Literal["everything", "risky", "nothing"]
+    name: Literal["everything", "risky", "outside", "nothing"]
     words: str
     detail: str
     policy: dict[str, Any]
     needs_sandbox: bool
+    approves_inside: bool
 
 
 class ApprovalRule(Record):
@@ -242,7 +243,7 @@ class ConversationInfo(Record):
     tool_module_qualnames: Any
     runtime_info: Any
     confirmation_seconds: int | None
-    approval_mode: Literal["everything", "risky", "nothing", None]
+    approval_mode: Literal["everything", "risky", "outside", "nothing", None]
     capabilities: list[str]
     unapproved_resumes: int
 
