@@ -18,6 +18,7 @@ from blueprints.access import keys, sandbox_settings, users, web_client
 from blueprints.api import API_TITLE, Api, InvalidInput, UnicodeRequest
 from blueprints.app_conversations import app_conversations, app_folders
 from blueprints.approval_links import approval_links
+from blueprints.approval_modes import approval_modes
 from blueprints.approvals import approval_rules, decisions, inbox_stream, pending_actions
 from blueprints.audit import audit
 from blueprints.catalogs import catalogs
@@ -92,6 +93,7 @@ BLUEPRINTS = (
     provider_connections,
     catalogs,
     workspace_files,
+    approval_modes,
     approval_rules,
     destinations,
     spending,

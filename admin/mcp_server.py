@@ -81,7 +81,6 @@ Status = Annotated[str | None, Field(description=f"One of {', '.join(EXECUTION_S
 _HOLDS = {
     "once": "for the next connection",
     "conversation": "for as long as the sandbox is",
-    "always": "and every other sandbox, by a rule",
 }
 
 #: most characters that are shown of the name of an argument, and of a value that was sent
@@ -454,10 +453,10 @@ def decide_destination(
     sandbox_id: str,
     decision: Literal["approve", "reject"],
     scope: Annotated[
-        Literal["once", "conversation", "always"],
+        Literal["once", "conversation"],
         Field(
-            description="For the next connection, for as long as the sandbox is, or by a rule for all sandboxes. Of a "
-            "budget once to approve and conversation to reject."
+            description="For the next connection, or for as long as the sandbox is. Of a budget once to approve and "
+            "conversation to reject. No tool makes a rule: a person does that in the console."
         ),
     ],
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="The digest of what the person was shown.")],

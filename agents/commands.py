@@ -85,6 +85,11 @@ class Commands:
         theirs._actor = actor
         return theirs
 
+    @property
+    def actor(self) -> Actor:
+        """The one in whose name they decide."""
+        return self._actor
+
     def agent_in(self, sandbox_id: SandboxId, *, seconds: float = 0) -> AgentServer:
         """The agent server of a sandbox, woken within `seconds`; the call counts as a use. Raises NotReachable."""
         return woken_agent(self.store, self._client, sandbox_id, seconds)
@@ -181,15 +186,20 @@ class Commands:
             agent.post(conversation_id, verb, {}, repeatable=True)
             self._await_status(agent, conversation_id)
 
-    def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
-        """Set the policy that holds back the actions from now on. Raises ActsUnasked."""
+    def set_policy(
+        self, conversation_id: ConversationId, policy: dict[str, Any], *, approves_inside: bool = False
+    ) -> None:
+        """Set the policy that holds back the actions from now on. Raises ActsUnasked.
+
+        approves_inside: this server approves what waits and stays inside the folder.
+        """
         agent_info = self.store.conversations.get(conversation_id).get("agent")
         if policy["kind"] != "NeverConfirm" and acts_unasked(agent_info):
             raise ActsUnasked
         if agent := self.awake_agent_of(conversation_id):
             self.store.sandboxes.echoes.expect(conversation_id, [policy_claim(policy)])
             agent.post(conversation_id, "confirmation_policy", {"policy": policy}, repeatable=True)
-        self.store.approvals.confirmations.set_policy(conversation_id, policy)
+        self.store.approvals.confirmations.set_policy(conversation_id, policy, approves_inside=approves_inside)
 
     def set_security_analyzer(self, conversation_id: ConversationId, security_analyzer: dict[str, Any] | None) -> None:
         """Set the analyzer that rates the risk of the agent's actions."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agents.commands import Commands
+from agents.rules import make_rule
 from core.approvals import Rule, rule_of
 from core.refused import Kind
 from core.wire import ConversationId
@@ -37,7 +38,7 @@ def decide_each(
     made = []
     for action_id, rule in rules.items():
         try:
-            rule_id, detail = commands.store.approvals.rules.make(rule, f"rule {action_id}").rule.id, None
+            rule_id, detail = make_rule(commands.store, rule, commands.actor, f"rule {action_id}").rule.id, None
         except StoreError as error:
             rule_id, detail = None, str(error)
         made.append({"action_id": action_id, "rule_id": rule_id, "detail": detail})

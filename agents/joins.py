@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.access import REVOKED, Joiner, is_revocable_id
+from core.modes import mode_named
 from core.refused import Kind, Refused
 from core.wire import ConversationId
 from settings.specs import Specs
@@ -146,9 +147,11 @@ def _require_start_in(
 
 
 def policy_of_start(specs: Specs, sandbox: Sandbox, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the policy that a start task asks for: that of its client's own body, or of the sandbox's spec."""
+    """Return the policy that a start task asks for: that of its client's own body, its mode's, or the spec's."""
     if "kept" in request:
         return request["kept"].get("confirmation_policy") or _HOLDS_NOTHING
+    if mode := request.get("approval_mode"):
+        return _HOLDS_NOTHING if mode_named(mode).approves_inside else mode_named(mode).policy
     spec = specs.find(sandbox.spec_id)
     return (spec and spec.conversation.get("confirmation_policy")) or _HOLDS_NOTHING
 

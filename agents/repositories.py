@@ -12,13 +12,14 @@ from typing import Any
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
 from core.cuts import beginning
+from core.scopes import REPOSITORY_HOSTS
 from core.wire import ConversationId
 
 #: seconds that a clone may take
 CLONE_SECONDS = 120
 
 #: where providers of the wire have the repositories that are named OWNER/NAME; those of the others need a URL
-PROVIDERS = {"github": "https://github.com", "gitlab": "https://gitlab.com", "bitbucket": "https://bitbucket.org"}
+PROVIDERS = {name: f"https://{host}" for name, host in REPOSITORY_HOSTS.items()}
 
 #: most characters of what Git says that a detail has
 _MOST_SAID = 300

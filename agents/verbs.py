@@ -159,23 +159,24 @@ def _reply(status: int, raw: bytes) -> dict[str, Any]:
     raise AgentUnreachable(f"The agent server answered {status}, and not as its wire says")
 
 
-def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any]) -> ConversationId:
+def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any], key_id: str) -> ConversationId:
     """Copy a conversation as `Forks.fork` does, and at its agent server where it has one.
 
+    key_id: of the key that asks.
     A deletion of the copy's id ends it at every step, and the agent's copy goes with it. Raises what `Forks.fork` and
     `Verbs.call` raise, and TooManyConversations.
     """
     store = verbs.store
     sandbox_id = store.conversations.sandbox_of(source)
     if sandbox_id is None or is_finished():
-        return store.conversations.forks.fork(source, **request)
+        return store.conversations.forks.fork(source, **request, key_id=key_id)
     target = ConversationId(request.get("id") or str(minted("conversation")))
     request = {**request, "id": target}
     [known] = store.conversations.get_many([target])
     if known is not None:
         if not is_later():
             raise IdInUse
-        return store.conversations.forks.fork(source, **request, sandbox_id=sandbox_id)
+        return store.conversations.forks.fork(source, **request, sandbox_id=sandbox_id, key_id=key_id)
     took = store.sandboxes.places.take(sandbox_id, target, made=False)
     made: bool | None = False
     copy: Copy | None = None
@@ -184,11 +185,13 @@ def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any]) -> Conve
         made = _fork_at_agent(verbs, SandboxId(sandbox_id), source, request)
         if made is None:
             store.sandboxes.places.leave(sandbox_id, target)
-            return store.conversations.forks.fork(source, **request, copy=copy)
+            return store.conversations.forks.fork(source, **request, copy=copy, key_id=key_id)
         verbs.close_open_actions(SandboxId(sandbox_id), target)
         open_actions = {*store.approvals.confirmations.open_ids(source), *filter(None, [request.get("from_event_id")])}
         claims = [reject_claim(action_id) for action_id in open_actions]
-        store.conversations.forks.fork(source, **request, sandbox_id=sandbox_id, claims=claims, copy=copy)
+        store.conversations.forks.fork(
+            source, **request, sandbox_id=sandbox_id, claims=claims, copy=copy, key_id=key_id
+        )
         store.sandboxes.places.take(sandbox_id, target, made=True)
         if store.conversations.get_many([target]) == [None]:  # it was deleted before it had its place for good
             store.sandboxes.places.leave(sandbox_id, target, made=True)

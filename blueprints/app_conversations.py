@@ -22,6 +22,7 @@ from agents.deletions import delete_with_children
 from agents.expiry import with_deadline
 from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder, seen_folder, within, without_place
 from agents.joins import require_start
+from agents.modes import require_right, start_fault
 from agents.starts import DELETED, model_fault
 from agents.waking import NotReachable
 from blueprints import current_client, current_commands, current_joiner, current_server, current_specs, current_store
@@ -35,6 +36,7 @@ from blueprints.api import (
     repeated,
     repeated_parameter,
 )
+from core.modes import mode_named
 from core.wire import ConversationId, Micros, Seq
 from schemas import app_conversations as schemas
 from schemas.conversations import read_conversation_ids
@@ -89,6 +91,7 @@ def _create_start(wanted: dict[str, Any]) -> StartTask:
     joiner = current_joiner()
     require_start(current_store, current_specs, joiner, wanted, wanted.get("conversation_id") or "")
     _require_model(wanted)
+    _require_mode(wanted)
     task = {**wanted, "started_from": current_client()}
     return current_store.start_tasks.create(task, echo=schemas.echo(wanted), owner=joiner.owner, joiner=joiner)
 
@@ -100,6 +103,20 @@ def _require_model(wanted: dict[str, Any]) -> None:
     spec = _spec_of(wanted)
     if spec is not None and (fault := model_fault(spec, model)):
         raise InvalidInput("body", {"llm_model": [fault]})
+
+
+def _require_mode(wanted: dict[str, Any]) -> None:
+    """Refuse an approval mode that cannot hold, or that the key may not choose. Raises InvalidInput, ModeNotAllowed."""
+    if not (name := wanted.get("approval_mode")):
+        return
+    mode, spec = mode_named(name), _spec_of(wanted)
+    if spec is None:
+        return
+    require_right(spec, mode, g.principal.may("approve"))
+    sandbox_id = wanted.get("sandbox_id")
+    [sandbox] = current_store.sandboxes.get_many([SandboxId(sandbox_id)]) if sandbox_id else [None]
+    if fault := start_fault(spec, sandbox, mode):
+        raise InvalidInput("body", {"approval_mode": [fault]})
 
 
 def _spec_of(wanted: dict[str, Any]) -> Spec | None:

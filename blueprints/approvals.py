@@ -11,10 +11,13 @@ from flask import Response, g, jsonify, url_for
 from marshmallow import ValidationError
 
 from agents.decisions import decide_each
-from blueprints import current_commands, current_server, current_store
+from agents.rules import make_rule, revoke_rule
+from blueprints import current_actor, current_commands, current_server, current_store
 from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
+from core.access import ANYONE
 from core.approvals import Rule
+from core.scopes import LASTS
 from core.wire import ConversationId
 from schemas.approvals import (
     CHANGE_ID,
@@ -33,6 +36,7 @@ from schemas.approvals import (
     ReadyAnswers,
     RehearsalResult,
     RehearsalSearch,
+    RuleSearch,
     WaitingActionPage,
     page_id,
 )
@@ -44,6 +48,7 @@ from store.approvals.background import Progress
 from store.approvals.decisions import Decision
 from store.approvals.inbox import InboxFilter
 from store.approvals.inbox_stream import Sent
+from store.approvals.rehearsals import Tried
 from store.approvals.rules import UsedRule, is_short
 from store.errors import ConversationNotFound, Stopping
 
@@ -156,20 +161,49 @@ def batch_get_decisions(conversation_id: ConversationId) -> Response:
 @decisions.response(200, ReadyAnswers)
 def list_ready_answers(conversation_id: ConversationId, action_id: str) -> dict[str, Any]:
     """List rules that would answer a pending action, with how many of the last decisions each would have answered."""
-    tried = current_store.approvals.rehearsals.answers(conversation_id, action_id)
-    items = (
-        {"kind": one.answer.kind, "sentence": one.answer.sentence, "rule": body, "answered": one.answered, "of": one.of}
-        for one in tried
-        if (body := _body_of(one.answer.rule))
-    )
-    return {"items": list(items)}
+    found = current_store.approvals.rehearsals.answers(conversation_id, action_id, _name_of_key)
+    return {
+        "items": [item for one in found.tried if (item := _ready_answer(one))],
+        "scopes": [{"scope": name, "words": words, "members": members} for name, words, members in found.scopes],
+        "lasts": [{"name": name, "words": words, "seconds": seconds} for name, words, seconds in LASTS],
+    }
+
+
+def _ready_answer(tried: Tried) -> dict[str, Any] | None:
+    """A ready answer with its scopes; None if a request that makes its rule would be refused."""
+    scopes = {
+        scoped.scope.name: {
+            "scope": scoped.scope.name,
+            "sentence": scoped.sentence,
+            "rule": body,
+            "answered": answered,
+        }
+        for scoped, answered in zip(tried.ready.scoped, tried.answered, strict=True)
+        if (body := _body_of(scoped.rule))
+    }
+    if not scopes:
+        return None
+    narrowest, proposed = next(iter(scopes.values())), tried.ready.first.scope.name
+    return {
+        **narrowest,
+        "kind": tried.ready.answer.kind,
+        "of": tried.of,
+        "proposed": proposed if proposed in scopes else narrowest["scope"],
+        "scopes": list(scopes.values()),
+    }
+
+
+def _name_of_key(key_id: str) -> str:
+    """The name of a key for people; empty if rules should not name it: where no key is needed, all are anyone's."""
+    if key_id == ANYONE.owner:
+        return ""
+    return next((one.name for one in current_store.access.keys.all() if one.id == key_id), key_id)
 
 
 def _body_of(rule: Rule) -> dict[str, Any] | None:
     """The body of a request that makes a rule; None if the request would be refused."""
-    members = {"decision": rule.decision, "tool_name": rule.tool_name, "arguments": rule.arguments}
-    ids = {} if rule.conversation_ids is None else {"conversation_ids": list(rule.conversation_ids)}
-    body = {name: value for name, value in members.items() if value is not None} | ids
+    names = ("decision", "tool_name", "arguments", "conversation_ids", "key_id", "repository", "folder")
+    body = {name: value for name in names if (value := getattr(rule, name)) is not None}
     try:
         loaded = ApprovalRuleRequest().load(body)
     except ValidationError:
@@ -188,17 +222,22 @@ approval_rules = Blueprint("Approval Rules", __name__, url_prefix="/api/v1/appro
 @approval_rules.response(201, ApprovalRule)
 def make_approval_rule(wanted: dict[str, Any]) -> tuple[UsedRule, int, dict[str, str]]:
     """Make a rule, which decides the actions that it matches; a rule that rejects wins over rules that approve."""
-    made = current_store.approvals.rules.make(Rule(**wanted, created_by=g.principal.name))
+    made = make_rule(current_store, Rule(**wanted, created_by=g.principal.name), current_actor())
     return made, 201, {"Location": url_for(".get_approval_rule", rule_id=made.rule.id)}
 
 
 @approval_rules.get("")
 @needs("read")
 @approval_rules.fails()
+@approval_rules.arguments(RuleSearch(), location="query")
 @approval_rules.response(200, ApprovalRule(many=True))
-def list_approval_rules() -> list[UsedRule]:
-    """List the rules with their uses, the newest first; expired and used up ones too, and none that was revoked."""
-    return current_store.approvals.rules.all()
+def list_approval_rules(search: dict[str, bool]) -> list[UsedRule]:
+    """List the rules with their uses, the newest first; expired and used up ones too.
+
+    With `ended` those that were revoked follow, the latest 1,000 of them, with who revoked them and when.
+    """
+    rules = current_store.approvals.rules
+    return rules.all() + (rules.ended() if search["ended"] else [])
 
 
 @approval_rules.post("/rehearse")
@@ -281,5 +320,5 @@ def get_approval_rule(rule_id: str) -> UsedRule:
 @approval_rules.response(200, Success)
 def revoke_approval_rule(rule_id: str) -> dict[str, bool]:
     """Revoke a rule: it decides no action that is appended after this response."""
-    current_store.approvals.rules.revoke(rule_id)
+    revoke_rule(current_store, rule_id, current_actor())
     return {"success": True}

@@ -14,7 +14,7 @@ from agents.deletions import delete
 from agents.expiry import with_deadline
 from agents.joins import join, require_start
 from agents.model_addresses import within_reach
-from agents.starts import started, told_of
+from agents.starts import asked_dir, started, told_of
 from agents.verbs import Verbs, fork
 from agents.waking import NotReachable
 from blueprints import (
@@ -39,6 +39,7 @@ from blueprints.api import (
 from blueprints.client_settings import own_settings
 from blueprints.following import caller_required, ended_stream, event_lines, last_event_id, streamed
 from blueprints.webhooks import keep_report
+from core.scopes import Origin, folder_name
 from core.visible import visible
 from core.wire import EXECUTION_STATUSES, ConversationId, one_line, parse_json
 from schemas import conversations as schemas
@@ -135,7 +136,8 @@ def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[
         return schemas.with_skills(state, **query), 201 if created else 200, {"X-Start-Detail": told} if told else {}
     for source in AGENT_SOURCES[1:]:
         wanted.pop(source, None)
-    created = current_store.conversations.create(conversation_id, **wanted)
+    origin = Origin(g.principal.owner, folder=folder_name(asked_dir(wanted)))
+    created = current_store.conversations.create(conversation_id, origin=origin, **wanted)
     return schemas.with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200, {}
 
 
@@ -314,7 +316,7 @@ def fork_conversation(
     """Copy a conversation, up to an event when one is named; in a sandbox its agent copies it too, and can run it."""
     state = current_store.conversations.get(conversation_id)
     _join(state, "Forks the conversation", state["confirmation_policy"])
-    copy = fork(current_verbs(), conversation_id, wanted)
+    copy = fork(current_verbs(), conversation_id, wanted, g.principal.owner)
     return schemas.with_skills(current_store.conversations.get(copy), **query)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from flask import Response, request
+from flask import Response, g, request
 from werkzeug.exceptions import RequestEntityTooLarge, UnsupportedMediaType
 
 from blueprints import current_server, current_store
@@ -99,7 +99,7 @@ def import_conversation() -> tuple[dict[str, Any], int]:
     try:
         head, events = read_export(request.stream)
         conversation_id = ConversationId(head["id"])
-        created = current_store.conversations.exports.load(conversation_id, head, events)
+        created = current_store.conversations.exports.load(conversation_id, head, events, g.principal.owner)
     except BadLine as bad:
         raise _refused(bad.number, bad.messages) from None
     except RepeatedEvent as repeated:

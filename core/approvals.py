@@ -47,6 +47,7 @@ from core.cuts import beginning
 from core.effects import RISKS, greater, seen
 from core.incomplete import is_complete
 from core.paths import fits_path, rejects_path
+from core.scopes import NOWHERE, Origin, holds_in
 from core.shell import read_line
 from core.shell.line import Line
 from core.shell.rules import allowed, command_pattern, refused, rejects_text
@@ -129,6 +130,7 @@ class Conversation:
     id: ConversationId
     tags: Mapping[str, str]
     folder: str | None = None  #: absolute path of its agent's folder; None: it is not known
+    origin: Origin = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,9 @@ class Rule:
     created_by: str = ""
     created_at: Micros | None = None  #: when it was kept
     id: str = ""
+    key_id: str | None = None  #: conversations that this key started
+    repository: str | None = None  #: conversations about it, HOST/OWNER/NAME
+    folder: str | None = None  #: conversations in it or below it
     effects: tuple[str, ...] | None = None  #: for: those that an action has at most; against: it has any of them
 
 
@@ -225,8 +230,19 @@ def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
     return (
         is_complete(action.arguments)
         and rule.tool_name == action.tool_name
-        and (rule.conversation_ids is None or conversation.id in rule.conversation_ids)
+        and holds_for(rule, conversation)
         and all(has_tag(conversation.tags, name, value) for name, value in (rule.tags or {}).items())
+    )
+
+
+def holds_for(rule: Rule, conversation: Conversation) -> bool:
+    """Whether a conversation is in the scope of a rule; its tags are no part of that."""
+    return (rule.conversation_ids is None or conversation.id in rule.conversation_ids) and holds_in(
+        conversation.origin,
+        key_id=rule.key_id,
+        repository=rule.repository,
+        folder=rule.folder,
+        is_wide=rule.decision == "reject",
     )
 
 

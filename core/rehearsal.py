@@ -9,17 +9,14 @@ from dataclasses import fields, replace
 from typing import Any, Literal, NamedTuple
 
 from core.approvals import SHELL_ARGUMENTS, Action, Conversation, Rule, Test, equal_to, matches, matching, says_nothing
-from core.cuts import beginning
 from core.paths import fits_path, path_fault
+from core.scopes import Scope, narrowest_useful, quoted, scopes_of
 from core.shell.proposals import propose_command
 from core.shell.rules import command_pattern
 from core.wire import ConversationId
 
 #: Maximum number of rules that decide one action, or one group of actions: the audit names each.
 MOST_TOGETHER = 6
-
-#: Maximum number of characters of a command, a path or a tool in a sentence.
-_MOST_SAID = 120
 
 #: Arguments of a shell tool that do not change what runs, and those that say where it runs.
 _FREE, _WHERE = frozenset({"timeout", "summary", "description", "security_risk"}), frozenset({"cwd", "workdir"})
@@ -63,15 +60,36 @@ _OF_DIGEST = frozenset(
 )
 
 #: The same, of a rule that also depends on the conversation.
-_OF_CONVERSATION = _OF_DIGEST | {"conversation_ids", "tags"}
+_OF_CONVERSATION = _OF_DIGEST | {"conversation_ids", "key_id", "repository", "folder", "tags"}
 
 
 class Answer(NamedTuple):
-    """A rule that approves an action and others like it, with the sentence of what it covers."""
+    """A rule that approves an action and others like it, in all conversations, with the words of what it covers."""
 
     kind: AnswerKind
+    words: str
+    rule: Rule
+
+    @property
+    def sentence(self) -> str:
+        """What the rule covers."""
+        return f"{self.words}, in every conversation."
+
+
+class ScopedAnswer(NamedTuple):
+    """An answer that holds in one scope."""
+
+    scope: Scope
     sentence: str
     rule: Rule
+
+
+class ReadyAnswer(NamedTuple):
+    """An answer with the scopes that a person may choose from."""
+
+    answer: Answer
+    scoped: list[ScopedAnswer]  #: the narrowest first
+    first: ScopedAnswer  #: the one that is proposed
 
 
 def would_answer(draft: Rule, rules: Sequence[Rule], action: Action, conversation: Conversation) -> bool:
@@ -125,10 +143,10 @@ def needed_words(rule: Rule) -> Needed:
     return Needed(tuple(as_written), tuple(unquoted))
 
 
-Scope = Literal["digest", "conversation", "event"]
+Grain = Literal["digest", "conversation", "event"]
 
 
-def scope_of(rules: Iterable[Rule]) -> Scope:
+def grain_of(rules: Iterable[Rule]) -> Grain:
     """What tells how rules answer an action: its digest, with it the conversation, or nothing short of the event."""
     named = {
         one.name for rule in rules for one in fields(rule) if getattr(rule, one.name) not in (None, "", (), frozenset())
@@ -138,23 +156,35 @@ def scope_of(rules: Iterable[Rule]) -> Scope:
     return "conversation" if named <= _OF_CONVERSATION else "event"
 
 
-def ready_answers(action: Action, conversation: Conversation) -> list[Answer]:
+def ready_answers(action: Action, conversation: Conversation, key_name: str = "") -> list[ReadyAnswer]:
     """The rules that a person may want of an action: exactly this, like this, this tool in this conversation.
 
-    Each approves the action: one that would not is absent.
+    Each approves the action: one that would not is absent. key_name: see `scopes_of`.
     """
-    return [answer for answer in _answers(action, conversation) if matches(answer.rule, action, conversation)]
+    scopes = scopes_of(conversation.id, conversation.origin, key_name)
+    found = []
+    for answer in _answers(action):
+        of_answer = scopes[:1] if answer.kind == "tool" else scopes
+        scoped = [_in_scope(answer, scope) for scope in of_answer]
+        first = scoped[of_answer.index(narrowest_useful(of_answer))]
+        if all(matches(one.rule, action, conversation) for one in scoped):
+            found.append(ReadyAnswer(answer, scoped, first))
+    return found
 
 
-def _answers(action: Action, conversation: Conversation) -> Iterator[Answer]:
+def _in_scope(answer: Answer, scope: Scope) -> ScopedAnswer:
+    return ScopedAnswer(scope, f"{answer.words}, {scope.words}.", replace(answer.rule, **scope.members))
+
+
+def _answers(action: Action) -> Iterator[Answer]:
     if not isinstance(action.tool_name, str):
         return
     if isinstance(action.arguments, dict):
         yield Answer("exactly", _exactly(action), Rule("approve", action.tool_name, equal_to(action.arguments)))
         if answer := like_answer(action):
             yield answer
-    sentence = f"Allows everything that {_quoted(action.tool_name)} is asked to do in this conversation."
-    yield Answer("tool", sentence, Rule("approve", action.tool_name, conversation_ids=(conversation.id,)))
+    words = f"Allows everything that {quoted(action.tool_name)} is asked to do"
+    yield Answer("tool", words, Rule("approve", action.tool_name))
 
 
 def like_answer(action: Action) -> Answer | None:
@@ -180,8 +210,8 @@ def _like_command(tool_name: str, said: dict[str, Any]) -> Answer | None:
     where = {one: {"equals": said[one]} for one in sorted(_WHERE & said.keys())}
     tests: dict[str, Test] = {name: {"command": pattern}, **where, **_any(_FREE & said.keys())}
     folder = next((value for value in (said.get(one) for one in sorted(_WHERE)) if isinstance(value, str)), "")
-    inside = f" run in {_quoted(folder)}" if folder else ""
-    words = f"Allows {_quoted(pattern.removesuffix(' *'))} with any words after it{inside}, in every conversation."
+    inside = f" run in {quoted(folder)}" if folder else ""
+    words = f"Allows {quoted(pattern.removesuffix(' *'))} with any words after it{inside}"
     return Answer("like", words, Rule("approve", tool_name, tests))
 
 
@@ -195,10 +225,10 @@ def _like_file(tool_name: str, said: dict[str, Any]) -> Answer | None:
     tests: dict[str, Test] = {names[0]: {"path": f"{folder}/**"}, **_any(_CONTENTS & said.keys())}
     if verb is not None:
         tests["command"] = {"equals": verb}
-    done = f"{_quoted(verb)} by {_quoted(tool_name)}" if verb else _quoted(tool_name)
+    done = f"{quoted(verb)} by {quoted(tool_name)}" if verb else quoted(tool_name)
     return Answer(
         "like",
-        f"Allows {done} on any file in {_quoted(folder)} and its folders, in every conversation.",
+        f"Allows {done} on any file in {quoted(folder)} and its folders",
         Rule("approve", tool_name, tests),
     )
 
@@ -224,11 +254,5 @@ def _exactly(action: Action) -> str:
     commands = [value for name in SHELL_ARGUMENTS if isinstance(value := action.arguments.get(name), str) and value]
     others = [value for name, value in action.arguments.items() if not says_nothing(value) and value not in commands]
     if len(commands) == 1 and not others:
-        return f"Allows {_quoted(commands[0])}, exactly as it is written, in every conversation."
-    return f"Allows {_quoted(action.tool_name)} with exactly these arguments, in every conversation."
-
-
-def _quoted(text: str) -> str:
-    """The beginning of a text in backticks, in one line; in quotes if it has a backtick."""
-    short = beginning(" ".join(text.split()), _MOST_SAID)
-    return f'"{short}"' if "`" in short else f"`{short}`"
+        return f"Allows {quoted(commands[0])}, exactly as it is written"
+    return f"Allows {quoted(action.tool_name)} with exactly these arguments"

@@ -8,6 +8,7 @@ from marshmallow import ValidationError, fields, post_load, validate, validates_
 from core.cuts import beginning
 from core.masking import redacted
 from core.wire import MOST_REPOSITORY, MOST_TITLE
+from schemas.approval_modes import mode_choice, shown_mode
 from schemas.approvals import ConfirmationSeconds
 from schemas.audit import ActionDecision
 from schemas.conversations import REDACTED, SET_ELSEWHERE, Secrets, Tags
@@ -152,6 +153,11 @@ class AppConversationStartRequest(ChangedElsewhere):
     agent_type = Choice("default", "plan", load_default="default")
     public = StrictBoolean(allow_none=True)
     confirmation_seconds = ConfirmationSeconds("Absent or null: the default, that of the spec or of the server.")
+    approval_mode = mode_choice(
+        "Which actions wait for a decision; absent: the spec's policy. One that holds less back than that needs the "
+        "scope `approve`, as GET /api/v1/approval-modes names them.",
+        allow_none=True,
+    )
     secrets = Secrets(allow_none=True)
     goes_on_when_allowed = StrictBoolean(
         allow_none=True,
@@ -314,6 +320,7 @@ class AppConversation(BaseSchema):
         metadata={**_NULLABLE, "description": "Null unless the sandbox runs, and for a key that may not approve."},
     )
     confirmation_seconds = fields.Integer(dump_default=None, allow_none=True)
+    approval_mode = shown_mode()
     capabilities = fields.List(fields.String(), dump_default=list)
     unapproved_resumes = fields.Integer(
         dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}

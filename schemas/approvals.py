@@ -5,7 +5,7 @@ Source: docs/approvals.md.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from core.effects import RISKS
 from core.masking import HIDDEN
 from core.paths import MOST_PATH, path_fault
 from core.paths import PATTERN as PATH_PATTERN
+from core.scopes import MOST_SCOPE, REPOSITORY, folder_fault, repository_fault
 from core.shell import rules as commands
 from core.wire import MOST_CALL_BYTES, MOST_CONFIRMATION_SECONDS, MOST_NAME, MOST_TAG, MOST_TAG_KEY
 from schemas.audit import Decider, PlaceCursor
@@ -263,6 +264,21 @@ def _check_tag(name: str) -> None:
         raise refusal("A tag's name should have only a-z and 0-9", "string_pattern_mismatch")
 
 
+class ScopeText(Text):
+    """A text that says in which conversations a rule holds."""
+
+    def __init__(self, fault: Callable[[str], str | None], metadata: Mapping[str, Any], description: str) -> None:
+        self._fault = fault
+        metadata = {**metadata, "description": description}
+        super().__init__(least=1, most=MOST_SCOPE, allow_none=True, metadata=metadata)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        text: str = super()._deserialize(value, *args, **kwargs)
+        if fault := self._fault(text):
+            raise refusal(fault, "value_error")
+        return text
+
+
 class RuleMembers(BaseSchema):
     """What a rule may name; null is as good as absent, for all but the reason."""
 
@@ -294,6 +310,22 @@ class RuleMembers(BaseSchema):
         allow_none=True,
         validate=validate.Length(min=1, max=MOST_CONVERSATIONS),
         metadata={"description": "Absent: all conversations."},
+    )
+    key_id = Text(
+        least=1,
+        most=MOST_NAME,
+        allow_none=True,
+        metadata={"description": "Conversations that this key started, by its id. Absent: those of all keys."},
+    )
+    repository = ScopeText(
+        repository_fault,
+        {"pattern": REPOSITORY},
+        "Conversations about this repository, `HOST/OWNER/NAME`. Absent: about any, and none.",
+    )
+    folder = ScopeText(
+        folder_fault,
+        {"pattern": "^/"},
+        "Conversations in this folder or below it, by the absolute path that their start named. Absent: any.",
     )
     tags = NamedTags(allow_none=True)
     expires_at = Instant(allow_none=True, metadata={"type": "string"})
@@ -431,8 +463,27 @@ class ProposedRules(BaseSchema):
     unread = _number("Those of them whose conversation is deleted or in cold storage.")
 
 
-class ReadyAnswer(BaseSchema):
-    """An answer to an action, and to others like it."""
+def _scope_name() -> fields.String:
+    return fields.String(
+        required=True,
+        metadata={
+            "enum": ["conversation", "folder", "repository", "key", "everywhere"],
+            "description": "Where the rule holds; `key`: in every conversation of the key that started this one.",
+        },
+    )
+
+
+class ScopedAnswer(BaseSchema):
+    """A ready answer in one scope."""
+
+    scope = _scope_name()
+    sentence = fields.String(required=True, metadata={"description": "What the rule covers, and where."})
+    rule = fields.Nested(ApprovalRuleRequest, required=True)
+    answered = _number("Of the last decisions about this tool, those that the rule would have answered.")
+
+
+class ReadyAnswer(ScopedAnswer):
+    """An answer to an action, and to others like it, in the narrowest scope."""
 
     kind = fields.String(
         required=True,
@@ -442,14 +493,39 @@ class ReadyAnswer(BaseSchema):
             "tool in this conversation.",
         },
     )
-    sentence = fields.String(required=True, metadata={"description": "What the rule covers."})
-    rule = fields.Nested(ApprovalRuleRequest, required=True)
-    answered = _number("Of the last decisions about this tool, those that the rule would have answered.")
     of = _number("The last decisions about this tool that were read, 20 at most.")
+    proposed = fields.String(required=True, metadata={"description": "The scope to offer first, one of `scopes`."})
+    scopes = fields.List(
+        fields.Nested(ScopedAnswer),
+        required=True,
+        metadata={"description": "The same answer in each scope that it may have, the narrowest first."},
+    )
+
+
+class RuleScope(BaseSchema):
+    """A scope of rules that are made of an action."""
+
+    scope = _scope_name()
+    words = fields.String(required=True, metadata={"description": "Such as `in this conversation`."})
+    members = fields.Dict(required=True, metadata={"description": "Members of a rule, which say it."})
+
+
+class RuleTerm(BaseSchema):
+    """How long a rule may hold."""
+
+    name = fields.String(required=True)
+    words = fields.String(required=True, metadata={"description": "Such as `for 1 hour`."})
+    seconds = fields.Integer(
+        required=True, allow_none=True, metadata={"description": "From now; null: until it is revoked."}
+    )
 
 
 class ReadyAnswers(BaseSchema):
     items = fields.List(fields.Nested(ReadyAnswer), required=True)
+    scopes = fields.List(fields.Nested(RuleScope), required=True, metadata={"description": "The narrowest first."})
+    lasts = fields.List(
+        fields.Nested(RuleTerm), required=True, metadata={"description": "The proposed one first; not part of a rule."}
+    )
 
 
 class Always(fields.Field[Any]):
@@ -486,6 +562,9 @@ class ApprovalRule(BaseSchema):
     conversation_ids = fields.Raw(
         attribute="rule.conversation_ids", metadata={"type": ["array", "null"], "items": {"type": "string"}}
     )
+    key_id = fields.String(attribute="rule.key_id", metadata=_NULLABLE)
+    repository = fields.String(attribute="rule.repository", metadata=_NULLABLE)
+    folder = fields.String(attribute="rule.folder", metadata=_NULLABLE)
     tags = fields.Raw(attribute="rule.tags", metadata=_NULLABLE_OBJECT)
     expires_at = ShownTime("From then on it decides nothing; null: never.", attribute="rule.expires_at", optional=True)
     max_uses = fields.Integer(attribute="rule.max_uses", metadata={"type": ["integer", "null"]})
@@ -499,6 +578,16 @@ class ApprovalRule(BaseSchema):
     )
     uses = fields.Integer(required=True, metadata={"description": "Actions that it has decided."})
     last_used_at = ShownTime("Null: not used yet.", optional=True)
+    ended_at = ShownTime("When it was revoked, or forgotten because it had expired; null: it is kept.", optional=True)
+    ended_by = fields.String(
+        required=True, metadata={"description": "Name of the key that revoked it; empty: nobody did."}
+    )
+
+
+class RuleSearch(BaseSchema):
+    """Which rules are listed."""
+
+    ended = fields.Boolean(load_default=False, metadata={"description": "Those that were revoked, too."})
 
 
 class TagFilter(Text):

@@ -24,7 +24,8 @@ from schemas.fields import (
 ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server")
 DECISIONS = (
     *("approve", "reject", "edit", "deleted", "unapproved"),
-    *("asked", "refused", "rule_made", "rule_revoked"),  # of destinations alone
+    *("asked", "refused"),  # of destinations alone
+    *("rule_made", "rule_revoked"),  # of destinations, and of a conversation
     *("terminal_opened", "terminal_closed", "preview_opened"),
     "joined",  # of sandboxes alone
 )

@@ -22,6 +22,7 @@ from core.wire import (
     acts_unasked,
     are_capabilities,
 )
+from schemas.approval_modes import shown_mode
 from schemas.approvals import ConfirmationPolicy, ConfirmationSeconds, TagFilter
 from schemas.events import MOST_IDS, SendMessageRequest
 from schemas.fields import (
@@ -359,6 +360,7 @@ class ConversationInfo(BaseSchema):
     tool_module_qualnames = fields.Raw(dump_default=dict)
     runtime_info = fields.Raw(dump_default=None)
     confirmation_seconds = fields.Integer(dump_default=None, allow_none=True)
+    approval_mode = shown_mode()
     capabilities = fields.List(fields.String(), dump_default=list)
     unapproved_resumes = fields.Integer(
         dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}

@@ -37,6 +37,8 @@ class Conversation(Record):
     created_at: str  #: UTC, Z
     updated_at: str  #: UTC, Z
     imported_at: str  #: UTC, Z
+    approves_inside: Annotated[bool | None, JSON] = None  #: this server approves what stays inside: `core/modes.py`
+    origin: Mapping[str, str] | None = None  #: where it began, never changed: `core/scopes.py`; missing: not known
     revision: str  #: a number that grows with every change, also from one life of an id to the next
     last_user_message_id: str
     text_chunk: int  #: number of the chunk of text that grows

@@ -244,6 +244,7 @@ class RuleKeys:
 
     root = "{rules}"
     version = f"{root}:version"
+    ended = f"{root}:ended"
 
     @classmethod
     def rehearsal(cls, rehearsal_id: str) -> str:

@@ -32,6 +32,7 @@ from agents.commands import Commands
 from agents.deletions import tell_agent
 from agents.joins import JoinRefused, join, policy_of_start, require_join, require_live, require_start
 from agents.model_addresses import within_reach
+from agents.modes import start_fault
 from agents.places import after_making_room
 from agents.repositories import clone
 from agents.starts import (
@@ -47,6 +48,8 @@ from agents.starts import (
 from agents.waking import NotReachable
 from core.cuts import beginning
 from core.masking import Mask, without_inputs, without_secrets_of
+from core.modes import mode_named
+from core.scopes import Origin, folder_name, repository_name
 from core.wire import ConversationId, Seq, one_line
 from settings.egress import secrets_inside
 from settings.specs import Spec, SpecNotFound, Specs
@@ -181,6 +184,7 @@ def new_conversation(
         reached, told = within_reach(new.body, spec, sandbox.egress_url)
         new = new._replace(body=reached, told=tuple(told))
         new.kept["asked_dir"] = asked
+        new.kept["origin"] = Origin(start.owner, folder=folder_name(asked))
         kept = movable(given["body"], folder)
         new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, kept)
     if not new.kept.get("title"):  # its events are masked, and so is what is taken from them
@@ -204,15 +208,20 @@ def _of_app(
 ) -> NewConversation:
     identity = start.conversation_id
     body = conversation_request(identity, request, template, working_dir)
+    mode = mode_named(request["approval_mode"]) if request.get("approval_mode") else None
+    if mode:
+        body["confirmation_policy"] = dict(mode.policy)
     app = {name: request[name] for name in (*_APP_FIELDS, "started_from") if request.get(name) is not None}
     kept = {
         "title": request.get("title"),
         "tags": request.get("tags"),
         "confirmation_policy": body.get("confirmation_policy"),
+        "approves_inside": mode is not None and mode.approves_inside,
         "confirmation_seconds": request.get("confirmation_seconds"),
         "workspace": body["workspace"],
         "app": {"llm_model": _model(body), "start_id": start.id, "started_by": start.owner} | app,
         "initial_message": (body.get("initial_message") or {}).get("content"),
+        "origin": Origin(start.owner, repository_name(request.get("selected_repository"), request.get("git_provider"))),
     }
     return NewConversation(body | ({"secrets": secrets} if secrets else {}), {}, kept)
 
@@ -379,6 +388,8 @@ class StartDriver:
         """Create the conversation, and have the agent server of its sandbox begin it. Returns what was not done."""
         self._join(start, request)  # the start may have waited long for its sandbox
         spec, not_done = self._specs.get(sandbox.spec_id), ""
+        if (mode := request.get("approval_mode")) and (fault := start_fault(spec, sandbox, mode_named(mode))):
+            raise CannotStart(fault, 409)
         self._advance(start, lease, status="PREPARING_REPOSITORY")
         if request.get("selected_repository"):
             folder, agent = working_folder(sandbox, spec), self._commands.agent_in(sandbox.id)

@@ -521,7 +521,9 @@ OF_ONE_DOOR = {
     "a name that is compared, or that an agent's settings keep": of(
         128, ".arguments names", "ApprovalRuleRequest", "RuleMembers"
     )
+    | of(128, ".key_id", *_RULE)
     | of(128, ".mcp_config names", "AgentSettings"),
+    "where a rule holds, which has a form of its own": of(1024, ".folder", *_RULE) | of(1024, ".repository", *_RULE),
     "how long a response waits": asked(30, "wait", f"{API}/{{conversation_id}}/events/search"),
     "lines of a log, of which a supervisor keeps fewer": asked(10_000, "tail", "/api/v1/sandboxes/{sandbox_id}/logs"),
     "a path goes on to an agent server, whose system has the bound of Linux": asked(

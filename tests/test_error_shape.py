@@ -49,6 +49,7 @@ STORELESS = {
     "follow_events": 426,
     "open_terminal": 426,
     "get_web_client_config": 200,
+    "list_approval_modes": 200,
     "get_current_user": 200,
     "search_sandbox_specs": 200,
     "batch_get_sandbox_specs": 200,

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { useModes } from "../lib/modes.js";
 import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { counted } from "../lib/words.js";
@@ -11,59 +12,34 @@ import { Time } from "../parts/time.js";
 import { Sandbox } from "./sandbox.js";
 import { usageOf } from "./usage.js";
 
-/**
- * The policies that are offered: [value, words, the policy].
- * @type {[string, string, Record<string, any>][]}
- */
-const POLICIES = [
-  ["NeverConfirm", "Never ask", { kind: "NeverConfirm" }],
-  ["LOW", "Ask for every action, whatever its risk", { kind: "ConfirmRisky", threshold: "LOW", confirm_unknown: true }],
-  [
-    "MEDIUM",
-    "Ask for medium, high and unknown risk",
-    { kind: "ConfirmRisky", threshold: "MEDIUM", confirm_unknown: true },
-  ],
-  ["HIGH", "Ask for high and unknown risk", { kind: "ConfirmRisky", threshold: "HIGH", confirm_unknown: true }],
-  ["AlwaysConfirm", "Ask for every action", { kind: "AlwaysConfirm" }],
-];
-
 const PATCH = "PATCH /api/conversations/{conversation_id}";
 
-/** @param {Record<string, any>} policy */
-function words({ kind, threshold, confirm_unknown }) {
-  const found = POLICIES.find(
-    ([, , policy]) =>
-      policy.kind === kind && (kind !== "ConfirmRisky" || (policy.threshold === threshold && confirm_unknown)),
-  );
-  return (
-    found ?? [
-      "",
-      `${kind}${threshold ? `, from ${threshold.toLowerCase()} risk` : ""}${confirm_unknown === false ? ", unknown risks run" : ""}`,
-    ]
-  );
+/** A policy that is none of the modes, in words. @param {Record<string, any>} policy */
+function policyWords({ kind, threshold, confirm_unknown }) {
+  return `${kind}${threshold ? `, from ${threshold.toLowerCase()} risk` : ""}${confirm_unknown === false ? ", unknown risks run" : ""}`;
 }
 
-function Policy({ record, onDone }) {
+function Mode({ record, onDone }) {
+  const modes = useModes();
   if (record.agent?.kind === "ACPAgent")
     return html`<dd data-testid="unasked">This agent never asks: it runs every action.</dd>`;
-  const [value, text] = words(record.confirmation_policy);
+  const present = modes.find(({ name }) => name === record.approval_mode);
+  const text = present?.words ?? record.approval_mode ?? policyWords(record.confirmation_policy);
   if (!may("approve")) return html`<dd>${text}</dd>`;
   const set = async (event) => {
-    const policy = POLICIES.find(([name]) => name === event.target.value)?.[2];
-    if (!policy) return;
-    await attempt(
-      () =>
-        call("POST /api/conversations/{conversation_id}/confirmation_policy", {
-          path: { conversation_id: record.id },
-          body: { policy },
-        }),
-      "The policy holds from the next action on.",
+    const mode = event.target.value;
+    if (!mode) return;
+    const path = { conversation_id: record.id };
+    const done = await attempt(
+      () => call("POST /api/v1/conversation/{conversation_id}/approval-mode", { path, body: { mode } }),
+      "The mode holds from the next action on.",
     );
+    if (done === undefined) event.target.value = present?.name ?? ""; // it was refused
     onDone();
   };
-  return html`<dd><select data-testid="policy" aria-label="Which actions wait for a decision" value=${value} onChange=${set}>
-    ${!value && html`<option value="">${text}</option>`}
-    ${POLICIES.filter(([name]) => name !== "LOW" || name === value).map(([name, label]) => html`<option key=${name} value=${name}>${label}</option>`)}
+  return html`<dd><select data-testid="mode" aria-label="Which actions wait for a decision" value=${present?.name ?? ""} onChange=${set}>
+    ${!present && html`<option value="">${text}</option>`}
+    ${modes.map(({ name, words, detail }) => html`<option key=${name} value=${name} title=${detail}>${words}</option>`)}
   </select></dd>`;
 }
 
@@ -123,7 +99,7 @@ export function Details({ record, total, onDone, onClose }) {
   return html`<aside class="details" id="details" aria-label="Details">
     <h2>Details <button type="button" class="quiet" data-testid="close-details" onClick=${onClose}>Close</button></h2>
     <dl>
-      <div><dt>Approval</dt><${Policy} record=${record} onDone=${onDone} /></div>
+      <div><dt>Approval</dt><${Mode} record=${record} onDone=${onDone} /></div>
       <div><dt>Tags</dt><${Tags} record=${record} onDone=${onDone} /></div>
       <div><dt>Started</dt><dd><${Time} at=${record.created_at} /></dd></div>
       <div><dt>Updated</dt><dd><${Time} at=${record.updated_at} /></dd></div>

@@ -25,7 +25,7 @@ export const BLANK = {
   spec: "",
   title: "",
   message: "",
-  policy: "",
+  mode: "",
   tags: "",
   repository: "",
   branch: "",
@@ -45,7 +45,7 @@ export const files = new Store([]),
 /**
  * The present start: {asked, task, step, sent, error}, or null. It goes on when the page is loaded again.
  *
- * asked: {body, once, policy, model, message, files, hasSecrets}, files their number; body is without the secrets. task: null
+ * asked: {body, once, model, message, files, hasSecrets}, files their number; body is without the secrets. task: null
  * before the server's response. step: what is being done, or what failed: "start", or one of STEPS. sent: files that are there.
  */
 export const start = new Store(kept(UNDER_WAY) && { task: null, error: null, ...kept(UNDER_WAY) });
@@ -117,6 +117,7 @@ const FIELDS = {
   selected_branch: "repository",
   secrets: "secrets",
   initial_message: "message",
+  approval_mode: "mode",
 };
 
 /** What the server says of single fields of a start, in words by field. */
@@ -155,7 +156,7 @@ function titleOf(message) {
 /** Start a conversation with what was typed. Resolves to its id and what was not done, or to null after a failure, which
  * `start` tells. */
 export async function begin(signal) {
-  const { spec, title, message, policy, tags, repository, branch, model, stays } = draft.get();
+  const { spec, title, message, mode, tags, repository, branch, model, stays } = draft.get();
   const body = {
     conversation_id: newId(),
     sandbox_spec_id: spec || undefined,
@@ -164,10 +165,11 @@ export async function begin(signal) {
     selected_repository: repository.trim() || undefined,
     selected_branch: branch.trim() || undefined,
     goes_on_when_allowed: stays ? false : undefined,
+    approval_mode: mode || undefined,
   };
   const number = files.get().length;
-  if (message.trim() && !policy && !model && !number) body.initial_message = { content: content(message) };
-  const asked = { body, once: newKey(), policy, model, message, files: number, hasSecrets: typedSecrets().length > 0 };
+  if (message.trim() && !model && !number) body.initial_message = { content: content(message) };
+  const asked = { body, once: newKey(), model, message, files: number, hasSecrets: typedSecrets().length > 0 };
   start.set({ asked, task: null, step: "start", sent: 0, error: null });
   return finish(signal);
 }
@@ -225,7 +227,7 @@ export async function finish(signal) {
     if (task.status !== "READY") return null;
     await afterwards(present.asked, task, present.step, signal);
     start.set(null);
-    draft.set({ ...BLANK, spec: draft.get().spec, policy: draft.get().policy, stays: draft.get().stays });
+    draft.set({ ...BLANK, spec: draft.get().spec, mode: draft.get().mode, stays: draft.get().stays });
     files.set([]);
     secrets.set([]);
     return { id: task.app_conversation_id ?? task.request.conversation_id, notDone: task.detail };
@@ -242,11 +244,10 @@ export async function end() {
 }
 
 /**
- * What is done once the agent is ready, in this order: no action may come before the policy that the person chose, and no
- * message before the files that it speaks of. Each: whether it is wanted, and what does it.
+ * What is done once the agent is ready, in this order: no message may come before the files that it speaks of. Each:
+ * whether it is wanted, and what does it.
  */
 const STEPS = {
-  policy: [({ policy }) => policy, setPolicy],
   model: [
     ({ model }) => model,
     ({ model }, path) =>
@@ -266,12 +267,6 @@ async function afterwards(asked, task, from, signal) {
     await take(asked, path, signal);
     if (signal.aborted) throw signal.reason;
   }
-}
-
-async function setPolicy({ policy }, path) {
-  const chosen =
-    policy === "ConfirmRisky" ? { kind: policy, threshold: "MEDIUM", confirm_unknown: true } : { kind: policy };
-  await call("POST /api/conversations/{conversation_id}/confirmation_policy", { path, body: { policy: chosen } });
 }
 
 async function sendMessage({ message, once }, path) {

@@ -16,7 +16,21 @@ import { Marked } from "./text.js";
 const KNOWN = ["LOW", "MEDIUM", "HIGH"];
 
 /** Members of a rule to which a decision gives a default where they are absent. */
-const OF_ALWAYS = ["arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses"];
+const OF_ALWAYS = [
+  "arguments",
+  "max_risk",
+  "conversation_ids",
+  "key_id",
+  "repository",
+  "folder",
+  "tags",
+  "expires_at",
+  "max_uses",
+  "effects",
+];
+
+/** A server that proposes nothing. */
+const NONE = { items: [], scopes: [], lasts: [] };
 
 /** The member `always` of a decision that makes a rule: what the rule does not name is left open. */
 const alwaysOf = (rule) => Object.fromEntries(OF_ALWAYS.map((name) => [name, rule[name] ?? null]));
@@ -31,14 +45,14 @@ async function decideAlways(item, decision, always, onMade) {
   if (rules) onMade();
 }
 
-/** The answers that the server proposes: null until they are here, [] where there are none. */
+/** What the server proposes ({items, scopes, lasts}): null until it is here. */
 function useAnswers({ conversation_id, action_id }) {
   const [answers, setAnswers] = useState(null);
   useEffect(() => {
     const path = { conversation_id, action_id };
     call("GET /api/v1/conversation/{conversation_id}/pending-actions/{action_id}/answers", { path }).then(
-      ({ items }) => setAnswers(items),
-      () => setAnswers([]),
+      setAnswers,
+      () => setAnswers(NONE),
     );
   }, [conversation_id, action_id]);
   return answers;
@@ -57,7 +71,7 @@ export default function Always({ item, onClose }) {
   const [isForm, openForm] = useState(false);
   const fate = useStore(fates).get(nameOf(item));
   let shown = html`<p aria-busy="true">Loading</p>`;
-  if (isForm || answers?.length === 0)
+  if (isForm || answers?.items.length === 0)
     shown = html`<${Conditions} item=${item} answers=${answers} onClose=${onClose} />`;
   else if (answers) {
     shown = html`<${Answers} item=${item} answers=${answers} onMore=${() => openForm(true)} onClose=${onClose} />`;
@@ -68,26 +82,69 @@ export default function Always({ item, onClose }) {
   <//>`;
 }
 
+/** When a rule ends that begins now and lasts so many seconds; null: never. */
+const endAfter = (seconds) => (seconds ? new Date(Date.now() + seconds * 1000).toISOString() : null);
+
+/** An answer in a scope; in its narrowest one where it has not that scope. scope: empty for the proposed one. */
+function inScope(answer, scope) {
+  const wanted = scope || answer.proposed;
+  return answer.scopes.find((one) => one.scope === wanted) ?? answer.scopes[0];
+}
+
+/** The options of a field for scopes: [{scope, words}]. */
+const scopeOptions = (scopes, chosen) =>
+  scopes.map(
+    ({ scope, words }) => html`<option key=${scope} value=${scope} selected=${scope === chosen}>
+      ${words.replaceAll("`", "")}</option>`,
+  );
+
+/** Where the chosen answer holds, and how long. scopes, lasts: to choose from; scope, last: chosen. */
+function ScopeFields({ scopes, scope, lasts, last, onScope, onLast }) {
+  return html`<div class="fields">
+    <label>Where
+      <select data-testid="answer-where" onChange=${(event) => onScope(event.target.value)}>
+        ${scopeOptions(scopes, scope)}
+      </select>
+    </label>
+    <label>How long
+      <select data-testid="answer-until" onChange=${(event) => onLast(Number(event.target.value))}>
+        ${lasts.map(
+          ({ name, words }, place) => html`<option key=${name} value=${place} selected=${place === last}>
+          ${words}</option>`,
+        )}
+      </select>
+    </label>
+  </div>`;
+}
+
 function Answers({ item, answers, onMore, onClose }) {
   const [element, press] = useSteady();
   const [chosen, choose] = useState(0);
+  const [wanted, setWanted] = useState("");
+  const [last, setLast] = useState(0);
   const first = useFocus();
-  const submit = (event) => press(event, () => decideAlways(item, "approve", alwaysOf(answers[chosen].rule), onClose));
+  const { items, scopes, lasts } = answers,
+    { scope, rule } = inScope(items[chosen], wanted);
+  const mayHold = scopes.filter((one) => items[chosen].scopes.some((of) => of.scope === one.scope));
+  const always = () => alwaysOf({ ...rule, expires_at: endAfter(lasts[last].seconds) });
+  const submit = (event) => press(event, () => decideAlways(item, "approve", always(), onClose));
   return html`<form onSubmit=${submit}>
     <fieldset class="answers" aria-label="What to allow">
-      ${answers.map(
-        ({ kind, sentence, answered, of }, place) => html`<label key=${kind}>
+      ${items.map((answer, place) => {
+        const { sentence, answered } = inScope(answer, wanted);
+        return html`<label key=${answer.kind}>
           <input ref=${place === 0 ? first : null} type="radio" name="answer" checked=${place === chosen}
-            data-testid=${`answer-${kind}`} onChange=${() => choose(place)} />
+            data-testid=${`answer-${answer.kind}`} onChange=${() => choose(place)} />
           <span><${Marked} text=${sentence} />
             ${
-              of > 0 &&
-              html`<small>Would have answered ${answered.toLocaleString("en")} of the last ${of.toLocaleString("en")}.</small>`
+              answer.of > 0 &&
+              html`<small>Would have answered ${answered.toLocaleString("en")} of the last ${answer.of.toLocaleString("en")}.</small>`
             }
           </span>
-        </label>`,
-      )}
+        </label>`;
+      })}
     </fieldset>
+    <${ScopeFields} scopes=${mayHold} scope=${scope} lasts=${lasts} last=${last} onScope=${setWanted} onLast=${setLast} />
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet more" data-testid="more-conditions" onClick=${onMore}>More conditions</button>
       <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
@@ -99,17 +156,24 @@ function Answers({ item, answers, onMore, onClose }) {
 
 /** The fields as they are at first: the arguments that say something, in this conversation. */
 function initial(item, answers) {
-  const like = answers.find(({ kind }) => kind === "like")?.rule.arguments ?? {};
+  const like = answers.items.find(({ kind }) => kind === "like")?.rule.arguments ?? {};
   const said = Object.entries(item.arguments).filter(([, value]) => !isNoCondition(value));
   const tests = said.map(([name, value]) => [name, like[name] ?? firstTest(name, value, item.arguments)]);
-  return { decision: "approve", tests: Object.fromEntries(tests), isEverywhere: false, hours: "", uses: "" };
+  return { decision: "approve", tests: Object.fromEntries(tests), scope: "conversation", hours: "", uses: "" };
 }
 
+/** The scopes of a rule where the server offers none. */
+const scopesWithout = ({ conversation_id }) => [
+  { scope: "conversation", words: "in this conversation", members: { conversation_ids: [conversation_id] } },
+  { scope: "everywhere", words: "in every conversation", members: {} },
+];
+
 /** The members of the rule, as `always` of a decision takes them. */
-function members({ decision, tests, isEverywhere, hours, uses }, item) {
+function members({ decision, tests, scope, hours, uses }, item, scopes) {
   return {
     arguments: tests,
-    conversation_ids: isEverywhere ? null : [item.conversation_id],
+    conversation_ids: null,
+    ...scopes.find((one) => one.scope === scope).members,
     max_risk: decision === "approve" && KNOWN.includes(item.security_risk) ? riskOf(item) : null,
     expires_at: endsAt(hours),
     max_uses: uses ? Number(uses) : null,
@@ -121,10 +185,11 @@ function Conditions({ item, answers, onClose }) {
   const [fields, setFields] = useState(() => initial(item, answers));
   const first = useFocus();
   const set = (change) => setFields({ ...fields, ...change });
+  const scopes = answers.scopes.length > 0 ? answers.scopes : scopesWithout(item);
   const { decision } = fields,
     isApproval = decision === "approve";
-  const rule = { ...members(fields, item), decision, tool_name: item.tool_name };
-  const submit = (event) => press(event, () => decideAlways(item, decision, members(fields, item), onClose));
+  const rule = { ...members(fields, item, scopes), decision, tool_name: item.tool_name };
+  const submit = (event) => press(event, () => decideAlways(item, decision, members(fields, item, scopes), onClose));
   return html`<form class="conditions" onSubmit=${submit}>
     <div class="fields">
       <label>From now on
@@ -134,9 +199,8 @@ function Conditions({ item, answers, onClose }) {
         </select>
       </label>
       <label>Where
-        <select data-testid="rule-where" onChange=${(event) => set({ isEverywhere: event.target.value === "all" })}>
-          <option value="one" selected=${!fields.isEverywhere}>in this conversation</option>
-          <option value="all" selected=${fields.isEverywhere}>in all conversations</option>
+        <select data-testid="rule-where" onChange=${(event) => set({ scope: event.target.value })}>
+          ${scopeOptions(scopes, fields.scope)}
         </select>
       </label>
       <${TermFields} value=${fields} onChange=${set} />

@@ -35,7 +35,13 @@ export function RuleWords({ rule }) {
     number = rule.conversation_ids?.length,
     tags = Object.entries(rule.tags ?? {});
   const open = tests?.filter(([, test]) => "any" in test);
-  const where = number ? (number === 1 ? "in one conversation" : `in ${number} conversations`) : "in all conversations";
+  const places = [
+    ["in the folder", rule.folder],
+    ["about the repository", rule.repository],
+    ["that this key starts:", rule.key_id],
+  ].filter(([, value]) => value);
+  const every = places.length > 0 ? "in every conversation" : "in all conversations";
+  const where = number ? (number === 1 ? "in one conversation" : `in ${number} conversations`) : every;
   const often = rule.max_uses ? `at most ${counted(rule.max_uses, "time")}, ` : "";
   return html`<ul class="rule-words">
     ${tests
@@ -47,7 +53,7 @@ export function RuleWords({ rule }) {
         ? `${tests.length ? "every other argument" : "every argument"} is absent, empty, false or 0`
         : "whatever the arguments are"
     }</li>
-    <li>${where}${tags.map(
+    <li>${where}${places.map(([words, value]) => html` ${words} <code><${Text} text=${value} /></code>`)}${tags.map(
       ([name, value]) => html` with the tag <code>
       ${name}${value !== null && html`=<${Text} text=${value} />`}</code>`,
     )}</li>

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { useModes } from "../lib/modes.js";
 import { go, href } from "../lib/router.js";
 import { may, me } from "../lib/session.js";
 import {
@@ -38,7 +39,6 @@ const STATES = {
 
 /** What is done after the agent is ready, and what it is when it failed. */
 const STEPS = {
-  policy: ["The confirmation policy is set", "the confirmation policy was not set"],
   model: ["The model is set", "the model was not set"],
   files: ["The files are uploaded", "not all files were uploaded"],
   message: ["The first message is sent", "the first message was not sent"],
@@ -46,16 +46,12 @@ const STEPS = {
 
 const MAIN = ["WORKING", "WAITING_FOR_SANDBOX", "STARTING_CONVERSATION", "READY"];
 
-const POLICIES = [
-  ["", "As the agent’s spec says", "The agent’s spec decides which actions wait for approval."],
-  ["AlwaysConfirm", "Ask before every action", "Nothing runs until a person approves it."],
-  [
-    "ConfirmRisky",
-    "Ask before risky actions",
-    "Actions of medium, high or unknown risk wait for approval. The agent rates the risk.",
-  ],
-  ["NeverConfirm", "Never ask", "The agent runs every action without asking. Only its sandbox contains it."],
-];
+/** The choice of a start without a mode. */
+const OF_SPEC = {
+  name: "",
+  words: "As the agent’s spec says",
+  detail: "The agent’s spec decides which actions wait for approval.",
+};
 
 function useSpecs() {
   const [state, setState] = useState({ specs: null, error: null });
@@ -187,6 +183,7 @@ function Message({ value, spec, set, faults }) {
 function Form({ specs, isBusy, refused, onStart }) {
   const value = useStore(draft),
     models = useModels(),
+    modes = [OF_SPEC, ...useModes()],
     form = useRef(null),
     [own, setOwn] = useState({});
   const set = (name) => (event) => draft.set({ ...draft.get(), [name]: event.target.value });
@@ -224,11 +221,12 @@ function Form({ specs, isBusy, refused, onStart }) {
       ${
         may("approve") &&
         html`<label>Approval
-        <select name="policy" value=${value.policy} onChange=${set("policy")}>
-          ${POLICIES.map(([kind, words]) => html`<option key=${kind} value=${kind}>${words}</option>`)}
+        <select name="mode" value=${value.mode} onChange=${set("mode")} ...${wrong("mode", faults)}>
+          ${modes.map(({ name, words }) => html`<option key=${name} value=${name}>${words}</option>`)}
         </select>
       </label>
-      <p class="hint">${POLICIES.find(([kind]) => kind === value.policy)[2]}</p>`
+      <${Fault} name="mode" faults=${faults} />
+      <p class="hint">${modes.find(({ name }) => name === value.mode)?.detail}</p>`
       }
       <label class="choice" title="A destination or a budget: the agent is told when a person allows it."><input type="checkbox" name="goes-on" checked=${!value.stays} onChange=${({ target }) => draft.set({ ...draft.get(), stays: !target.checked })} />
         Go on by itself once what stopped it is allowed</label>

@@ -33,6 +33,7 @@ class ApprovalWing:
         self.rules, self.audit = Rules(redis, scripts), Audit(redis, scripts)
         unruled = Projections(listing, index)  # what rules decide is indexed, and applies no rules again
         self.rule_decisions = RuleDecisions(
+            redis,
             self.rules,
             Confirmations(redis, scripts, unruled, bounds),
             Deliveries(scripts, unruled, bounds, limits, sealer),

@@ -21,8 +21,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from core.approvals import canonical, text_of
+from core.approvals import Rule, canonical, text_of
 from core.cuts import beginning
+from core.rule_words import rule_sentence
 from core.wire import ConversationId, Micros, micros
 from store.errors import ConversationNotFound
 from store.keys import ApprovalKeys, ConversationKeys, SandboxKeys, audit_key
@@ -290,7 +291,7 @@ class Audit:
 
 
 class TerminalAudit:
-    """What the audit has of terminals and previews: entries about no action, when one is opened or closed."""
+    """What the audit has of terminals, previews and rules of one conversation: entries about no action."""
 
     def __init__(self, scripts: Scripts, projections: Projections) -> None:
         self._scripts = scripts
@@ -317,6 +318,13 @@ class TerminalAudit:
         self._note(
             "preview_opened", conversation_id, actor, f"Preview {preview_id} of port {port} of sandbox {sandbox_id}."
         )
+
+    def rule_changed(self, conversation_id: ConversationId, actor: Actor, what: str, rule: Rule) -> None:
+        """Note that a rule of the conversation is made or revoked, in one sentence. what: `rule_made`, `rule_revoked`.
+
+        As `opened`.
+        """
+        self._note(what, conversation_id, actor, f"Rule {rule.id}. {rule_sentence(rule)}.")
 
     def _note(self, what: str, conversation_id: ConversationId, actor: Actor, reason: str) -> None:
         stamp = Stamp.now()

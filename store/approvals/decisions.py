@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from core.approvals import action_digest, shown_arguments
 from core.refused import Kind
+from core.scopes import Origin
 from core.wire import ConversationId, Event, Micros, parse_json
 from settings.limits import ConversationLimits
 from store.approvals.audit import SERVER, Actor, said, shown
@@ -148,6 +149,8 @@ class Approvals(NamedTuple):
     audited: int  #: entries of the audit in all
     audit: list[bytes]  #: those that were asked for
     folder: str | None  #: of its agent; None: it is not known
+    origin: Origin  #: where the conversation began
+    approves_inside: bool  #: this server approves what stays inside the folder, and the policy is that of this mode
     pending: list[dict[str, Any]]  #: records as `_actions.lua` has them, in log order; `tool` is read
 
     @property
@@ -284,14 +287,17 @@ class Confirmations:
         )
         self._projections.refresh(conversation_id)
 
-    def set_policy(self, conversation_id: ConversationId, policy: dict[str, object]) -> None:
+    def set_policy(
+        self, conversation_id: ConversationId, policy: dict[str, object], *, approves_inside: bool = False
+    ) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
         fields = Conversation.fields_of(confirmation_policy=policy)
+        inside = Conversation.fields_of(approves_inside=True)["approves_inside"] if approves_inside else ""
         reply = self._scripts.set_fields(
             ConversationKeys(conversation_id).root,
             stamp=Stamp.now(),
             held=held_risks(policy),
-            fields=[(name, text, True) for name, text in fields.items()],
+            fields=[*((name, text, True) for name, text in fields.items()), ("approves_inside", inside, False)],
         )
         self._projections.settled(conversation_id, reply)
 

@@ -30,8 +30,10 @@ from typing import Any, NamedTuple
 from core.approvals import shown_arguments
 from core.incomplete import is_complete
 from core.refused import Kind
+from core.scopes import Origin
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
+from store.approvals.effects import held_risks
 from store.approvals.seen import shown_seen
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import REPORTED_FIELD, ApprovalKeys, ConversationKeys, audit_key
@@ -299,6 +301,8 @@ class Index:
             reply.audited,
             reply.audit,
             reply.folder or None,
+            Origin.of(json.loads(reply.origin)),
+            reply.inside and reply.held == held_risks({"kind": "AlwaysConfirm"}),
             [{**record, "id": name, "tool": json.loads(record["tool"])} for name, record in records],
         )
 

@@ -14,6 +14,7 @@ from core.approvals import (
     Conversation,
     Rule,
     canonical,
+    holds_for,
     matches,
     matching,
     text_of,
@@ -21,7 +22,8 @@ from core.approvals import (
 from core.cuts import beginning
 from core.pauses import take_turns
 from core.refused import Kind
-from core.rehearsal import Answer, like_answer, ready_answers, would_answer
+from core.rehearsal import Answer, ReadyAnswer, like_answer, ready_answers, would_answer
+from core.scopes import Scope, scopes_of
 from core.wire import ConversationId, now, parse_json
 from store.approvals.audit import LONGEST_TEXT, Audit, AuditFilter, Place, decider_of, place_of
 from store.approvals.inbox import Index
@@ -107,9 +109,16 @@ class Proposal(NamedTuple):
 class Tried(NamedTuple):
     """A ready answer, tried on the last decisions about its tool."""
 
-    answer: Answer
-    answered: int
+    ready: ReadyAnswer
+    answered: list[int]  #: in each of its scopes
     of: int
+
+
+class Answers(NamedTuple):
+    """The ready answers about an action, and the scopes of any other rule that is made of it."""
+
+    tried: list[Tried]
+    scopes: list[Scope]
 
 
 class Rehearsals:
@@ -159,9 +168,12 @@ class Rehearsals:
         found.sort(key=lambda proposal: len(proposal.evidence), reverse=True)
         return found[:MOST_PROPOSALS], len(page.found) + page.unread, page.unread
 
-    def answers(self, conversation_id: ConversationId, action_id: str) -> list[Tried]:
+    def answers(
+        self, conversation_id: ConversationId, action_id: str, name_of_key: Callable[[str], str] = str
+    ) -> Answers:
         """The ready answers about an action that waits, tried on the last decisions about its tool.
 
+        name_of_key: the name of a key by its id, for sentences; empty: no rule is proposed for that key.
         Raises ConversationNotFound, ActionNotPending.
         """
         waiting = self._index.read_approvals(conversation_id, _END)
@@ -173,16 +185,20 @@ class Rehearsals:
         if event is None:
             raise ActionNotPending
         action = Action.of(parse_json(event))
-        answers = ready_answers(action, Conversation(conversation_id, waiting.tags, folder=waiting.folder))
+        here, key_id = (
+            Conversation(conversation_id, waiting.tags, waiting.folder, waiting.origin),
+            waiting.origin.key_id,
+        )
+        key_name = name_of_key(key_id) if key_id else ""
+        scopes = scopes_of(conversation_id, waiting.origin, key_name)
+        answers = ready_answers(action, here, key_name)
         if not answers:
-            return []
+            return Answers([], scopes)
         rules = self._rules.in_force(now())
         recent: list[Decided] = []
         self._read(recent.append, limit=_TRIED, tool_name=action.tool_name, only=True, most_scanned=_SCANNED)
         del recent[_TRIED:]
-        return [
-            Tried(answer, sum(_answers(answer.rule, rules, one) for one in recent), len(recent)) for answer in answers
-        ]
+        return Answers([_tried(ready, rules, recent) for ready in answers], scopes)
 
     def _read(
         self,
@@ -241,6 +257,16 @@ def _decided(
 def _answers(rule: Rule, rules: Sequence[Rule], one: Decided) -> bool:
     take_turns()
     return would_answer(rule, rules, one.action, one.conversation)
+
+
+def _tried(ready: ReadyAnswer, rules: Sequence[Rule], recent: Sequence[Decided]) -> Tried:
+    """A scope only narrows a rule: the one of all conversations is tried, and counted where each scope holds."""
+    answered = [one for one in recent if _answers(ready.answer.rule, rules, one)]
+    return Tried(
+        ready,
+        [sum(holds_for(scoped.rule, one.conversation) for one in answered) for scoped in ready.scoped],
+        len(recent),
+    )
 
 
 def _matches(rule: Rule, one: Decided) -> bool:

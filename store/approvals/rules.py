@@ -9,6 +9,9 @@ Rules decide after every change of what waits in a conversation, before the inde
 the rule is found, a use is counted, then the action is decided in the conversation's slot. A worker that loses against
 another decision gives the use back, unless the same rule won by another worker.
 
+After the rules the server itself approves what waits in a conversation of the approval mode `outside` and stays inside
+its folder (`core/inside.py`), unless a rule that rejects holds for it, or may.
+
 An agent that takes one decision for all gets one where rules decide all its pending actions alike; otherwise a person
 decides all of them. The agent of a sandbox receives the decision from a supervisor: a request waits for no agent.
 """
@@ -16,6 +19,7 @@ decides all of them. The agent of a sandbox receives the decision from a supervi
 import json
 import logging
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import NamedTuple
@@ -23,16 +27,17 @@ from uuid import uuid4
 
 from core.approvals import Action, Conversation, Matched, Rule, action_digest, matching
 from core.cuts import beginning_in_bytes
+from core.inside import stays_inside
 from core.refused import Kind
 from core.rehearsal import MOST_TOGETHER
-from core.wire import ConversationId, Micros
+from core.wire import ConversationId, Micros, now
 from settings.limits import ConversationLimits
-from store.approvals.audit import Actor, Audit
+from store.approvals.audit import SERVER, Actor, Audit
 from store.approvals.decisions import MOST_ENTRIES, Approvals, Confirmations, Decision, StaleDecision
 from store.approvals.deliveries import Deliveries
 from store.approvals.inbox import Index
 from store.errors import UNAVAILABLE, ConversationNotFound, StoreError
-from store.keys import RuleKeys
+from store.keys import ConversationKeys, RuleKeys, SandboxKeys
 from store.link import attempts
 from store.link.attempts import minted
 from store.link.commands import Redis
@@ -45,11 +50,18 @@ _log = logging.getLogger(__name__)
 MOST_RULES, MOST_RULE_BYTES = 1000, 16 * 1024
 
 
+#: members that are stored where a rule has them alone. A server of an earlier release reads no rule that has one, and
+#: leaves what waits to people: it must not take such a rule for one of all conversations
+_LATER = ("key_id", "repository", "folder", "effects")
+
 #: seconds of the lease under which a decision is taken: no agent is called meanwhile
 _LEASE_SECONDS = 10.0
 
 #: a seq after every entry of an audit
 _END = 10**12
+
+#: why this server itself approves an action
+_INSIDE = "Approval mode “Ask what leaves the folder”: it only reads, or writes inside the folder."
 
 #: problems of a decision after which no decision of that wait can be taken
 _OVER = ("expired", "changed")
@@ -103,6 +115,8 @@ class UsedRule:
     rule: Rule
     uses: int
     last_used_at: Micros | None
+    ended_at: Micros | None = None  #: when it was revoked, or forgotten because it had expired
+    ended_by: str = ""  #: name of the key that revoked it; empty: nobody did
 
 
 class RuleUse(NamedTuple):
@@ -157,20 +171,45 @@ class Rules:
         found = self._list([])
         return sorted(found, key=lambda one: (one.rule.created_at or 0, one.rule.id), reverse=True)
 
+    def ended(self) -> list[UsedRule]:
+        """The last 1,000 rules that have ended, the latest first: revoked, or expired and forgotten. One round trip."""
+        found = [json.loads(one) for one in self._redis.lrange(RuleKeys.ended, 0, -1)]
+        return [
+            replace(
+                _used(json.dumps(one["rule"]), one["use"]),
+                ended_at=Micros(one["ended_at"]),
+                ended_by=str(one["ended_by"]),
+            )
+            for one in found
+        ]
+
     def get(self, rule_id: str) -> UsedRule:
         """One rule. Raises RuleNotFound."""
         for found in self._list([rule_id]):
             return found
         raise RuleNotFound
 
-    def revoke(self, rule_id: str) -> None:
-        """Forget a rule: no action that is appended after this returns is decided by it. Raises RuleNotFound."""
-        if not self._scripts.revoke_rule(RuleKeys.root, id=rule_id, request=uuid4().hex):
+    def revoke(self, rule_id: str, by: str = "") -> None:
+        """Forget a rule: no action that is appended after this returns is decided by it. Raises RuleNotFound.
+
+        by: name of who revokes it, for `ended`.
+        """
+        if not self._scripts.revoke_rule(RuleKeys.root, id=rule_id, request=uuid4().hex, by=json.dumps(by)):
             raise RuleNotFound
 
     def current(self) -> tuple[Rule, ...]:
         """The rules, for `core.approvals.matching`. One round trip, two after a change."""
-        version = self._redis.get(RuleKeys.version)
+        return self._current(self._redis.get(RuleKeys.version))
+
+    def current_for(self, conversation_id: ConversationId) -> tuple[tuple[Rule, ...], bool]:
+        """As `current`, and whether this server approves what stays inside the folder of a conversation."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            pipe.get(RuleKeys.version)
+            pipe.hget(ConversationKeys(conversation_id).root, "approves_inside")
+            version, inside = pipe.execute()
+        return self._current(version), inside == b"true"
+
+    def _current(self, version: bytes | None) -> tuple[Rule, ...]:
         known, rules = self._remembered
         if (version or b"") != known:
             reply = self._scripts.list_rules(RuleKeys.root, ids=())
@@ -224,8 +263,9 @@ def written_rule(rule: Rule) -> str:
     """A rule as JSON, without when it was made."""
     members = asdict(rule)
     del members["created_at"]
-    if members["effects"] is None:  # a server of an earlier release reads the rule too
-        del members["effects"]
+    for name in _LATER:
+        if members[name] is None:
+            del members[name]
     return json.dumps(members, separators=(",", ":"))
 
 
@@ -257,6 +297,7 @@ class RuleDecisions:
 
     def __init__(
         self,
+        redis: Redis,
         rules: Rules,
         confirmations: Confirmations,
         deliveries: Deliveries,
@@ -265,6 +306,7 @@ class RuleDecisions:
         bounds: ConversationLimits,
     ) -> None:
         """confirmations, deliveries: whose changes are indexed, and apply no rules."""
+        self._redis = redis
         self._rules = rules
         self._confirmations = confirmations
         self._deliveries = deliveries
@@ -296,9 +338,13 @@ class RuleDecisions:
             _log.exception("the approval rules of conversation %s failed: its actions wait for people", conversation_id)
 
     def _apply(self, conversation_id: ConversationId) -> None:
-        rules = self._rules.current()
-        if not rules:
-            return
+        rules, approves_inside = self._rules.current_for(conversation_id)
+        if rules:
+            self._apply_rules(conversation_id, rules)
+        if approves_inside:
+            self._approve_inside(conversation_id)
+
+    def _apply_rules(self, conversation_id: ConversationId, rules: tuple[Rule, ...]) -> None:
         found = self._index.read_approvals(conversation_id, _END)
         waiting = self._waiting(conversation_id, found, rules)
         if found.together:
@@ -311,9 +357,42 @@ class RuleDecisions:
             if uses := self._claim_alike(conversation_id, [one]):
                 self._decide(conversation_id, found, [one], uses)
 
+    def _approve_inside(self, conversation_id: ConversationId) -> None:
+        """Approve what waits and stays inside the folder; where a rule may reject it, a person decides.
+
+        An agent that takes one decision for all gets one where all that waits stays inside.
+        """
+        found = self._index.read_approvals(conversation_id, _END)
+        if not found.approves_inside or not found.pending:
+            return
+        rules = [rule for rule in self._rules.in_force(now()) if rule.decision == "reject"]
+        here = Conversation(conversation_id, found.tags, found.folder, found.origin)
+        folder = found.folder or self._folder_of_sandbox(found.sandbox_id)
+        records = {one["id"]: one for one in found.pending}
+        decisions = []
+        for shown in self._confirmations.pending(conversation_id):
+            record = records.get(shown["id"], {"since": None})
+            action = Action(shown["tool_name"], shown["arguments"], record.get("risk", "UNKNOWN"))
+            against = matching(rules, action, here)
+            is_free = record["since"] == shown["since"] and not against.rules and not against.doubts
+            if is_free and stays_inside(action, folder):
+                digest = action_digest(action.tool_name, action.arguments)
+                decisions.append(Decision(shown["id"], "approve", _INSIDE, digest, since=shown["since"]))
+        if decisions and (not found.together or len(decisions) == len(found.pending)):
+            with suppress(StaleDecision, ConversationNotFound):  # others were faster: the next change goes on
+                if found.sandbox_id is None:
+                    self._confirmations.decide_each(conversation_id, decisions, SERVER)
+                else:
+                    self._hand_over(conversation_id, found.sandbox_id, decisions, SERVER)
+
+    def _folder_of_sandbox(self, sandbox_id: str | None) -> str | None:
+        stored = self._redis.hget(SandboxKeys.box(sandbox_id), "working_dir") if sandbox_id else None
+        return stored.decode() if stored else None
+
     def _waiting(self, conversation_id: ConversationId, found: Approvals, rules: tuple[Rule, ...]) -> list[Waiting]:
         """The pending actions that rules match."""
-        tools, here = {rule.tool_name for rule in rules}, Conversation(conversation_id, found.tags, folder=found.folder)
+        tools = {rule.tool_name for rule in rules}
+        here = Conversation(conversation_id, found.tags, found.folder, found.origin)
         records = {one["id"]: one for one in found.pending if one["tool"] in tools}
         waiting = []
         for shown in self._confirmations.pending(conversation_id) if records else ():

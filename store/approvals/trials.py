@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from core.approvals import Action, Conversation, Rule, action_digest, text_of
 from core.cuts import beginning
 from core.pauses import take_turns
-from core.rehearsal import needed_words, scope_of, would_answer
+from core.rehearsal import grain_of, needed_words, would_answer
+from core.scopes import Origin
 from core.wire import ConversationId, parse_json
 from store.approvals.audit import LONGEST_TEXT, LONGEST_TOOL, decider_of
 from store.keys import ConversationKeys
@@ -93,16 +94,18 @@ class Decisions:
         of = list(dict.fromkeys(ids))
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in of:
-                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold", "folder"])
+                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold", "folder", "origin"])
             states: list[Any] = pipe.execute() if of else []
         return {
             one: None
             if tags is None or cold is not None
             else ConversationPlace(
-                Conversation(one, parse_json(tags), folder.decode() if folder else None),
+                Conversation(
+                    one, parse_json(tags), folder.decode() if folder else None, Origin.of(parse_json(origin or b"{}"))
+                ),
                 None if title is None else parse_json(title),
             )
-            for one, (title, tags, cold, folder) in zip(of, states, strict=True)
+            for one, (title, tags, cold, folder, origin) in zip(of, states, strict=True)
         }
 
     def actions(self, wanted: Sequence[Wanted]) -> tuple[list[Action | None], int]:
@@ -149,7 +152,7 @@ class Trial:
         self._decisions = decisions
         self._draft = draft
         self._rules = [rule for rule in rules if rule.tool_name == draft.tool_name]
-        self._scope = scope_of([draft, *self._rules])
+        self._grain = grain_of([draft, *self._rules])
         self._needed = needed_words(draft)
         self._known: dict[tuple[str, str], str | None] = {}  #: words of an answered action, None of another
         self._places: dict[ConversationId, ConversationPlace | None] = {}
@@ -209,11 +212,11 @@ class Trial:
         return self._needed.may_match(shown["text"])
 
     def _key(self, one: Wanted) -> tuple[str, str]:
-        if self._scope == "digest":
+        if self._grain == "digest":
             return one.digest, ""
         return (
             one.digest,
-            one.conversation_id if self._scope == "conversation" else f"{one.conversation_id} {one.action_id}",
+            one.conversation_id if self._grain == "conversation" else f"{one.conversation_id} {one.action_id}",
         )
 
     def _judge(
@@ -230,7 +233,7 @@ class Trial:
                     del unknown[key]
                 continue
             text = self._words(action, one)
-            if self._scope != "event":
+            if self._grain != "event":
                 self._remember(key, text)
             if text is not None:
                 answers += [(place, other, text) for place, other in ((number, one), *waiting)]

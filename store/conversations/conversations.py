@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
+from core.scopes import NOWHERE, Origin
 from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.effects import encodable, held_risks, message_claim
@@ -62,6 +63,16 @@ _NO_MODEL = "none"
 _PAGE = 100
 
 
+def _own_fields(confirmation_seconds: int | None, origin: Origin, approves_inside: bool) -> dict[str, str]:
+    """The fields that some conversations have."""
+    values = {
+        "confirmation_seconds": confirmation_seconds,
+        "origin": origin.stored or None,
+        "approves_inside": approves_inside or None,
+    }
+    return Conversation.fields_of(**{name: value for name, value in values.items() if value is not None})
+
+
 def _groups_of(sandbox_id: str, app: Mapping[str, object]) -> str:
     """The groups that an app conversation is listed in, beside its status; see `store/keys.toml`."""
     parent = app.get("parent_conversation_id")
@@ -103,6 +114,8 @@ class Conversations:
         app: dict[str, Any] | None = None,
         confirmation_seconds: int | None = None,
         start_body: bytes = b"",
+        origin: Origin = NOWHERE,
+        approves_inside: bool = False,
         **info: object,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
@@ -110,8 +123,9 @@ class Conversations:
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
-        start_body: see `sandboxes/start_tasks.py`. One round trip, in a sandbox two. Raises SecretsRefused,
-        TooManyConversations, StoreFull, and ConversationNotFound where the start task that `app` names has ended.
+        start_body: `sandboxes/start_tasks.py`. origin: `core/scopes.py`. approves_inside: `core/modes.py`. One round
+        trip, in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound where
+        the start task that `app` names has ended.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -134,8 +148,7 @@ class Conversations:
             groups="",
         )
         fields |= info_fields(info)
-        if confirmation_seconds is not None:
-            fields |= Conversation.fields_of(confirmation_seconds=confirmation_seconds)
+        fields |= _own_fields(confirmation_seconds, origin, approves_inside)
         if sandbox_id:
             fields |= Conversation.fields_of(
                 sandbox_id=sandbox_id,
@@ -180,7 +193,8 @@ class Conversations:
         if is_gone or parent is None or parent.get("sandbox_id") != sandbox_id:
             raise NotStartedHere
         inherited = {"sandbox_id": sandbox_id, "confirmation_seconds": parent["confirmation_seconds"]}
-        self.create(conversation_id, app={"parent_conversation_id": parent_id}, **inherited)
+        origin = Origin.of(parent["origin"] or {})
+        self.create(conversation_id, app={"parent_conversation_id": parent_id}, origin=origin, **inherited)
 
     def get(self, conversation_id: ConversationId) -> State:
         """The state of a conversation. Raises ConversationNotFound."""

@@ -7,6 +7,7 @@ from typing import Any
 from redis.exceptions import TimeoutError
 
 from core.refused import Kind
+from core.scopes import Origin
 from core.wire import ConversationId, Event, Micros, Seq, read_event, utc_time
 from settings.limits import ConversationLimits
 from store.approvals.effects import final_effect, held_risks
@@ -120,6 +121,8 @@ def policy_fields(state: Mapping[str, Any]) -> dict[str, str]:
         held=held_risks(state["confirmation_policy"]),
         security_analyzer=state["security_analyzer"],
     )
+    if state.get("approves_inside"):
+        fields |= Conversation.fields_of(approves_inside=True)
     if (seconds := state["confirmation_seconds"]) is not None:
         fields |= Conversation.fields_of(confirmation_seconds=seconds)
     return fields
@@ -145,14 +148,16 @@ class Forks:
         sandbox_id: str | None = None,
         claims: Sequence[str] = (),
         copy: Copy | None = None,
+        key_id: str = "",
     ) -> ConversationId:
         """Copy a conversation up to an event, or up to its end; the copy is idle and has no pending actions.
 
         A deletion of the copy's id ends it while it is under way.
 
         sandbox_id: that of the source, whose agent server has made the same copy; None: the copy is detached. claims:
-        what the agent may claim of the copy, see `effects.py`. copy: by `begin`. Secrets are not copied. Raises
-        ConversationNotFound, EventNotFound, IdInUse, StoreFull, CopyEnded, and TimeoutError of an hour without a page.
+        what the agent may claim of the copy, see `effects.py`. copy: by `begin`. key_id: of the key that asks. Secrets
+        are not copied. Raises ConversationNotFound, EventNotFound, IdInUse, StoreFull, CopyEnded, and TimeoutError of
+        an hour without a page.
         Source: docs/wire.md, 8.
         """
         target = ConversationId(id or str(minted("conversation")))
@@ -160,7 +165,7 @@ class Forks:
             return target
         copy = copy or self.begin(target, sandbox_id)
         try:
-            self._copy(copy, source, title, tags, reset_metrics, from_event_id, sandbox_id, claims)
+            self._copy(copy, source, title, tags, reset_metrics, from_event_id, sandbox_id, claims, key_id)
         except BaseException:
             self.close(copy)
             raise
@@ -194,6 +199,7 @@ class Forks:
         from_event_id: str | None,
         sandbox_id: str | None,
         claims: Sequence[str],
+        key_id: str,
     ) -> None:
         target, fork, stamp = copy.keys.id, copy.keys.fork, Stamp.now()
         state = self._conversations.get(source)
@@ -210,7 +216,7 @@ class Forks:
             updated_at=stamp.utc_time,
         )
         fields |= info_fields({name: value for name, value in info.items() if name != "capabilities"})
-        fields |= _inherited(state, sandbox_id, fork)
+        fields |= _inherited(state, sandbox_id, fork, key_id)
         if not copy.adopt(self._projections, fields, claims):
             raise IdInUse
 
@@ -245,12 +251,15 @@ def _pages(scripts: Scripts, conversation_id: ConversationId, incarnation: str, 
         seq = Seq(seq + len(events))
 
 
-def _inherited(state: State, sandbox_id: str | None, fork: str) -> dict[str, str]:
+def _inherited(state: State, sandbox_id: str | None, fork: str, key_id: str) -> dict[str, str]:
     """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox.
+
+    Its key is the one that asked for the copy.
 
     There its events are masked by the secrets of all conversations of the sandbox, its source's among them.
     """
-    fields = policy_fields(state)
+    origin = Origin.of(state["origin"] or {})._replace(key_id=key_id)
+    fields = policy_fields(state) | Conversation.fields_of(origin=origin.stored)
     if sandbox_id is None:
         return fields
     app = {name: value for name, value in state["app"].items() if name != "start_id"}
@@ -287,12 +296,15 @@ class Exports:
         """
         yield from _pages(self._scripts, state["id"], state["incarnation"], state["seq"])
 
-    def load(self, conversation_id: ConversationId, head: Mapping[str, Any], events: Iterable[Event]) -> bool:
+    def load(
+        self, conversation_id: ConversationId, head: Mapping[str, Any], events: Iterable[Event], key_id: str = ""
+    ) -> bool:
         """Make a conversation of its head (`schemas.exports.ExportHead`) and its events, in their order; True if this
         call made it, False if the conversation exists and its log begins with these very events.
 
         It is detached: no agent runs it, nothing waits in it, and it has no secrets. Readers see all of it or nothing;
         where this raises, or the process ends, nothing is left of it after an hour. A deletion of the id ends it.
+        key_id: of the key that asks.
         Raises CopyEnded, IdInUse of any other conversation of the id, RepeatedEvent, TooManyKinds, LogTooLong,
         StoreFull, TimeoutError, and what `events` raises.
         """
@@ -301,7 +313,7 @@ class Exports:
         try:
             copy.begin()
             self._fill(copy, events)
-            if copy.adopt(self._projections, _fields(conversation_id, head, stamp.at)):
+            if copy.adopt(self._projections, _fields(conversation_id, head, stamp.at, key_id)):
                 return True
             if not self._has(copy, head["created_at"]):
                 raise IdInUse
@@ -357,7 +369,7 @@ class Exports:
         return True
 
 
-def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: Micros) -> dict[str, str]:
+def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: Micros, key_id: str) -> dict[str, str]:
     """The fields of the hash of an imported conversation."""
     fields = Conversation.fields_of(
         id=conversation_id,
@@ -369,5 +381,6 @@ def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: 
         unapproved_resumes=head["unapproved_resumes"],
         tags=head["tags"],
         stats=head["stats"],
+        origin=Origin(key_id=key_id).stored,
     )
     return fields | info_fields(head["info"]) | title_fields(head["title"]) | policy_fields(head)

@@ -1,6 +1,6 @@
 -- _follow: what follows a change of a conversation, where its caller names the keys, as one server has them all: the
 -- script that makes the change also lists it and indexes what waits, so that neither lags behind, whatever ends the
--- caller. In a cluster, and where a rule may decide what waits, the caller does what is left: `store/projections.py`.
+-- caller. In a cluster, and where a rule or the mode may decide what waits, the caller does what is left: `store/projections.py`.
 -- act: the script. note_conversation, read_unindexed, note_approvals: those scripts, each a function of KEYS and ARGV.
 -- KEYS: the root of the conversation, and those of the listing, of the approvals and of their rules.
 -- include: _time.lua
@@ -37,12 +37,14 @@ local function index()
   return false
 end
 
-local function has_rules() return redis.call('EXISTS', rules .. ':all') == 1 end
+local function may_be_decided()
+  return redis.call('EXISTS', rules .. ':all') == 1 or redis.call('HGET', conversation, 'approves_inside') == 'true'
+end
 
 -- A full Redis refuses a write where the script itself wrote nothing: the caller's own scripts go on there.
 local is_done, is_listed = pcall(list)
 if is_done and is_listed then reply[9] = '1' end
-if is_behind == '1' and not (status == 'waiting_for_confirmation' and has_rules()) then
+if is_behind == '1' and not (status == 'waiting_for_confirmation' and may_be_decided()) then
   local is_read, is_indexed = pcall(index)
   if is_read and is_indexed then reply[8] = '' end
 end

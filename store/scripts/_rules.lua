@@ -1,8 +1,10 @@
 -- _rules: the approval rules.
 -- The use of a rule is {uses, last_used_at = µs ("" none), expires_at = µs ("" never), max_uses ("" no matter)}, all of
 -- them text: cjson rounds numbers to 14 digits. A rule without one was revoked.
+-- A rule that has ended is {rule, use, ended_at = µs, ended_by = name}, the latest first.
 -- include: _clock.lua
 local DAY = 86400000
+local MOST_ENDED = 1000
 
 local function use_of(id)
   local stored = redis.call('HGET', root .. ':uses', id)
@@ -17,7 +19,11 @@ local function set_use(id, use)
   redis.call('HSET', root .. ':uses', id, cjson.encode(use))
 end
 
-local function forget(id)
+-- by: who revoked it, as JSON; '""' of one that had expired.
+local function forget(id, by)
+  redis.call('LPUSH', root .. ':ended', '{"rule":' .. redis.call('HGET', root .. ':all', id) .. ',"use":' ..
+    redis.call('HGET', root .. ':uses', id) .. ',"ended_at":' .. now .. ',"ended_by":' .. by .. '}')
+  redis.call('LTRIM', root .. ':ended', 0, MOST_ENDED - 1)
   redis.call('HDEL', root .. ':all', id)
   redis.call('HDEL', root .. ':uses', id)
 end

@@ -578,6 +578,9 @@ class ReadApprovals:
         audited: int
         audit: list[bytes]
         folder: str
+        origin: str
+        inside: bool
+        held: str
         pending: list[ReadApprovals.Pending]
 
 
@@ -1169,7 +1172,7 @@ class Calls:
     def audit_terminal(
         self, root: str, *, id_prefix: str, time: str, what: str, actor: str, reason: str
     ) -> AuditTerminal.Done | None:
-        """Note in the audit of a conversation that a terminal was opened or closed in its sandbox, or a preview opened."""
+        """Note in the audit of a conversation that a terminal was opened or closed in its sandbox, a preview opened, or a rule of the conversation made or revoked."""
         reply = self._audit_terminal([root], [id_prefix, time, what, actor, reason])
         if reply is None:
             return None
@@ -2463,6 +2466,9 @@ class Calls:
             int(next(words)),
             next(words),
             next(words).decode(),
+            next(words).decode(),
+            next(words) in (1, b"1"),
+            next(words).decode(),
             [ReadApprovals.Pending(id.decode(), record.decode()) for id, record in _rows(next(words), 2)],
         )
 
@@ -2751,9 +2757,9 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
-    def revoke_rule(self, root: str, *, id: str, request: str) -> bool:
+    def revoke_rule(self, root: str, *, id: str, request: str, by: str) -> bool:
         """Forget an approval rule: from now on no claim of it is granted."""
-        reply = self._revoke_rule([root], [id, request])
+        reply = self._revoke_rule([root], [id, request, by])
         result: bool = reply in (1, b"1")
         return result
 

@@ -14,7 +14,7 @@ local use = {uses = '0', last_used_at = '', expires_at = expires_at, max_uses = 
 if has_expired(use) then return 'past' end
 if redis.call('HLEN', root .. ':all') >= most then
   for _, other in ipairs(redis.call('HKEYS', root .. ':all')) do
-    if has_expired(use_of(other)) then forget(other) end
+    if has_expired(use_of(other)) then forget(other, '""') end
   end
   if redis.call('HLEN', root .. ':all') >= most then return 'full' end
 end

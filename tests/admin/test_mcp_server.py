@@ -454,6 +454,21 @@ def test_a_destination_is_listed_and_what_a_person_decided_is_carried_out(server
     assert "404" in text(called(server, shown_key, "decide_destination", **wanted))
 
 
+def test_no_tool_makes_a_rule(server, waiting, asking):
+    def rules():
+        return [server.get(f"/api/v1/{name}-rules").json() for name in ("approval", "destination")]
+
+    before, shown_key = rules(), key(server, "approve", "read", "write")
+    bound = {name: asking[name] for name in ("sandbox_id", "name", "port", "digest")}
+    for verb in ("approve", "reject"):
+        refused = called(server, shown_key, "decide_destination", **bound, decision=verb, scope="always")
+        assert refused.is_error, text(refused)
+    called(server, shown_key, "decide_pending_action", **decision(server, waiting), always=True)
+
+    assert rules() == before
+    assert not [name for name in tools(server, shown_key) if "rule" in name]
+
+
 def test_a_budget_is_listed_and_what_a_person_decided_is_carried_out(server, redis_url):
     url = redis_url if str(server.base_url) == HERE else shared_server(ADMIN).url
     store = store_of(url, limits_of(100, pause_idlest=False, host_seconds=60, start_seconds=120))
@@ -466,8 +481,6 @@ def test_a_budget_is_listed_and_what_a_person_decided_is_carried_out(server, red
     assert (item["subject"], item["budget"]["tokens"]) == ("budget", 200)
 
     bound = {"sandbox_id": sandbox, "budget": item["budget"]["setting"], "digest": item["digest"]}
-    always = called(server, shown_key, "decide_destination", **bound, decision="approve", scope="always")
-    assert "always is not offered" in text(always)
     wanted = {**bound, "decision": "approve", "scope": "once"}
     assert json.loads(text(called(server, shown_key, "decide_destination", **wanted)))["success"]
     assert store.spending.of_sandbox(sandbox).allowed_tokens == 200

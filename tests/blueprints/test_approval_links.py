@@ -278,6 +278,22 @@ def test_a_rejection_by_a_link_tells_the_agent_the_reason(client, conversation, 
     assert [one["rejection_reason"] for one in events if one["kind"] == "UserRejectObservation"] == ["Use the\ntrash"]
 
 
+@pytest.mark.parametrize("verb", ["approve", "reject"])
+def test_a_link_decides_once_and_makes_no_rule_whatever_its_form_has(client, conversation, waits, verb):
+    def rules() -> list[dict]:
+        return client.get("/api/v1/approval-rules", headers=ADMIN).get_json()
+
+    before, act = rules(), action("make deploy")
+    url = waits(act)
+    forged = {"decision": verb, "always": "true", "scope": "everywhere", "conversation_ids": "", "max_uses": "9"}
+    assert client.post(url, data=forged).status_code == 200
+
+    assert rules() == before
+    again = action("make deploy")
+    client.post(f"/api/v1/webhooks/events/{conversation}", json=[again], headers=ADMIN)
+    assert pending(client, conversation) == [again["id"]]
+
+
 def test_a_link_decides_its_action_alone(client, conversation, waits):
     link = waits(action("one"), other := action("two"))
 

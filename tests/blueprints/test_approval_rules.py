@@ -31,6 +31,9 @@ def test_a_rule_is_made_listed_and_revoked(rules, conversation):
         **RULE,
         "max_risk": "LOW",
         "conversation_ids": [conversation],
+        "key_id": "settings-1",
+        "repository": "github.com/ada/shop",
+        "folder": "/home/ada/shop",
         "tags": {"team": "web", "owner": None},
         "expires_at": "2999-01-01T00:00:00Z",
         "max_uses": 3,
@@ -49,6 +52,8 @@ def test_a_rule_is_made_listed_and_revoked(rules, conversation):
         "created_by": "anyone",
         "uses": 0,
         "last_used_at": None,
+        "ended_at": None,
+        "ended_by": "",
     }
     assert response.headers["Location"].endswith(f"{URL}/{made['id']}")
     assert rules.get(response.headers["Location"]).get_json() == made
@@ -61,8 +66,9 @@ def test_a_rule_is_made_listed_and_revoked(rules, conversation):
 
 def test_a_rule_may_name_a_tool_alone(rules):
     made = rules.post(URL, json={"decision": "reject", "tool_name": "browser"}).get_json()
-    names = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses", "effects")
-    assert [made[name] for name in names] == [None] * 7
+    names = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses")
+    names = (*names, "key_id", "repository", "folder", "effects")
+    assert [made[name] for name in names] == [None] * len(names)
 
 
 def test_a_value_that_an_argument_must_equal_is_kept_as_it_came(rules):
@@ -78,6 +84,14 @@ NO_RULES = [
     ({"tool_name": ""}, "tool_name"),
     ({"tool_name": 1}, "tool_name"),
     ({"tool_name": "x" * (MOST_CALL_BYTES + 1)}, "tool_name"),
+    ({"key_id": ""}, "key_id"),
+    ({"repository": "ada/shop"}, "repository"),
+    ({"repository": "https://github.com/ada/shop"}, "repository"),
+    ({"repository": "github.com/ada/.."}, "repository"),
+    ({"folder": "home/ada"}, "folder"),
+    ({"folder": "/"}, "folder"),
+    ({"folder": "/home/ada/"}, "folder"),
+    ({"folder": "/home/../etc"}, "folder"),
     ({"arguments": []}, "arguments"),
     ({"arguments": {"x": "git*"}}, "arguments"),
     ({"arguments": {"x": {}}}, "arguments"),

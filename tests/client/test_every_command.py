@@ -31,6 +31,7 @@ READS = {
     "inbox",
     "download",
     "diff",
+    "mode",
     "open",
     "rules",
     "rules ls",

@@ -148,7 +148,8 @@ def test_always_offers_the_answers_of_the_server_by_one_key_and_says_which_rule_
     shown = " ".join(asked.shown.split())
     assert "git status * Would have answered 14 of the last 20." in shown
     always = {"arguments": arguments, "max_risk": risk, "conversation_ids": [CONVERSATION]}
-    assert asked.sent["decisions"][0]["always"] == always | dict.fromkeys(("tags", "expires_at", "max_uses"))
+    others = ("key_id", "repository", "folder", "tags", "expires_at", "max_uses")
+    assert asked.sent["decisions"][0]["always"] == always | dict.fromkeys(others)
     assert "Rule rule-1 approves this from now on. To end it: agentctl rules rm rule-1" in shown
 
 
@@ -158,6 +159,70 @@ def test_a_card_says_what_the_server_sees_and_the_agents_word_where_that_is_anot
     shown = " ".join(Asked(waiting_action(**seen), "l").shown.split())
     assert "High risk · Deletes · the agent says: low risk" in shown
     assert "Low risk · asked" in " ".join(Asked(waiting_action(), "l").shown.split())
+
+
+def scoped_answer(kind, what, *scopes, proposed="conversation"):
+    """A ready answer in some scopes: of each its name, words, members of the rule, and what it would have answered."""
+    found = [
+        {
+            "scope": name,
+            "sentence": f"{what}, {words}.",
+            "rule": {"decision": "approve", "tool_name": "terminal", "arguments": {}, **members},
+            "answered": answered,
+        }
+        for name, words, members, answered in scopes
+    ]
+    return {**found[0], "kind": kind, "of": 20, "proposed": proposed, "scopes": found}
+
+
+HERE = ("conversation", "in this conversation", {"conversation_ids": [CONVERSATION]}, 3)
+FOLDER = ("folder", "in every conversation in the folder `/w/shop`", {"folder": "/w/shop"}, 9)
+ALL = ("everywhere", "in every conversation", {}, 14)
+SCOPED = httpx.Response(
+    200,
+    json={
+        "items": [
+            scoped_answer("like", "Allows `git status`", HERE, FOLDER, ALL, proposed="folder"),
+            scoped_answer("tool", "Allows everything", HERE),
+        ],
+        "scopes": [
+            {"scope": one, "words": words, "members": members} for one, words, members, _ in (HERE, FOLDER, ALL)
+        ],
+        "lasts": [
+            {"name": "ever", "words": "until it is revoked", "seconds": None},
+            {"name": "hour", "words": "for 1 hour", "seconds": 3600},
+        ],
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("typed", "members", "covers"),
+    [
+        (["1"], {"folder": "/w/shop"}, "in every conversation in the folder `/w/shop`. Would have answered 9 of"),
+        (["w", "1"], {}, "Allows `git status`, in every conversation. Would have answered 14 of the last 20."),
+        (["w", "w", "1"], {"conversation_ids": [CONVERSATION]}, "in this conversation. Would have answered 3 of"),
+        (["2"], {"conversation_ids": [CONVERSATION]}, "Allows everything, in this conversation."),
+        (["w", "2"], {"conversation_ids": [CONVERSATION]}, "Allows everything, in this conversation."),
+    ],
+)
+def test_one_key_chooses_where_a_rule_holds_and_the_answer_that_was_shown_last_is_made(typed, members, covers):
+    asked = Asked(waiting_action(), "A", *typed, responses=[SCOPED, RULED])
+
+    assert "[1] like this [2] this tool [w]here [u]ntil [b]ack [?]" in asked.shown
+    assert covers in " ".join(asked.shown.split())
+    always = asked.sent["decisions"][0]["always"]
+    found = {name: always[name] for name in ("conversation_ids", "folder", "repository", "key_id")}
+    assert found == dict.fromkeys(found) | members
+    assert always["expires_at"] is None
+
+
+def test_another_key_chooses_how_long_a_rule_holds():
+    asked = Asked(waiting_action(), "A", "u", "1", responses=[SCOPED, RULED])
+
+    assert "in the folder `/w/shop`, for 1 hour. Would have answered" in " ".join(asked.shown.split())
+    ends = datetime.fromisoformat(asked.sent["decisions"][0]["always"]["expires_at"])
+    assert timedelta(minutes=59) < ends - datetime.now(UTC) < timedelta(minutes=61)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_a_waiting_action_is_shown_once_and_its_row_leads_to_it(browser, server)
         browser.find("all-events").click()
 
 
-def test_of_an_agent_that_asks_nobody_no_policy_is_offered(browser, server):
+def test_of_an_agent_that_asks_nobody_no_mode_is_offered(browser, server):
     identity = str(uuid4())
     body = {"conversation_id": identity, "agent": {"kind": "ACPAgent"}}
     server.post("/api/conversations", json=body).raise_for_status()
@@ -148,10 +148,10 @@ def test_of_an_agent_that_asks_nobody_no_policy_is_offered(browser, server):
     browser.opens("details")
 
     browser.says("This agent never asks")
-    assert browser.all("policy") == []
+    assert browser.all("mode") == []
 
 
-def test_title_tags_and_policy_are_changed_in_place(browser, server):
+def test_title_tags_and_mode_are_changed_in_place(browser, server):
     identity = conversation(server, message("m"), title="Before")
     browser.open(f"conversations/{identity}")
     browser.says("Before")
@@ -163,8 +163,11 @@ def test_title_tags_and_policy_are_changed_in_place(browser, server):
     wait_until(lambda: browser.driver.find_element("tag name", "h1").text.startswith("After"), "the title")
     browser.find("tag").send_keys("team=search", Keys.ENTER)
     browser.says("team=search")
-    Select(browser.find("policy")).select_by_value("AlwaysConfirm")
-    browser.says("The policy holds")
+    Select(browser.find("mode")).select_by_value("everything")
+    browser.says("The mode holds")
+    Select(browser.find("mode")).select_by_value("nothing")
+    browser.says("is for conversations in a sandbox")
+    wait_until(lambda: browser.find("mode").get_attribute("value") == "everything", "the mode that holds")
 
     record = server.get(f"/api/conversations/{identity}").json()
     assert (record["title"], record["tags"]) == ("After", {"team": "search"})
@@ -247,7 +250,7 @@ def test_what_a_key_may_not_do_is_not_offered(browsers, locked):
         "fork",
         "fork-here",
         "delete",
-        "policy",
+        "mode",
         "tag",
         "add-tag",
         "approve",
@@ -263,7 +266,7 @@ def test_what_a_key_may_not_do_is_not_offered(browsers, locked):
     assert not browser.all("send")
     locked.post(f"/api/conversations/{identity}/events/respond_to_confirmation", json={"accept": False})
     browser.find("send")
-    assert [name for name in ("delete", "policy", "approve") if browser.all(name)] == []
+    assert [name for name in ("delete", "mode", "approve") if browser.all(name)] == []
 
 
 def test_the_sandbox_of_a_conversation_is_paused_and_resumed_and_shows_its_log(browsers, server):

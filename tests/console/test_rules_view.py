@@ -36,13 +36,37 @@ def test_always_offers_the_answers_of_the_server_and_one_press_allows_what_is_li
     server.delete(f"/api/v1/approval-rules/{rule['id']}").raise_for_status()
 
 
+def test_where_and_how_long_an_answer_holds_is_chosen_beside_it(inbox, waits, server):
+    one = action("git status --short")
+    waits(one, workspace={"working_dir": "/home/ada/shop"})
+
+    press(inbox, one, "always")
+    inbox.find("answer-like").click()
+    assert "in every conversation in the folder /home/ada/shop" in inbox.text("always-dialog")
+    assert inbox.find("answer-where").get_attribute("value") == "folder"
+    select(inbox, "answer-where", "everywhere")
+    assert "with any words after it, in every conversation." in inbox.text("always-dialog")
+    select(inbox, "answer-where", "folder")
+    select(inbox, "answer-until", "2")
+    still(inbox)
+    inbox.find("allow-from-now-on").click()
+    inbox.says("The rule holds from now on")
+
+    [rule] = server.get("/api/v1/approval-rules").json()
+    assert (rule["folder"], rule["conversation_ids"]) == ("/home/ada/shop", None)
+    assert rule["expires_at"]
+    inbox.go("rules")
+    inbox.says("in every conversation in the folder /home/ada/shop", "rules")
+    server.delete(f"/api/v1/approval-rules/{rule['id']}").raise_for_status()
+
+
 def test_the_rule_of_a_person_is_shown_before_it_is_made_and_then_decides_the_next(inbox, waits, server):
     one, two, three = action("git status --short"), action("git status -v"), action("git push")
     waiting = waits(one)
 
     press(inbox, one, "always")
     open_conditions(inbox)
-    select(inbox, "rule-where", "all")
+    select(inbox, "rule-where", "everywhere")
     select(inbox, "how-command", "command")
     inbox.find("pattern-command").clear()
     inbox.find("pattern-command").send_keys("git status *")

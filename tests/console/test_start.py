@@ -68,11 +68,11 @@ def test_a_message_alone_starts_an_agent_and_leads_to_its_conversation(browser, 
     assert server.get(f"/api/conversations/{identity}").json()["title"] == "echo hello"
 
 
-def test_a_chosen_policy_holds_before_the_first_message(browser, server):
+def test_a_chosen_mode_holds_before_the_first_message(browser, server):
     browser.open("start")
     _type(browser, "message", "run: echo at once")
     _type(browser, "title", "Never asked")
-    browser.driver.find_element("css selector", "select[name=policy] option[value=NeverConfirm]").click()
+    browser.driver.find_element("css selector", "select[name=mode] option[value=nothing]").click()
     browser.find("start").click()
 
     wait_until(lambda: "#/conversations/" in browser.driver.current_url, "the conversation")
@@ -98,7 +98,7 @@ def _begun(browser: Browser) -> str:
 
 
 def _unasked(browser: Browser) -> None:
-    browser.driver.find_element("css selector", "select[name=policy] option[value=NeverConfirm]").click()
+    browser.driver.find_element("css selector", "select[name=mode] option[value=nothing]").click()
 
 
 def _observed(server, identity: str) -> str:

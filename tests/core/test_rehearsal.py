@@ -3,7 +3,7 @@
 import pytest
 
 from core.approvals import Action, Conversation, Rule, matches
-from core.rehearsal import like_answer, needed_words, ready_answers, scope_of, would_answer
+from core.rehearsal import grain_of, like_answer, needed_words, ready_answers, would_answer
 from core.shell import read_line
 from core.shell.rules import allowed, command_pattern
 from core.wire import ConversationId
@@ -86,17 +86,17 @@ def test_an_action_with_other_arguments_has_none(arguments):
 )
 def test_each_ready_answer_approves_the_action_itself_and_none_of_another_tool(action):
     answers = ready_answers(action, HERE)
-    assert "tool" in {answer.kind for answer in answers}
-    for answer in answers:
-        assert matches(answer.rule, action, HERE) is True
-        assert matches(answer.rule, Action("another", action.arguments, action.risk), HERE) is False
+    assert "tool" in {ready.answer.kind for ready in answers}
+    for scoped in (scoped for ready in answers for scoped in ready.scoped):
+        assert matches(scoped.rule, action, HERE) is True
+        assert matches(scoped.rule, Action("another", action.arguments, action.risk), HERE) is False
 
 
 def test_the_exact_answer_names_the_command_and_defaults_are_no_condition():
-    exactly, *_ = ready_answers(Action("terminal", {"command": "rm `x`\n", "is_input": False}, "HIGH"), HERE)
+    [(exactly, *_), *_] = ready_answers(Action("terminal", {"command": "rm `x`\n", "is_input": False}, "HIGH"), HERE)
     assert exactly.rule.arguments == {"command": {"equals": "rm `x`\n"}}
     assert exactly.sentence == 'Allows "rm `x`", exactly as it is written, in every conversation.'
-    exactly, *_ = ready_answers(Action("terminal", {"command": "y", "is_input": True}, "HIGH"), HERE)
+    [(exactly, *_), *_] = ready_answers(Action("terminal", {"command": "y", "is_input": True}, "HIGH"), HERE)
     assert exactly.sentence == "Allows `terminal` with exactly these arguments, in every conversation."
 
 
@@ -157,4 +157,4 @@ def test_a_rule_that_rejects_needs_no_words():
     ],
 )
 def test_how_a_rule_answers_depends_on_what_it_names(members, scope):
-    assert scope_of([Rule("approve", "terminal"), Rule("approve", "terminal", **members)]) == scope
+    assert grain_of([Rule("approve", "terminal"), Rule("approve", "terminal", **members)]) == scope

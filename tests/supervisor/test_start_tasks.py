@@ -219,6 +219,22 @@ def test_a_conversation_keeps_which_client_started_it(store, driver, is_own_body
     assert (app["started_from"], app["started_by"]) == ("a digest", "a key")
 
 
+@pytest.mark.parametrize("is_own_body", [False, True])
+def test_a_conversation_keeps_where_its_start_began_for_rules(store, driver, is_own_body):
+    if is_own_body:
+        body = {"agent": {}, "workspace": {"working_dir": "/home/ada/shop/"}}
+        given, wanted = {"body": body, "headers": {}}, {"kept": {}}
+        task, _ = store.start_tasks.create_once(str(uuid4()), wanted, given, echo={}, owner="a key")
+    else:
+        request = {"selected_repository": "ada/shop", "git_provider": "gitlab"}
+        task = store.start_tasks.create(request, echo={}, owner="a key")
+    driver.drive(*store.start_tasks.claim())
+
+    origin = store.conversations.get(task.conversation_id)["origin"]
+    place = {"folder": "/home/ada/shop"} if is_own_body else {"repository": "gitlab.com/ada/shop"}
+    assert origin == {"key_id": "a key", **place}
+
+
 def test_a_late_driver_leaves_the_sandbox_and_conversation_of_a_ready_start_task(store, driver):
     task = store.start_tasks.create({}, echo={})
     late = store.start_tasks.claim()

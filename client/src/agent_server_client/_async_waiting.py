@@ -113,8 +113,13 @@ class AsyncPendingAction:
 
     async def answers(self) -> list[ReadyAnswer]:
         """The rules that the server proposes for such actions, the narrowest first, with what each would have done."""
+        answers: list[ReadyAnswer] = (await self.ready_answers())["items"]
+        return answers
+
+    async def ready_answers(self) -> dict[str, Any]:
+        """As `answers`, as `items`, with all scopes of a rule (`scopes`), and how long one may hold (`lasts`)."""
         path = f"/api/v1/conversation/{self.conversation.id}/pending-actions/{quote(self.id, safe='')}/answers"
-        answers: list[ReadyAnswer] = (await self.conversation.client.get(path))["items"]
+        answers: dict[str, Any] = await self.conversation.client.get(path)
         return answers
 
     async def approve(self, *, always: bool | dict[str, Any] = False) -> DecisionsResult:

@@ -22,6 +22,7 @@ from agent_server_client.errors import AgentServerError, checked_key
 from agent_server_client.models import (
     ActionDecision,
     AppConversationStartTask,
+    ApprovalMode,
     ApprovalRule,
     AuditEntry,
     ConversationInfo,
@@ -252,6 +253,7 @@ class Client:
         title: str | None = None,
         model: str | None = None,
         spec: str | None = None,
+        mode: str | None = None,
         conversation_id: str | None = None,
         tags: dict[str, str] | None = None,
         goes_on_when_allowed: bool | None = None,
@@ -262,10 +264,10 @@ class Client:
         """Start a conversation with an agent in a sandbox, and return it when it is READY.
 
         text: the first message, with which the agent begins to run; `turn` of the result is about it. folder: of this
-        machine; the sandbox begins with its files. spec: the id of a sandbox spec. conversation_id: a UUID of yours; a
-        conversation of that id that is there is returned as it is, so a start may be repeated after a crash.
-        goes_on_when_allowed: whether the agent is told, and goes on, once a destination or a budget that stopped it is
-        allowed; by default it is. on_progress: gets each state of the start.
+        machine; the sandbox begins with its files. spec: the id of a sandbox spec. mode: a name of `modes`.
+        conversation_id: a UUID of yours; a conversation of that id that is there is returned as it is, so a start may
+        be repeated after a crash. goes_on_when_allowed: whether the agent is told, and goes on, once a destination or
+        a budget that stopped it is allowed; by default it is. on_progress: gets each state of the start.
         seconds: most for the start. place_seconds: most to wait before it for a place, where the server runs as many
         sandboxes as it may; 0: not at all. Raises AgentServerError: 429 no place, 504 too slow, else the status of the
         failure.
@@ -275,7 +277,8 @@ class Client:
         waiting = Tries(place_seconds)
         message = {"content": [{"type": "text", "text": text}], "run": True} if text else None
         named = {"title": title, "llm_model": model, "conversation_id": conversation_id, "tags": tags}
-        wanted = _given({"initial_message": message, "goes_on_when_allowed": goes_on_when_allowed, **named})
+        more = {"approval_mode": mode, "goes_on_when_allowed": goes_on_when_allowed}
+        wanted = _given({"initial_message": message, **more, **named})
         sandbox = None
         if folder is not None:
             sandbox = self._placed(lambda: self.start_sandbox(folder, spec), waiting, on_progress)
@@ -464,9 +467,15 @@ class Client:
         """Revoke a key: it opens nothing any more."""
         self.request("DELETE", f"/api/v1/keys/{quote(key_id, safe='')}")
 
-    def rules(self) -> list[ApprovalRule]:
-        """The approval rules that nobody has revoked, the newest first."""
-        rules: list[ApprovalRule] = self.get("/api/v1/approval-rules")
+    def modes(self) -> list[ApprovalMode]:
+        """The approval modes of the server, the strictest first."""
+        modes: list[ApprovalMode] = self.get("/api/v1/approval-modes")
+        return modes
+
+    def rules(self, *, ended: bool = False) -> list[ApprovalRule]:
+        """The approval rules, the newest first. ended: then those that were revoked, with who revoked them and when."""
+        asked = {"ended": True} if ended else {}
+        rules: list[ApprovalRule] = self.get("/api/v1/approval-rules", **asked)
         return rules
 
     def make_rule(self, rule: dict[str, Any]) -> ApprovalRule:
@@ -698,6 +707,13 @@ class Conversation:
     def set_policy(self, kind: str, **members: Any) -> None:
         """Set which actions wait: NeverConfirm, AlwaysConfirm, or ConfirmRisky with `threshold`."""
         self.client.post(f"{self._path}/confirmation_policy", {"policy": {"kind": kind, **members}})
+
+    def set_mode(self, name: str) -> None:
+        """Set which actions wait from the next one on: a name of `modes` of the client.
+
+        Raises AgentServerError (409) where the mode cannot hold, such as `nothing` outside of a sandbox.
+        """
+        self.client.post(f"/api/v1/conversation/{self.id}/approval-mode", {"mode": name})
 
     def search(self, **filters: Any) -> Iterator[Event]:
         """The events that pass the filters (kind, source, body, timestamp__gte, timestamp__lt), by their times."""

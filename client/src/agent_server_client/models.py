@@ -58,6 +58,15 @@ class AppConversationStartTask(Record):
     updated_at: str
 
 
+class ApprovalMode(Record):
+    name: Literal["everything", "risky", "outside", "nothing"]
+    words: str
+    detail: str
+    policy: dict[str, Any]
+    needs_sandbox: bool
+    approves_inside: bool
+
+
 class ApprovalRule(Record):
     id: str
     decision: Literal["approve", "reject"]
@@ -65,6 +74,9 @@ class ApprovalRule(Record):
     arguments: dict[str, Any] | None
     max_risk: str | None
     conversation_ids: list[str] | None
+    key_id: str | None
+    repository: str | None
+    folder: str | None
     tags: dict[str, Any] | None
     expires_at: str | None
     max_uses: int | None
@@ -93,12 +105,17 @@ class ApprovalRule(Record):
     created_by: str
     uses: int
     last_used_at: str | None
+    ended_at: str | None
+    ended_by: str
 
 
 class ApprovalRuleRequest(Record):
     arguments: dict[str, Any] | None
     max_risk: Literal["LOW", "MEDIUM", "HIGH"]
     conversation_ids: list[str] | None
+    key_id: str | None
+    repository: str | None
+    folder: str | None
     tags: dict[str, Any] | None
     expires_at: str | None
     max_uses: int | None
@@ -237,6 +254,7 @@ class ConversationInfo(Record):
     tool_module_qualnames: Any
     runtime_info: Any
     confirmation_seconds: int | None
+    approval_mode: Literal["everything", "risky", "outside", "nothing", None]
     capabilities: list[str]
     unapproved_resumes: int
 
@@ -348,11 +366,14 @@ class PreviewAddress(Record):
 
 
 class ReadyAnswer(Record):
-    kind: Literal["exactly", "like", "tool"]
+    scope: Literal["conversation", "folder", "repository", "key", "everywhere"]
     sentence: str
     rule: "ApprovalRuleRequest"
     answered: int
+    kind: Literal["exactly", "like", "tool"]
     of: int
+    proposed: str
+    scopes: list["ScopedAnswer"]
 
 
 class RehearsalResult(Record):
@@ -391,6 +412,13 @@ class SandboxInfo(Record):
 class SandboxPlaces(Record):
     running: int
     most: int
+
+
+class ScopedAnswer(Record):
+    scope: Literal["conversation", "folder", "repository", "key", "everywhere"]
+    sentence: str
+    rule: "ApprovalRuleRequest"
+    answered: int
 
 
 class SeenAction(Record):

@@ -1,7 +1,8 @@
 """What waits, as it is asked about: the actions of a conversation, a destination, or a budget."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -13,7 +14,7 @@ from agent_server_client.cli.program import Session
 from agent_server_client.cli.questions import Answer, NotEdited, Read, ask, confirm, edited, explain
 from agent_server_client.cli.shown import Card, amounts, card, destination_card, named, short
 from agent_server_client.errors import AgentServerError
-from agent_server_client.models import AskedDestinationInfo, ReadyAnswer
+from agent_server_client.models import AskedDestinationInfo
 from agent_server_client.visible import in_line, visible
 
 #: what the server says of a decision that it did not take, in the words of the console
@@ -46,7 +47,12 @@ _LATEST = 50
 _LABELS = {"exactly": "exactly this", "like": "like this", "tool": "this tool"}
 
 #: members of a rule that a decision would give a default
-_OF_ALWAYS = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses")
+_OF_ALWAYS = (
+    *("arguments", "max_risk", "conversation_ids", "key_id", "repository", "folder", "tags", "expires_at", "max_uses"),
+)
+
+#: a rule that holds until it is revoked
+_EVER: Mapping[str, Any] = {"words": "", "seconds": None}
 
 
 class Asked(Protocol):
@@ -177,55 +183,105 @@ class AskedActions:
         return [*answers, Answer("leave", "[l]eave", ("l",), f"Leave it waiting. Decide it later: {self.later}.")]
 
     def _chosen_rule(self, session: Session, read: Read) -> dict[str, Any] | Literal[True] | None:
-        """The member `always` of the decision; None: back to the prompt."""
-        offers = self._offers()
-        answers = [
-            Answer(str(place), f"[{place}] {_LABELS.get(one.kind, one.kind)}", (str(place),), one.words)
-            for place, one in enumerate(offers, 1)
-        ]
-        answers.append(Answer("back", "[b]ack", ("b",), "Back: make no rule yet."))
-        explain(session, answers[:-1])
-        answer = ask(session, answers, read)
-        return None if answer == "back" else offers[int(answer) - 1].always
+        """The member `always` of the decision; None: back to the prompt.
 
-    def _offers(self) -> list["_Offer"]:
-        """The rules that the server proposes; from a server that proposes none, the two that each server makes."""
+        `w` and `u` choose the next scope and term of all proposed rules, and show them again.
+        """
+        offers, scopes, lasts = self._offers()
+        scope, last = "", 0
+        while True:
+            term = lasts[last] if lasts else _EVER
+            shown = [offer.in_scope(scope) for offer in offers]
+            answers = [
+                Answer(str(place), f"[{place}] {_LABELS.get(one.kind, one.kind)}", (str(place),), one.said(term))
+                for place, one in enumerate(shown, 1)
+            ]
+            explain(session, answers)
+            if len(scopes) > 1:
+                answers.append(Answer("where", "[w]here", ("w",), "Where it holds: the next of the choices."))
+            if len(lasts) > 1:
+                answers.append(Answer("until", "[u]ntil", ("u",), "How long it holds: the next of the choices."))
+            answers.append(Answer("back", "[b]ack", ("b",), "Back: make no rule yet."))
+            answer = ask(session, answers, read)
+            if answer == "where":
+                scope = _after(scopes, scope or next((one.scope for one in shown), ""))
+            elif answer == "until":
+                last = (last + 1) % len(lasts)
+            else:
+                return None if answer == "back" else shown[int(answer) - 1].always(term)
+
+    def _offers(self) -> tuple[list["_Offer"], list[str], list[Mapping[str, Any]]]:
+        """The rules that the server proposes, the scopes and the terms to choose from.
+
+        From a server that proposes none, the two rules that each server makes.
+        """
         try:
-            proposed = self._actions[0].answers()
+            found = self._actions[0].ready_answers()
         except AgentServerError as error:
             if error.status != 404:
                 raise
-            return self._plain_offers()
-        return [_Offer(one["kind"], _sentence(one), members_of(one["rule"])) for one in proposed]
+            return self._plain_offers(), [], []
+        offers = [
+            _Offer(one["kind"], one, one["of"], one.get("scopes", ())).in_scope(one.get("proposed", ""))
+            for one in found["items"]
+        ]
+        return offers, [one["scope"] for one in found.get("scopes", ())], found.get("lasts", [])
 
     def _plain_offers(self) -> list["_Offer"]:
         item = self._actions[0].item
         tool, up_to = in_line(item["tool_name"]), _UP_TO[item["security_risk"]]
         exactly = f"{tool} with exactly these arguments is approved in this conversation, unasked{up_to}."
         any_of = f"Each action of {tool} in this conversation is approved unasked, whatever its arguments{up_to}."
-        return [_Offer("exactly", exactly, True), _Offer("tool", any_of, {"arguments": None})]
+        return [
+            _Offer("exactly", {"sentence": exactly, "always": True}),
+            _Offer("tool", {"sentence": any_of, "always": {"arguments": None}}),
+        ]
 
 
 class _Offer(NamedTuple):
-    """A rule that a person may make with one key."""
+    """A rule that a person may make with one key, in one scope."""
 
     kind: str
-    words: str
-    always: dict[str, Any] | Literal[True]  #: the member `always` of the decision
+    answer: Mapping[str, Any]  #: `sentence`, and `rule` with `answered`, or `always` where the server proposes none
+    of: int = 0  #: decisions that it was tried on
+    scopes: Sequence[Mapping[str, Any]] = ()  #: the same with each `scope`
+
+    @property
+    def scope(self) -> str:
+        return str(self.answer.get("scope", ""))
+
+    def in_scope(self, scope: str) -> "_Offer":
+        """The same rule in another scope; as it is where it has none of that name."""
+        return self._replace(answer=next((one for one in self.scopes if one["scope"] == scope), self.answer))
+
+    def said(self, term: Mapping[str, Any]) -> str:
+        """What the rule covers, how long it holds, and what it would have done."""
+        words = visible(self.answer["sentence"], prose=True)
+        if term["seconds"]:
+            words = f"{words.removesuffix('.')}, {in_line(term['words'])}."
+        if not self.of:
+            return words
+        return f"{words} Would have answered {self.answer['answered']:,} of the last {self.of:,}."
+
+    def always(self, term: Mapping[str, Any]) -> dict[str, Any] | Literal[True]:
+        """The member `always` of the decision."""
+        if "always" in self.answer:
+            return True if self.answer["always"] is True else dict(self.answer["always"])
+        members = members_of(self.answer["rule"])
+        if term["seconds"]:
+            members["expires_at"] = (datetime.now(UTC) + timedelta(seconds=term["seconds"])).isoformat()
+        return members
+
+
+def _after(names: Sequence[str], name: str) -> str:
+    """The next name, and the first one after the last."""
+    return names[(names.index(name) + 1) % len(names)] if name in names else names[0]
 
 
 def members_of(rule: Mapping[str, Any]) -> dict[str, Any]:
     """The member `always` of a decision that makes a rule: whatever the rule does not name, `always` leaves open."""
     more = {name: rule[name] for name in ("effects", "reason") if rule.get(name)}  # old servers know no effects
     return {name: rule.get(name) for name in _OF_ALWAYS} | more
-
-
-def _sentence(answer: ReadyAnswer) -> str:
-    """What a proposed rule covers, and what it would have done."""
-    words = visible(answer["sentence"], prose=True)
-    return (
-        f"{words} Would have answered {answer['answered']:,} of the last {answer['of']:,}." if answer["of"] else words
-    )
 
 
 class AskedDestination:

@@ -19,6 +19,7 @@ from agent_server_client.cli.ages import Ages
 from agent_server_client.cli.conversations import approve_option, folder_of, go_on_option, title_of
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
+from agent_server_client.cli.modes import mode_option, modes_text
 from agent_server_client.cli.profiles import BadProfile, target
 from agent_server_client.cli.program import (
     AT_A_TERMINAL,
@@ -53,6 +54,7 @@ _COMMANDS = {
     "/status": "the conversation, and what it does",
     "/diff [PATH]": "what has changed in the folder since the start",
     "/files [PATH]": "the files of the sandbox",
+    "/mode [MODE]": "which actions wait for a decision, or a new mode",
     "/decide": "ask again about what waits for a decision",
     "/stop": "ask the agent to stop, as Ctrl-C does",
     "/undo": "whether and how the last changes can be taken back",
@@ -81,6 +83,7 @@ def parsed(line: str) -> tuple[str, str] | None:
 @click.argument("conversation", metavar="[ID]", required=False, callback=conversation_id, shell_complete=ids_completed)
 @click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
+@mode_option
 @approve_option()
 @go_on_option
 def chat(
@@ -88,6 +91,7 @@ def chat(
     conversation: str | None,
     repo: str | None,
     model: str | None,
+    mode: str | None,
     approve: str | None,
     stays: bool,
 ) -> None:
@@ -97,8 +101,9 @@ def chat(
     """
     if session.as_json or not sys.stdin.isatty() or not session.out.is_terminal:
         raise Failed(2, "`chat` needs a terminal. Use `agentctl run TEXT`, and `agentctl send -f ID TEXT` to go on")
-    if conversation and (repo or model or stays):
-        raise Failed(2, "--repo, --model and --no-go-on are of a new conversation: leave ID out")
+    if conversation and (repo or model or mode or stays):
+        words = "--repo, --model, --mode and --no-go-on are of a new conversation: leave ID out. /mode changes the mode"
+        raise Failed(2, words)
     blocking = session.client()
     if repo or approve in ("ask", "never"):
         session.require(blocking, "--repo" if repo else f"--approve {approve}", "write", "approve")
@@ -109,7 +114,7 @@ def chat(
     if notice:
         session.out.print(Text(visible(notice, prose=True), "yellow"))
     with folder_of(repo) as folder:
-        talk = _Talk(session, blocking, approve, folder, model, goes_on=not stays)
+        talk = _Talk(session, blocking, approve, folder, model, mode, goes_on=not stays)
         try:
             asyncio.run(talk.hold(identity))
         finally:
@@ -126,13 +131,14 @@ class _Talk:
         approve: str | None,
         folder: Path | None,
         model: str | None,
+        mode: str | None,
         *,
         goes_on: bool,
     ) -> None:
         """goes_on: whether the server tells the agent of a new conversation what is allowed now."""
         self._session, self._blocking, self._approve = session, blocking, approve
         self._approver = self._made_approver()
-        self._folder, self._model, self._goes_on = folder, model, goes_on
+        self._folder, self._model, self._mode, self._goes_on = folder, model, mode, goes_on
         self._progress, self._run = Progress(), RunState(0)
         self._unsent: list[str] = []  #: lines that the server has not acknowledged, in their order
         self._shown_ahead: list[str] = []  #: lines that the log has shown before they were acknowledged
@@ -265,12 +271,14 @@ class _Talk:
             self._say(Text("\n").join([*rows, Text(_HELP, "dim")]))
         elif name == "/undo":
             self._say(_NO_UNDO, "")
-        elif f"{name} [PATH]" not in _COMMANDS and name not in _COMMANDS:
+        elif name not in {one.split()[0] for one in _COMMANDS}:
             self._say(f"There is no {name}: /help lists the commands", "yellow")
         elif self._found is None:
             self._say("Nothing has begun: type a line, which starts a conversation", "yellow")
         elif name == "/stop":
             await self._stop()
+        elif name == "/mode":
+            await self._or_said(self._set_mode(self._found, argument))
         elif name == "/decide":
             self._approver = self._made_approver()
             await self._or_said(self._decide(self._found, is_asked=True))
@@ -304,11 +312,20 @@ class _Talk:
             ("conversation", Text(found.id)),
             ("title", Text(in_line(info.get("title") or "–"))),
             ("status", status_text(info["execution_status"])),
+            ("mode", Text(in_line(info.get("approval_mode") or "–"))),
             ("now", Text(self._progress.doing or "–")),
             ("events", Text(f"{number:,}")),
             ("waiting", Text(f"{waits:,} for you: /decide", "bold yellow") if waits else Text("nothing")),
         )
         self._say(Text("\n").join(Text.assemble((f"{name:<14}", "dim"), shown) for name, shown in rows))
+
+    async def _set_mode(self, found: AsyncConversation, name: str) -> None:
+        """Show the modes, or set one."""
+        if not name:
+            self._say(modes_text(await self._server.modes(), (await found.info())["approval_mode"]))
+            return
+        await found.set_mode(name)
+        self._say(f"From the next action on: {in_line(name)}")
 
     async def _or_said(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something whose refusal is told."""
@@ -352,6 +369,7 @@ class _Talk:
                 folder=self._folder,
                 title=title_of(text),
                 model=self._model,
+                mode=self._mode,
                 goes_on_when_allowed=None if self._goes_on else False,
                 on_progress=progress,
             )

@@ -22,6 +22,7 @@ from agent_server_client.cli.decisions import Approver, asked_for
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.folders import fetch, force_option
 from agent_server_client.cli.live import followed
+from agent_server_client.cli.modes import mode_option
 from agent_server_client.cli.program import (
     NOT_FOUND,
     REFUSED,
@@ -145,6 +146,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
 @click.argument("text")
 @click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
 @click.option("--model", help="The model of the agent.")
+@mode_option
 @approve_option("all")
 @wait_option
 @go_on_option
@@ -162,6 +164,7 @@ def run(
     text: str,
     repo: str | None,
     model: str | None,
+    mode: str | None,
     approve: str | None,
     seconds: float | None,
     stays: bool,
@@ -179,6 +182,8 @@ def run(
         raise Failed(2, "--pull writes the files at the end, which --detach does not wait for. Leave one of them out")
     if pull and pull.is_dir() and any(pull.iterdir()) and not force and not is_asked():
         raise Failed(2, f"Files of {in_line(str(pull))} may be replaced at the end. Give --force, or another folder")
+    if mode and approve == "all":
+        raise Failed(2, "--approve all is the mode `nothing`: leave one of them out")
     approver = Approver(session, approve, follows=True, seconds=seconds)
     client, text = session.client(patient=True), _read(text)
     for option, given in (("--pull", pull), ("--repo", repo), (f"--approve {approve}", approve not in (None, "rules"))):
@@ -197,6 +202,7 @@ def run(
                 folder=folder,
                 title=title or title_of(text),
                 model=model,
+                mode=mode,
                 goes_on_when_allowed=False if stays else None,
                 on_progress=progress,
             )

@@ -14,8 +14,8 @@ from agent_server_client.visible import in_line
 
 #: members of a rule that say what it decides; the reason says only why
 CONTENT = (
-    *("decision", "tool_name", "arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses"),
-    "effects",
+    *("decision", "tool_name", "arguments", "max_risk", "conversation_ids", "key_id", "repository", "folder", "tags"),
+    *("expires_at", "max_uses", "effects"),
 )
 
 #: members that a file may have beside the content: short forms of `arguments`
@@ -68,6 +68,9 @@ def in_words(rule: Mapping[str, Any]) -> str:
         parts.append(f"{'only' if rule.get('decision') == 'approve' else 'any of'} {', '.join(effects)}")
     if ids := rule.get("conversation_ids"):
         parts.append(f"in {short(ids[0])}" if len(ids) == 1 else f"in {counted(len(ids), 'conversation')}")
+    for name, words in (("folder", "in the folder"), ("repository", "in the repository"), ("key_id", "of the key")):
+        if named := rule.get(name):
+            parts.append(f"{words} {in_line(named)}")
     parts += [f"tag {in_line(n if v is None else f'{n}={v}')}" for n, v in (rule.get("tags") or {}).items()]
     return f"{in_line(rule['tool_name'])}: {', '.join(parts)}"
 

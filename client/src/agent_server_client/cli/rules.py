@@ -84,6 +84,9 @@ def _rule_options(function: Callable[..., None], *, required: bool = True) -> Ca
             "no other, one that rejects needs one of them. Without it: any.",
         ),
         click.option("--conversation", metavar="ID", help="In one conversation. Without it: in all."),
+        click.option("--folder", metavar="PATH", help="In conversations that work in this folder or below it."),
+        click.option("--repository", metavar="NAME", help="In conversations about a repository: github.com/ada/shop."),
+        click.option("--key", metavar="ID", help="In conversations that this key starts. `agentctl keys` lists ids."),
         click.option(
             "--for",
             "lasts",
@@ -111,6 +114,9 @@ def _body(
     risk: str | None,
     effects: tuple[str, ...],
     conversation: str | None,
+    folder: str | None,
+    repository: str | None,
+    key: str | None,
     lasts: timedelta | None,
     uses: int | None,
     reason: str,
@@ -127,6 +133,9 @@ def _body(
         "max_risk": risk and risk.upper(),
         "effects": list(effects) or None,
         "conversation_ids": None if conversation is None else [session.conversation(client, conversation).id],
+        "folder": folder,
+        "repository": repository,
+        "key_id": key,
         "expires_at": ends,
         "max_uses": uses,
         "reason": reason,
@@ -142,13 +151,14 @@ def rules(session: Session) -> None:
 
 
 @command("ls")
-def list_rules(session: Session) -> None:
+@click.option("-a", "--all", "is_all", is_flag=True, help="Then those that were revoked: by whom, and when.")
+def list_rules(session: Session, is_all: bool) -> None:
     """List the rules, the newest first."""
-    _list(session)
+    _list(session, is_all)
 
 
-def _list(session: Session) -> None:
-    found = session.client().rules()
+def _list(session: Session, is_all: bool = False) -> None:
+    found = session.client().rules(ended=is_all)
     if session.as_json:
         print_json(found)
     elif not found:
@@ -162,9 +172,17 @@ def _list(session: Session) -> None:
 def _row(session: Session, rule: ApprovalRule) -> tuple[str | Text, ...]:
     uses = f"{rule['uses']:,}" + (f" of {most:,}" if (most := rule["max_uses"]) else "")
     ends = rule["expires_at"]
-    until = "revoked" if not ends else ends[:16].replace("T", " ") if session.out.is_terminal else ends
+    until = "until revoked" if not ends else ends[:16].replace("T", " ") if session.out.is_terminal else ends
+    if rule.get("ended_at"):
+        until = f"{'revoked' if rule['ended_by'] else 'expired'} {when(session.out, rule['ended_at'])}"
     decision = Text(rule["decision"], _COLOURS.get(rule["decision"], ""))
-    return decision, in_words(rule), uses, until, in_line(rule["created_by"] or "–")
+    return decision, in_words(rule), uses, until, _people(rule)
+
+
+def _people(rule: ApprovalRule) -> str:
+    """Who made a rule, and who revoked it."""
+    maker, ender = in_line(rule["created_by"] or "–"), in_line(rule.get("ended_by") or "")
+    return f"{maker}, revoked by {ender}" if ender else maker
 
 
 @command("add")

@@ -1,0 +1,95 @@
+"""Approval modes of conversations: who may choose one, where it holds, and its change while an agent runs.
+
+`nothing` leaves an agent to its sandbox, so it is refused where there is none, or where it holds nothing. The policy of
+the wire (`POST …/confirmation_policy`) is not: its clients know what they do. A start needs the scope `approve` for a
+mode that holds less back than the spec's own policy, as a later change does.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agents.commands import Commands
+from core.modes import Mode, mode_named
+from core.refused import Kind, Refused
+from core.wire import UNASKED, ConversationId, acts_unasked
+from settings.specs import Spec, Specs
+from store.approvals.effects import held_risks
+from store.sandboxes.sandboxes import Sandbox, SandboxId
+
+_HOLDS_NOTHING: Mapping[str, Any] = {"kind": "NeverConfirm"}
+
+_DETACHED = (
+    "“Ask nothing” is for conversations in a sandbox: this one has none, so nothing would hold its agent. Choose"
+    " another mode."
+)
+_OPEN = (
+    "“Ask nothing” is for sandboxes that hold their agent: the spec {spec} isolates none. Choose another mode, or a"
+    ' spec with isolation = "required".'
+)
+_NOT_ISOLATED = (
+    "“Ask nothing” is for sandboxes that hold their agent: this host cannot isolate the sandbox {sandbox}. Choose"
+    " another mode."
+)
+
+
+class ModeRefused(Refused):
+    """An approval mode cannot hold here."""
+
+    kind = Kind.CONFLICT
+
+
+class ModeNotAllowed(Refused):
+    """A key may not choose an approval mode."""
+
+    kind = Kind.FORBIDDEN
+
+
+def set_mode(commands: Commands, specs: Specs, conversation_id: ConversationId, name: str) -> None:
+    """Let a mode hold from the next action on. Raises ModeRefused, ConversationNotFound, and as `set_policy`."""
+    mode = mode_named(name)
+    if mode.needs_sandbox:
+        sandbox_id = commands.store.conversations.sandbox_of(conversation_id)
+        if sandbox_id is None:
+            raise ModeRefused(_DETACHED)
+        [sandbox] = commands.store.sandboxes.get_many([SandboxId(sandbox_id)])
+        if fault := containment_fault(specs.find(sandbox.spec_id) if sandbox else None, sandbox):
+            raise ModeRefused(fault)
+    commands.set_policy(conversation_id, dict(mode.policy), approves_inside=mode.approves_inside)
+    if mode.approves_inside:
+        commands.store.approvals.rule_decisions.refresh(conversation_id)
+
+
+def containment_fault(spec: Spec | None, sandbox: Sandbox | None) -> str:
+    """Why nothing holds the agent of a sandbox, in a sentence; empty: something does.
+
+    sandbox: None before its start, whose host decides then.
+    """
+    if spec is not None and spec.runtime != "process":
+        return ""
+    if spec is not None and spec.isolation == "none":
+        return _OPEN.format(spec=spec.id)
+    if sandbox is None:
+        return ""
+    kind = ((sandbox.handle or {}).get("isolation") or {}).get("kind")
+    return _NOT_ISOLATED.format(sandbox=sandbox.id) if kind in (None, "none") else ""
+
+
+def start_fault(spec: Spec, sandbox: Sandbox | None, mode: Mode) -> str:
+    """Why a mode cannot hold in a conversation of a spec, in a sentence; empty: it can."""
+    if mode.needs_sandbox:
+        return containment_fault(spec, sandbox)
+    return f"{UNASKED}. Choose “Ask nothing”" if acts_unasked(spec.conversation.get("agent")) else ""
+
+
+def require_right(spec: Spec, mode: Mode, may_approve: bool) -> None:
+    """Raise ModeNotAllowed for a mode that holds less back than the spec's policy, unless the key may approve."""
+    of_spec = _held(spec.conversation.get("confirmation_policy") or _HOLDS_NOTHING)
+    if not may_approve and of_spec - (set() if mode.approves_inside else _held(mode.policy)):
+        raise ModeNotAllowed(
+            f"“{mode.words}” holds less back than the policy of the spec {spec.id}. Use a key with the scope approve, "
+            "or start without a mode."
+        )
+
+
+def _held(policy: Mapping[str, Any]) -> set[str]:
+    return {risk for risk in held_risks(dict(policy)).split(",") if risk}

@@ -1,0 +1,57 @@
+"""Approval modes: `core/modes.py` is the table of them. Source: docs/approvals.md, "Modes"."""
+
+from typing import Any
+
+from marshmallow import RAISE, fields
+
+from core.modes import MODE_NAMES, mode_of
+from core.wire import acts_unasked
+from schemas.fields import BaseSchema, Choice
+
+
+def mode_choice(description: str = "GET /api/v1/approval-modes says what each is.", **kwargs: Any) -> Choice:
+    """The name of a mode, in a request."""
+    return Choice(*MODE_NAMES, metadata={"description": description}, **kwargs)
+
+
+def shown_mode() -> fields.Function:
+    """The mode of a conversation, in a response."""
+    return fields.Function(
+        _mode_of,
+        metadata={
+            "type": ["string", "null"],
+            "enum": [*MODE_NAMES, None],
+            "description": "Which actions wait for a decision; null: a policy that is none of the modes.",
+        },
+    )
+
+
+def _mode_of(state: dict[str, Any]) -> str | None:
+    return (
+        "nothing"
+        if acts_unasked(state.get("agent"))
+        else mode_of(state.get("confirmation_policy"), state.get("approves_inside"))
+    )
+
+
+class ApprovalMode(BaseSchema):
+    """An approval mode."""
+
+    name = fields.String(required=True, metadata={"enum": list(MODE_NAMES)})
+    words = fields.String(required=True, metadata={"description": "For a choice, such as `Ask everything`."})
+    detail = fields.String(required=True, metadata={"description": "What it means, in a sentence."})
+    policy = fields.Dict(required=True, metadata={"description": "The confirmation policy that its agent has."})
+    needs_sandbox = fields.Boolean(
+        required=True, metadata={"description": "Whether it is refused where no sandbox holds the agent."}
+    )
+    approves_inside = fields.Boolean(
+        required=True,
+        metadata={"description": "Whether the server approves by itself what waits and stays inside the folder."},
+    )
+
+
+class SetApprovalMode(BaseSchema):
+    class Meta:
+        unknown = RAISE
+
+    mode = mode_choice(required=True)

@@ -1,0 +1,142 @@
+"""Approval modes over HTTP: the table, the mode of a conversation, its change, and where one is refused."""
+
+import json
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from agents.modes import containment_fault
+from app import create_app
+from core.modes import MODES, mode_of
+from settings.config import Config
+from tests.blueprints.test_rule_scopes import ADMIN, House
+from tests.conftest import action
+
+MODES_URL = "/api/v1/approval-modes"
+
+
+@pytest.fixture
+def house(redis_url):
+    return House(redis_url)
+
+
+def set_mode(house, conversation, mode, key=ADMIN, status=200):
+    return house.ask("POST", f"/api/v1/conversation/{conversation}/approval-mode", key, status, json={"mode": mode})
+
+
+def mode_shown(house, conversation):
+    return house.ask("GET", f"/api/conversations/{conversation}")["approval_mode"]
+
+
+def test_the_modes_are_one_table_and_each_policy_has_its_own_mode(house):
+    table = house.ask("GET", MODES_URL)
+    assert [one["name"] for one in table] == [mode.name for mode in MODES]
+    for one in table:
+        if one["approves_inside"]:  # its policy is that of another mode: the server does the rest
+            continue
+        conversation = house.ask("POST", "/api/conversations", status=201, json={"confirmation_policy": one["policy"]})
+        assert conversation["approval_mode"] == one["name"]
+
+
+def test_a_policy_that_is_no_mode_shows_none(house):
+    policy = {"kind": "ConfirmRisky", "threshold": "LOW", "confirm_unknown": False}
+    assert (
+        house.ask("POST", "/api/conversations", status=201, json={"confirmation_policy": policy})["approval_mode"]
+        is None
+    )
+    assert mode_of({"kind": "ConfirmRisky"}) is None
+    assert mode_of(None) == "nothing"
+
+
+def test_a_mode_is_changed_while_the_conversation_goes_on_and_holds_from_the_next_action_on(house):
+    for risk, waits in (("LOW", False), ("MEDIUM", True)):
+        conversation = house.starts(ADMIN)
+        assert mode_shown(house, conversation) == "everything"
+        set_mode(house, conversation, "risky")
+        assert mode_shown(house, conversation) == "risky"
+        one = action("ls", security_risk=risk)
+        house.ask("POST", f"/api/v1/webhooks/events/{conversation}", json=[one])
+        found = house.ask("GET", f"/api/v1/pending-actions?conversation_id={conversation}")["items"]
+        assert ([item["action_id"] for item in found] == [one["id"]]) is waits
+
+
+def test_asking_nothing_is_refused_where_no_sandbox_holds_the_agent(house):
+    conversation = house.starts(ADMIN)
+    refused = set_mode(house, conversation, "nothing", status=409)
+    assert refused["detail"].startswith("“Ask nothing” is for conversations in a sandbox: this one has none")
+    assert mode_shown(house, conversation) == "everything"
+
+
+def test_a_key_that_may_only_write_changes_no_mode(house):
+    writer = house.key("writer", "write")["key"]
+    conversation = house.starts(writer)
+    for mode in MODES:
+        set_mode(house, conversation, mode.name, writer, status=403)
+    assert mode_shown(house, conversation) == "everything"
+
+
+def test_a_mode_of_another_name_is_refused_with_the_names(house):
+    refused = set_mode(house, house.starts(ADMIN), "yolo", status=422)
+    assert "everything, risky" in json.dumps(refused)
+    set_mode(house, uuid4(), "risky", status=404)
+
+
+SPEC = """
+[[spec]]
+id = "{id}"
+created_at = 2026-11-21T00:00:00Z
+command = ["true"]
+initial_env = {{}}
+ports = {{ AGENT_SERVER = 8000 }}
+isolation = "{isolation}"
+[spec.conversation]
+confirmation_policy = {{ kind = "{kind}" }}
+"""
+
+
+@pytest.fixture
+def specs(redis_url, tmp_path):
+    """A server of three specs: `open` has no isolation, `held` asks for everything, `free` for nothing."""
+    file = tmp_path / "specs.toml"
+    kinds = (("held", "auto", "AlwaysConfirm"), ("open", "none", "AlwaysConfirm"), ("free", "auto", "NeverConfirm"))
+    file.write_text("".join(SPEC.format(id=id, isolation=isolation, kind=kind) for id, isolation, kind in kinds))
+    house = House.__new__(House)
+    config = Config.of(
+        redis_url=redis_url, secret_key="a key for tests only", api_keys=(ADMIN,), sandbox_specs=str(file)
+    )
+    house.app = create_app(config)
+    house.client, house.store = house.app.test_client(), house.app.extensions["server"].store
+    house.store.sandboxes.beat("h", "supervisor")
+    return house
+
+
+def start(house, key=ADMIN, status=200, **body):
+    return house.ask("POST", "/api/v1/app-conversations", key, status, json=body)
+
+
+def test_a_start_that_holds_less_back_than_its_spec_needs_a_key_that_approves(specs):
+    writer = specs.key("writer", "write")["key"]
+    for mode, status in (("everything", 200), ("risky", 403), ("outside", 403), ("nothing", 403)):
+        start(specs, writer, status, sandbox_spec_id="held", approval_mode=mode)
+    for mode in ("everything", "risky", "nothing"):
+        start(specs, writer, sandbox_spec_id="free", approval_mode=mode)
+    assert start(specs, specs.key("both", "write", "approve")["key"], approval_mode="risky")["request"]["approval_mode"]
+    assert "Use a key with the scope approve" in start(specs, writer, 403, approval_mode="nothing")["detail"]
+
+
+def test_a_start_that_asks_nothing_is_refused_by_name_where_the_spec_isolates_nothing(specs):
+    refused = start(specs, status=422, sandbox_spec_id="open", approval_mode="nothing")
+    [fault] = refused["detail"]
+    assert fault["loc"] == ["body", "approval_mode"]
+    assert "the spec open isolates none" in fault["msg"]
+    start(specs, sandbox_spec_id="open", approval_mode="risky")
+
+
+def test_a_sandbox_holds_its_agent_as_far_as_its_host_could_isolate_it(specs):
+    found = specs.app.extensions["server"].specs
+    sandbox = specs.store.sandboxes.start("held")
+    for kind, is_held in (("bubblewrap", True), ("landlock", True), ("none", False)):
+        isolated = replace(sandbox, handle={"isolation": {"kind": kind}})
+        assert (containment_fault(found.get("held"), isolated) == "") is is_held
+    assert containment_fault(found.get("held"), None) == ""
