@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from flask import Response, request
+from flask import Response, g, request
 from werkzeug.exceptions import RequestEntityTooLarge, UnsupportedMediaType
 
 from blueprints import current_server, current_store
@@ -96,6 +96,8 @@ def import_conversation() -> tuple[dict[str, Any], int]:
         head, events = read_export(request.stream)
         conversation_id = ConversationId(head["id"])
         created = current_store.conversations.exports.load(conversation_id, head, events)
+        if created:
+            current_store.conversations.own(conversation_id, g.principal.name)
     except BadLine as bad:
         raise _refused(bad.number, bad.messages) from None
     except RepeatedEvent as repeated:

@@ -91,11 +91,24 @@ def open_store(
     listing = Listing(redis, bare)
     resting = Cold(redis, bare, listing, bounds, cold)
     scripts = bare.thawing(resting.thaw_below)
-    approvals = ApprovalWing(redis, scripts, listing, index, bounds, limits, sealer)
+    access = AccessWing(
+        redis, scripts, sealer, health.recent_clock, most_idempotency_keys=settings.max_idempotency_keys
+    )
+    approvals = ApprovalWing(redis, scripts, listing, index, bounds, limits, sealer, access)
     sandboxes = SandboxWing(redis, probe, scripts, limits, sealer, health)
     start_tasks = StartTasks(redis, scripts, sealer, sandboxes, sandboxes.places, meter)
     conversations = ConversationWing(
-        redis, scripts, listing, approvals.projections, text, sealer, sandboxes, start_tasks, resting, bounds
+        redis,
+        scripts,
+        listing,
+        approvals.projections,
+        text,
+        sealer,
+        sandboxes,
+        start_tasks,
+        resting,
+        bounds,
+        approvals.quorums.read,
     )
     destinations = Destinations(redis, scripts, bounds)
     masks = Masks(redis, sealer, sandboxes, sandboxes.places)
@@ -120,9 +133,7 @@ def open_store(
             sandboxes=ListStream(SandboxKeys, scripts, followers, sandboxes.listed),
             inbox=InboxStream(redis, scripts, followers, approvals.inbox, destinations),
         ),
-        access=AccessWing(
-            redis, scripts, sealer, health.recent_clock, most_idempotency_keys=settings.max_idempotency_keys
-        ),
+        access=access,
         notifications=NotificationWing(redis, scripts, sealer),
         link=LinkWing(health, SealCheck(probe, sealer), Wakeups(clients.signals)),
         data_version=DataVersion(redis, probe),

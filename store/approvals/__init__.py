@@ -1,10 +1,12 @@
 """Approvals: what is decided of pending actions, by whom, and the audit of it."""
 
 from settings.limits import ConversationLimits, SandboxLimits
+from store.access import AccessWing
 from store.approvals.audit import Audit, TerminalAudit
 from store.approvals.decisions import Confirmations, LinkUses
 from store.approvals.deliveries import Deliveries
 from store.approvals.inbox import ApprovalChecks, Inbox, Index
+from store.approvals.quorums import Quorums
 from store.approvals.rehearsals import Rehearsals
 from store.approvals.rules import RuleDecisions, Rules
 from store.link.commands import Redis
@@ -26,14 +28,18 @@ class ApprovalWing:
         bounds: ConversationLimits,
         limits: SandboxLimits,
         sealer: Sealer,
+        access: AccessWing,
     ) -> None:
+        """access: whose rights count where several people must approve."""
         self.index = index
         self.rules, self.audit = Rules(redis, scripts), Audit(redis, scripts)
+        self.quorums = Quorums(redis, scripts, self.rules, access.people, access.keys)
+        quorum = self.quorums.read
         unruled = Projections(listing, index)  # what rules decide is indexed, and applies no rules again
         self.rule_decisions = RuleDecisions(
             self.rules,
-            Confirmations(redis, scripts, unruled, bounds),
-            Deliveries(scripts, unruled, bounds, limits, sealer),
+            Confirmations(redis, scripts, unruled, bounds, quorum),
+            Deliveries(scripts, unruled, bounds, limits, sealer, quorum),
             self.audit,
             index,
             bounds,
@@ -41,8 +47,8 @@ class ApprovalWing:
         self.rehearsals = Rehearsals(redis, scripts, self.audit, self.rules, index)
         #: that of every other write
         self.projections = Projections(listing, self.rule_decisions)
-        self.confirmations = Confirmations(redis, scripts, self.projections, bounds)
-        self.deliveries = Deliveries(scripts, self.projections, bounds, limits, sealer)
+        self.confirmations = Confirmations(redis, scripts, self.projections, bounds, quorum)
+        self.deliveries = Deliveries(scripts, self.projections, bounds, limits, sealer, quorum)
         self.terminals = TerminalAudit(scripts, self.projections)
         self.inbox = Inbox(redis, scripts, self.rule_decisions)
         self.checks = ApprovalChecks(redis, scripts, listing, self.projections, audit_days=bounds.audit_days)

@@ -205,6 +205,7 @@ class Forks:
             id=target,
             revision=stamp.at,
             tags=state["tags"] if tags is None else tags,
+            right_tags=self._conversations.right_tags(source) if tags is None else tags,
             stats={} if reset_metrics else state["stats"],
             info={name: value for name, value in info.items() if name != "capabilities"},
             created_at=stamp.utc_time,
@@ -368,6 +369,7 @@ def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: 
         imported_at=utc_time(revision),
         unapproved_resumes=head["unapproved_resumes"],
         tags=head["tags"],
+        right_tags=head["tags"],
         stats=head["stats"],
         info=head["info"],
     )

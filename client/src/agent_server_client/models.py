@@ -19,7 +19,7 @@ class Record(dict[str, Any]):
 
 
 class Actor(Record):
-    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server"]
+    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person"]
     name: str
     address: str
 
@@ -50,7 +50,7 @@ class AppConversationStartTask(Record):
 
 class ApprovalRule(Record):
     id: str
-    decision: Literal["approve", "reject"]
+    decision: Literal["approve", "reject", "ask"]
     tool_name: str
     arguments: dict[str, Any] | None
     max_risk: str | None
@@ -61,6 +61,9 @@ class ApprovalRule(Record):
     reason: str
     created_at: str
     created_by: str
+    quorum: int
+    not_by_owner: bool
+    not_by_asker: bool
     uses: int
     last_used_at: str | None
 
@@ -73,8 +76,11 @@ class ApprovalRuleRequest(Record):
     expires_at: str | None
     max_uses: int | None
     reason: str
-    decision: Literal["approve", "reject"]
+    decision: Literal["approve", "reject", "ask"]
     tool_name: str
+    quorum: int
+    not_by_owner: bool
+    not_by_asker: bool
 
 
 class AskedBudgetInfo(Record):
@@ -120,12 +126,16 @@ class AuditEntry(Record):
         "terminal_closed",
         "preview_opened",
         "joined",
+        "agree",
+        "owner_changed",
     ]
     action_ids: list[str]
     digests: list[str]
     conversation_title: str
     shown: list["ShownAction | None"]
     edited: list[str]
+    agreed: list[str]
+    needed: int
     destination: "AuditedDestination"
     budget: "AuditedBudget"
     sandbox_id: str
@@ -202,13 +212,14 @@ class DecidedExample(Record):
 
 
 class Decider(Record):
-    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server"]
+    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person"]
     name: str
 
 
 class DecisionsResult(Record):
     success: bool
     rules: list["RuleOfDecision"]
+    waiting: list["StillWaiting"]
 
 
 class DestinationDecided(Record):
@@ -262,6 +273,7 @@ class KeyInfo(Record):
     created_at: str
     expires_at: str | None
     used_at: str | None
+    person: str
 
 
 class ListedConversation(Record):
@@ -287,8 +299,17 @@ class NewKey(Record):
     created_at: str
     expires_at: str | None
     used_at: str | None
+    person: str
     key: str
     notice: str | None
+
+
+class OwnGrant(Record):
+    id: str
+    person: str | None
+    group: str | None
+    role: Literal["ask", "steer", "approve", "admin"]
+    tags: dict[str, Any] | None
 
 
 class PreviewAddress(Record):
@@ -378,12 +399,25 @@ class ShownAction(Record):
     summary: str | None
 
 
+class ShownQuorum(Record):
+    needed: int
+    approved_by: list[str]
+    own: bool
+    voted: bool
+
+
 class SpecIsolation(Record):
     kind: Literal["bubblewrap", "landlock", "container", "none"]
     network: Literal["internet", "named", "none", "host"]
     reaches: list[str]
     lacks: list[str]
     spec: str
+
+
+class StillWaiting(Record):
+    action_id: str
+    needed: int
+    approved_by: list[str]
 
 
 class StoreDetails(Record):
@@ -414,6 +448,9 @@ class User(Record):
     id: str
     name: str
     scopes: list[Literal["read", "write", "approve", "admin"]]
+    person: str | None
+    groups: list[str]
+    grants: list["OwnGrant"]
     llm_model: str | None
     llm_base_url: str | None
     llm_api_key: str | None
@@ -437,3 +474,4 @@ class WaitingAction(Record):
     sandbox_id: str | None
     can: list[Literal["approve", "reject", "edit"]]
     decided_together: bool
+    quorum: "ShownQuorum | None"
