@@ -12,6 +12,7 @@ from store.access import AccessWing
 from store.approvals import ApprovalWing
 from store.approvals.inbox import Index
 from store.approvals.inbox_stream import InboxStream
+from store.approvals.quorums import Rights
 from store.conversations import ConversationWing
 from store.conversations.cold import Cold, Objects
 from store.conversations.events import EventLog
@@ -94,7 +95,9 @@ def open_store(
     access = AccessWing(
         redis, scripts, sealer, health.recent_clock, most_idempotency_keys=settings.max_idempotency_keys
     )
-    approvals = ApprovalWing(redis, scripts, listing, index, bounds, limits, sealer, access)
+    approvals = ApprovalWing(
+        redis, scripts, listing, index, bounds, limits, sealer, Rights(access.people.scopes, access.keys.live)
+    )
     sandboxes = SandboxWing(redis, probe, scripts, limits, sealer, health)
     start_tasks = StartTasks(redis, scripts, sealer, sandboxes, sandboxes.places, meter)
     conversations = ConversationWing(

@@ -1,12 +1,11 @@
 """Approvals: what is decided of pending actions, by whom, and the audit of it."""
 
 from settings.limits import ConversationLimits, SandboxLimits
-from store.access import AccessWing
 from store.approvals.audit import Audit, TerminalAudit
 from store.approvals.decisions import Confirmations, LinkUses
 from store.approvals.deliveries import Deliveries
 from store.approvals.inbox import ApprovalChecks, Inbox, Index
-from store.approvals.quorums import Quorums
+from store.approvals.quorums import Quorums, Rights
 from store.approvals.rehearsals import Rehearsals
 from store.approvals.rules import RuleDecisions, Rules
 from store.link.commands import Redis
@@ -28,12 +27,12 @@ class ApprovalWing:
         bounds: ConversationLimits,
         limits: SandboxLimits,
         sealer: Sealer,
-        access: AccessWing,
+        rights: Rights,
     ) -> None:
-        """access: whose rights count where several people must approve."""
+        """rights: whose approval counts where several people must approve."""
         self.index = index
         self.rules, self.audit = Rules(redis, scripts), Audit(redis, scripts)
-        self.quorums = Quorums(redis, scripts, self.rules, access.people, access.keys)
+        self.quorums = Quorums(redis, scripts, self.rules, rights)
         quorum = self.quorums.read
         unruled = Projections(listing, index)  # what rules decide is indexed, and applies no rules again
         self.rule_decisions = RuleDecisions(

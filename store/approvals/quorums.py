@@ -6,17 +6,15 @@ Limitation: in a cluster the script cannot compare the versions of rules and rig
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.access import is_revocable_id
 from core.approvals import Action, Conversation, Rule
 from core.people import Person, voter
 from core.quorums import Hold, hold_of
 from core.wire import ConversationId
-from store.access.access_keys import AccessKeys
-from store.access.people import People
 from store.approvals.audit import SERVER, Actor
 from store.approvals.inbox import PendingAction
 from store.approvals.rules import Rules
@@ -26,15 +24,21 @@ from store.link.commands import Redis
 from store.scripts import Scripts
 
 
+class Rights(NamedTuple):
+    """What says whose approval counts; `store/access/` has it."""
+
+    scopes: Callable[[Person, ConversationId], frozenset[str]]  #: as `People.scopes`
+    live: Callable[[Collection[str]], set[str]]  #: as `AccessKeys.live`
+
+
 class Quorums:
     """Reads what several people must approve."""
 
-    def __init__(self, redis: Redis, scripts: Scripts, rules: Rules, people: People, keys: AccessKeys) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, rules: Rules, rights: Rights) -> None:
         self._redis = redis
         self._scripts = scripts
         self._rules = rules
-        self._people = people
-        self._keys = keys
+        self._rights = rights
 
     def read(self, conversation_id: ConversationId, actor: Actor) -> str:
         """What `_quorum.lua` reads about an approval by an actor. One round trip where no rule asks."""
@@ -95,7 +99,7 @@ class Quorums:
             if actor.kind == "person":
                 if item.conversation_id not in scopes:
                     person = Person(actor.name, actor.groups)
-                    scopes[item.conversation_id] = self._people.scopes(person, item.conversation_id)
+                    scopes[item.conversation_id] = self._rights.scopes(person, item.conversation_id)
                 can = can if scopes[item.conversation_id] & {"approve", "admin"} else []
             if hold.needed > 1 or own:
                 can = [verb for verb in can if verb != "edit"]
@@ -141,9 +145,9 @@ class Quorums:
     def _stands(self, vote: Mapping[str, Any], conversation_id: ConversationId) -> bool:
         if "person" in vote:
             person = Person(vote["person"], tuple(filter(None, vote["groups"].split(","))))
-            found = self._people.scopes(person, conversation_id)
+            found = self._rights.scopes(person, conversation_id)
             return bool(found & {"approve", "admin"})
-        return not is_revocable_id(vote["key"]) or bool(self._keys.live([vote["key"]]))
+        return not is_revocable_id(vote["key"]) or bool(self._rights.live([vote["key"]]))
 
 
 def _members(item: PendingAction) -> dict[str, Any]:

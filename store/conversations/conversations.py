@@ -73,6 +73,12 @@ def _groups_of(sandbox_id: str, app: Mapping[str, object]) -> str:
     return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
 
 
+def _in_sandbox(sandbox_id: str, app: Mapping[str, object], incarnation: str) -> dict[str, str]:
+    """The fields of a conversation in a sandbox; it is masked by the secrets of the others there, too."""
+    groups = _groups_of(sandbox_id, app)
+    return Conversation.fields_of(sandbox_id=sandbox_id, secrets_version=incarnation, groups=groups, app=app)
+
+
 class Conversations:
     """The state of all conversations."""
 
@@ -120,10 +126,11 @@ class Conversations:
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
-        start_body: see `sandboxes/start_tasks.py`. owner: name of who starts it. right_tags: those that grants
-        are compared with, where they are not its tags. One round trip, in a sandbox two.
-        Raises SecretsRefused,
-        TooManyConversations, StoreFull, and ConversationNotFound where the start task that `app` names has ended.
+        start_body: see `sandboxes/start_tasks.py`. owner: name of who starts it. right_tags: those that grants are
+        compared with, where they are not its tags. One round trip, in a sandbox two.
+
+        Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound where the start task that `app`
+        names has ended.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -151,12 +158,7 @@ class Conversations:
         if confirmation_seconds is not None:
             fields |= Conversation.fields_of(confirmation_seconds=confirmation_seconds)
         if sandbox_id:
-            fields |= Conversation.fields_of(
-                sandbox_id=sandbox_id,
-                secrets_version=incarnation,  # it is masked by the secrets of the others there, too
-                groups=_groups_of(sandbox_id, app or {}),
-                app=app or {},
-            )
+            fields |= _in_sandbox(sandbox_id, app or {}, incarnation)
         sealed = self._sealer.seal(conversation_id, secrets or {})
         start_id = (app or {}).get("start_id", "")
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True, start_id=start_id)

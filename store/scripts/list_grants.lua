@@ -4,4 +4,6 @@
 -- Returns  (version:bytes grants:json[]): the version is empty where there was never a grant
 -- Cost  O(g): g grants
 -- Idempotent  reads only
-return {redis.call('GET', root .. ':grants_version') or '', redis.call('HVALS', root .. ':grants')}
+local stored, grants = redis.call('HGETALL', root .. ':grants'), {}
+for i = 2, #stored, 2 do grants[#grants + 1] = stored[i] end
+return {redis.call('GET', root .. ':grants_version') or '', grants}

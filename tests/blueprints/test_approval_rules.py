@@ -46,6 +46,9 @@ def test_a_rule_is_made_listed_and_revoked(rules, conversation):
         "id": made["id"],
         "created_at": made["created_at"],
         "created_by": "anyone",
+        "quorum": 1,
+        "not_by_owner": False,
+        "not_by_asker": False,
         "uses": 0,
         "last_used_at": None,
     }
