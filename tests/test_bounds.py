@@ -311,9 +311,8 @@ def people(doors: Doors, character: str) -> None:
         assert doors.client.delete(made.headers["Location"]).status_code == 200
     owner = f"/api/v1/conversation/{url.rpartition('/')[2]}/owner"
     assert doors.client.put(owner, json={"owner": name}).get_json() == doors.client.get(owner).get_json()
-    made = doors.client.post(
-        "/api/v1/keys", json={"name": "of a person", "scopes": ["read"], "person": name}
-    ).get_json()
+    key = {"name": "of a person", "scopes": ["read"], "person": name}
+    made = doors.client.post("/api/v1/keys", json=key).get_json()
     assert made["person"] == name
     assert doors.client.delete(f"/api/v1/keys/{made['id']}").status_code == 200
     doors.ruled(decision="ask", quorum=approvals.MOST_QUORUM)

@@ -51,7 +51,7 @@ MOST_ENTRIES = 100
 MOST_READ = 10
 
 #: reads what several people must approve, as `Quorums.read`
-ReadQuorum = Callable[[ConversationId, Actor], str]
+ReadQuorum = Callable[[ConversationId, Actor, bool], str]
 
 #: reason of the rejection of pending actions by a user's message. Source: docs/wire.md, 2
 SUPERSEDED = "Superseded by a new user message."
@@ -128,7 +128,7 @@ def decide_pending(
     Raises RightsChanged, and then nothing was decided.
     """
     approves = verb == "approve" or (verb == "each" and any(one["verb"] != "reject" for one in json.loads(decisions)))
-    for _ in range(MOST_READ):
+    for attempt in range(MOST_READ):
         reply = scripts.decide_pending(
             ConversationKeys(conversation_id).root,
             stamp=stamp,
@@ -142,7 +142,7 @@ def decide_pending(
             said=said(reason),
             ballot=actor.ballot,
             rights=actor.rights,
-            quorum=quorum(conversation_id, actor) if approves else "",
+            quorum=quorum(conversation_id, actor, attempt > 0) if approves else "",
             each=decisions,
         )
         if reply is None or reply.outcome != "unread":

@@ -21,6 +21,7 @@ from store.approvals.rules import Rules
 from store.approvals.waiting import read_pending
 from store.keys import ConversationKeys
 from store.link.commands import Redis
+from store.link.connection import LazyCluster
 from store.scripts import Scripts
 
 
@@ -40,9 +41,12 @@ class Quorums:
         self._rules = rules
         self._rights = rights
 
-    def read(self, conversation_id: ConversationId, actor: Actor) -> str:
-        """What `_quorum.lua` reads about an approval by an actor. One round trip where no rule asks."""
-        version, asking = self._asking()
+    def read(self, conversation_id: ConversationId, actor: Actor, again: bool) -> str:
+        """What `_quorum.lua` reads about an approval by an actor. No round trip where no rule asks, in a cluster one.
+
+        again: whether what was read before was outdated, as the script that decides has found.
+        """
+        version, asking = self._asking(fresh=again or isinstance(self._redis, LazyCluster))
         read: dict[str, Any] = {"version": version}
         if not asking:
             return json.dumps(read)
@@ -112,7 +116,7 @@ class Quorums:
         """Of approved actions those that others must approve too. One round trip where no rule asks."""
         if not action_ids or not self._asking()[1]:
             return []
-        held = json.loads(self.read(conversation_id, SERVER)).get("actions", {})
+        held = json.loads(self.read(conversation_id, SERVER, True)).get("actions", {})
         stored = self._redis.hmget(ConversationKeys(conversation_id).pending, list(action_ids))
         return [
             {
@@ -128,9 +132,12 @@ class Quorums:
             if record and action_id in held and json.loads(record).get("votes")
         ]
 
-    def _asking(self) -> tuple[str, list[Rule]]:
-        """The version of the rules, and those in force that ask. One round trip, two where a rule asks."""
-        version, rules = self._rules.versioned()
+    def _asking(self, *, fresh: bool = True) -> tuple[str, list[Rule]]:
+        """The version of the rules, and those in force that ask. One round trip, two where one of them ends.
+
+        fresh: False where the script that decides compares the version.
+        """
+        version, rules = self._rules.versioned() if fresh else self._rules.remembered()
         asking = [rule for rule in rules if rule.decision == "ask"]
         if any(rule.expires_at is not None for rule in asking):
             seconds, micros = self._redis.time()

@@ -172,6 +172,11 @@ class Rules:
         """The rules, for `core.approvals.matching`. One round trip, two after a change."""
         return self.versioned()[1]
 
+    def remembered(self) -> tuple[str, tuple[Rule, ...]]:
+        """The version and the rules as they were read last, without a round trip."""
+        known, rules = self._remembered
+        return known.decode(), rules
+
     def versioned(self) -> tuple[str, tuple[Rule, ...]]:
         """The version of the rules, empty where there was never one, and the rules. As `current`."""
         version = self._redis.get(RuleKeys.version)

@@ -354,7 +354,7 @@ class Conversations:
         HeldByQuorum and RightsChanged.
         """
         stamp, root, actor = Stamp.now(), ConversationKeys(conversation_id).root, actor.by("run")
-        for _ in range(MOST_READ):
+        for attempt in range(MOST_READ):
             reply = self._scripts.change_status(
                 root,
                 stamp=stamp,
@@ -362,7 +362,7 @@ class Conversations:
                 may_decide=actor.may_decide,
                 actor=actor.json,
                 rights=actor.rights,
-                quorum=self._quorum(conversation_id, actor) if verb == "run" and actor.may_decide else "",
+                quorum=self._quorum(conversation_id, actor, attempt > 0) if verb == "run" and actor.may_decide else "",
             )
             if not isinstance(reply, ChangeStatus.Unread):
                 break
