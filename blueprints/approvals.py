@@ -126,11 +126,8 @@ def decide_pending_actions(given: dict[str, Any], conversation_id: ConversationI
     _check_reach(always, conversation_id)
     rules = decide_each(current_commands, conversation_id, decisions, always, g.principal.name)
     approved = [one.action_id for one in decisions if one.verb == "approve"]
-    return {
-        "success": True,
-        "rules": rules,
-        "waiting": current_store.approvals.quorums.waiting(conversation_id, approved),
-    }
+    waiting = current_store.approvals.quorums.waiting(conversation_id, approved)
+    return {"success": True, "rules": rules} | ({"waiting": waiting} if waiting else {})
 
 
 def _check_reach(always: Mapping[str, Any], conversation_id: ConversationId) -> None:

@@ -555,8 +555,7 @@ class WaitingAction(BaseSchema):
     )
     quorum = fields.Nested(
         ShownQuorum,
-        allow_none=True,
-        metadata={"description": "Null or absent: one person approves it, or `can` says otherwise."},
+        metadata={"description": "Absent: no rule asks, and one person decides."},
     )
 
 
@@ -704,8 +703,7 @@ class DecisionsResult(BaseSchema):
     rules = fields.List(fields.Nested(RuleOfDecision), required=True)
     waiting = fields.List(
         fields.Nested(StillWaiting),
-        required=True,
-        metadata={"description": "Of the approved actions, those that others must approve too."},
+        metadata={"description": "Of the approved actions, those that others must approve too; absent: none."},
     )
 
 

@@ -89,7 +89,6 @@ _PENDING = {
     "sandbox_id": _SANDBOX,
     "can": ["approve", "reject", "edit"],
     "decided_together": False,
-    "quorum": None,
 }
 
 _BOX = {
@@ -130,7 +129,7 @@ EXAMPLES = {
     ("get", "/api/v1/pending-actions"): Example({"items": [_PENDING], "next_page_id": None}),
     ("get", "/api/v1/pending-actions/count"): Example(1),
     ("post", "/api/v1/conversation/{conversation_id}/pending-actions/decisions"): Example(
-        {"success": True, "rules": [], "waiting": []},
+        {"success": True, "rules": []},
         {"decisions": [{"action_id": _ACTION, "decision": "approve", "digest": _DIGEST}]},
     ),
     ("post", "/api/conversations/{conversation_id}/events/respond_to_confirmation"): Example(

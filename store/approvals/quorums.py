@@ -64,7 +64,11 @@ class Quorums:
                 "since": record["since"],
                 "needed": hold.needed,
                 "own": _is_own(hold, actor.voter, owner.decode(), asker.decode()),
-                "standing": [vote["voter"] for vote in self._standing(record, conversation_id)],
+                "standing": [
+                    vote["voter"]
+                    for vote in self._standing(record, conversation_id)
+                    if not _is_own(hold, vote["voter"], owner.decode(), asker.decode())
+                ],
                 "votes": len(record.get("votes", ())),
             }
         return json.dumps({**read, "owner": owner.decode(), "asker": asker.decode(), "actions": actions})
@@ -92,7 +96,9 @@ class Quorums:
                 Conversation(item.conversation_id, item.tags),
             )
             votes = self._standing(json.loads(stored or b"{}"), item.conversation_id) if hold.rules else []
-            own = _is_own(hold, actor.voter, (owner or b"").decode(), (asker or b"").decode())
+            by = (owner or b"").decode(), (asker or b"").decode()
+            votes = [vote for vote in votes if not _is_own(hold, vote["voter"], *by)]
+            own = _is_own(hold, actor.voter, *by)
             quorum = {
                 "needed": hold.needed,
                 "approved_by": [json.loads(vote["name"]) for vote in votes],
@@ -109,7 +115,7 @@ class Quorums:
                 can = [verb for verb in can if verb != "edit"]
             if own or quorum["voted"]:
                 can = [verb for verb in can if verb != "approve"]
-            found.append({**_members(item), "can": can, "quorum": quorum if hold.rules else None})
+            found.append({**_members(item), "can": can} | ({"quorum": quorum} if hold.rules else {}))
         return found
 
     def waiting(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -158,7 +164,7 @@ class Quorums:
 
 
 def _members(item: PendingAction) -> dict[str, Any]:
-    return {one.name: getattr(item, one.name) for one in fields(item)} | {"quorum": None}
+    return {one.name: getattr(item, one.name) for one in fields(item)}
 
 
 def _is_own(hold: Hold, who: str, owner: str, asker: str) -> bool:

@@ -44,7 +44,7 @@ def test_an_action_is_approved_by_the_second_of_two_people_and_not_by_the_first(
     assert "approve" in item["can"]
 
     second = team.decides(*held, BOB)
-    assert (second.status_code, second.json["waiting"]) == (200, [])
+    assert (second.status_code, "waiting" in second.json) == (200, False)
     assert team.waiting(held[0]) == []
     assert team.decided(held[0]) == [("agree", "ada@example.org"), ("approve", "bob@example.org")]
     agreed, approved = team.audit(held[0])
@@ -124,7 +124,7 @@ def test_a_revoked_right_takes_its_approval_with_it(team, conversation):
     team.revokes(mallory)
     assert team.decides(conversation, act["id"], through("mallory@example.org")).status_code == 403
     assert team.decides(conversation, act["id"], ADA).json["waiting"][0]["approved_by"] == ["ada@example.org"]
-    assert team.decides(conversation, act["id"], BOB).json["waiting"] == []
+    assert team.decides(conversation, act["id"], BOB).json.get("waiting") is None
 
 
 def test_a_revoked_key_takes_its_approval_with_it(team, held):
@@ -158,7 +158,7 @@ def test_a_rule_that_is_made_while_an_action_waits_holds_for_it(team, conversati
     act = action(command="rm -r build")
     team.posts(conversation, act)
     team.asks(quorum=2)
-    assert team.decides(conversation, act["id"], ADA).json["waiting"] != []
+    assert team.decides(conversation, act["id"], ADA).json["waiting"]
     assert len(team.waiting(conversation)) == 1
 
 
@@ -169,7 +169,7 @@ def test_without_its_rule_one_person_approves(team, conversation):
     team.posts(conversation, act)
     team.decides(conversation, act["id"], ADA)
     team.revokes(rule)
-    assert team.decides(conversation, act["id"], ADA).json["waiting"] == []
+    assert team.decides(conversation, act["id"], ADA).json.get("waiting") is None
     assert team.waiting(conversation) == []
 
 

@@ -474,4 +474,4 @@ class WaitingAction(Record):
     sandbox_id: str | None
     can: list[Literal["approve", "reject", "edit"]]
     decided_together: bool
-    quorum: "ShownQuorum | None"
+    quorum: "ShownQuorum"
