@@ -30,11 +30,13 @@ from blueprints.errors import register_errors
 from blueprints.events import app_events, events, messages, pending_messages, stream
 from blueprints.exports import downloads, exports, trajectories
 from blueprints.forwarding import forwarding, workspace_files
+from blueprints.grants import grants, owners
 from blueprints.guard import Guard, register_guard
 from blueprints.metrics import MeteredApp, metrics
 from blueprints.once import register_once
 from blueprints.openai import openai
 from blueprints.operations import notifications, operations
+from blueprints.people import ProxiedPeople
 from blueprints.posture import Posture, TrustedProxies, admit, with_headers
 from blueprints.previews import PreviewHosts, previews
 from blueprints.provider_connections import provider_connections
@@ -98,6 +100,8 @@ BLUEPRINTS = (
     destinations,
     spending,
     audit,
+    grants,
+    owners,
     notifications,
     operations,
     metrics,
@@ -182,6 +186,7 @@ def _server(app: App, config: Config, api: Api, *, asks_store: bool) -> Server:
         is_open=config.is_open,
         until_key=asked_auth(config.access.auth) == "auto",
         make_key=partial(_made_key, config) if asks_store else None,
+        people=ProxiedPeople(config.access) if config.access.person_header else None,
     )
     return Server(
         config=config,

@@ -133,6 +133,8 @@ def decide_by_link(
         problem = next((one["problem"] for one in stale.problems if one["action_id"] == link.action_id), "")
         if problem in ("", "decided_alike"):
             words = "Its agent takes one decision for all actions that wait: decide them together, in the inbox."
+        elif problem == "needs_people":
+            words = "Several people must approve this action, each by name: approve it in the inbox."
         elif problem == "expired":
             raise LinkExpired("The deadline of this action has passed: it is rejected.") from None
         else:

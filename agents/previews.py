@@ -59,7 +59,7 @@ _HOP_BY_HOP = frozenset(
 )
 
 #: headers of a request that are for this server alone, or that it says itself
-_OURS = frozenset({"authorization", "x-session-api-key", "forwarded", "x-real-ip", "via"})
+_OURS = frozenset({"authorization", "x-session-api-key", "x-person-proxy-secret", "forwarded", "x-real-ip", "via"})
 
 #: headers of a response that a browser gets, beside those of _KEPT_FAMILIES: each is about this response or page alone.
 #: New ones that browsers obey come each year, and some hold for the whole site, such as Sec-Session-Registration: so

@@ -21,14 +21,15 @@ from agents.commands import Commands
 from agents.expiry import ExpiryDriver
 from agents.forwarding import Forwarding
 from boot.rehearsing import Runners
-from core.access import Joiner
+from core.access import Joiner, Principal
 from core.approvals import Links
+from core.people import voter
 from notifications.sending import Desk
 from settings.config import Config
 from settings.specs import Specs
 from store import Store
 from store.access import Quota
-from store.approvals.audit import Actor
+from store.approvals.audit import Actor, ActorKind
 from telemetry.meter import Meter
 
 if TYPE_CHECKING:
@@ -83,7 +84,22 @@ current_desk = cast(Desk, LocalProxy(lambda: current_server().desk))
 
 def current_actor() -> Actor:
     """The one who asks, as the audit names them."""
-    return Actor("key", g.principal.name, request.remote_addr or "", g.principal.may("approve"))
+    return actor_of(g.principal, request.remote_addr or "")
+
+
+def actor_of(principal: Principal, address: str) -> Actor:
+    """One who asks from an address, as the audit names them."""
+    kind: ActorKind = "person" if principal.person else "key"
+    return Actor(
+        kind,
+        principal.name,
+        address,
+        principal.may("approve"),
+        principal.rights,
+        voter(principal.person or principal.belongs_to or principal.name),
+        principal.key_id,
+        principal.groups,
+    )
 
 
 def current_client() -> str:

@@ -16,6 +16,7 @@ from blueprints import current_server, current_specs, current_store
 from blueprints.api import Blueprint, needs
 from blueprints.rates import count_failure
 from core.access import SCOPES
+from core.people import Grant, Person
 from schemas.access import (
     KeyInfo,
     KeyRequest,
@@ -54,6 +55,8 @@ _STARTED_AT = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 @keys.response(201, NewKey)
 def make_key(wanted: dict[str, Any]) -> Response:
     """Make a key; this response alone shows it."""
+    if g.principal.person or g.principal.belongs_to:
+        wanted["person"] = g.principal.person or g.principal.belongs_to  # who makes keys is not several people by that
     made, key = current_store.access.keys.make(**wanted)
     return _only_now({**KeyInfo().dump(made), "key": key, "notice": _notice()})
 
@@ -125,10 +128,19 @@ def get_current_user(query: dict[str, bool]) -> dict[str, Any]:
         "id": g.principal.owner,
         "name": g.principal.name,
         "scopes": [scope for scope in SCOPES if g.principal.may(scope)],
+        "person": g.principal.person or None,
+        "groups": list(g.principal.groups),
+        "grants": _own_grants(),
         "llm_model": model and model.model,
         "llm_base_url": model and model.base_url,
         "llm_api_key": model.api_key if model and query["expose_secrets"] else None,
     }
+
+
+def _own_grants() -> list[Grant]:
+    """The rights of a person who asks, the newest first; a key has scopes instead."""
+    person = Person(g.principal.person, g.principal.groups)
+    return [grant for grant in current_store.access.people.all() if grant.is_of(person)] if person.name else []
 
 
 @sandbox_settings.get("/<sandbox_id>/settings/secrets")

@@ -36,6 +36,7 @@ from blueprints.api import (
     repeated,
     repeated_parameter,
 )
+from blueprints.grants import require_tagger
 from core.modes import mode_named
 from core.wire import ConversationId, Micros, Seq
 from schemas import app_conversations as schemas
@@ -250,7 +251,8 @@ def list_app_conversations(search: dict[str, Any]) -> Response:
 @app_conversations.arguments(schemas.UpdateAppConversationRequest())
 @app_conversations.response(200, schemas.AppConversation)
 def update_app_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
-    """Change an app conversation."""
+    """Change an app conversation; a person changes tags with the role `admin`."""
+    require_tagger(changes)
     changes = with_deadline(current_store, current_specs, g.principal, conversation_id, changes)
     own = {name: changes.pop(name) for name in ("title", "tags", "confirmation_seconds") if name in changes}
     relabel(current_commands, conversation_id, app=changes, **own)

@@ -4,11 +4,13 @@ A stream begins with a snapshot, unless the client resumes after an event that i
 what a person was shown. Source: docs/approvals.md.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from flask import Response, g, jsonify, url_for
 from marshmallow import ValidationError
+from werkzeug.exceptions import Forbidden
 
 from agents.decisions import decide_each
 from agents.rules import make_rule, revoke_rule
@@ -17,6 +19,7 @@ from blueprints.api import Blueprint, array_with_holes, json_response, needs, re
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
 from core.access import ANYONE
 from core.approvals import Rule
+from core.people import Person
 from core.scopes import LASTS
 from core.wire import ConversationId
 from schemas.approvals import (
@@ -69,7 +72,8 @@ _EVENTS = (
 def list_pending_actions(search: dict[str, Any]) -> dict[str, Any]:
     """List what waits for a decision in all conversations. A page may be shorter than its limit and not the last."""
     page = {name: search.pop(name) for name in ("descending", "limit", "start")}
-    items, following = current_store.approvals.inbox.page(InboxFilter(**search), **page)
+    found, following = current_store.approvals.inbox.page(InboxFilter(**search), **page)
+    items = current_store.approvals.quorums.shown(found, current_actor())
     return {"items": items, "next_page_id": page_id(page["descending"], following)}
 
 
@@ -130,8 +134,23 @@ def decide_pending_actions(given: dict[str, Any], conversation_id: ConversationI
     wanted = [(one.pop("always"), Decision(**one)) for one in given["decisions"]]
     always = {decision.action_id: rule for rule, decision in wanted if rule is not None}
     decisions = [decision for _, decision in wanted]
+    _check_reach(always, conversation_id)
     rules = decide_each(current_commands, conversation_id, decisions, always, g.principal.name)
-    return {"success": True, "rules": rules}
+    approved = [one.action_id for one in decisions if one.verb == "approve"]
+    waiting = current_store.approvals.quorums.waiting(conversation_id, approved)
+    return {"success": True, "rules": rules} | ({"waiting": waiting} if waiting else {})
+
+
+def _check_reach(always: Mapping[str, Any], conversation_id: ConversationId) -> None:
+    """Raise Forbidden for a rule of a person that would reach further than the right by which they decide."""
+    person = Person(g.principal.person, g.principal.groups)
+    if not always or not person.name or current_store.access.people.may_everywhere(person, "approve"):
+        return
+    for wanted in always.values():
+        if wanted is not True and wanted.get("conversation_ids", (conversation_id,)) != (conversation_id,):
+            raise Forbidden(
+                f"{person.name} may approve in some conversations: a rule of theirs holds for this one alone"
+            )
 
 
 @decisions.get("/pending-actions/decisions")
@@ -221,7 +240,11 @@ approval_rules = Blueprint("Approval Rules", __name__, url_prefix="/api/v1/appro
 @approval_rules.arguments(ApprovalRuleRequest())
 @approval_rules.response(201, ApprovalRule)
 def make_approval_rule(wanted: dict[str, Any]) -> tuple[UsedRule, int, dict[str, str]]:
-    """Make a rule, which decides the actions that it matches; a rule that rejects wins over rules that approve."""
+    """Make a rule, which decides the actions that it matches; one that rejects or asks wins over rules that approve.
+
+    One that asks needs the scope `admin`: it binds those who approve.
+    """
+    _require_admin_of(wanted["decision"])
     made = make_rule(current_store, Rule(**wanted, created_by=g.principal.name), current_actor())
     return made, 201, {"Location": url_for(".get_approval_rule", rule_id=made.rule.id)}
 
@@ -319,6 +342,14 @@ def get_approval_rule(rule_id: str) -> UsedRule:
 @approval_rules.fails()
 @approval_rules.response(200, Success)
 def revoke_approval_rule(rule_id: str) -> dict[str, bool]:
-    """Revoke a rule: it decides no action that is appended after this response."""
+    """Revoke a rule: it decides no action that is appended after this response. One that asks needs `admin`."""
+    if not g.principal.may("admin"):
+        _require_admin_of(current_store.approvals.rules.get(rule_id).rule.decision)
     revoke_rule(current_store, rule_id, current_actor())
     return {"success": True}
+
+
+def _require_admin_of(decision: str) -> None:
+    """Raise Forbidden for a rule that asks: one who approves must not be able to end it alone."""
+    if decision == "ask" and not g.principal.may("admin"):
+        raise Forbidden("A rule that asks binds those who approve: making and revoking it needs the scope admin")

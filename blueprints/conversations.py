@@ -38,6 +38,7 @@ from blueprints.api import (
 )
 from blueprints.client_settings import own_settings
 from blueprints.following import caller_required, ended_stream, event_lines, last_event_id, streamed
+from blueprints.grants import require_tagger
 from blueprints.webhooks import keep_report
 from core.scopes import Origin, folder_name
 from core.visible import visible
@@ -137,7 +138,7 @@ def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[
     for source in AGENT_SOURCES[1:]:
         wanted.pop(source, None)
     origin = Origin(g.principal.owner, folder=folder_name(asked_dir(wanted)))
-    created = current_store.conversations.create(conversation_id, origin=origin, **wanted)
+    created = current_store.conversations.create(conversation_id, **wanted, origin=origin, owner=g.principal.name)
     return schemas.with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200, {}
 
 
@@ -223,7 +224,8 @@ def get_conversation(query: dict[str, bool], conversation_id: ConversationId) ->
 @conversations.arguments(schemas.UpdateConversationRequest())
 @conversations.response(200, Success)
 def update_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Change a conversation's title, tags or deadline of decisions."""
+    """Change a conversation's title, tags or deadline of decisions; a person changes tags with the role `admin`."""
+    require_tagger(changes)
     changes = with_deadline(current_store, current_specs, g.principal, conversation_id, changes)
     relabel(current_commands, conversation_id, **changes)
     return _DONE
@@ -317,6 +319,7 @@ def fork_conversation(
     state = current_store.conversations.get(conversation_id)
     _join(state, "Forks the conversation", state["confirmation_policy"])
     copy = fork(current_verbs(), conversation_id, wanted, g.principal.owner)
+    current_store.conversations.own(copy, g.principal.name)
     return schemas.with_skills(current_store.conversations.get(copy), **query)
 
 

@@ -100,6 +100,8 @@ def import_conversation() -> tuple[dict[str, Any], int]:
         head, events = read_export(request.stream)
         conversation_id = ConversationId(head["id"])
         created = current_store.conversations.exports.load(conversation_id, head, events, g.principal.owner)
+        if created:
+            current_store.conversations.own(conversation_id, g.principal.name)
     except BadLine as bad:
         raise _refused(bad.number, bad.messages) from None
     except RepeatedEvent as repeated:

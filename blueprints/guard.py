@@ -16,9 +16,11 @@ from werkzeug.exceptions import Forbidden, LengthRequired, Unauthorized
 
 from blueprints.api import InvalidInput, Needs, declared
 from blueprints.following import Following
+from blueprints.people import ProxiedPeople
 from blueprints.posture import admit
 from blueprints.rates import count_failure
 from core.access import ANYONE, NOBODY, Principal, SettingsKeys
+from core.people import Person
 from schemas.sandboxes import SHOWS_KEYS
 from store import Store
 from store.access import Quota
@@ -31,6 +33,9 @@ _OF_PACKAGES = {"static", "api-docs.openapi_json"}
 
 #: most characters of a key: a longer one is none of ours
 _LONGEST = 512
+
+#: Maximum number of people and groups that a refusal names.
+_MOST_NAMED = 10
 
 #: says `unknown` where a request shows a key that an open server does not know: it is served all the same
 KEY_STATUS = "X-Key-Status"
@@ -52,11 +57,13 @@ class Guard:
         is_open: bool,
         until_key: bool = False,
         make_key: Callable[[], str] | None = None,
+        people: ProxiedPeople | None = None,
     ) -> None:
         """is_open: everyone who reaches the server may do everything. until_key: the next start needs a key if the
         store has one. make_key: the store is asked for keys first; it makes a key where none of them is an admin's.
 
-        followers: the bound of what one key follows. Raises LookupError for a rule that declares nothing.
+        followers: the bound of what one key follows. people: who comes through a trusted proxy; None: nobody does.
+        Raises LookupError for a rule that declares nothing.
         """
         self._declared = {rule.endpoint: _needs(app, rule.endpoint) for rule in app.url_map.iter_rules()}
         self._keys = keys
@@ -64,6 +71,7 @@ class Guard:
         self._is_open = is_open
         self._until_key = until_key
         self._make_key = make_key
+        self._people = people
         self.following = Following(self._store.access.keys, followers)
 
     def check(self) -> Response | None:
@@ -127,7 +135,9 @@ class Guard:
             if needs.session and (key := request.headers.get("X-Session-API-Key")):
                 g.principal = self._user_of_sandbox(key) or ANYONE
             return
-        if needs.ticket and "ticket" in request.args:
+        if self._people and (person := self._people.of_request()):
+            g.principal = self._person(person, needs)
+        elif needs.ticket and "ticket" in request.args:
             g.principal = self._bearer_of_ticket()
         elif (key := shown_key(needs)) is not None:
             g.principal = self._owner(key, needs)
@@ -146,7 +156,33 @@ class Guard:
         if needs.scope == "hook":
             raise Unauthorized("Authorization: Bearer must have the hook key of the sandbox")
         if needs.scope != "open" and not g.principal.may(needs.scope):
+            if g.principal.person:
+                raise Forbidden(self._refusal_of(g.principal, needs.scope))
             raise Forbidden(f"This needs a key with the scope {needs.scope}: an admin makes one by POST /api/v1/keys")
+
+    def _person(self, person: Person, needs: Needs) -> Principal:
+        """One who comes through the proxy. Raises Unauthorized beside a key, Forbidden for one without a right."""
+        if shown_key(needs) is not None:
+            raise Unauthorized(
+                f"The request shows a key and comes from {person.name} through the proxy: send one of both"
+            )
+        if found := self._store.access.people.admit(person, (request.view_args or {}).get("conversation_id")):
+            return found
+        raise Forbidden(f"{person.name} has no right here: an admin gives one by POST /api/v1/grants")
+
+    def _refusal_of(self, principal: Principal, scope: str) -> str:
+        """Why a person may not do something, and who may."""
+        about = (request.view_args or {}).get("conversation_id")
+        if not principal.rights or about is None:
+            where, role = "outside of single conversations", "ask, steer" if scope == "write" else scope
+            return f"{principal.name} may not do this: it needs a grant of the role {role} {where}, see docs/access.md"
+        roles = "admin" if scope == "admin" else "steer" if scope == "write" else scope
+        others = self._store.access.people.who_may(scope, about)
+        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+        names = ", ".join(others[:_MOST_NAMED]) + more
+        return f"{principal.name} may not do this in this conversation: it needs the role {roles} here, which " + (
+            f"{names} may use" if others else "nobody has by a grant; an admin gives it by POST /api/v1/grants"
+        )
 
     def _owner(self, key: str, needs: Needs) -> Principal:
         """The one whose key a request shows. Raises Unauthorized, Forbidden for a sandbox that may not ask this, and as

@@ -45,7 +45,7 @@ from agents.previews import (
 )
 from agents.tunnels import PIECE, Tunnel, open_tunnel
 from agents.waking import NotReachable
-from blueprints import Server, current_forwarding, current_server, current_store
+from blueprints import Server, actor_of, current_forwarding, current_server, current_store
 from blueprints.api import Blueprint, needs
 from blueprints.following import caller_required, client_of
 from boot.http import BodyTooSlow, body_of
@@ -57,7 +57,6 @@ from net.carry import end, pieces
 from schemas.sandboxes import ListeningPorts, PreviewAddress, PreviewRequest, is_sandbox_id
 from store.access import Quota, QuotaExceeded
 from store.access.access_keys import SESSION_SECONDS, TICKET_SECONDS
-from store.approvals.audit import Actor
 from store.conversations.conversations import app_filter
 from store.errors import UNAVAILABLE, SandboxNotFound
 from store.sandboxes.sandboxes import SandboxId
@@ -313,7 +312,7 @@ class _HostRequest:
 
     def _audit(self, preview: Preview, principal: Principal) -> None:
         """Raises one of UNAVAILABLE: what is not noted is not opened."""
-        actor = Actor("key", principal.name, self._address, principal.may("approve"))
+        actor = actor_of(principal, self._address)
         identity = uuid4().hex[:12]
         filters = app_filter(sandbox_id=preview.sandbox_id, with_children=True)
         found, _ = self._store.conversations.in_sandboxes.search(

@@ -183,6 +183,7 @@ def adopt_conversation(sandbox_id: str, conversation_id: ConversationId) -> dict
     reason = f"Adopts the conversation in sandbox {sandbox.id}."
     join(current_store, current_joiner(), sandbox, "sandbox_id", None, **facts, reason=reason)
     info = adopt(current_commands, current_specs, sandbox, conversation_id)
+    current_store.conversations.own(conversation_id, g.principal.name)
     if info is not None:
         keep_report(sandbox.id, conversation_id, info)
     return current_store.conversations.in_sandboxes.get(conversation_id)

@@ -108,6 +108,10 @@ class RequestBody:
         if self._has_rest:
             self._request.force_close()
 
+    def lines_of(self, name: str) -> int:
+        """How many lines of the head have this header, which WSGI joins to one text."""
+        return sum(line == name.upper() for line, _ in self._request.headers)
+
     @property
     def _is_streamed(self) -> bool:
         return self._piece_seconds < math.inf

@@ -39,6 +39,10 @@ class Principal:
     hook_hash: str = ""  #: SHA-256 of that hook key, which names a start of the sandbox's processes
     user_of: str | None = None  #: of a session key: the sandbox whose agent server it opens
     conversation_id: ConversationId | None = None  #: of a ticket: that it is for; None: for what is about all
+    person: str = ""  #: of one who came through a trusted proxy: the name, as `core/people.py` reads it
+    groups: tuple[str, ...] = ()  #: of a person
+    belongs_to: str = ""  #: of a key: the person whose it is; empty: it counts as a person of its name
+    rights: str = ""  #: of a person: what the scopes were read from, see `store/access/people.py`
 
     @property
     def owner(self) -> str:

@@ -69,7 +69,7 @@ _TURNS = "$\\!`"
 #: effects beside which an action may have any other
 _UNSURE = frozenset({"unreadable", "unknown"})
 
-Verdict = Literal["approve", "reject"]
+Verdict = Literal["approve", "reject", "ask"]
 
 #: how one argument is compared: {"equals": JSON} | {"pattern" | "command" | "path": text} | {"any": true}
 Test = Mapping[str, Any]
@@ -153,6 +153,9 @@ class Rule:
     repository: str | None = None  #: conversations about it, HOST/OWNER/NAME
     folder: str | None = None  #: conversations in it or below it
     effects: tuple[str, ...] | None = None  #: for: those that an action has at most; against: it has any of them
+    quorum: int = 1  #: of a rule that asks: how many people must approve
+    not_by_owner: bool = False  #: of a rule that asks: whether the conversation's owner may not be one of them
+    not_by_asker: bool = False  #: of a rule that asks: whether the sender of the last user's message may not
 
 
 class Part(NamedTuple):
@@ -168,7 +171,7 @@ class Matched(NamedTuple):
     """The rules that may decide an action."""
 
     rules: list[Rule]  #: those that match alone, in the order in which they are tried
-    doubts: list[Rule]  #: rules that reject, and may match: while one of them is in force, no rule approves the action
+    doubts: list[Rule]  #: rules that reject, and may match, or that ask: while one is in force, no rule approves it
     parts: list[Part]  #: rules that approve a part of it, the oldest first
 
     def deciding(self, without: Collection[str] = ()) -> tuple[Rule, ...]:
@@ -198,7 +201,9 @@ def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) 
     for rule in sorted(rules, key=lambda rule: (rule.decision != "reject", rule.created_at or 0, rule.id)):
         part = _part(rule, action, conversation) if rule.decision == "approve" else None
         does_match = part.places == part.needed if part else matches(rule, action, conversation)
-        if does_match:
+        if rule.decision == "ask":
+            doubts += [rule] if does_match is not False else []
+        elif does_match:
             found.append(rule)
         elif does_match is None:
             doubts.append(rule)
@@ -208,10 +213,10 @@ def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) 
 
 
 def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | None:
-    """Whether a rule decides an action, apart from what changes with time; None if a rule that rejects may do so."""
+    """Whether a rule decides an action, apart from what changes with time; None if one that does not approve may."""
     if not _is_about(rule, action, conversation):
         return False
-    if rule.decision == "reject":
+    if rule.decision != "approve":
         return rejects(rule, action, conversation.folder)
     return (rule.arguments is None or _fits(rule.arguments, action)) and _is_safe(rule, action, conversation)
 

@@ -103,7 +103,7 @@ def would_answer(draft: Rule, rules: Sequence[Rule], action: Action, conversatio
     if not alone.rules and not alone.parts:
         return False
     # Rules that approve cannot take a whole match from the oldest one: reading them would take most of the time.
-    others = [rule for rule in rules if rule.decision == "reject"] if alone.rules else rules
+    others = [rule for rule in rules if rule.decision != "approve"] if alone.rules else rules
     matched = matching([first, *others], action, conversation)
     deciding = matched.deciding()
     if not any(rule.id == "" for rule in deciding) or len(deciding) > MOST_TOGETHER:

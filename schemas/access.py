@@ -9,6 +9,7 @@ from marshmallow import RAISE, fields, validate
 
 from core.access import SCOPES
 from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, ShownTime, Text
+from schemas.people import OwnGrant, PersonName
 
 #: most characters of a key's name
 MOST_NAME = 100
@@ -67,6 +68,10 @@ class KeyRequest(BaseSchema):
     )
     scopes = fields.List(Choice(*SCOPES), required=True, **_SCOPES)
     expires_at = Instant(load_default=None, allow_none=True, metadata={"type": "string"})
+    person = PersonName(
+        load_default="",
+        metadata={"description": "Whose key it is, where several people must approve. Absent: it counts by its name."},
+    )
 
 
 class KeyInfo(BaseSchema):
@@ -78,6 +83,7 @@ class KeyInfo(BaseSchema):
     created_at = ShownTime()
     expires_at = ShownTime("Null: never.", optional=True)
     used_at = ShownTime("Its last use, to the minute; null: none yet.", optional=True)
+    person = fields.String(required=True, metadata={"description": "Whose it is; empty: it counts by its name."})
 
 
 class NewKey(KeyInfo):
@@ -126,6 +132,19 @@ class User(BaseSchema):
         fields.String(metadata={"enum": list(SCOPES)}),
         required=True,
         metadata={"description": "What the key may do, with the scopes that another one includes."},
+    )
+    person = fields.String(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "The name by which a trusted proxy has authenticated the caller; null: a key was shown."
+        },
+    )
+    groups = fields.List(fields.String(), required=True, metadata={"description": "Of a person, as the proxy says."})
+    grants = fields.List(
+        fields.Nested(OwnGrant),
+        required=True,
+        metadata={"description": "The rights of a person; those with tags are not in `scopes`."},
     )
     llm_model = fields.String(allow_none=True)
     llm_base_url = fields.String(allow_none=True)

@@ -104,6 +104,9 @@ _GREATER = {
 
 _NULLABLE_OBJECT = {"type": ["object", "null"]}
 
+#: most people that a rule asks for
+MOST_QUORUM = 10
+
 #: most characters of a filter
 _LONGEST = 256
 
@@ -357,8 +360,35 @@ class RuleMembers(BaseSchema):
 class ApprovalRuleRequest(RuleMembers):
     """A rule to make."""
 
-    decision = Choice("approve", "reject", required=True)
+    decision = Choice("approve", "reject", "ask", required=True)
     tool_name = Text(required=True, least=1, most=MOST_CALL_BYTES, metadata={"description": "As the agent names it."})
+    quorum = StrictInteger(
+        least=1,
+        load_default=1,
+        validate=validate.Range(max=MOST_QUORUM, error=f"Input should be less than or equal to {MOST_QUORUM}"),
+        metadata={"description": "Of a rule that asks: how many people must approve the action."},
+    )
+    not_by_owner = StrictBoolean(
+        load_default=False,
+        metadata={"description": "Of a rule that asks: the owner of the conversation may not be one of them."},
+    )
+    not_by_asker = StrictBoolean(
+        load_default=False,
+        metadata={"description": "Of a rule that asks: who sent the last user's message may not be one of them."},
+    )
+
+    @validates_schema
+    def _check_asking(self, rule: dict[str, Any], **_: Any) -> None:
+        if rule.get("decision") == "ask":
+            if rule.get("max_uses") is not None:
+                raise ValidationError("A rule that asks has no number of uses.", "max_uses")
+            return
+        given = {
+            "quorum": rule.get("quorum", 1) > 1,
+            **{name: rule.get(name) for name in ("not_by_owner", "not_by_asker")},
+        }
+        for name in filter(given.get, given):
+            raise ValidationError("May be given only where the decision is ask.", name)
 
     @validates_schema
     def _check_commands(self, rule: dict[str, Any], **_: Any) -> None:
@@ -555,7 +585,7 @@ class ApprovalRule(BaseSchema):
     """A rule as it is listed."""
 
     id = fields.String(attribute="rule.id", required=True)
-    decision = fields.String(attribute="rule.decision", required=True, metadata={"enum": ["approve", "reject"]})
+    decision = fields.String(attribute="rule.decision", required=True, metadata={"enum": ["approve", "reject", "ask"]})
     tool_name = fields.String(attribute="rule.tool_name", required=True)
     arguments = fields.Raw(attribute="rule.arguments", metadata=_NULLABLE_OBJECT)
     max_risk = fields.String(attribute="rule.max_risk", metadata={"type": ["string", "null"]})
@@ -576,6 +606,9 @@ class ApprovalRule(BaseSchema):
     created_by = fields.String(
         attribute="rule.created_by", required=True, metadata={"description": "Name of the key that made it."}
     )
+    quorum = fields.Integer(attribute="rule.quorum", required=True, metadata={"minimum": 1})
+    not_by_owner = fields.Boolean(attribute="rule.not_by_owner", required=True)
+    not_by_asker = fields.Boolean(attribute="rule.not_by_asker", required=True)
     uses = fields.Integer(required=True, metadata={"description": "Actions that it has decided."})
     last_used_at = ShownTime("Null: not used yet.", optional=True)
     ended_at = ShownTime("When it was revoked, or forgotten because it had expired; null: it is kept.", optional=True)
@@ -638,6 +671,17 @@ class PendingActionSearch(PendingActionFilter):
         return {**search, "start": None if start is None else _cursor(start, search["descending"])}
 
 
+class ShownQuorum(BaseSchema):
+    """The people who must approve an action, as its reader sees it; a stream has none."""
+
+    needed = fields.Integer(required=True, metadata={"minimum": 1})
+    approved_by = fields.List(fields.String(), required=True, metadata={"description": "Who has, the first one first."})
+    own = fields.Boolean(
+        required=True, metadata={"description": "Whether the reader may not, as its owner, or as who asked for it."}
+    )
+    voted = fields.Boolean(required=True, metadata={"description": "Whether the reader has approved it."})
+
+
 class WaitingAction(BaseSchema):
     """An action that waits for a decision, with what a person needs for it."""
 
@@ -678,6 +722,10 @@ class WaitingAction(BaseSchema):
     )
     risk = fields.String(required=True, metadata=_GREATER)
     seen = fields.Nested(SeenAction, required=True)
+    quorum = fields.Nested(
+        ShownQuorum,
+        metadata={"description": "Absent: no rule asks, and one person decides."},
+    )
 
 
 class WaitingActionPage(BaseSchema):
@@ -809,11 +857,23 @@ class RuleOfDecision(BaseSchema):
     )
 
 
+class StillWaiting(BaseSchema):
+    """An approved action that others must approve too."""
+
+    action_id = fields.String(required=True)
+    needed = fields.Integer(required=True, metadata={"minimum": 1})
+    approved_by = fields.List(fields.String(), required=True)
+
+
 class DecisionsResult(BaseSchema):
     """All decisions were taken."""
 
     success = fields.Boolean(required=True)
     rules = fields.List(fields.Nested(RuleOfDecision), required=True)
+    waiting = fields.List(
+        fields.Nested(StillWaiting),
+        metadata={"description": "Of the approved actions, those that others must approve too; absent: none."},
+    )
 
 
 class DecidedAction(BaseSchema):

@@ -21,13 +21,14 @@ from schemas.fields import (
 )
 
 #: kinds of actors, and decisions, that an entry can have; `store/approvals/audit.py` has what they mean
-ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server")
+ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person")
 DECISIONS = (
     *("approve", "reject", "edit", "deleted", "unapproved"),
     *("asked", "refused"),  # of destinations alone
     *("rule_made", "rule_revoked"),  # of destinations, and of a conversation
     *("terminal_opened", "terminal_closed", "preview_opened"),
     "joined",  # of sandboxes alone
+    *("agree", "owner_changed"),
 )
 
 #: pattern of the name of a chain of the destinations of a day
@@ -141,7 +142,9 @@ class Decider(BaseSchema):
     """Who decided."""
 
     kind = fields.String(required=True, metadata={"enum": list(ACTOR_KINDS)})
-    name = fields.String(required=True, metadata={"description": "Of its key, or the ids of the rules."})
+    name = fields.String(
+        required=True, metadata={"description": "Of its key or of the person, or the ids of the rules."}
+    )
 
 
 class Actor(Decider):
@@ -212,6 +215,11 @@ class AuditEntry(BaseSchema):
         fields.Nested(ShownAction),
         metadata={"description": "Of each action, what it is after the edit; absent of earlier releases."},
     )
+    agreed = fields.List(
+        fields.String(),
+        metadata={"description": "Names of all who approved it, where several people must. Absent: one decides."},
+    )
+    needed = fields.Integer(metadata={"description": "Of `agree`: how many people must approve it."})
     destination = fields.Nested(AuditedDestination, metadata={"description": "Absent: the entry is about none."})
     budget = fields.Nested(AuditedBudget, metadata={"description": "Absent: the entry is about no budget."})
     sandbox_id = fields.String(metadata={"description": "Of a join: the sandbox. Absent: the entry is about none."})

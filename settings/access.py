@@ -3,12 +3,28 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 
-from settings import ConfigError, check_bounds, check_rate, limit, setting
+from settings import ConfigError, check_bounds, check_each, check_rate, limit, setting
 
 #: long enough not to be guessed, and of characters that every header can bear
 _KEY = re.compile(r"[!-~]{16,512}")
+
+#: what names a header of a person: no underscore, which a server behind WSGI cannot tell from a hyphen
+_HEADER = re.compile(r"[A-Za-z][A-Za-z0-9]*(-[A-Za-z0-9]+)*")
+
+#: headers that say something else already
+_TAKEN = frozenset(
+    {
+        *("authorization", "connection", "content-length", "content-type", "cookie", "forwarded", "host", "origin"),
+        *("referer", "upgrade", "user-agent", "x-forwarded-for", "x-forwarded-host", "x-forwarded-prefix"),
+        *("x-forwarded-proto", "x-person-proxy-secret", "x-session-api-key"),
+    }
+)
+
+#: Maximum number of characters of such a header's name.
+MOST_HEADER = 64
 
 #: numbered variables that are read
 _MOST_NUMBERED = 100
@@ -72,6 +88,26 @@ class AccessSettings:
         secret=True,
         names="`SESSION_API_KEY`, `SESSION_API_KEYS`, `OH_SESSION_API_KEYS_0` …",
     )
+    person_header: str = setting(
+        "",
+        "Header in which a proxy names the person whom it has authenticated, such as `X-Forwarded-User` "
+        "(docs/access.md, People). Needs `AUTH=keys`, PERSON_PROXIES and PERSON_PROXY_SECRET. Unset: no header names "
+        "anybody.",
+    )
+    person_groups_header: str = setting(
+        "", "Header in which that proxy names the person's groups, with commas, such as `X-Forwarded-Groups`."
+    )
+    person_proxies: tuple[str, ...] = setting(
+        (),
+        "Addresses or networks from which that proxy connects, with commas. From any other address a request with "
+        "PERSON_HEADER is refused.",
+    )
+    person_proxy_secret: str = setting(
+        "",
+        "What that proxy sends in `X-Person-Proxy-Secret` with each request: 16 characters or more, printable ASCII "
+        "without blanks. Without it a request with PERSON_HEADER is refused.",
+        secret=True,
+    )
     rate_limit_writes: str = setting(
         "6000/minute",
         "Writing requests with one key: `NUMBER/second`, `/minute`, `/hour` or `/day`; 429 beyond. `none`: no limit.",
@@ -97,3 +133,38 @@ class AccessSettings:
             check_rate(f"RATE_LIMIT_{of.upper()}", getattr(self, f"rate_limit_{of}"))
         for key in self.api_keys:
             check_key("SESSION_API_KEY", key)
+        self._check_people()
+
+    def _check_people(self) -> None:
+        """Raises ConfigError of settings by which a person might come who was not authenticated."""
+        others = {
+            "PERSON_GROUPS_HEADER": self.person_groups_header,
+            "PERSON_PROXIES": self.person_proxies,
+            "PERSON_PROXY_SECRET": self.person_proxy_secret,
+        }
+        if not self.person_header:
+            for name, value in others.items():
+                if value:
+                    raise ConfigError(f"{name} goes with PERSON_HEADER, which is not set")
+            return
+        for name, header in (
+            ("PERSON_HEADER", self.person_header),
+            ("PERSON_GROUPS_HEADER", self.person_groups_header or "X-Groups"),
+        ):
+            if not _HEADER.fullmatch(header) or len(header) > MOST_HEADER or header.lower() in _TAKEN:
+                raise ConfigError(
+                    f"{name} must be the name of a header of letters, digits and hyphens that says nothing else, such "
+                    f"as X-Forwarded-User, not {header!r}"
+                )
+        if self.person_header.lower() == self.person_groups_header.lower():
+            raise ConfigError("PERSON_GROUPS_HEADER must be another header than PERSON_HEADER")
+        if self.auth != "keys":
+            raise ConfigError("PERSON_HEADER needs AUTH=keys: an open server lets everybody do everything")
+        if not self.person_proxies:
+            raise ConfigError("PERSON_HEADER needs PERSON_PROXIES: the addresses from which the proxy connects")
+        check_each("PERSON_PROXIES", self.person_proxies, ip_network, "addresses or networks such as 10.0.0.0/8")
+        if not self.person_proxy_secret:
+            raise ConfigError(
+                "PERSON_HEADER needs PERSON_PROXY_SECRET: any program at the proxy's address could be anybody"
+            )
+        check_key("PERSON_PROXY_SECRET", self.person_proxy_secret)

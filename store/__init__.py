@@ -12,6 +12,7 @@ from store.access import AccessWing
 from store.approvals import ApprovalWing
 from store.approvals.inbox import Index
 from store.approvals.inbox_stream import InboxStream
+from store.approvals.quorums import Rights
 from store.conversations import ConversationWing
 from store.conversations.cold import Cold, Objects
 from store.conversations.events import EventLog
@@ -93,11 +94,26 @@ def open_store(
     listing = Listing(redis, bare)
     resting = Cold(redis, bare, listing, bounds, cold)
     scripts = bare.thawing(resting.thaw_below)
-    approvals = ApprovalWing(redis, scripts, listing, index, bounds, limits, sealer)
+    access = AccessWing(
+        redis, scripts, sealer, health.recent_clock, most_idempotency_keys=settings.max_idempotency_keys
+    )
+    approvals = ApprovalWing(
+        redis, scripts, listing, index, bounds, limits, sealer, Rights(access.people.scopes, access.keys.live)
+    )
     sandboxes = SandboxWing(redis, probe, scripts, limits, sealer, health)
     start_tasks = StartTasks(redis, scripts, sealer, sandboxes, sandboxes.places, meter)
     conversations = ConversationWing(
-        redis, scripts, listing, approvals.projections, text, sealer, sandboxes, start_tasks, resting, bounds
+        redis,
+        scripts,
+        listing,
+        approvals.projections,
+        text,
+        sealer,
+        sandboxes,
+        start_tasks,
+        resting,
+        bounds,
+        approvals.quorums.read,
     )
     destinations = Destinations(redis, scripts, bounds)
     masks = Masks(redis, sealer, sandboxes, sandboxes.places)
@@ -123,9 +139,7 @@ def open_store(
             sandboxes=ListStream(SandboxKeys, scripts, followers, sandboxes.listed),
             inbox=InboxStream(redis, scripts, followers, approvals.inbox, destinations),
         ),
-        access=AccessWing(
-            redis, scripts, sealer, health.recent_clock, most_idempotency_keys=settings.max_idempotency_keys
-        ),
+        access=access,
         notifications=NotificationWing(redis, scripts, sealer),
         link=LinkWing(health, SealCheck(probe, sealer), Wakeups(clients.signals)),
         data_version=DataVersion(redis, probe),

@@ -15,7 +15,10 @@ from store.record import JSON, Record
 State = dict[str, Any]
 
 #: members of `Conversation` that no state has: where its log lies, what masks it, and its place in the listing
-_UNSHOWN = ("cold", "cold_digest", "aside_until", "secrets_version", "folded_title", "folder")
+_UNSHOWN = (
+    *("cold", "cold_digest", "aside_until", "secrets_version", "folded_title", "folder"),
+    *("owner", "asker", "right_tags"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,9 @@ class Conversation(Record):
     cold_digest: str  #: SHA-256 of that object: who can write where the objects are cannot put another log there
     folder: str  #: absolute path of its agent's folder; missing: there is none, or it is of an earlier release
     aside_until: Micros  #: µs before which it is not frozen again
+    owner: str  #: name of the person or the key that started it, or was given it; missing: nobody is known
+    asker: str  #: who sent the last user's message, as `core.people.voter` has them; missing: the owner
+    right_tags: dict[str, str]  #: its tags as clients gave them: what grants are compared with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +79,7 @@ class ConversationUpkeep(Record):
     latest_at: Micros  #: greatest time of an event, µs
     final_seq: Seq  #: of the event that holds the final response
     final_at: Micros  #: time of that event, µs
+    owner_set: str  #: id prefix of the request that set the owner last
     state_at: Micros  #: time of the agent's newest event that set a state, µs
     decision_id: str  #: id prefix of the request that decided last
     decided_trace: str  #: W3C traceparent of the last decision, for the agent's next batch; empty: none

@@ -27,6 +27,7 @@ from core.access import Joiner
 from core.approvals import canonical
 from core.cuts import beginning
 from core.egress import MOST_NAME, is_destination_name
+from core.people import is_person_id
 from core.refused import Kind
 from core.wire import ConversationId, Micros, micros, utc_time
 from settings.limits import ConversationLimits
@@ -430,7 +431,7 @@ class Destinations:
             may_join_any=joiner.joins_any,
             id=join_id,
             conversation=conversation_id,
-            actor=Actor("key", joiner.name, joiner.address).json,
+            actor=Actor("person" if is_person_id(joiner.owner) else "key", joiner.name, joiner.address).json,
             reason=said(reason),
             time=utc_time(wire.now()),
             kept=self._chain_kept,

@@ -411,6 +411,27 @@ class NeedsApproval(StoreError):
     words = "Decide the pending actions first: this would decide them, which needs a key with the scope approve"
 
 
+class RightsChanged(StoreError):
+    """A right, an owner or a rule has changed while it was used."""
+
+    kind = Kind.BUSY
+    words = "Rights, rules or the owner changed at this moment, and nothing was done: send the request again"
+
+
+class HeldByQuorum(StoreError):
+    """A run would approve what several people must."""
+
+    kind = Kind.CONFLICT
+    words = "Several people must approve an action that waits: each decides it by itself, and no run does"
+
+
+class OwnerChanged(StoreError):
+    """Another owns the conversation by now."""
+
+    kind = Kind.CONFLICT
+    words = "The conversation has another owner by now: read it again"
+
+
 class KeyUnreadable(StoreError):
     """The keys of a sandbox were sealed with another SECRET_KEY than this process has."""
 

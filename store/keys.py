@@ -203,6 +203,8 @@ class AccessRoot:
     """The name that all keys of access and all tickets are below, in one slot."""
 
     root = "{access}"
+    grants_version = f"{root}:grants_version"
+    people = f"{root}:people"
 
 
 class IdempotencyKeys:

@@ -399,7 +399,7 @@ class StartDriver:
             self._advance(start, lease, status=status)
         self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
         new = new_conversation(self._store, start, request, sandbox, spec)
-        self._store.conversations.create(start.conversation_id, **new.kept)
+        self._store.conversations.create(start.conversation_id, **new.kept, owner=start.joiner.name)
         if not self._is_its(start):
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))

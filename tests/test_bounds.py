@@ -18,6 +18,7 @@ from core.approvals import MOST_MATCHED
 from core.effects import RISK_OF
 from core.egress import MOST_NAME as MOST_HOST
 from core.paths import MOST_PATH
+from core.people import MOST_NAME as MOST_PERSON
 from core.shell.rules import MOST_PATTERN
 from core.wire import (
     MOST_CALL_BYTES,
@@ -299,6 +300,25 @@ def key_names(doors: Doors, character: str) -> None:
     assert doors.client.delete(f"/api/v1/keys/{made.get_json()['id']}").status_code == 200
 
 
+def people(doors: Doors, character: str) -> None:
+    """Names of people are plain ASCII, whatever the character."""
+    url, name = doors.conversation(), "a" * MOST_PERSON
+    tag = {"team": character * MOST_TAG}
+    tags_of_all = {f"{number}": "x" * MOST_TAG for number in range(approvals.MOST_TAGS)}
+    for wanted in ({"person": name, "tags": tag}, {"group": name, "tags": tags_of_all}):
+        made = doors.client.post("/api/v1/grants", json={"role": "ask", **wanted})
+        assert made.status_code == 201, made.text[:500]
+        assert {one: made.get_json()[one] for one in wanted} == wanted
+        assert doors.client.delete(made.headers["Location"]).status_code == 200
+    owner = f"/api/v1/conversation/{url.rpartition('/')[2]}/owner"
+    assert doors.client.put(owner, json={"owner": name}).get_json() == doors.client.get(owner).get_json()
+    key = {"name": "of a person", "scopes": ["read"], "person": name}
+    made = doors.client.post("/api/v1/keys", json=key).get_json()
+    assert made["person"] == name
+    assert doors.client.delete(f"/api/v1/keys/{made['id']}").status_code == 200
+    doors.ruled(decision="ask", quorum=approvals.MOST_QUORUM)
+
+
 def secrets(doors: Doors, character: str) -> None:
     value = character * (MOST_SECRET_BYTES // (len(json.dumps(character)) - len('""')))
     secret = {"name": "S" * 64, "value": value}
@@ -430,6 +450,16 @@ TABLE = {
         | of(approvals.MOST_REASON, ".reason", *_RULE),
         "approvals.MOST_ARGUMENTS approvals.MOST_CONVERSATIONS approvals.MOST_REASON approvals.MOST_USES",
         rules,
+    ),
+    "a person": Row(
+        of(MOST_PERSON, ".person", "GrantRequest", "KeyRequest")
+        | of(MOST_PERSON, ".group", "GrantRequest")
+        | of(MOST_PERSON, ".owner", "OwnerRequest")
+        | of(MOST_TAG, ".tags{}", "GrantRequest")
+        | of(approvals.MOST_TAGS, ".tags", "GrantRequest")
+        | of(approvals.MOST_QUORUM, ".quorum", "ApprovalRuleRequest"),
+        "approvals.MOST_QUORUM",
+        people,
     ),
     "the names of a call": Row(
         {"ApprovalRuleRequest.tool_name": MOST_CALL_BYTES}

@@ -49,12 +49,21 @@ export async function decide(given, verb, others = {}) {
     const path = { conversation_id: items[0].conversation_id };
     const body = { decisions: items.map(decisionOf) };
     const result = await call("POST /api/v1/conversation/{conversation_id}/pending-actions/decisions", { path, body });
-    note(items, () => ({ state: "taken", verb, words: "" }));
+    const waiting = new Map((result.waiting ?? []).map((one) => [one.action_id, one]));
+    note(items, ({ action_id }) => counted(verb, waiting.get(action_id)));
     return result.rules;
   } catch (fault) {
     note(items, (item) => fate(item, verb, fault, items.length));
     return null;
   }
+}
+
+/** What became of a decision that the server took. held: how many must approve the action, while it waits for others. */
+function counted(verb, held) {
+  if (!held) return { state: "taken", verb, words: "" };
+  const { approved_by, needed } = held;
+  const words = `Your approval counts: ${approved_by.length} of ${needed}, by ${approved_by.join(", ")}. It waits for others.`;
+  return { state: "failed", verb, words };
 }
 
 /** Decide items of any conversations: those of one go in one request. */

@@ -45,9 +45,13 @@ export function forget() {
   me.set(null);
 }
 
-/** Whether the key may do what needs `scope`: read, write, approve or admin. */
+/** Roles of a person's grants by which the scope may hold in some conversations: there the server says where. */
+const ROLES = { write: ["ask", "steer", "admin"], approve: ["approve", "admin"] };
+
+/** Whether the key, or the person, may do what needs `scope`: read, write, approve or admin. */
 export function may(scope) {
-  return me.get()?.scopes.includes(scope) ?? false;
+  const found = me.get();
+  return Boolean(found?.scopes.includes(scope) || found?.grants?.some(({ role }) => ROLES[scope]?.includes(role)));
 }
 
 /** Take the key of a link, in this tab, once the person says so or where theirs is none that the server knows. */

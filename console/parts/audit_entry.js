@@ -53,7 +53,7 @@ export function AuditEntry({ entry, actions, onOnly }) {
 /** Who decided: a person by the name of the key, others by their kind. */
 function Who({ actor: { kind, name, address } }) {
   const words =
-    kind === "key"
+    kind === "key" || kind === "person"
       ? html`<${Text} text=${name} />`
       : html`${ACTORS[kind] ?? kind}${name && name !== kind && html`: <${Text} text=${name} />`}`;
   return html`<span class="muted">${words}${address && ` · ${address}`}</span>`;

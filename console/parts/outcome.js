@@ -32,7 +32,7 @@ function actorOf({ actor }) {
 export function By({ decision, id }) {
   const { actor, decision: verb, time } = decision,
     isRefused = verb === "reject" || verb === "unapproved",
-    isOwn = actor.kind === "key" && actor.name === me.get()?.name;
+    isOwn = ["key", "person"].includes(actor.kind) && actor.name === me.get()?.name;
   const words =
     actor.kind === "expiry"
       ? "Rejected: nobody decided in time"

@@ -30,7 +30,7 @@ HERE = os.environ.get("AGENT_SERVER_URL") or f"http://127.0.0.1:{os.environ.get(
 _LEVELS = {"LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
 
 #: kinds of actors that are people; a rule is a policy, and the others decide nothing in the words of AAIS
-_PEOPLE = ("key", "link", "message", "run")
+_PEOPLE = ("key", "link", "message", "run", "person")
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 

@@ -9,6 +9,7 @@ from core.wire import Micros
 from store.access.access_keys import AccessKeys, Sessions, Tickets
 from store.access.client_settings import ClientSettings
 from store.access.idempotency import Idempotency
+from store.access.people import People
 from store.errors import StoreError
 from store.keys import rate_key
 from store.link.commands import Redis
@@ -30,6 +31,7 @@ class AccessWing:
     ) -> None:
         """clock: Redis'."""
         self.keys = AccessKeys(scripts)
+        self.people = People(redis, scripts)
         self.settings = ClientSettings(redis, scripts, sealer, clock)
         self.sessions = Sessions(sealer, clock)
         self.tickets = Tickets(scripts)

@@ -7,7 +7,8 @@ a revoked one opens nothing half a second later.
 import json
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from uuid import uuid4
 
 from core.access import Principal
@@ -78,6 +79,7 @@ class AccessKey(Record):
     created_at: Micros  #: µs
     expires_at: Micros | None = None  #: µs; empty: never
     used_at: Micros | None = None  #: µs; empty: never
+    person: str = ""  #: whose it is; missing: nobody's, and it counts as a person of its name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,9 @@ class Ticket(Record):
     """One use of an access key, or of none."""
 
     key = f"{AccessRoot.root}:ticket:SHA-256"
-    content: list[object]  #: whom it stands for: name, id of the key, scopes, and what it opens
+    content: list[
+        object
+    ]  #: whom it stands for: name, id of the key, scopes, what it opens; of a person name and groups
     about: str  #: the conversation or the preview that it opens; empty: the inbox and the lists
     taken: str = ""  #: id of the request that took it
 
@@ -106,8 +110,10 @@ class AccessKeys:
         #: SHA-256 → until when it is remembered, in seconds of the monotonic clock, and whose it is
         self._remembered: dict[str, tuple[float, Principal | None]] = {}
 
-    def make(self, name: str, scopes: Collection[str], expires_at: Micros | None) -> tuple[AccessKey, str]:
-        """Make a key; nothing but this response has it. Raises TooManyKeys, KeyWouldBePast."""
+    def make(
+        self, name: str, scopes: Collection[str], expires_at: Micros | None, person: str = ""
+    ) -> tuple[AccessKey, str]:
+        """Make a key; nothing but this response has it. person: whose it is. Raises TooManyKeys, KeyWouldBePast."""
         identity, key = uuid4().hex, _KEY + random_text(_LENGTH)
         ordered, digest = tuple(sorted(scopes)), key_hash(key)
         reply = self._scripts.make_access_key(
@@ -116,14 +122,16 @@ class AccessKeys:
             digest=digest,
             expires_at=expires_at,
             most=MOST_KEYS,
-            fields=AccessKey.fields_of(id=identity, name=name, scopes=ordered)
+            fields=AccessKey.fields_of(id=identity, name=name, scopes=ordered, person=person)
             | AccessKeyUpkeep.fields_of(digest=digest),
         )
         if reply == "full":
             raise TooManyKeys(MOST_KEYS)
         if reply == "past":
             raise KeyWouldBePast
-        made = AccessKey(id=identity, name=name, scopes=ordered, created_at=reply.created_at, expires_at=expires_at)
+        made = AccessKey(
+            id=identity, name=name, scopes=ordered, created_at=reply.created_at, expires_at=expires_at, person=person
+        )
         return made, key
 
     def all(self) -> list[AccessKey]:
@@ -153,7 +161,7 @@ class AccessKeys:
         found = self._scripts.find_access_key(AccessRoot.root, digest=digest)
         until, principal = now + REMEMBERED, None
         if found:
-            principal = Principal(found.name, found.id, frozenset(found.scopes.split(",")))
+            principal = Principal(found.name, found.id, frozenset(found.scopes.split(",")), belongs_to=found.person)
             until = until if found.left is None else min(until, now + found.left / 1e6)
         if len(self._remembered) >= _MOST_REMEMBERED:
             self._remembered = {}
@@ -173,7 +181,7 @@ class Tickets:
         about: the conversation that the request is about, or the label of a preview; None for the inbox and the lists.
         """
         ticket = _TICKET + random_text(_LENGTH)
-        content = [principal.name, principal.key_id, sorted(scopes), about]
+        content = [principal.name, principal.key_id, sorted(scopes), about, principal.person, principal.groups]
         fields = Ticket.fields_of(content=content, about=about or "")
         self._scripts.make_ticket(AccessRoot.root, digest=key_hash(ticket), span=TICKET_SECONDS * 1000, fields=fields)
         return ticket
@@ -189,8 +197,8 @@ class Tickets:
         )
         if not content:
             return None
-        name, key_id, scopes, conversation_id = json.loads(content)
-        return Principal(name, key_id, frozenset(scopes), conversation_id=conversation_id)
+        name, key_id, scopes, conversation_id, *who = json.loads(content)
+        return replace(_principal(name, key_id, who), scopes=frozenset(scopes), conversation_id=conversation_id)
 
 
 class Sessions:
@@ -208,7 +216,8 @@ class Sessions:
     def make(self, principal: Principal, about: str = "") -> str:
         """The cookie of a principal. about: as of a ticket, of a preview; "" opens files. Raises CookieUnsealed."""
         now = self._clock()
-        content = [principal.name, principal.key_id, seconds(now) + SESSION_SECONDS]
+        who = [principal.person, principal.groups] if principal.person else []
+        content = [principal.name, principal.key_id, seconds(now) + SESSION_SECONDS, *who]
         try:
             return self._sealer.seal_for_a_time("session", about, json.dumps(content), now)
         except SecretsRefused:
@@ -223,6 +232,12 @@ class Sessions:
         opened = self._sealer.open_for_a_time("session", about, cookie, SESSION_SECONDS, now)
         if opened is None:
             return None
-        name, key_id, until = json.loads(opened)
+        name, key_id, until, *who = json.loads(opened)
         left = until - now / 1e6
-        return (Principal(name, key_id), left) if left > 0 else None
+        return (_principal(name, key_id, who), left) if left > 0 else None
+
+
+def _principal(name: str, key_id: str, who: list[Any]) -> Principal:
+    """One without scopes. who: name and groups of a person, as a ticket and a cookie have them; empty: a key."""
+    person, groups = who or ("", ())
+    return Principal(name, key_id, person=person, groups=tuple(groups))

@@ -6,6 +6,7 @@ from store.approvals.background import BackgroundRehearsals
 from store.approvals.decisions import Confirmations, LinkUses
 from store.approvals.deliveries import Deliveries
 from store.approvals.inbox import ApprovalChecks, Inbox, Index
+from store.approvals.quorums import Quorums, Rights
 from store.approvals.rehearsals import Rehearsals
 from store.approvals.rules import RuleDecisions, Rules
 from store.approvals.trials import Decisions
@@ -28,15 +29,19 @@ class ApprovalWing:
         bounds: ConversationLimits,
         limits: SandboxLimits,
         sealer: Sealer,
+        rights: Rights,
     ) -> None:
+        """rights: whose approval counts where several people must approve."""
         self.index = index
         self.rules, self.audit = Rules(redis, scripts), Audit(redis, scripts)
+        self.quorums = Quorums(redis, scripts, self.rules, rights)
+        quorum = self.quorums.read
         unruled = Projections(listing, index)  # what rules decide is indexed, and applies no rules again
         self.rule_decisions = RuleDecisions(
             redis,
             self.rules,
-            Confirmations(redis, scripts, unruled, bounds),
-            Deliveries(scripts, unruled, bounds, limits, sealer),
+            Confirmations(redis, scripts, unruled, bounds, quorum),
+            Deliveries(scripts, unruled, bounds, limits, sealer, quorum),
             self.audit,
             index,
             bounds,
@@ -45,8 +50,8 @@ class ApprovalWing:
         self.background = BackgroundRehearsals(redis, scripts, self.audit, self.rules)
         #: that of every other write
         self.projections = Projections(listing, self.rule_decisions)
-        self.confirmations = Confirmations(redis, scripts, self.projections, bounds)
-        self.deliveries = Deliveries(scripts, self.projections, bounds, limits, sealer)
+        self.confirmations = Confirmations(redis, scripts, self.projections, bounds, quorum)
+        self.deliveries = Deliveries(scripts, self.projections, bounds, limits, sealer, quorum)
         self.terminals = TerminalAudit(scripts, self.projections)
         self.inbox = Inbox(redis, scripts, self.rule_decisions)
         self.checks = ApprovalChecks(redis, scripts, listing, self.projections, audit_days=bounds.audit_days)

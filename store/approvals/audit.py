@@ -36,11 +36,13 @@ from store.projections import Projections
 from store.scripts import Scripts
 
 #: what an actor can be: who decided, or what did. Source: docs/approvals.md
-ActorKind = Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server"]
+ActorKind = Literal[
+    "key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person"
+]
 ACTOR_KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
 
 #: actors by whose means a person decides with the action before them, and what they decide of actions
-PEOPLE, VERBS = frozenset({"key", "link", "run"}), frozenset({"approve", "reject", "edit"})
+PEOPLE, VERBS = frozenset({"key", "link", "run", "person"}), frozenset({"approve", "reject", "edit"})
 
 #: longest name and address of an actor, in characters
 _LONGEST = 256
@@ -71,16 +73,30 @@ def audit_member(chain: str, seq: int) -> str:
 
 
 class Actor(NamedTuple):
-    """Who decides: a person by a key, or by a link, a message or a run; a rule; a deadline; an agent that goes on."""
+    """Who decides: a person by a proxy; somebody by a key, a link, a message or a run; a rule; a deadline; an agent
+    that goes on."""
 
     kind: ActorKind
     name: str
     address: str = ""
     may_decide: bool = True
+    rights: str = ""  #: of a person: what the right was read from, as `scripts/_rights.lua` compares it
+    voter: str = ""  #: as whom it counts where several people must approve, see `core.people.voter`; empty: as nobody
+    key_id: str = ""  #: of the key by which it asks
+    groups: tuple[str, ...] = ()  #: of a person
 
     def by(self, kind: ActorKind) -> "Actor":
-        """The same one, who decides by other means."""
-        return self._replace(kind=kind)
+        """The same one, who decides by other means. A run approves nothing that several people must."""
+        return self._replace(kind=kind, voter="" if kind == "run" else self.voter)
+
+    @property
+    def ballot(self) -> str:
+        """As whom it approves what several people must, as `decide_pending.lua` takes it; empty: as nobody."""
+        if not self.voter:
+            return ""
+        of_person = {"person": self.name, "groups": ",".join(self.groups)} if self.kind == "person" else {}
+        name = said(beginning(self.name, _LONGEST))
+        return json.dumps({"voter": self.voter, "name": name, "key": self.key_id, **of_person})
 
     @property
     def json(self) -> str:

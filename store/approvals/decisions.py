@@ -5,24 +5,24 @@ is `waiting_for_confirmation`. An append opens and closes actions (`effects.py`)
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from core.approvals import action_digest, shown_arguments
+from core.approvals import action_digest
 from core.refused import Kind
 from core.scopes import Origin
-from core.wire import ConversationId, Event, Micros, parse_json
+from core.wire import ConversationId, Event, Micros
 from settings.limits import ConversationLimits
 from store.approvals.audit import SERVER, Actor, said, shown
 from store.approvals.effects import effect, held_risks
 from store.approvals.seen import shown_seen
+from store.approvals.waiting import read_pending
 from store.conversation import Conversation
-from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, StoreError
+from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, RightsChanged, StoreError
 from store.keys import ApprovalKeys, ConversationKeys
 from store.link.attempts import Stamp
 from store.link.commands import Redis
-from store.log.frames import PAGE_BYTES, original
 from store.projections import Projections
 from store.record import Record, pairs
 from store.scripts import Scripts
@@ -39,11 +39,21 @@ PROBLEMS = {
     "edit_not_understood": "cannot be edited: its agent does not understand edits",
     "decided_alike": "must be decided as the others are: its agent takes one decision for all",
     "decided_together": "is missing: its agent takes one decision for all that wait",
+    "needs_people": "must be approved by people, each by name: not by a rule, a run or a link",
+    "own": "must be approved by somebody else: you own its conversation, or sent the message that asked for it",
+    "voted": "has your approval already: somebody else must approve it too",
+    "edit_of_several": "cannot be edited: several people approve it as it is, or none",
 }
 
 
 #: entries of an audit that one read of pending actions takes
 MOST_ENTRIES = 100
+
+#: times that a decision is read again because what it was read from has changed meanwhile
+MOST_READ = 10
+
+#: reads what several people must approve, as `Quorums.read`
+ReadQuorum = Callable[[ConversationId, Actor, bool], str]
 
 #: reason of the rejection of pending actions by a user's message. Source: docs/wire.md, 2
 SUPERSEDED = "Superseded by a new user message."
@@ -119,21 +129,35 @@ def decide_pending(
     sandbox_id: str = "",
     latest: int | None = None,
     echo: str = "",
+    quorum: ReadQuorum,
 ) -> "DecidePending.Reply | None":
-    """Run `decide_pending.lua`, which has the verbs. decisions: as `encode_decisions` makes them."""
-    return scripts.decide_pending(
-        ConversationKeys(conversation_id).root,
-        stamp=stamp,
-        verb=verb,
-        reason=json.dumps(reason),
-        sandbox=sandbox_id,
-        latest=latest,
-        may_decide=actor.may_decide,
-        echo=echo,
-        actor=actor.json,
-        said=said(reason),
-        each=decisions,
-    )
+    """Run `decide_pending.lua`, which has the verbs. decisions: as `encode_decisions` makes them.
+
+    Raises RightsChanged, and then nothing was decided.
+    """
+    approves = verb == "approve" or (verb == "each" and any(one["verb"] != "reject" for one in json.loads(decisions)))
+    for attempt in range(MOST_READ):
+        reply = scripts.decide_pending(
+            ConversationKeys(conversation_id).root,
+            stamp=stamp,
+            verb=verb,
+            reason=json.dumps(reason),
+            sandbox=sandbox_id,
+            latest=latest,
+            may_decide=actor.may_decide,
+            echo=echo,
+            actor=actor.json,
+            said=said(reason),
+            ballot=actor.ballot,
+            rights=actor.rights,
+            quorum=quorum(conversation_id, actor, attempt > 0) if approves else "",
+            each=decisions,
+        )
+        if reply is None or reply.outcome != "unread":
+            break
+    if reply is not None and reply.outcome in ("changed", "unread"):
+        raise RightsChanged
+    return reply
 
 
 class Approvals(NamedTuple):
@@ -162,35 +186,47 @@ class Approvals(NamedTuple):
 class Confirmations:
     """The policy and the pending actions of conversations."""
 
-    def __init__(self, redis: Redis, scripts: Scripts, projections: Projections, bounds: ConversationLimits) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        scripts: Scripts,
+        projections: Projections,
+        bounds: ConversationLimits,
+        quorum: ReadQuorum,
+    ) -> None:
+        """quorum: reads what several people must approve."""
         self._redis = redis
         self._scripts = scripts
         self._projections = projections
         self._bounds = bounds
+        self._quorum = quorum
 
     def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str, actor: Actor = SERVER) -> bool:
         """Accept or reject the pending actions of a detached conversation. True only for the decision that took effect.
 
-        Raises ConversationNotFound, ReasonTooLong, NeedsApproval of an actor who may not decide.
+        True also for an approval that was counted where several people must approve. Raises ConversationNotFound,
+        ReasonTooLong, StaleDecision, RightsChanged, NeedsApproval of an actor who may not decide.
         Source: docs/wire.md, 2.
         """
         check_reason(reason, self._bounds.max_reason_bytes)
         reply = self._decide(conversation_id, "approve" if accept else "reject", actor, reason=reason)
         if reply.outcome == "forbidden":
             raise NeedsApproval
-        return reply.outcome == "won"
+        if reply.outcome == "stale":
+            raise StaleDecision(json.loads(reply.problems))
+        return reply.outcome in ("won", "agreed")
 
     def decide_each(self, conversation_id: ConversationId, decisions: Sequence[Decision], actor: Actor) -> None:
         """Decide single actions of a detached conversation, all or none.
 
-        Raises ConversationNotFound, ReasonTooLong, StaleDecision, NeedsApproval of an actor who may not decide.
-        Source: docs/approvals.md.
+        Raises ConversationNotFound, ReasonTooLong, StaleDecision, NeedsApproval of an actor who may not decide, and
+        RightsChanged. Source: docs/approvals.md.
         """
         encoded = self.encode_decisions(conversation_id, decisions)
         reply = self._decide(conversation_id, "each", actor, decisions=encoded)
         if reply.outcome == "forbidden":
             raise NeedsApproval
-        if reply.outcome != "won":
+        if reply.outcome not in ("won", "agreed"):
             raise StaleDecision(json.loads(reply.problems or "[]"))
 
     def expire(self, conversation_id: ConversationId) -> None:
@@ -202,7 +238,16 @@ class Confirmations:
     ) -> "DecidePending.Reply":
         """Decide, and list the conversation. Raises ConversationNotFound."""
         stamp = Stamp.now()
-        reply = decide_pending(self._scripts, conversation_id, stamp, verb, actor, reason=reason, decisions=decisions)
+        reply = decide_pending(
+            self._scripts,
+            conversation_id,
+            stamp,
+            verb,
+            actor,
+            reason=reason,
+            decisions=decisions,
+            quorum=self._quorum,
+        )
         if reply is None:
             raise ConversationNotFound
         self._projections.settle(conversation_id, reply.state)
@@ -233,17 +278,7 @@ class Confirmations:
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
         """The pending actions, in log order. Raises ConversationNotFound."""
-        found: list[dict[str, object]] = []
-        last = 0
-        while True:
-            page = self._scripts.list_pending(ConversationKeys(conversation_id).root, after=last, most_bytes=PAGE_BYTES)
-            if page is None:
-                raise ConversationNotFound
-            for seq, since, kept in page:
-                last = seq
-                found.append(_described(since, parse_json(original(kept))))
-            if not page:
-                return found
+        return read_pending(self._scripts, conversation_id)
 
     def shown_pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
         """The pending actions with what the server sees of them. Raises ConversationNotFound."""
@@ -300,18 +335,6 @@ class Confirmations:
             fields=[*((name, text, True) for name, text in fields.items()), ("approves_inside", inside, False)],
         )
         self._projections.settled(conversation_id, reply)
-
-
-def _described(since: str, action: dict[str, object]) -> dict[str, object]:
-    return {
-        "id": action["id"],
-        "tool_name": action.get("tool_name"),
-        "tool_call_id": action.get("tool_call_id"),
-        "summary": action.get("summary"),
-        "security_risk": action.get("security_risk", "UNKNOWN"),
-        "arguments": shown_arguments(action["action"]),
-        "since": since,
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from core import wire
 from core.wire import ConversationId, Micros
 from settings.limits import ConversationLimits, SandboxLimits
 from store.approvals.audit import Actor
-from store.approvals.decisions import StaleDecision, check_reason, decide_pending
-from store.errors import UNREADABLE, ConversationNotFound, NeedsApproval, ReasonTooLong
+from store.approvals.decisions import ReadQuorum, StaleDecision, check_reason, decide_pending
+from store.errors import UNREADABLE, ConversationNotFound, NeedsApproval, ReasonTooLong, RightsChanged
 from store.keys import ConversationKeys, SandboxKeys
 from store.link.attempts import Stamp
 from store.link.secrets import Sealer
@@ -85,7 +85,10 @@ class Deliveries:
         bounds: ConversationLimits,
         limits: SandboxLimits,
         sealer: Sealer,
+        quorum: ReadQuorum,
     ) -> None:
+        """quorum: reads what several people must approve."""
+        self._quorum = quorum
         self._scripts = scripts
         self._projections = projections
         self._sealer = sealer
@@ -140,7 +143,8 @@ class Deliveries:
         echo: what the agent is expected to claim after it (`effects.py`), whether or not anything was pending, until
         `Echoes.forget` with the token of this claim.
         The listing does not change: status and observations come from the agent.
-        Raises ReasonTooLong, ConversationNotFound, NeedsApproval of an actor who may not decide, StaleDecision, and
+        Raises ReasonTooLong, ConversationNotFound, NeedsApproval of an actor who may not decide, StaleDecision,
+        RightsChanged, and
         TimeoutError if the lease ended before; then nothing was decided, and the claim is closed.
         """
         try:
@@ -150,18 +154,23 @@ class Deliveries:
             raise
         stamp = Stamp(wire.now(), claim.delivery_id)
         latest = claim.lease_end - round(_MARGIN * 1e6)
-        reply = decide_pending(
-            self._scripts,
-            claim.conversation_id,
-            stamp,
-            verb,
-            actor,
-            reason=reason,
-            decisions=decisions,
-            sandbox_id=claim.sandbox_id,
-            latest=latest,
-            echo=echo and f"{echo} {claim.token}",
-        )
+        try:
+            reply = decide_pending(
+                self._scripts,
+                claim.conversation_id,
+                stamp,
+                verb,
+                actor,
+                reason=reason,
+                decisions=decisions,
+                sandbox_id=claim.sandbox_id,
+                latest=latest,
+                echo=echo and f"{echo} {claim.token}",
+                quorum=self._quorum,
+            )
+        except (RightsChanged, ConversationNotFound):
+            self.close(claim)
+            raise
         if reply is None:
             self.close(claim)
             raise ConversationNotFound
@@ -174,7 +183,9 @@ class Deliveries:
         traces.note_decided(claim.conversation_id, reply.decided)
         if reply.state.approvals:
             self._projections.refresh(claim.conversation_id)
-        return reply.outcome == "won", _delivery(reply.state.status, *reply.delivery[0]) if reply.delivery else None
+        return reply.outcome in ("won", "agreed"), _delivery(
+            reply.state.status, *reply.delivery[0]
+        ) if reply.delivery else None
 
     def get(self, conversation_id: ConversationId) -> Delivery | None:
         """The decision that a conversation's agent may not have received."""

@@ -22,7 +22,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from uuid import uuid4
 
 from core.approvals import Action, Conversation, Matched, Rule, action_digest, matching
@@ -199,6 +199,15 @@ class Rules:
 
     def current(self) -> tuple[Rule, ...]:
         """The rules, for `core.approvals.matching`. One round trip, two after a change."""
+        return self.versioned()[1]
+
+    def remembered(self) -> tuple[str, tuple[Rule, ...]]:
+        """The version and the rules as they were read last, without a round trip."""
+        known, rules = self._remembered
+        return known.decode(), rules
+
+    def versioned(self) -> tuple[str, tuple[Rule, ...]]:
+        """The version of the rules, empty where there was never one, and the rules. As `current`."""
         return self._current(self._redis.get(RuleKeys.version))
 
     def current_for(self, conversation_id: ConversationId) -> tuple[tuple[Rule, ...], bool]:
@@ -207,15 +216,15 @@ class Rules:
             pipe.get(RuleKeys.version)
             pipe.hget(ConversationKeys(conversation_id).root, "approves_inside")
             version, inside = pipe.execute()
-        return self._current(version), inside == b"true"
+        return self._current(version)[1], inside == b"true"
 
-    def _current(self, version: bytes | None) -> tuple[Rule, ...]:
+    def _current(self, version: bytes | None) -> tuple[str, tuple[Rule, ...]]:
         known, rules = self._remembered
         if (version or b"") != known:
             reply = self._scripts.list_rules(RuleKeys.root, ids=())
-            rules = tuple(read_rule(rule) for rule, _ in reply.rules)
-            self._remembered = reply.version, rules
-        return rules
+            known, rules = reply.version, tuple(read_rule(rule) for rule, _ in reply.rules)
+            self._remembered = known, rules
+        return known.decode(), rules
 
     def in_force(self, at: Micros) -> tuple[Rule, ...]:
         """The rules that can decide an action at a time. As `current`, one round trip more if uses are limited."""
@@ -263,8 +272,11 @@ def written_rule(rule: Rule) -> str:
     """A rule as JSON, without when it was made."""
     members = asdict(rule)
     del members["created_at"]
-    for name in _LATER:
+    for name in _LATER:  # what an earlier release reads has no such members
         if members[name] is None:
+            del members[name]
+    if rule.decision != "ask":
+        for name in ("quorum", "not_by_owner", "not_by_asker"):
             del members[name]
     return json.dumps(members, separators=(",", ":"))
 
@@ -441,7 +453,13 @@ class RuleDecisions:
         names = dict.fromkeys(use.rule.id for found_uses in uses.values() for use in found_uses)
         actor = Actor("rule", " ".join(names))
         decisions = [
-            Decision(one.id, rules[0].decision, self._reason(rules), one.digest, since=one.since)
+            Decision(
+                one.id,
+                "reject" if rules[0].decision == "reject" else "approve",
+                self._reason(rules),
+                one.digest,
+                since=one.since,
+            )
             for one in waiting
             for rules in [[use.rule for use in uses[one.id]]]
         ]
@@ -491,6 +509,11 @@ class RuleDecisions:
     def _reason(self, rules: Sequence[Rule]) -> str:
         reasons = [f"Approval rule {rule.id}" + (f": {rule.reason}" if rule.reason else "") for rule in rules]
         return beginning_in_bytes("; ".join(reasons), self._most_reason)
+
+
+def _verb(rules: Sequence[Rule]) -> Literal["approve", "reject"]:
+    """What rules decide that decide alike; none of them asks."""
+    return "reject" if rules[0].decision == "reject" else "approve"
 
 
 def _is(actor: dict[str, str] | None, rule: Rule) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from core.wire import ConversationId
 from settings.limits import ConversationLimits
+from store.approvals.decisions import ReadQuorum
 from store.conversations.cold import Cold
 from store.conversations.conversations import AppConversations, Conversations
 from store.conversations.copies import Exports, Forks
@@ -44,8 +45,10 @@ class ConversationWing(Conversations):
         start_tasks: StartTasks,
         cold: Cold,
         bounds: ConversationLimits,
+        quorum: ReadQuorum,
     ) -> None:
-        super().__init__(redis, scripts, listing, projections, sealer, sandboxes.places, bounds.audit_days)
+        """quorum: reads what several people must approve."""
+        super().__init__(redis, scripts, listing, projections, sealer, sandboxes.places, bounds.audit_days, quorum)
         self.cold = cold
         self.pages = ConversationPages(redis, listing, self.get_each)
         self.summaries = ConversationList(redis, listing)

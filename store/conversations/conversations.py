@@ -15,16 +15,20 @@ from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
 from core.scopes import NOWHERE, Origin
 from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
-from store.approvals.audit import SERVER, Actor
+from store.approvals.audit import SERVER, Actor, said
+from store.approvals.decisions import MOST_READ, ReadQuorum
 from store.approvals.effects import encodable, held_risks, message_claim
 from store.conversation import Conversation, State, info_fields, read_state, title_fields
 from store.conversations.lists import Damaged, readable
 from store.errors import (
     ConversationNotFound,
+    HeldByQuorum,
     IllegalMove,
     NeedsApproval,
     NotItsSandbox,
     NotStartedHere,
+    OwnerChanged,
+    RightsChanged,
     StoreFull,
     TooManySecrets,
 )
@@ -45,6 +49,7 @@ from store.scripts.calls import (
     PutSecrets,
     ReportConversation,
     SetFields,
+    SetOwner,
 )
 
 #: changes that agents know by name: they are events of the log. Source: the agent-server wire
@@ -79,6 +84,12 @@ def _groups_of(sandbox_id: str, app: Mapping[str, object]) -> str:
     return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
 
 
+def _in_sandbox(sandbox_id: str, app: Mapping[str, object], incarnation: str) -> dict[str, str]:
+    """The fields of a conversation in a sandbox; it is masked by the secrets of the others there, too."""
+    groups = _groups_of(sandbox_id, app)
+    return Conversation.fields_of(sandbox_id=sandbox_id, secrets_version=incarnation, groups=groups, app=app)
+
+
 class Conversations:
     """The state of all conversations."""
 
@@ -91,8 +102,11 @@ class Conversations:
         sealer: Sealer,
         places: Places,
         audit_days: int,
+        quorum: ReadQuorum,
     ) -> None:
+        """quorum: reads what several people must approve."""
         self._redis = redis
+        self._quorum = quorum
         self._audit_seconds = audit_days * 86_400
         self._scripts = scripts
         self._listing = listing
@@ -116,6 +130,8 @@ class Conversations:
         start_body: bytes = b"",
         origin: Origin = NOWHERE,
         approves_inside: bool = False,
+        owner: str = "",
+        right_tags: dict[str, str] | None = None,
         **info: object,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
@@ -123,9 +139,12 @@ class Conversations:
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
-        start_body: `sandboxes/start_tasks.py`. origin: `core/scopes.py`. approves_inside: `core/modes.py`. One round
-        trip, in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound where
-        the start task that `app` names has ended.
+        start_body: `sandboxes/start_tasks.py`. origin: `core/scopes.py`. approves_inside: `core/modes.py`. owner: name
+        of who starts it. right_tags: those that grants are compared with, where they are not its tags. One round trip,
+        in a sandbox two.
+
+        Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound where the start task that `app`
+        names has ended.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -146,16 +165,13 @@ class Conversations:
             updated_at=stamp.utc_time,
             text_chunk=0,
             groups="",
+            owner=owner,
+            right_tags=(tags or {}) if right_tags is None else right_tags,
         )
         fields |= info_fields(info)
         fields |= _own_fields(confirmation_seconds, origin, approves_inside)
         if sandbox_id:
-            fields |= Conversation.fields_of(
-                sandbox_id=sandbox_id,
-                secrets_version=incarnation,  # it is masked by the secrets of the others there, too
-                groups=_groups_of(sandbox_id, app or {}),
-                app=app or {},
-            )
+            fields |= _in_sandbox(sandbox_id, app or {}, incarnation)
         sealed = self._sealer.seal(conversation_id, secrets or {})
         start_id = (app or {}).get("start_id", "")
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True, start_id=start_id)
@@ -192,9 +208,10 @@ class Conversations:
         [parent] = [None] if parent_id is None else self.get_many([parent_id])
         if is_gone or parent is None or parent.get("sandbox_id") != sandbox_id:
             raise NotStartedHere
-        inherited = {"sandbox_id": sandbox_id, "confirmation_seconds": parent["confirmation_seconds"]}
-        origin = Origin.of(parent["origin"] or {})
-        self.create(conversation_id, app={"parent_conversation_id": parent_id}, origin=origin, **inherited)
+        owner, right_tags = self.owner(ConversationId(parent["id"])), self.right_tags(ConversationId(parent["id"]))
+        inherited = {"sandbox_id": sandbox_id, "confirmation_seconds": parent["confirmation_seconds"], "owner": owner}
+        origin, app = Origin.of(parent["origin"] or {}), {"parent_conversation_id": parent_id}
+        self.create(conversation_id, app=app, origin=origin, right_tags=right_tags, **inherited)
 
     def get(self, conversation_id: ConversationId) -> State:
         """The state of a conversation. Raises ConversationNotFound."""
@@ -260,11 +277,52 @@ class Conversations:
         """
         if "title" in fields:
             fields["folded_title"] = folded(fields["title"])
+        if "tags" in fields:
+            fields["right_tags"] = fields["tags"]
         stored = Conversation.fields_of(**fields, app=app or {})
         rows = [(name, text, name in _ANNOUNCED) for name, text in stored.items()]
         root = ConversationKeys(conversation_id).root
         reply = self._scripts.set_fields(root, stamp=Stamp.now(), held="-", fields=rows)
         return isinstance(self._projections.settled(conversation_id, reply), SetFields.Due)
+
+    def right_tags(self, conversation_id: ConversationId) -> dict[str, str]:
+        """The tags that grants are compared with: as clients gave them, whatever an agent reports. One round trip."""
+        stored = self._redis.hget(ConversationKeys(conversation_id).root, "right_tags")
+        found: dict[str, str] = json.loads(stored or b"{}")
+        return found
+
+    def owner(self, conversation_id: ConversationId) -> str:
+        """Who owns a conversation; empty where nobody is known. Raises ConversationNotFound."""
+        known, owner = self._redis.hmget(ConversationKeys(conversation_id).root, ["id", "owner"])
+        if known is None:
+            raise ConversationNotFound
+        return (owner or b"").decode()
+
+    def own(self, conversation_id: ConversationId, name: str) -> None:
+        """Make somebody the owner of a copy that has none yet. One round trip."""
+        self._scripts.name_owner(ConversationKeys(conversation_id).root, owner=name)
+
+    def give(self, conversation_id: ConversationId, owner: str, *, before: str, actor: Actor) -> None:
+        """Give a conversation to another owner; an entry of its audit says so.
+
+        before: the owner that the actor has seen. Raises ConversationNotFound, OwnerChanged, RightsChanged.
+        """
+        stamp = Stamp.now()
+        reply = self._scripts.set_owner(
+            ConversationKeys(conversation_id).root,
+            id_prefix=stamp.id_prefix,
+            time=stamp.utc_time,
+            actor=actor.json,
+            reason=said(f"From {before or 'nobody'} to {owner}."),
+            rights=actor.rights,
+            owner=owner,
+            before=before,
+        )
+        match self._projections.settled(conversation_id, reply):
+            case SetOwner.Other():
+                raise OwnerChanged
+            case SetOwner.Changed():
+                raise RightsChanged
 
     def report(
         self,
@@ -305,20 +363,31 @@ class Conversations:
     def change_status(self, conversation_id: ConversationId, verb: str, *, actor: Actor = SERVER) -> None:
         """Run, pause or interrupt, as `_status.lua` has it.
 
-        actor: who may or may not approve what waits. Raises ConversationNotFound, IllegalMove, NeedsApproval.
+        actor: who may or may not approve what waits. Raises ConversationNotFound, IllegalMove, NeedsApproval,
+        HeldByQuorum and RightsChanged.
         """
-        reply = self._scripts.change_status(
-            ConversationKeys(conversation_id).root,
-            stamp=Stamp.now(),
-            verb=verb,
-            may_decide=actor.may_decide,
-            actor=actor.by("run").json,
-        )
+        stamp, root, actor = Stamp.now(), ConversationKeys(conversation_id).root, actor.by("run")
+        for attempt in range(MOST_READ):
+            reply = self._scripts.change_status(
+                root,
+                stamp=stamp,
+                verb=verb,
+                may_decide=actor.may_decide,
+                actor=actor.json,
+                rights=actor.rights,
+                quorum=self._quorum(conversation_id, actor, attempt > 0) if verb == "run" and actor.may_decide else "",
+            )
+            if not isinstance(reply, ChangeStatus.Unread):
+                break
         match self._projections.settled(conversation_id, reply):
             case ChangeStatus.Forbidden():
                 raise NeedsApproval
             case ChangeStatus.Refused(state):
                 raise IllegalMove(verb, state.status)
+            case ChangeStatus.Held():
+                raise HeldByQuorum
+            case ChangeStatus.Changed() | ChangeStatus.Unread():
+                raise RightsChanged
 
     def put_secrets(
         self, conversation_id: ConversationId, secrets: Mapping[str, object], sandbox_id: str | None = None

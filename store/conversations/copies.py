@@ -211,6 +211,7 @@ class Forks:
             id=target,
             revision=stamp.at,
             tags=state["tags"] if tags is None else tags,
+            right_tags=self._conversations.right_tags(source) if tags is None else tags,
             stats={} if reset_metrics else state["stats"],
             created_at=stamp.utc_time,
             updated_at=stamp.utc_time,
@@ -380,6 +381,7 @@ def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: 
         imported_at=utc_time(revision),
         unapproved_resumes=head["unapproved_resumes"],
         tags=head["tags"],
+        right_tags=head["tags"],
         stats=head["stats"],
         origin=Origin(key_id=key_id).stored,
     )

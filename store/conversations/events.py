@@ -35,6 +35,7 @@ from store.errors import (
     NeedsApproval,
     NotItsSandbox,
     NotStartedHere,
+    RightsChanged,
     TooManyKinds,
     TooManyPending,
     UnknownCursor,
@@ -178,6 +179,8 @@ class EventLog:
                 reason=json.dumps(SUPERSEDED),
                 may_decide=actor.may_decide,
                 actor=actor.by("message").json,
+                voter=actor.voter,
+                rights=actor.rights,
                 most_bytes=self._bounds.max_conversation_bytes,
             )
             if reply is None:
@@ -190,6 +193,8 @@ class EventLog:
                     stamp = replace(stamp, at=reply.earliest)
                 case SendMessage.Forbidden():
                     raise NeedsApproval
+                case SendMessage.Changed():
+                    raise RightsChanged
                 case SendMessage.TooLong():
                     raise LogTooLong(self._bounds.max_conversation_bytes)
 

@@ -44,8 +44,9 @@ end
 -- Writes one entry about some actions, chained to the entry before, in canonical JSON (RFC 8785); see `store/approvals/audit.py`.
 -- actor, reason: canonical JSON. time: UTC text with Z; an entry is never before the one that it follows, though their
 -- workers' clocks may differ. edited: digest of edited arguments, nil where none are; edited_shown: canonical JSON of what
--- they are in words.
-local function write_audit(decision, actions, actor, reason, time, edited, edited_shown)
+-- they are in words. agreed: canonical JSON of the names of all who approved it so far, where several must; needed: how
+-- many that are, of an approval that is not the last.
+local function write_audit(decision, actions, actor, reason, time, edited, edited_shown, agreed, needed)
   local key = root .. ':audit'
   local last = redis.call('LINDEX', key, -1)
   local previous, seq = last and string.match(last, '"hash":"(%x+)"') or '', redis.call('LLEN', key) + 1
@@ -54,15 +55,18 @@ local function write_audit(decision, actions, actor, reason, time, edited, edite
   local names, digests = {}, {}
   for i, action in ipairs(actions) do names[i], digests[i] = action.name, '"' .. action.digest .. '"' end
   local title = canonical_title()
-  local head = '{"action_ids":[' .. table.concat(names, ',') .. '],"actor":' .. actor .. ',"conversation_id":"' ..
+  local head = '{"action_ids":[' .. table.concat(names, ',') .. '],"actor":' .. actor ..
+    (agreed and ',"agreed":[' .. table.concat(agreed, ',') .. ']' or '') .. ',"conversation_id":"' ..
     string.match(root, '{(.-)}') .. '"' .. (title and ',"conversation_title":' .. title or '') ..
     ',"decision":"' .. decision .. '","digests":[' .. table.concat(digests, ',') .. ']'
   local told = edited_shown and ',"edited_shown":[' .. edited_shown .. ']' or ''
   if edited then head = head .. ',"edited":["' .. edited .. '"]' .. told end
-  local tail = '"previous":"' .. previous .. '","reason":' .. reason .. ',"seq":' .. string.format('%d', seq) ..
+  local tail = (needed and '"needed":' .. string.format('%d', needed) .. ',' or '') ..
+    '"previous":"' .. previous .. '","reason":' .. reason .. ',"seq":' .. string.format('%d', seq) ..
     (#actions > 0 and ',"shown":' .. shown_of(actions) or '') .. ',"time":"' .. time .. '"}'
   local hash = sha256(head .. ',' .. tail)
   redis.call('RPUSH', key, head .. ',"hash":"' .. hash .. '",' .. tail)
+  if needed then return end -- nothing is decided by it
   note_decided(actions, string.format('%d', seq))
   tell_decided(decision, names, actor, reason, string.format('%d', seq), time, told)
 end

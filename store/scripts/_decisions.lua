@@ -37,22 +37,23 @@ local function traced()
   return told
 end
 
--- Audits what was chosen: one entry for all that one actor decides alike and for one reason; an edit has its own. The
+-- Audits what was chosen: one entry for all that one actor decides alike and for one reason; an edit and a decision of several people have their own. The
 -- trace of the last one is left for the agent's next batch.
 local function audit_chosen()
   local groups, by_words = {}, {}
   for _, one in ipairs(chosen) do
-    local words = table.concat({one.verb, one.by.actor, one.by.said, one.action.edited and one.action.id or ''}, '\0')
+    local words = table.concat({one.verb, one.by.actor, one.by.said,
+      (one.action.edited or one.action.agreed) and one.action.id or ''}, '\0')
     if not by_words[words] then
       by_words[words] = {verb = one.verb, by = one.by, edited = one.action.edited,
-        edited_shown = one.action.edited_shown, actions = {}}
+        edited_shown = one.action.edited_shown, agreed = one.action.agreed, actions = {}}
       groups[#groups + 1] = by_words[words]
     end
     table.insert(by_words[words].actions, one.action)
   end
   for _, group in ipairs(groups) do
     write_audit(group.verb, group.actions, group.by.actor, group.by.said, group.by.time, group.edited,
-      group.edited_shown)
+      group.edited_shown, group.agreed)
   end
   local told = traced()
   if #told > 0 then redis.call('HSET', root, 'decided_trace', told[#told].trace) end

@@ -166,6 +166,15 @@ class ChangeStatus:
     class Forbidden(NamedTuple):
         state: LogState
 
+    class Changed(NamedTuple):
+        state: LogState
+
+    class Unread(NamedTuple):
+        state: LogState
+
+    class Held(NamedTuple):
+        state: LogState
+
     class Refused(NamedTuple):
         state: LogState
 
@@ -349,6 +358,7 @@ class FindAccessKey:
         name: str
         scopes: str
         left: Micros | None
+        person: str
 
 
 class FindDecisions:
@@ -401,6 +411,14 @@ class ListDestinations:
         items: list[ListDestinations.Item]
 
 
+class ListGrants:
+    """Replies of `list_grants.lua`."""
+
+    class Reply(NamedTuple):
+        version: bytes
+        grants: list[str]
+
+
 class ListPending:
     """Replies of `list_pending.lua`."""
 
@@ -435,6 +453,13 @@ class MakeAccessKey:
 
     class Made(NamedTuple):
         created_at: Micros
+
+
+class MakeGrant:
+    """Replies of `make_grant.lua`."""
+
+    class Made(NamedTuple):
+        grant: str
 
 
 class MakeRule:
@@ -745,6 +770,9 @@ class SendMessage:
     class Forbidden(NamedTuple):
         state: LogState
 
+    class Changed(NamedTuple):
+        state: LogState
+
     class TooLong(NamedTuple):
         state: LogState
 
@@ -756,6 +784,19 @@ class SetFields:
         state: LogState
 
     class Due(NamedTuple):
+        state: LogState
+
+
+class SetOwner:
+    """Replies of `set_owner.lua`."""
+
+    class Done(NamedTuple):
+        state: LogState
+
+    class Other(NamedTuple):
+        state: LogState
+
+    class Changed(NamedTuple):
         state: LogState
 
 
@@ -903,19 +944,23 @@ class Calls:
     _list_access_keys: Sends
     _list_decisions: Sends
     _list_destinations: Sends
+    _list_grants: Sends
     _list_pending: Sends
     _list_rules: Sends
     _live_access_keys: Sends
     _locate_event: Sends
     _make_access_key: Sends
+    _make_grant: Sends
     _make_rule: Sends
     _make_ticket: Sends
+    _name_owner: Sends
     _name_workspace: Sends
     _note_approvals: Sends
     _note_comparison: Sends
     _note_conversation: Sends
     _note_destinations: Sends
     _note_objects: Sends
+    _note_person: Sends
     _open_delivery: Sends
     _open_rehearsal: Sends
     _open_sandbox: Sends
@@ -961,12 +1006,14 @@ class Calls:
     _return_workspace: Sends
     _revoke_access_key: Sends
     _revoke_destination_rule: Sends
+    _revoke_grant: Sends
     _revoke_rule: Sends
     _rule_destination: Sends
     _send_chunk: Sends
     _send_message: Sends
     _set_aside: Sends
     _set_fields: Sends
+    _set_owner: Sends
     _settle_delivery: Sends
     _settle_labels: Sends
     _settle_message: Sends
@@ -1285,10 +1332,18 @@ class Calls:
         raise UnknownReply("change_settings", reply)
 
     def change_status(
-        self, root: str, *, stamp: Stamp, verb: str, may_decide: bool, actor: str
-    ) -> ChangeStatus.Done | ChangeStatus.Forbidden | ChangeStatus.Refused | None:
+        self, root: str, *, stamp: Stamp, verb: str, may_decide: bool, actor: str, rights: str, quorum: str
+    ) -> (
+        ChangeStatus.Done
+        | ChangeStatus.Forbidden
+        | ChangeStatus.Changed
+        | ChangeStatus.Unread
+        | ChangeStatus.Held
+        | ChangeStatus.Refused
+        | None
+    ):
         """Run, pause or interrupt a conversation, as `_status.lua` has it."""
-        reply = self._change_status([root], [*stamp.args, verb, "1" if may_decide else "", actor])
+        reply = self._change_status([root], [*stamp.args, verb, "1" if may_decide else "", actor, rights, quorum])
         if reply is None:
             return None
         match _outcome(reply):
@@ -1296,6 +1351,12 @@ class Calls:
                 return ChangeStatus.Done(_log_state(words))
             case b"forbidden", 8, words:
                 return ChangeStatus.Forbidden(_log_state(words))
+            case b"changed", 8, words:
+                return ChangeStatus.Changed(_log_state(words))
+            case b"unread", 8, words:
+                return ChangeStatus.Unread(_log_state(words))
+            case b"held", 8, words:
+                return ChangeStatus.Held(_log_state(words))
             case b"refused", 8, words:
                 return ChangeStatus.Refused(_log_state(words))
         raise UnknownReply("change_status", reply)
@@ -1692,6 +1753,9 @@ class Calls:
         echo: str,
         actor: str,
         said: str,
+        ballot: str,
+        rights: str,
+        quorum: str,
         each: str,
     ) -> DecidePending.Reply | None:
         """Decide pending actions, all alike or each by itself."""
@@ -1707,6 +1771,9 @@ class Calls:
                 echo,
                 actor,
                 said,
+                ballot,
+                rights,
+                quorum,
                 each,
             ],
         )
@@ -1861,6 +1928,7 @@ class Calls:
             next(words).decode(),
             next(words).decode(),
             None if (value := next(words)) is None else Micros(int(value)),
+            next(words).decode(),
         )
 
     def find_decisions(self, root: str, *, ids: Iterable[str]) -> FindDecisions.Reply | None:
@@ -2022,6 +2090,12 @@ class Calls:
             ],
         )
 
+    def list_grants(self, root: str) -> ListGrants.Reply:
+        """The rights of people, and the version of all."""
+        reply = self._list_grants([root], [])
+        words = iter(reply)
+        return ListGrants.Reply(next(words), [value.decode() for value in next(words)])
+
     def list_pending(self, root: str, *, after: int, most_bytes: int) -> list[ListPending.Row] | None:
         """The pending actions, in log order, as many as fit."""
         reply = self._list_pending([root], [after, most_bytes])
@@ -2074,6 +2148,18 @@ class Calls:
                 return "past"
         raise UnknownReply("make_access_key", reply)
 
+    def make_grant(self, root: str, *, id: str, grant: str, most: int) -> MakeGrant.Made | Literal["full", "revoked"]:
+        """Keep a right of a person or of a group, once per id."""
+        reply = self._make_grant([root], [id, grant, most])
+        match _outcome(reply):
+            case b"made", 1, words:
+                return MakeGrant.Made(next(words).decode())
+            case b"full", 0, _:
+                return "full"
+            case b"revoked", 0, _:
+                return "revoked"
+        raise UnknownReply("make_grant", reply)
+
     def make_rule(
         self, root: str, *, id: str, rule: str, expires_at: int | None = None, max_uses: int | None = None, most: int
     ) -> MakeRule.Made | Literal["full", "past", "revoked"]:
@@ -2095,6 +2181,12 @@ class Calls:
     def make_ticket(self, root: str, *, digest: str, span: int, fields: Mapping[str, object]) -> None:
         """Keep a ticket by its hash for a while."""
         self._make_ticket([root], [digest, span, *chain.from_iterable(fields.items())])
+
+    def name_owner(self, root: str, *, owner: str) -> bool:
+        """Note who made a conversation that has no owner yet: a copy, or one that is adopted."""
+        reply = self._name_owner([root], [owner])
+        result: bool = reply in (1, b"1")
+        return result
 
     def name_workspace(self, root: str, *, owner: str, fresh: str, host_span: int) -> str | None:
         """The workspace sandbox of a key, which its calls reach before it has a conversation."""
@@ -2164,6 +2256,12 @@ class Calls:
     def note_objects(self, root: str, *, span: int, only_new: bool, names: Iterable[str]) -> None:
         """Enter objects into the register, or change when they are looked at."""
         self._note_objects([root], [span, "1" if only_new else "", *names])
+
+    def note_person(self, root: str, *, id: str, person: str, version: str, most: int) -> bool:
+        """Note that a person has come who has a right, so that what they open can be ended."""
+        reply = self._note_person([root], [id, person, version, most])
+        result: bool = reply in (1, b"1")
+        return result
 
     def open_delivery(
         self, root: str, *, entry: str, token: str, lease: int, host_span: int, start_span: int, check_span: int
@@ -2757,6 +2855,12 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
+    def revoke_grant(self, root: str, *, id: str, request: str) -> bool:
+        """Forget a right."""
+        reply = self._revoke_grant([root], [id, request])
+        result: bool = reply in (1, b"1")
+        return result
+
     def revoke_rule(self, root: str, *, id: str, request: str, by: str) -> bool:
         """Forget an approval rule: from now on no claim of it is granted."""
         reply = self._revoke_rule([root], [id, request, by])
@@ -2819,8 +2923,12 @@ class Calls:
         reason: str,
         may_decide: bool,
         actor: str,
+        voter: str,
+        rights: str,
         most_bytes: int,
-    ) -> SendMessage.Sent | SendMessage.Early | SendMessage.Forbidden | SendMessage.TooLong | None:
+    ) -> (
+        SendMessage.Sent | SendMessage.Early | SendMessage.Forbidden | SendMessage.Changed | SendMessage.TooLong | None
+    ):
         """Append a user's message."""
         reply = self._send_message(
             [root],
@@ -2834,6 +2942,8 @@ class Calls:
                 reason,
                 "1" if may_decide else "",
                 actor,
+                voter,
+                rights,
                 most_bytes,
             ],
         )
@@ -2846,6 +2956,8 @@ class Calls:
                 return SendMessage.Early(_log_state(words), Micros(int(next(words))))
             case b"forbidden", 8, words:
                 return SendMessage.Forbidden(_log_state(words))
+            case b"changed", 8, words:
+                return SendMessage.Changed(_log_state(words))
             case b"too_long", 8, words:
                 return SendMessage.TooLong(_log_state(words))
         raise UnknownReply("send_message", reply)
@@ -2874,6 +2986,22 @@ class Calls:
             case b"due", 8, words:
                 return SetFields.Due(_log_state(words))
         raise UnknownReply("set_fields", reply)
+
+    def set_owner(
+        self, root: str, *, id_prefix: str, time: str, actor: str, reason: str, rights: str, owner: str, before: str
+    ) -> SetOwner.Done | SetOwner.Other | SetOwner.Changed | None:
+        """Give a conversation to another owner."""
+        reply = self._set_owner([root], [id_prefix, time, actor, reason, rights, owner, before])
+        if reply is None:
+            return None
+        match _outcome(reply):
+            case b"done", 8, words:
+                return SetOwner.Done(_log_state(words))
+            case b"other", 8, words:
+                return SetOwner.Other(_log_state(words))
+            case b"changed", 8, words:
+                return SetOwner.Changed(_log_state(words))
+        raise UnknownReply("set_owner", reply)
 
     def settle_delivery(self, root: str, *, id: str) -> bool:
         """Forget a decision that the agent has received, or never will."""

@@ -4,14 +4,17 @@
 -- clients wait for the end of every run.
 -- KEYS  root of the conversation
 -- ARGV  stamp:stamp  verb:text "run", "pause" or "interrupt"  may_decide:flag whether the caller may decide what waits
---       actor:json the caller, canonical
+--       actor:json the caller, canonical  rights:json of a person, as `_rights.lua` compares them; "" none
+--       quorum:json what `_quorum.lua` reads; "" not read, so nothing is approved
 -- Returns  "done"(state:log_state) | "forbidden"(state:log_state): it would accept what waits
+--          | "changed"(state:log_state): the right of the caller has | "unread"(state:log_state): the quorum is no longer so
+--          | "held"(state:log_state): it would accept what several people must approve
 --          | "refused"(state:log_state): by its status | missing: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its own event
 -- Log  needed
 -- include: _status.lua
--- include: _decisions.lua
+-- include: _quorum.lua
 if not open_log(stamp.id_prefix) then return false end
 if seq_of(minted_id(1), log.stored) then return close_log('done', stamp.utc) end
 local status = after(verb)
@@ -23,7 +26,13 @@ if status ~= log.status then
     local waiting = undecided(open)
     if #waiting > 0 then
       if not may_decide then return close_log('forbidden', stamp.utc) end
+      if have_changed(rights) then return close_log('changed', stamp.utc) end
       local due, fresh = split_due(waiting)
+      local read = quorum ~= '' and cjson.decode(quorum) or nil
+      if is_outdated(read, fresh) then return close_log('unread', stamp.utc) end
+      for _, action in ipairs(fresh) do
+        if held_by(read, action) then return close_log('held', stamp.utc) end
+      end
       choose(due, 'reject', expired(stamp.utc))
       choose(fresh, 'approve', {actor = actor, reason = '""', said = '""', time = stamp.utc})
       audit_chosen()

@@ -13,21 +13,39 @@
 --       latest:micros? of the decision by Redis' clock; absent: no matter. A later decision might stay undelivered
 --       may_decide:flag whether the caller may  echo:text "CLAIM TOKEN" that the agent will make after this; "" none
 --       actor:json canonical  said:json the reason, canonical
+--       ballot:json as whom the actor approves what several people must, {voter, name = canonical JSON, and whose right
+--       it is: key, or person and groups}; "" as nobody
+--       rights:json of a person, as `_rights.lua` compares them; "" none
+--       quorum:json what `_quorum.lua` reads; "" not read, so nothing is approved
 --       each:json list of {id, verb = "approve" | "reject" | "edit", reason = as JSON, said = reason as canonical JSON,
 --       digest ("" any), since = of its record ("" any), arguments = as JSON, edited = their digest,
 --       edited_shown = canonical JSON of what they are in words}
 -- Returns  (outcome:text state:log_state problems:json decided:json
 --          delivery:(id:text verb:text reason:json actions:json decisions:text trace:text)[]): the outcome is "won",
---          "nothing_pending", "late", "forbidden" or "stale"; {action_id, problem} of the stale ones; {verb, since, tool,
---          call, trace} of the decided ones that have a trace, "" none; in a sandbox what is outstanding, as in
---          `read_delivery.lua`
+--          "agreed" (approvals were counted, and nothing decided), "nothing_pending", "late", "forbidden", "changed" (the
+--          right of the caller), "unread" (the quorum is no longer so) or "stale"; {action_id, problem} of the stale ones;
+--          {verb, since, tool, call, trace} of the decided ones that have a trace, "" none; in a sandbox what is
+--          outstanding, as in `read_delivery.lua`
 --          | missing: no such conversation in that sandbox
 -- Cost  O(p log n + d): p pending actions, n events of the conversation, d bytes of the entries of the audit
 -- Idempotent  by id prefix: a repeat of the last decision that won returns "won" and writes nothing
 -- Log  needed
--- include: _decisions.lua
+-- include: _quorum.lua
 -- include: _outstanding.lua
 -- include: _echoes.lua
+
+local voter = ballot ~= '' and cjson.decode(ballot) or {voter = ''}
+local read = quorum ~= '' and cjson.decode(quorum) or nil
+
+-- The actions that the given decisions approve, among those that can be decided.
+local function approved_of(given, fresh)
+  local is_given, found = {}, {}
+  for _, one in ipairs(given) do is_given[one.id] = one.verb ~= 'reject' end
+  for _, action in ipairs(fresh) do
+    if is_given[action.id] then found[#found + 1] = action end
+  end
+  return found
+end
 
 -- What is wrong with the given decisions: {action_id, problem} each.
 local function problems_of(given, fresh, due, together, edits)
@@ -44,12 +62,34 @@ local function problems_of(given, fresh, due, together, edits)
     elseif one.since ~= '' and one.since ~= action.since then note(one.id, 'changed')
     elseif one.verb == 'edit' and (together or not edits) then note(one.id, 'edit_not_understood')
     elseif together and one.verb ~= given[1].verb then note(one.id, 'decided_alike')
+    elseif one.verb == 'edit' and held_by(read, action) then note(one.id, 'edit_of_several')
+    elseif one.verb == 'approve' and problem_of_vote(read, action, voter) then
+      note(one.id, problem_of_vote(read, action, voter))
     end
   end
   for _, action in ipairs(together and fresh or {}) do
     if not is_given[action.id] then note(action.id, 'decided_together') end
   end
   return problems
+end
+
+-- Whether an approval was counted that is not the last one.
+local has_agreed = false
+
+-- The given decisions that take effect: an approval waits for others where several people must approve the action, and
+-- where the agent takes one decision for all, also while it waits for such an action.
+local function counted(given, fresh, by, together)
+  local waiting, taken, is_whole = {}, {}, true
+  for _, action in ipairs(fresh) do waiting[action.id] = action end
+  for _, one in ipairs(given) do
+    local said_by = {actor = by.actor, said = one.said, time = by.time}
+    if one.verb ~= 'approve' or vote(read, waiting[one.id], voter, said_by) then
+      taken[#taken + 1] = one
+    else
+      has_agreed, is_whole = true, false
+    end
+  end
+  return (is_whole or not together) and taken or {}
 end
 
 local function choose_each(given, fresh, by)
@@ -111,6 +151,8 @@ if latest ~= '' and tonumber(now) > tonumber(latest) then return close('late') e
 local open = log.status == 'waiting_for_confirmation' and open_actions() or {}
 local waiting = undecided(open)
 if #waiting > 0 and not may_decide then return close('forbidden') end
+if #waiting > 0 and have_changed(rights) then return close('changed') end
+if verb == 'overtake' and voter.voter ~= '' then redis.call('HSET', root, 'asker', voter.voter) end
 if echo ~= '' then
   local claim, token = string.match(echo, '^(.*) (%S+)$')
   expect(claim, token, now)
@@ -121,19 +163,34 @@ local together = sandbox_id ~= '' and not string.find(capabilities, '"decide_eac
 local due, fresh = split_due(waiting, together)
 if verb == 'each' then
   local given = cjson.decode(each)
+  if is_outdated(read, approved_of(given, fresh)) then return close('unread') end
   local problems = problems_of(given, fresh, due, together, string.find(capabilities, '"edit"', 1, true))
   if #problems > 0 then return close('stale', cjson.encode(problems)) end
-  choose_each(given, fresh, by)
+  choose_each(counted(given, fresh, by, together), fresh, by)
 elseif verb == 'overtake' then
   due, fresh = {}, unreleased(open)
   choose(fresh, 'reject', by)
 elseif verb == 'expire' then
   fresh = {}
+elseif verb == 'approve' then
+  if is_outdated(read, fresh) then return close('unread') end
+  local given = {}
+  for i, action in ipairs(fresh) do
+    given[i] = {id = action.id, verb = verb, reason = reason, said = said, digest = '', since = ''}
+  end
+  local problems = problems_of(given, fresh, {}, together, false)
+  if #problems > 0 then return close('stale', cjson.encode(problems)) end
+  choose_each(counted(given, fresh, by, together), fresh, by)
 else
   choose(fresh, verb, by)
 end
 if #waiting > 0 then choose(due, 'reject', expired(stamp.utc)) end
 local is_left = #waiting == 0 and verb ~= 'each' and #unreleased(open) > 0
+if has_agreed then
+  redis.call('HSET', root, 'decision_id', stamp.id_prefix)
+  change_approvals()
+  if #chosen == 0 then return close('agreed') end
+end
 if #chosen == 0 and not is_left then return close('nothing_pending') end
 
 if #chosen > 0 then audit_chosen() else change_approvals() end

@@ -1,4 +1,4 @@
--- live_access_keys: which of some keys have neither been revoked nor expired.
+-- live_access_keys: which of some keys have neither been revoked nor expired; and which people have lost no right.
 -- KEYS  root of the access keys
 -- ARGV  ids:text*
 -- Returns  text*: the ids of those
@@ -7,6 +7,6 @@
 -- include: _access.lua
 local live = {}
 for _, id in ipairs(ids) do
-  if is_live(id) then live[#live + 1] = id end
+  if is_live(id) or redis.call('HEXISTS', root .. ':people', id) == 1 then live[#live + 1] = id end
 end
 return live

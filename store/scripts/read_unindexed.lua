@@ -28,7 +28,7 @@ for _, text in ipairs(stored) do
   local kind = entry.actor.kind == 'expiry' and 'expired' or 'decided'
   local notice = cjson.encode({type = 'action.' .. kind, time = entry.time, decision = entry.decision,
     actor = {kind = entry.actor.kind, name = entry.actor.name}, detail = entry.reason})
-  for _, word in ipairs({string.format('%d', entry.seq), micros_of(entry.time), kind, cjson.encode(entry.action_ids),
+  for _, word in ipairs({string.format('%d', entry.seq), micros_of(entry.time), kind, cjson.encode(entry.decision == 'agree' and {} or entry.action_ids),
     notice, text}) do entries[#entries + 1] = word end
 end
 

@@ -5,24 +5,29 @@
 -- KEYS  root of the conversation
 -- ARGV  stamp:stamp  id:text  pair:text KIND:SOURCE, escaped  event:bytes  record:bytes its text  run:flag
 --       reason:json of the rejection, canonical  may_decide:flag whether its sender may decide what waits
---       actor:json its sender, canonical  most_bytes:int of the log
+--       actor:json its sender, canonical  voter:text as whom the sender approves; "" as nobody
+--       rights:json of a person, as `_rights.lua` compares them; "" none  most_bytes:int of the log
 -- Returns  "sent"(state:log_state) | "early"(state:log_state earliest:micros)
---          | "forbidden"(state:log_state): it would reject what waits | "too_long"(state:log_state)
+--          | "forbidden"(state:log_state): it would reject what waits
+--          | "changed"(state:log_state): the right of the sender has | "too_long"(state:log_state)
 --          | missing: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by message id
 -- Log  needed
 -- Brings  bytes
 -- include: _message.lua
+-- include: _rights.lua
 if not open_log(stamp.id_prefix) then return false end
 if not seq_of(id, log.stored) then
   if log.bytes + #event + #record > most_bytes then return close_log('too_long', stamp.utc) end
   local rejected = log.status == 'waiting_for_confirmation' and unreleased(open_actions()) or {}
   if #rejected > 0 then
     if not may_decide then return close_log('forbidden', stamp.utc) end
+    if have_changed(rights) then return close_log('changed', stamp.utc) end
     local earliest = not_before(rejected, stamp)
     if earliest ~= stamp then return close_log('early', stamp.utc, earliest.score) end
   end
+  if voter ~= '' then redis.call('HSET', root, 'asker', voter) end
   append_message(stamp, id, pair, event, record, run, rejected,
     {actor = actor, reason = reason, said = reason, time = stamp.utc})
 end

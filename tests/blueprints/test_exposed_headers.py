@@ -60,6 +60,7 @@ OF_REQUESTS = {
     "Sec-Fetch-Site",
     "Service-Worker",
     "X-Expose-Secrets",
+    "X-Person-Proxy-Secret",
     "X-Session-API-Key",
     "X-Stainless-Retry-Count",
 }

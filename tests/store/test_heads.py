@@ -148,12 +148,13 @@ def test_a_reply_that_the_head_does_not_name_is_a_failure(reply):
 def test_a_shape_within_a_reply_is_an_object():
     state = [5, b"idle", b"then", b"now", b"", b"null", b"1", b""]
     named = {"id": "i", "pair": "p", "event": b"", "record": b"", "run": True, "reason": '""', "actor": "{}"}
+    named |= {"voter": "v", "rights": ""}
     scripts = Answering([b"early", *state, b"17"])
 
     read = scripts.send_message("root", stamp=Args(("s",)), may_decide=False, most_bytes=9, **named)
 
     assert read == SendMessage.Early(LogState(5, "idle", "then", "now", "", "null", True, False), Micros(17))
-    assert scripts.sent[1] == ["s", "i", "p", b"", b"", "1", '""', "", "{}", 9]
+    assert scripts.sent[1] == ["s", "i", "p", b"", b"", "1", '""', "", "{}", "v", "", 9]
 
 
 class Args:

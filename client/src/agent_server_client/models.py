@@ -29,7 +29,7 @@ class ActionDecision(Record):
 
 
 class Actor(Record):
-    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server"]
+    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person"]
     name: str
     address: str
 
@@ -69,7 +69,7 @@ class ApprovalMode(Record):
 
 class ApprovalRule(Record):
     id: str
-    decision: Literal["approve", "reject"]
+    decision: Literal["approve", "reject", "ask"]
     tool_name: str
     arguments: dict[str, Any] | None
     max_risk: str | None
@@ -103,6 +103,9 @@ class ApprovalRule(Record):
     )
     created_at: str
     created_by: str
+    quorum: int
+    not_by_owner: bool
+    not_by_asker: bool
     uses: int
     last_used_at: str | None
     ended_at: str | None
@@ -140,8 +143,11 @@ class ApprovalRuleRequest(Record):
         ]
         | None
     )
-    decision: Literal["approve", "reject"]
+    decision: Literal["approve", "reject", "ask"]
     tool_name: str
+    quorum: int
+    not_by_owner: bool
+    not_by_asker: bool
 
 
 class AskedBudgetInfo(Record):
@@ -187,6 +193,8 @@ class AuditEntry(Record):
         "terminal_closed",
         "preview_opened",
         "joined",
+        "agree",
+        "owner_changed",
     ]
     action_ids: list[str]
     digests: list[str]
@@ -194,6 +202,8 @@ class AuditEntry(Record):
     shown: list["ShownAction | None"]
     edited: list[str]
     edited_shown: list["ShownAction"]
+    agreed: list[str]
+    needed: int
     destination: "AuditedDestination"
     budget: "AuditedBudget"
     sandbox_id: str
@@ -271,13 +281,14 @@ class DecidedExample(Record):
 
 
 class Decider(Record):
-    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server"]
+    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person"]
     name: str
 
 
 class DecisionsResult(Record):
     success: bool
     rules: list["RuleOfDecision"]
+    waiting: list["StillWaiting"]
 
 
 class DestinationDecided(Record):
@@ -331,6 +342,7 @@ class KeyInfo(Record):
     created_at: str
     expires_at: str | None
     used_at: str | None
+    person: str
 
 
 class ListedConversation(Record):
@@ -356,8 +368,17 @@ class NewKey(Record):
     created_at: str
     expires_at: str | None
     used_at: str | None
+    person: str
     key: str
     notice: str | None
+
+
+class OwnGrant(Record):
+    id: str
+    person: str | None
+    group: str | None
+    role: Literal["ask", "steer", "approve", "admin"]
+    tags: dict[str, Any] | None
 
 
 class PreviewAddress(Record):
@@ -483,12 +504,25 @@ class ShownAction(Record):
     summary: str | None
 
 
+class ShownQuorum(Record):
+    needed: int
+    approved_by: list[str]
+    own: bool
+    voted: bool
+
+
 class SpecIsolation(Record):
     kind: Literal["bubblewrap", "landlock", "container", "none"]
     network: Literal["internet", "named", "none", "host"]
     reaches: list[str]
     lacks: list[str]
     spec: str
+
+
+class StillWaiting(Record):
+    action_id: str
+    needed: int
+    approved_by: list[str]
 
 
 class StoreDetails(Record):
@@ -519,6 +553,9 @@ class User(Record):
     id: str
     name: str
     scopes: list[Literal["read", "write", "approve", "admin"]]
+    person: str | None
+    groups: list[str]
+    grants: list["OwnGrant"]
     llm_model: str | None
     llm_base_url: str | None
     llm_api_key: str | None
@@ -545,3 +582,4 @@ class WaitingAction(Record):
     complete: bool
     risk: Literal["LOW", "MEDIUM", "HIGH"]
     seen: "SeenAction"
+    quorum: "ShownQuorum"

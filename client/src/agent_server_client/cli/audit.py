@@ -16,7 +16,7 @@ _DECISIONS = get_args(get_type_hints(AuditEntry)["decision"])
 _COLOURS = {"approve": "green", "edit": "green", "reject": "red", "refused": "red", "unapproved": "bold red"}
 
 #: kinds of actors whose name says who they are
-_NAMED = ("key", "link", "message", "run")
+_NAMED = ("key", "link", "message", "run", "person")
 
 #: most characters of a title in a row
 _MOST_TITLE = 24

@@ -15,8 +15,11 @@ from agent_server_client.visible import in_line
 #: members of a rule that say what it decides; the reason says only why
 CONTENT = (
     *("decision", "tool_name", "arguments", "max_risk", "conversation_ids", "key_id", "repository", "folder", "tags"),
-    *("expires_at", "max_uses", "effects"),
+    *("expires_at", "max_uses", "effects", "quorum", "not_by_owner", "not_by_asker"),
 )
+
+#: members of a rule that it has where it does not say otherwise
+_DEFAULTS = {"quorum": 1, "not_by_owner": False, "not_by_asker": False}
 
 #: members that a file may have beside the content: short forms of `arguments`
 _SHORT = ("command", "path")
@@ -133,7 +136,7 @@ def _plain(value: Any) -> Any:
 
 def content(rule: Mapping[str, Any]) -> str:
     """What a rule decides, as text: equal for rules that decide the same."""
-    members = {name: rule[name] for name in CONTENT if rule.get(name) is not None}
+    members = {name: rule[name] for name in CONTENT if rule.get(name) not in (None, _DEFAULTS.get(name))}
     if ids := members.get("conversation_ids"):
         members["conversation_ids"] = sorted({str(one).replace("-", "").lower() for one in ids})
     if ends := members.get("expires_at"):

@@ -1,0 +1,82 @@
+"""People who come through a proxy that has authenticated them: how a request names one, and the rights they have.
+
+Source: docs/access.md, "People".
+"""
+
+import hmac
+from collections.abc import Mapping
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Any
+
+from flask import request
+from werkzeug.exceptions import Unauthorized
+
+from boot.http import body_of
+from core.people import Person, PersonRefused, read_person
+from settings.access import AccessSettings
+
+#: the header in which the proxy shows its secret
+SECRET_HEADER = "X-Person-Proxy-Secret"
+
+
+class ProxiedPeople:
+    """Who comes through the proxy, by its headers. Every doubt refuses the request."""
+
+    def __init__(self, settings: AccessSettings) -> None:
+        """settings: with a PERSON_HEADER."""
+        self._header, self._groups_header = settings.person_header, settings.person_groups_header
+        self._networks = [ip_network(network) for network in settings.person_proxies]
+        self._secret = settings.person_proxy_secret.encode()
+
+    def of_request(self) -> Person | None:
+        """The person whom the present request names; None where it names nobody. Raises Unauthorized."""
+        environ = request.environ
+        values = {name: environ.get(_variable(name)) for name in self._names}
+        name, groups = values[self._header], values.get(self._groups_header) or ""
+        if all(value is None for value in values.values()):
+            return None
+        if not self._is_trusted(peer_of(environ)):
+            raise Unauthorized(
+                f"A request with {self._header} is taken from the proxy alone (PERSON_PROXIES), and this one comes "
+                "from elsewhere: leave the header out, and show a key"
+            )
+        shown = environ.get(_variable(SECRET_HEADER), "").encode("utf-8", "surrogatepass")
+        if not hmac.compare_digest(shown, self._secret):
+            raise Unauthorized(
+                f"The proxy has to send {SECRET_HEADER} beside {self._header}, with the value of PERSON_PROXY_SECRET"
+            )
+        body = body_of(environ)
+        for one in (*self._names, SECRET_HEADER):
+            if body and body.lines_of(one) > 1:
+                raise Unauthorized(f"The request has {one} several times: the proxy must replace what a client sends")
+        if name is None:
+            raise Unauthorized(
+                f"The proxy sends {self._groups_header} without {self._header}: it has authenticated nobody"
+            )
+        try:
+            return read_person(name, groups)
+        except PersonRefused as error:
+            raise Unauthorized(f"{self._header}: {error}") from None
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for name in (self._header, self._groups_header) if name]
+
+    def _is_trusted(self, peer: str) -> bool:
+        try:
+            address = ip_address(peer)
+        except ValueError:  # a Unix socket has none
+            return False
+        if isinstance(address, IPv6Address):
+            address = address.ipv4_mapped or address
+        return any(address in network for network in self._networks)
+
+
+def peer_of(environ: Mapping[str, Any]) -> str:
+    """The address at the other end of the connection, whatever a trusted proxy has said of its client."""
+    original = environ.get("werkzeug.proxy_fix.orig")
+    return str((original or environ).get("REMOTE_ADDR") or "")
+
+
+def _variable(header: str) -> str:
+    return "HTTP_" + header.upper().replace("-", "_")

@@ -1,0 +1,174 @@
+"""Which pending actions several people must approve, and who has approved so far.
+
+The rules that ask, the votes and the rights of those who voted lie in other slots than the conversation. They are read
+before the script that decides, which takes an approval only if all of them are as they were read (`_quorum.lua`).
+Limitation: in a cluster the script cannot compare the versions of rules and rights, which are read just before.
+"""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from core.access import is_revocable_id
+from core.approvals import Action, Conversation, Rule
+from core.people import Person, voter
+from core.quorums import Hold, hold_of
+from core.wire import ConversationId
+from store.approvals.audit import SERVER, Actor
+from store.approvals.inbox import PendingAction
+from store.approvals.rules import Rules
+from store.approvals.waiting import read_pending
+from store.keys import ConversationKeys
+from store.link.commands import Redis
+from store.link.connection import LazyCluster
+from store.scripts import Scripts
+
+
+class Rights(NamedTuple):
+    """What says whose approval counts; `store/access/` has it."""
+
+    scopes: Callable[[Person, ConversationId], frozenset[str]]  #: as `People.scopes`
+    live: Callable[[Collection[str]], set[str]]  #: as `AccessKeys.live`
+
+
+class Quorums:
+    """Reads what several people must approve."""
+
+    def __init__(self, redis: Redis, scripts: Scripts, rules: Rules, rights: Rights) -> None:
+        self._redis = redis
+        self._scripts = scripts
+        self._rules = rules
+        self._rights = rights
+
+    def read(self, conversation_id: ConversationId, actor: Actor, again: bool) -> str:
+        """What `_quorum.lua` reads about an approval by an actor. No round trip where no rule asks, in a cluster one.
+
+        again: whether what was read before was outdated, as the script that decides has found.
+        """
+        version, asking = self._asking(fresh=again or isinstance(self._redis, LazyCluster))
+        read: dict[str, Any] = {"version": version}
+        if not asking:
+            return json.dumps(read)
+        root = ConversationKeys(conversation_id)
+        tags, owner, asker = (one or b"" for one in self._redis.hmget(root.root, ["tags", "owner", "asker"]))
+        here = Conversation(conversation_id, json.loads(tags or b"{}"))
+        stored = self._redis.hgetall(root.pending)
+        records = {name.decode("utf-8", "surrogatepass"): json.loads(one) for name, one in stored.items()}
+        actions = {}
+        for shown in read_pending(self._scripts, conversation_id):
+            if (record := records.get(shown["id"])) is None:
+                continue
+            hold = hold_of(asking, Action(shown["tool_name"], shown["arguments"], record["risk"]), here)
+            actions[shown["id"]] = {
+                "since": record["since"],
+                "needed": hold.needed,
+                "own": _is_own(hold, actor.voter, owner.decode(), asker.decode()),
+                "standing": [
+                    vote["voter"]
+                    for vote in self._standing(record, conversation_id)
+                    if not _is_own(hold, vote["voter"], owner.decode(), asker.decode())
+                ],
+                "votes": len(record.get("votes", ())),
+            }
+        return json.dumps({**read, "owner": owner.decode(), "asker": asker.decode(), "actions": actions})
+
+    def shown(self, items: Sequence[PendingAction], actor: Actor) -> list[dict[str, Any]]:
+        """Pending actions as an actor sees them: `can` has what they may decide, `quorum` who must approve.
+
+        Of a key `can` is what the agent understands. Two round trips where no rule asks, of a key one.
+        """
+        asking = self._asking()[1] if items else []
+        if not items or (not asking and actor.kind != "person"):
+            return [_members(item) for item in items]
+        roots = [ConversationKeys(item.conversation_id) for item in items]
+        with self._redis.pipeline(transaction=False) as pipe:
+            for keys, item in zip(roots, items, strict=True):
+                pipe.hmget(keys.root, ["owner", "asker"])
+                pipe.hget(keys.pending, item.action_id)
+            replies = pipe.execute()
+        scopes: dict[ConversationId, frozenset[str]] = {}
+        found = []
+        for item, (owner, asker), stored in zip(items, replies[::2], replies[1::2], strict=True):
+            hold = hold_of(
+                asking,
+                Action(item.tool_name, item.arguments, item.security_risk),
+                Conversation(item.conversation_id, item.tags),
+            )
+            votes = self._standing(json.loads(stored or b"{}"), item.conversation_id) if hold.rules else []
+            by = (owner or b"").decode(), (asker or b"").decode()
+            votes = [vote for vote in votes if not _is_own(hold, vote["voter"], *by)]
+            own = _is_own(hold, actor.voter, *by)
+            quorum = {
+                "needed": hold.needed,
+                "approved_by": [json.loads(vote["name"]) for vote in votes],
+                "own": own,
+                "voted": any(vote["voter"] == actor.voter for vote in votes),
+            }
+            can = item.can
+            if actor.kind == "person":
+                if item.conversation_id not in scopes:
+                    person = Person(actor.name, actor.groups)
+                    scopes[item.conversation_id] = self._rights.scopes(person, item.conversation_id)
+                can = can if scopes[item.conversation_id] & {"approve", "admin"} else []
+            if hold.needed > 1 or own:
+                can = [verb for verb in can if verb != "edit"]
+            if own or quorum["voted"]:
+                can = [verb for verb in can if verb != "approve"]
+            found.append({**_members(item), "can": can} | ({"quorum": quorum} if hold.rules else {}))
+        return found
+
+    def waiting(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Of approved actions those that others must approve too. One round trip where no rule asks."""
+        if not action_ids or not self._asking()[1]:
+            return []
+        held = json.loads(self.read(conversation_id, SERVER, True)).get("actions", {})
+        stored = self._redis.hmget(ConversationKeys(conversation_id).pending, list(action_ids))
+        return [
+            {
+                "action_id": action_id,
+                "needed": held[action_id]["needed"],
+                "approved_by": [
+                    json.loads(vote["name"])
+                    for vote in json.loads(record)["votes"]
+                    if vote["voter"] in held[action_id]["standing"]
+                ],
+            }
+            for action_id, record in zip(action_ids, stored, strict=True)
+            if record and action_id in held and json.loads(record).get("votes")
+        ]
+
+    def _asking(self, *, fresh: bool = True) -> tuple[str, list[Rule]]:
+        """The version of the rules, and those in force that ask. One round trip, two where one of them ends.
+
+        fresh: False where the script that decides compares the version.
+        """
+        version, rules = self._rules.versioned() if fresh else self._rules.remembered()
+        asking = [rule for rule in rules if rule.decision == "ask"]
+        if any(rule.expires_at is not None for rule in asking):
+            seconds, micros = self._redis.time()
+            now = seconds * 1_000_000 + micros
+            asking = [rule for rule in asking if rule.expires_at is None or rule.expires_at > now]
+        return version, asking
+
+    def _standing(self, record: Mapping[str, Any], conversation_id: ConversationId) -> list[dict[str, Any]]:
+        """The votes of those who may still approve."""
+        return [vote for vote in record.get("votes", ()) if self._stands(vote, conversation_id)]
+
+    def _stands(self, vote: Mapping[str, Any], conversation_id: ConversationId) -> bool:
+        if "person" in vote:
+            person = Person(vote["person"], tuple(filter(None, vote["groups"].split(","))))
+            found = self._rights.scopes(person, conversation_id)
+            return bool(found & {"approve", "admin"})
+        return not is_revocable_id(vote["key"]) or bool(self._rights.live([vote["key"]]))
+
+
+def _members(item: PendingAction) -> dict[str, Any]:
+    return {one.name: getattr(item, one.name) for one in fields(item)}
+
+
+def _is_own(hold: Hold, who: str, owner: str, asker: str) -> bool:
+    """Whether somebody may not approve an action. Where nobody has sent a message, the owner has asked."""
+    owners = {voter(owner)} if hold.not_by_owner else set()
+    askers = {asker or voter(owner)} if hold.not_by_asker else set()
+    return who != "" and who in owners | askers

@@ -1,0 +1,9 @@
+-- list_grants: the rights of people, and the version of all.
+-- KEYS  root of the access keys
+-- ARGV  none
+-- Returns  (version:bytes grants:json[]): the version is empty where there was never a grant
+-- Cost  O(g): g grants
+-- Idempotent  reads only
+local stored, grants = redis.call('HGETALL', root .. ':grants'), {}
+for i = 2, #stored, 2 do grants[#grants + 1] = stored[i] end
+return {redis.call('GET', root .. ':grants_version') or '', grants}

@@ -1,0 +1,167 @@
+"""Twelve deciders, a rule, a deadline, an owner's change and a revoked right at once: one outcome, by those who may."""
+
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import pytest
+
+from core.people import voter
+from core.wire import micros, now
+from tests.chance import often
+from tests.conftest import action
+from tests.people import by, proxied_app, through
+
+pytestmark = pytest.mark.faults("hundreds of races of many deciders, of which a quarter wait for a deadline")
+
+RACES, LANES = often(200, 1000), 4
+PEOPLE = [f"p{number}@example.org" for number in range(8)]
+REVOKED, FIRST_OWNER, SECOND_OWNER = PEOPLE[7], PEOPLE[0], PEOPLE[1]
+
+
+class Http:
+    """Two apps on one store, of which each request takes one."""
+
+    def __init__(self, redis_url):
+        self.apps = [proxied_app(redis_url) for _ in range(2)]
+
+    def send(self, method, path, headers, body=None):
+        return random.choice(self.apps).test_client().open(path, method=method, json=body, **headers)
+
+    def expire(self, conversation_id):
+        random.choice(self.apps).extensions["server"].commands.expire(conversation_id)
+
+
+@pytest.fixture(scope="module")
+def http(redis_url):
+    return Http(redis_url)
+
+
+def made(http, path, body):
+    response = http.send("POST", path, by(), body)
+    assert response.status_code == 201, response.text
+    return response.json
+
+
+@pytest.fixture(scope="module")
+def deciders(http):
+    """What each of twelve deciders shows: seven people, and five keys, of which two are one of these people's."""
+    for name in PEOPLE[:7]:
+        for role in ("ask", "approve"):
+            made(http, "/api/v1/grants", {"role": role, "person": name})
+    rule = {"decision": "ask", "tool_name": "terminal", "quorum": 3, "not_by_owner": True}
+    made(http, "/api/v1/approval-rules", rule)
+    made(http, "/api/v1/approval-rules", {"decision": "approve", "tool_name": "terminal"})
+    keys = [{"name": f"key {number}", "scopes": ["approve"]} for number in range(3)]
+    keys += [{"name": name, "scopes": ["approve"], "person": PEOPLE[2]} for name in ("laptop", "phone")]
+    return [through(name) for name in PEOPLE[:7]] + [by(made(http, "/api/v1/keys", one)["key"]) for one in keys]
+
+
+class Race:
+    def __init__(self, number, http, deciders):
+        self.number, self.http, self.deciders = number, http, deciders
+        self.id, self.action = str(uuid4()), action("make race")
+        self.revoked_at = 0
+        self.has_deadline = number % 4 == 1
+
+    def begin(self):
+        # Each race has a right of its own to revoke: a grant for a tag that no other conversation has.
+        self.tag = f"r{uuid4().hex[:12]}"
+        self.grant = made(self.http, "/api/v1/grants", {"role": "approve", "person": REVOKED, "tags": {self.tag: None}})
+        body = {"conversation_id": self.id, "confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {self.tag: ""}}
+        if self.has_deadline:
+            body["confirmation_seconds"] = 1
+        started = self.http.send("POST", "/api/conversations", through(FIRST_OWNER), body)
+        assert started.status_code == 201, started.text
+        posted = self.http.send("POST", f"/api/v1/webhooks/events/{self.id}", by(), [self.action])
+        assert posted.status_code == 200, posted.text
+        if self.has_deadline:
+            time.sleep(random.uniform(0.85, 1.0))
+
+    def decide(self, headers, barrier, verb):
+        barrier.wait(60)
+        decisions = [{"action_id": self.action["id"], "decision": verb}]
+        path = f"/api/v1/conversation/{self.id}/pending-actions/decisions"
+        for _ in range(20):
+            response = self.http.send("POST", path, headers, {"decisions": decisions})
+            assert response.status_code in (200, 403, 409), response.text
+            if "send the request again" not in response.text:
+                return response
+        raise AssertionError(response.text)
+
+    def change_owner(self, barrier):
+        barrier.wait(60)
+        path = f"/api/v1/conversation/{self.id}/owner"
+        response = self.http.send("PUT", path, by(), {"owner": SECOND_OWNER})
+        assert response.status_code in (200, 409), response.text
+
+    def revoke(self, barrier):
+        barrier.wait(60)
+        assert self.http.send("DELETE", f"/api/v1/grants/{self.grant['id']}", by()).status_code == 200
+        self.revoked_at = now()
+
+    def run(self):
+        self.begin()
+        verbs = ["approve"] * 13
+        if self.number % 5 == 0:
+            verbs[random.randrange(13)] = "reject"
+        barrier = threading.Barrier(16)
+        with ThreadPoolExecutor(16) as pool:
+            headers = [*self.deciders, through(REVOKED)]
+            done = [pool.submit(self.decide, one, barrier, verb) for one, verb in zip(headers, verbs, strict=True)]
+            done += [pool.submit(one, barrier) for one in (self.change_owner, self.revoke, self.expire)]
+            for each in done:
+                each.result()
+        late = self.decide(through(REVOKED), threading.Barrier(1), "approve")
+        assert late.status_code == 403, late.text
+        self.check()
+
+    def audit(self):
+        return self.http.send("GET", f"/api/v1/conversation/{self.id}/audit", by()).json["items"]
+
+    def expire(self, barrier):
+        """What a supervisor does, again and again."""
+        barrier.wait(60)
+        for _ in range(20):
+            self.http.expire(self.id)
+
+    def is_final(self, entry):
+        return self.action["id"] in entry["action_ids"] and entry["decision"] in ("approve", "reject")
+
+    def check(self):
+        entries, owner = self.audit(), FIRST_OWNER
+        final = [entry for entry in entries if self.is_final(entry)]
+        assert len(final) == 1, final
+        for entry in entries:
+            if entry["decision"] == "owner_changed":
+                owner = SECOND_OWNER
+            if entry["decision"] != "approve":
+                continue
+            names = [PEOPLE[2] if name in ("laptop", "phone") else name for name in entry["agreed"]]
+            assert len({voter(name) for name in names}) == len(names) == 3, entry
+            assert owner not in names, (owner, entry)
+            assert entry["actor"]["kind"] in ("person", "key"), entry
+            assert entry["actor"]["name"] == entry["agreed"][-1], entry
+            if REVOKED in names:
+                assert micros(entry["time"]) <= self.revoked_at, entry
+        partial = [entry for entry in entries if entry["decision"] == "agree"]
+        assert all(entry["seq"] < final[0]["seq"] for entry in partial), "nothing is counted after the end"
+
+
+def test_of_many_deciders_enough_of_those_who_may_have_one_outcome(http, deciders):
+    numbers = iter(range(RACES))
+    lock = threading.Lock()
+
+    def lane():
+        while True:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            Race(number, http, deciders).run()
+
+    with ThreadPoolExecutor(LANES) as pool:
+        for each in [pool.submit(lane) for _ in range(LANES)]:
+            each.result()
