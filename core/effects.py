@@ -54,6 +54,7 @@ _SECRET_PATH, _NO_SECRET, _SECRET_TEXT = (
     re.compile(_TABLE["credentials"][name], re.IGNORECASE) for name in ("paths", "not_paths", "text")
 )
 _RUNNING = {name: frozenset(words.split()) for name, words in _TABLE["running"].items()}
+_ALONE = {effect: frozenset(names.split()) for effect, names in _TABLE["alone"].items()}
 _SAME = {other: name for name, others in _TABLE["same"].items() for other in others.split()}
 
 #: Effects of a program, by its name. Some stand for files until it is known where those lie: `_MARKS`.
@@ -112,6 +113,26 @@ _ASKS = frozenset({Word("--version"), Word("--help"), Word("-V")})
 _OPEN = frozenset("~$*?[{")
 _SAYING = frozenset({"echo", "printf"})
 _TYPED = frozenset({"", "C-c", "C-d", "C-z"})
+
+
+class _Scripts(NamedTuple):
+    """The plain scripts of a program."""
+
+    options: re.Pattern[str]
+    holding: frozenset[str]
+    values: frozenset[str]
+    like: re.Pattern[str]
+
+
+_SCRIPTS = {
+    name: _Scripts(
+        re.compile(row["options"]),
+        frozenset(row["holding"].split()),
+        frozenset(row["values"].split()),
+        re.compile(row["like"], re.DOTALL),
+    )
+    for name, row in _TABLE["scripts"].items()
+}
 
 
 class Effect(NamedTuple):
@@ -330,7 +351,7 @@ class _LineReader:
         if len(words) == 1 and words[0] in _ASKS and _is_known(known):
             self._add("reads", said)
             return
-        if command.is_opaque:
+        if command.is_opaque and not _plain_scripts(known, words):
             self._add("unreadable", said)
         if command.is_followed and (known in _FOLLOWED or not _is_known(known)):
             return  # what it runs is a command of its own
@@ -344,6 +365,7 @@ class _LineReader:
     def _known(self, command: Command, name: str, said: str) -> None:
         words, table = command.words[1:], _SAME.get(name, name)
         effects = set(_PROGRAMS.get(name, ()))
+        effects |= {effect for effect, names in _ALONE.items() if name in names and not words}
         verbs: tuple[str, ...] = ()
         if table in _VERBS:
             verbs = self._verbs(table, words, said)
@@ -361,7 +383,9 @@ class _LineReader:
         if table == "git":
             self._git(words, verbs, effects)
         plain = words[words.index(Word(verbs[0])) :] if table == "git" and verbs else words
-        if any(word not in listed for word in uncovered(replace(command, words=(command.words[0], *plain)))):
+        scripts = _plain_scripts(name, words)
+        hidden = [] if scripts else uncovered(replace(command, words=(command.words[0], *plain)))
+        if any(word not in listed for word in hidden):
             effects |= {"unknown"} if effects.isdisjoint(_GRAVE) and not command.is_opaque else set()
             if name not in _NAMED:
                 self._named(words)
@@ -373,7 +397,9 @@ class _LineReader:
     def _placed(self, effects: set[str], name: str, words: Sequence[Word], said: str) -> set[str]:
         """Replace the effects that stand for files by where the files lie."""
         paths = [word for word in words if _is_path(word)]
-        if name in _EXPRESSIONS and not any(_EXPRESSION.fullmatch(word.text) for word in words):
+        if scripts := _plain_scripts(name, words):
+            paths = [word for word in paths if word not in scripts]
+        elif name in _EXPRESSIONS and not any(_EXPRESSION.fullmatch(word.text) for word in words):
             paths = _without_operand(paths)
         is_last = "writes_last" in effects
         if is_last and any(_REMOTE.match(word.text) for word in paths):
@@ -432,6 +458,29 @@ class _LineReader:
                     number += 1
                     inner = Command((Word(name), *words[place + 1 : place + 40]))
                     self._known(inner, name, _said(inner))
+
+
+def _plain_scripts(name: str, words: Sequence[Word]) -> list[Word]:
+    """The scripts among the words of `sed` or `awk`; none unless all of them run nothing and write no file."""
+    known = _SCRIPTS.get(_SAME.get(name, name))
+    if known is None:
+        return []
+    scripts: list[Word] = []
+    operands: list[Word] = []
+    rest = iter(words)
+    for word in rest:
+        if word.text in known.holding:
+            scripts.append(next(rest, Word("", "any")))
+        elif word.text in known.values:
+            next(rest, None)
+        elif not word.is_whole and not word.text:  # it may be an option
+            return []
+        elif word.text[:1] != "-":
+            operands.append(word)
+        elif not known.options.fullmatch(word.text):
+            return []
+    scripts = scripts or operands[:1]
+    return scripts if all(one.is_whole and known.like.fullmatch(one.text) for one in scripts) else []
 
 
 def _values(options: frozenset[str], word: Word, words: Sequence[Word], place: int) -> list[Word]:

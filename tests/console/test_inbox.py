@@ -66,9 +66,13 @@ def test_a_prompt_is_approved_and_another_is_rejected_with_a_reason(inbox, waits
     assert entries == [("approve", ""), ("reject", "Not <b>now</b>")]
 
 
-def test_what_is_of_a_high_risk_is_approved_by_a_second_press(inbox, waits):
-    one = action("rm -rf /srv", security_risk="HIGH")
+@pytest.mark.parametrize("own", ["HIGH", "LOW"])
+def test_what_is_of_a_high_risk_by_its_agent_or_by_the_server_is_approved_by_a_second_press(inbox, waits, own):
+    one = action("rm -rf /srv", security_risk=own)
     waiting = waits(one)
+    shown = pending(inbox, one)
+    assert inbox.find("seen", shown).text == "Deletes · Writes outside the folder"
+    assert [said.text for said in inbox.all("agents-word")] == (["The agent says: low risk"] if own == "LOW" else [])
 
     press(inbox, one, "approve")
     wait_until(lambda: "press again" in inbox.find("approve", pending(inbox, one)).text, "the question")

@@ -88,7 +88,7 @@ def test_actions_that_are_decided_together_are_all_shown_before_all_are_decided(
 
 def test_low_risk_is_not_chosen_where_it_would_decide_another_risk_with_it(house, browsers, alike):
     _, proposes = alike
-    low, high = action("make", security_risk="LOW"), action("rm -r build", security_risk="HIGH")
+    low, high = action("ls", security_risk="LOW"), action("rm -r build", security_risk="HIGH")
     proposes(low, high)
     browser = browsers(base_url=house.url)
     browser.open("inbox", key=ADMIN)
