@@ -26,7 +26,6 @@ const OF_ALWAYS = [
   "tags",
   "expires_at",
   "max_uses",
-  "effects",
 ];
 
 /** A server that proposes nothing. */

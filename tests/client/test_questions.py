@@ -148,7 +148,7 @@ def test_always_offers_the_answers_of_the_server_by_one_key_and_says_which_rule_
     shown = " ".join(asked.shown.split())
     assert "git status * Would have answered 14 of the last 20." in shown
     always = {"arguments": arguments, "max_risk": risk, "conversation_ids": [CONVERSATION]}
-    others = ("key_id", "repository", "folder", "tags", "expires_at", "max_uses")
+    others = ("tags", "expires_at", "max_uses")
     assert asked.sent["decisions"][0]["always"] == always | dict.fromkeys(others)
     assert "Rule rule-1 approves this from now on. To end it: agentctl rules rm rule-1" in shown
 
@@ -212,7 +212,7 @@ def test_one_key_chooses_where_a_rule_holds_and_the_answer_that_was_shown_last_i
     assert "[1] like this [2] this tool [w]here [u]ntil [b]ack [?]" in asked.shown
     assert covers in " ".join(asked.shown.split())
     always = asked.sent["decisions"][0]["always"]
-    found = {name: always[name] for name in ("conversation_ids", "folder", "repository", "key_id")}
+    found = {name: always.get(name) for name in ("conversation_ids", "folder", "repository", "key_id")}
     assert found == dict.fromkeys(found) | members
     assert always["expires_at"] is None
 

@@ -47,9 +47,10 @@ _LATEST = 50
 _LABELS = {"exactly": "exactly this", "like": "like this", "tool": "this tool"}
 
 #: members of a rule that a decision would give a default
-_OF_ALWAYS = (
-    *("arguments", "max_risk", "conversation_ids", "key_id", "repository", "folder", "tags", "expires_at", "max_uses"),
-)
+_OF_ALWAYS = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses")
+
+#: members that are sent where a rule has them alone: servers of an earlier release know none of them
+_OF_LATER = ("key_id", "repository", "folder", "effects", "reason")
 
 #: a rule that holds until it is revoked
 _EVER: Mapping[str, Any] = {"words": "", "seconds": None}
@@ -280,7 +281,7 @@ def _after(names: Sequence[str], name: str) -> str:
 
 def members_of(rule: Mapping[str, Any]) -> dict[str, Any]:
     """The member `always` of a decision that makes a rule: whatever the rule does not name, `always` leaves open."""
-    more = {name: rule[name] for name in ("effects", "reason") if rule.get(name)}  # old servers know no effects
+    more = {name: rule[name] for name in _OF_LATER if rule.get(name)}
     return {name: rule.get(name) for name in _OF_ALWAYS} | more
 
 
