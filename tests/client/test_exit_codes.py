@@ -64,7 +64,7 @@ WALK = [
         [EMPTY, EMPTY],
         "No sandbox asks for pypi.org:443: it is decided already",
     ),
-    (6, ("approve", "9c0d", "--yes"), [ONE, refusal(409, problems=PROBLEMS)], "Somebody was faster"),
+    (6, ("approve", "9c0d", "--yes"), [ONE, refusal(409, problems=PROBLEMS), [None]], "Somebody was faster"),
     (6, ("approve", "9c0d", "--digest", "0" * 64), [ONE], "not the one that was shown"),
 ]
 
