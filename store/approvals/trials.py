@@ -62,8 +62,11 @@ def wanted_of(entry: dict[str, Any]) -> list[Wanted]:
         entry.get("shown") or (),
         ConversationId(entry["conversation_id"]),
     )
-    described = zip(ids, entry["digests"], [*shown, *[None] * (len(ids) - len(shown))], strict=True)
-    return [Wanted(*one, conversation_id, entry) for one in described]
+    known = len(shown)
+    return [
+        Wanted(action_id, digest, shown[place] if place < known else None, conversation_id, entry)
+        for place, (action_id, digest) in enumerate(zip(ids, entry["digests"], strict=True))
+    ]
 
 
 class Example(NamedTuple):
