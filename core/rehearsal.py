@@ -131,10 +131,10 @@ def needed_words(rule: Rule) -> Needed:
     return Needed(tuple(as_written), tuple(unquoted))
 
 
-Scope = Literal["digest", "conversation", "event"]
+Basis = Literal["digest", "conversation", "event"]
 
 
-def scope_of(rules: Iterable[Rule]) -> Scope:
+def basis_of(rules: Iterable[Rule]) -> Basis:
     """What tells how rules answer an action: its digest, with it the conversation, or nothing short of the event."""
     named = {
         one.name for rule in rules for one in fields(rule) if getattr(rule, one.name) not in (None, "", (), frozenset())

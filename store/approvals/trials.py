@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from core.approvals import Action, Conversation, Rule, action_digest, text_of
 from core.cuts import beginning
 from core.pauses import take_turns
-from core.rehearsal import needed_words, scope_of, would_answer
+from core.rehearsal import basis_of, needed_words, would_answer
 from core.wire import ConversationId, parse_json
 from store.approvals.audit import LONGEST_TEXT, LONGEST_TOOL, decider_of
 from store.keys import ConversationKeys
@@ -149,7 +149,7 @@ class Trial:
         self._decisions = decisions
         self._draft = draft
         self._rules = [rule for rule in rules if rule.tool_name == draft.tool_name]
-        self._scope = scope_of([draft, *self._rules])
+        self._basis = basis_of([draft, *self._rules])
         self._needed = needed_words(draft)
         self._known: dict[tuple[str, str], str | None] = {}  #: words of an answered action, None of another
         self._places: dict[ConversationId, ConversationPlace | None] = {}
@@ -209,11 +209,11 @@ class Trial:
         return self._needed.may_match(shown["text"])
 
     def _key(self, one: Wanted) -> tuple[str, str]:
-        if self._scope == "digest":
+        if self._basis == "digest":
             return one.digest, ""
         return (
             one.digest,
-            one.conversation_id if self._scope == "conversation" else f"{one.conversation_id} {one.action_id}",
+            one.conversation_id if self._basis == "conversation" else f"{one.conversation_id} {one.action_id}",
         )
 
     def _judge(
@@ -230,7 +230,7 @@ class Trial:
                     del unknown[key]
                 continue
             text = self._words(action, one)
-            if self._scope != "event":
+            if self._basis != "event":
                 self._remember(key, text)
             if text is not None:
                 answers += [(place, other, text) for place, other in ((number, one), *waiting)]
