@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from core.secret_files import is_secret
+
 #: Maximum length of a path that is compared, number of its parts, and number of `*` of a pattern.
 MOST_PATH, MOST_PARTS, MOST_STARS = 4096, 256, 16
 
@@ -23,7 +25,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u20
 #: What a pattern is like, as far as an expression says it.
 PATTERN = r"^/?([^/\\\x00-\x1f\x7f]+/)*[^/\\\x00-\x1f\x7f]+$"
 
-#: Folders that no wildcard of a rule that approves stands for, in lower case.
+#: Folders that no wildcard of a rule that approves stands for, in lower case; `core/secret_files.py` has more.
 _GUARDED = frozenset({".git"})
 
 
@@ -75,7 +77,7 @@ def _fits(wanted: Sequence[str], parts: Sequence[str], guarded: frozenset[str]) 
         if one == "**":
             reached = set(ends)
             for place in sorted(ends):
-                while place < len(parts) and parts[place].lower() not in guarded:
+                while place < len(parts) and not _is_guarded(parts[place], guarded):
                     place += 1
                     reached.add(place)
             ends = reached
@@ -88,8 +90,13 @@ def _fits(wanted: Sequence[str], parts: Sequence[str], guarded: frozenset[str]) 
     return len(parts) in ends
 
 
+def _is_guarded(part: str, guarded: frozenset[str]) -> bool:
+    """Whether no wildcard stands for a part. guarded: empty where a rule rejects, which guards nothing."""
+    return bool(guarded) and (part.lower() in guarded or is_secret(part))
+
+
 def _is_part(wanted: str, part: str, guarded: frozenset[str]) -> bool:
-    return part.lower() not in guarded and _compiled(wanted).fullmatch(part) is not None
+    return not _is_guarded(part, guarded) and _compiled(wanted).fullmatch(part) is not None
 
 
 @lru_cache(maxsize=1024)

@@ -49,8 +49,9 @@ AnswerKind = Literal["exactly", "like", "tool"]
 #: Arguments that stand in the words of an action (`core.approvals.text_of`).
 _IN_WORDS = ("command", "path", "url")
 
-#: What a shell takes out of a word, and what makes it read more than is written: then nothing is said of the line.
-_QUOTES, _SPELLED = str.maketrans("", "", "'\"\\\n\r"), ("$", "{")
+#: What a shell takes out of a word; and `$'\\x67it'` and `g{i,}t`, which spell a word by other letters than its own.
+_QUOTES, _ESCAPES = str.maketrans("", "", "'\"\\\n\r"), str.maketrans("", "", '"\\\n\r')
+_SPELLED = ("$'", "{")
 
 #: Members of a rule on which its match with one action in one conversation does not depend beyond the digest.
 _OF_DIGEST = frozenset(
@@ -119,12 +120,17 @@ class Needed(NamedTuple):
 
     def may_match(self, words: str) -> bool:
         """Whether a rule may match an action of these words, which are whole."""
-        if not all(text in words for text in self.as_written):
-            return False
-        if not self.unquoted or any(sign in words for sign in _SPELLED):
+        for text in self.as_written:
+            if text not in words:
+                return False
+        missing = [text for text in self.unquoted if text not in words]
+        if not missing:
             return True
         plain = words.translate(_QUOTES)
-        return all(text in plain for text in self.unquoted)
+        if all(text in plain for text in missing):
+            return True
+        escaped = words.translate(_ESCAPES)
+        return any(sign in escaped for sign in _SPELLED)
 
 
 def needed_words(rule: Rule) -> Needed:
@@ -143,10 +149,10 @@ def needed_words(rule: Rule) -> Needed:
     return Needed(tuple(as_written), tuple(unquoted))
 
 
-Grain = Literal["digest", "conversation", "event"]
+Basis = Literal["digest", "conversation", "event"]
 
 
-def grain_of(rules: Iterable[Rule]) -> Grain:
+def basis_of(rules: Iterable[Rule]) -> Basis:
     """What tells how rules answer an action: its digest, with it the conversation, or nothing short of the event."""
     named = {
         one.name for rule in rules for one in fields(rule) if getattr(rule, one.name) not in (None, "", (), frozenset())

@@ -22,6 +22,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
+from core.secret_files import may_name_hidden, names_secret
 from core.shell import read_line
 from core.shell.line import Line, run_values, tokens, unversioned
 from core.shell.programs import (
@@ -203,7 +204,16 @@ def uncovered(command: Command) -> list[Word]:
 
 
 def _covered(name: str, words: Sequence[Word]) -> list[bool]:
-    """Which words `*` may stand for."""
+    """Which words `*` may stand for: those that name secrets are never among them."""
+    found = _covered_by_program(name, words)
+    return [is_covered and not _may_name_secret(word) for is_covered, word in zip(found, words, strict=True)]
+
+
+def _may_name_secret(word: Word) -> bool:
+    return names_secret(word.text) if word.is_whole else may_name_hidden(word.text)
+
+
+def _covered_by_program(name: str, words: Sequence[Word]) -> list[bool]:
     texts = [word.text for word in words]
     known = program_of(name, next((text for text in texts if text[:1] != "-"), ""))
     if known.script is not None and not (

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from core.approvals import Action, Conversation, Rule, action_digest, text_of
 from core.cuts import beginning
 from core.pauses import take_turns
-from core.rehearsal import grain_of, needed_words, would_answer
+from core.rehearsal import basis_of, needed_words, would_answer
 from core.scopes import Origin
 from core.wire import ConversationId, parse_json
 from store.approvals.audit import LONGEST_TEXT, LONGEST_TOOL, decider_of
@@ -63,8 +63,11 @@ def wanted_of(entry: dict[str, Any]) -> list[Wanted]:
         entry.get("shown") or (),
         ConversationId(entry["conversation_id"]),
     )
-    described = zip(ids, entry["digests"], [*shown, *[None] * (len(ids) - len(shown))], strict=True)
-    return [Wanted(*one, conversation_id, entry) for one in described]
+    known = len(shown)
+    return [
+        Wanted(action_id, digest, shown[place] if place < known else None, conversation_id, entry)
+        for place, (action_id, digest) in enumerate(zip(ids, entry["digests"], strict=True))
+    ]
 
 
 class Example(NamedTuple):
@@ -152,7 +155,7 @@ class Trial:
         self._decisions = decisions
         self._draft = draft
         self._rules = [rule for rule in rules if rule.tool_name == draft.tool_name]
-        self._grain = grain_of([draft, *self._rules])
+        self._basis = basis_of([draft, *self._rules])
         self._needed = needed_words(draft)
         self._known: dict[tuple[str, str], str | None] = {}  #: words of an answered action, None of another
         self._places: dict[ConversationId, ConversationPlace | None] = {}
@@ -212,11 +215,11 @@ class Trial:
         return self._needed.may_match(shown["text"])
 
     def _key(self, one: Wanted) -> tuple[str, str]:
-        if self._grain == "digest":
+        if self._basis == "digest":
             return one.digest, ""
         return (
             one.digest,
-            one.conversation_id if self._grain == "conversation" else f"{one.conversation_id} {one.action_id}",
+            one.conversation_id if self._basis == "conversation" else f"{one.conversation_id} {one.action_id}",
         )
 
     def _judge(
@@ -233,7 +236,7 @@ class Trial:
                     del unknown[key]
                 continue
             text = self._words(action, one)
-            if self._grain != "event":
+            if self._basis != "event":
                 self._remember(key, text)
             if text is not None:
                 answers += [(place, other, text) for place, other in ((number, one), *waiting)]

@@ -12,7 +12,8 @@ from core.paths import MOST_STARS, fits_path, path_fault, rejects_path
 ALLOWED = [
     ("src/**", "src/a.py"),
     ("src/**", "./src/a/b.py"),
-    ("src/*", "src/.env"),
+    ("src/*", "src/.eslintrc"),
+    ("src/.env", "src/.env"),
     ("src/*.py", "src/a.py"),
     ("src/**/*.py", "src/a.py"),
     ("src/**/*.py", "src/a/b/c.py"),

@@ -3,7 +3,7 @@
 import pytest
 
 from core.approvals import Action, Conversation, Rule, matches
-from core.rehearsal import grain_of, like_answer, needed_words, ready_answers, would_answer
+from core.rehearsal import basis_of, like_answer, needed_words, ready_answers, would_answer
 from core.shell import read_line
 from core.shell.rules import allowed, command_pattern
 from core.wire import ConversationId
@@ -147,7 +147,7 @@ def test_a_rule_that_rejects_needs_no_words():
 
 
 @pytest.mark.parametrize(
-    ("members", "scope"),
+    ("members", "basis"),
     [
         ({}, "digest"),
         ({"reason": "x", "max_uses": 3, "expires_at": 9}, "digest"),
@@ -156,5 +156,5 @@ def test_a_rule_that_rejects_needs_no_words():
         ({"max_risk": "LOW"}, "event"),
     ],
 )
-def test_how_a_rule_answers_depends_on_what_it_names(members, scope):
-    assert grain_of([Rule("approve", "terminal"), Rule("approve", "terminal", **members)]) == scope
+def test_how_a_rule_answers_depends_on_what_it_names(members, basis):
+    assert basis_of([Rule("approve", "terminal"), Rule("approve", "terminal", **members)]) == basis
