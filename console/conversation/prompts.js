@@ -3,7 +3,7 @@ import { call } from "../lib/api.js";
 import { nameOfAsked } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
 import { may } from "../lib/session.js";
-import { DestinationList } from "../parts/destination.js";
+import DestinationList from "../parts/destination.js";
 import { attempt } from "../parts/notices.js";
 import { PromptList } from "../parts/prompt_list.js";
 
@@ -19,6 +19,6 @@ export function Prompts({ record, items }) {
   };
   const onAgain = may("write") && !items.length ? again : undefined;
   return html`<section class="waits-here" aria-label="What waits for your decision">
-    <${DestinationList} of=${record} onAgain=${onAgain} /><${PromptList} items=${items} isHere />
+    <${DestinationList} of=${record} onAgain=${onAgain} /><${PromptList} items=${items} />
   </section>`;
 }

@@ -70,7 +70,7 @@ function Card({ item, isHere, onAgain }) {
 }
 
 /** What sandboxes ask for, above the actions; nothing where none asks. of: the conversation that it is of; null for all. */
-export function DestinationList({ of = null, onAgain = undefined }) {
+export default function DestinationList({ of = null, onAgain = undefined }) {
   const items = useStore(asked)?.filter((item) => !of || isOf(item, of));
   if (!items?.length) return null;
   return html`<section class="destinations" aria-label="Destinations and budgets that sandboxes ask for" data-testid="destinations">
