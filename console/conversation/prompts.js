@@ -5,7 +5,7 @@ import { asked, nameOfAsked } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
 import { may } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
-import { DestinationList } from "../parts/destination.js";
+import DestinationList from "../parts/destination.js";
 import { attempt } from "../parts/notices.js";
 import { PromptList } from "../parts/prompt_list.js";
 
@@ -37,6 +37,6 @@ export function Prompts({ of, app, items }) {
   };
   const onAgain = goesOn === false && may("write") && !items.length ? again : undefined;
   return html`<section class="waits-here" aria-label="What waits for your decision">
-    <${DestinationList} of=${of} onAgain=${onAgain} goesOn=${goesOn} /><${PromptList} items=${items} isHere />
+    <${DestinationList} of=${of} onAgain=${onAgain} goesOn=${goesOn} /><${PromptList} items=${items} />
   </section>`;
 }

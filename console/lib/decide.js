@@ -30,7 +30,7 @@ function note(items, fateOf) {
 }
 
 /** Whether a decision of an item is on its way or taken. */
-function isGone(item) {
+export function isGone(item) {
   return ["sent", "taken"].includes(fates.get().get(nameOf(item))?.state);
 }
 

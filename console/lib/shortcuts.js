@@ -14,7 +14,10 @@ export function shortcuts() {
   return Object.assign({}, ...[...layers].map((layer) => layer.current));
 }
 
-/** Know keys while a component is there, from the moment when it is: what is seen can be pressed. keys: {key: {label, run(event)}}. */
+/**
+ * Know keys while a component is there, from the moment when it is: what is seen can be pressed. keys: {key: {label,
+ * run(event)}}; without `run` the element that has the focus hears of the key, and `?` lists it.
+ */
 export function useShortcuts(keys) {
   const layer = useRef(keys);
   layer.current = keys;
@@ -53,7 +56,7 @@ addEventListener("keydown", (event) => {
     return;
   }
   const found = shortcuts()[event.key];
-  if (!found) return;
+  if (!found?.run) return;
   event.preventDefault();
   found.run(event);
 });

@@ -34,6 +34,15 @@ export function ago(time, at = Date.now()) {
   return Math.abs(seconds) < 5 ? "now" : relative.format(Math.trunc(seconds), "second");
 }
 
+/** How long ago a time was, for a narrow column: "now", "12 s", "3 min", "5 h", "2 d". */
+export function age(time, at = Date.now()) {
+  const seconds = Math.max(0, Math.trunc((at - millis(time)) / 1000));
+  if (seconds < 5) return "now";
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3_600) return `${Math.trunc(seconds / 60)} min`;
+  return seconds < 86_400 ? `${Math.trunc(seconds / 3_600)} h` : `${Math.trunc(seconds / 86_400)} d`;
+}
+
 /** The exact time, in the person's zone. */
 export function exact(time) {
   return full.format(millis(time));

@@ -1,5 +1,6 @@
 // The arguments of an action, all of them: a command, a change of a file, or JSON.
 import { html } from "../lib/html.js";
+import { beginning } from "../lib/visible.js";
 import { counted } from "../lib/words.js";
 import { Code } from "./code.js";
 import { Diff } from "./diff.js";
@@ -33,15 +34,50 @@ function named(values, names) {
   return names.find((name) => isText(values[name]));
 }
 
-/** What is shown in a way of its own: {head, body, used: names of the arguments}; the others follow it. */
-function form(values) {
+/** What a tool of files does: {verb, path, names of the arguments that say so}; null for any other tool. */
+function changeOf(values) {
   const path = named(values, PATH),
-    whole = named(values, WHOLE);
-  const before = named(values, OLD),
     after = named(values, NEW);
   const verb = isText(values.command) && Object.hasOwn(VERBS, values.command) ? values.command : "";
-  if (path && (verb || (!isText(values.command) && (whole || after)))) {
-    const used = [path, ...(verb ? ["command"] : [])];
+  if (!path || !(verb || (!isText(values.command) && (named(values, WHOLE) || after)))) return null;
+  return { verb, path, used: [path, ...(verb ? ["command"] : [])] };
+}
+
+/** Characters of a line. */
+const LINE = 160;
+
+/** The end of a path, which says most: its last two names. */
+const endOf = (path) => path.replace(/^.*(?=\/[^/]+\/[^/]+$)/s, "…");
+
+/**
+ * What an action does, in a line: [lead, text], with "…" where there is more. The lead is the tool's name, or what it
+ * does to a file; a command has none.
+ */
+export function lineOf({ tool_name, arguments: given }) {
+  const values = isObject(given) ? given : {},
+    change = changeOf(values);
+  if (change) {
+    const { verb, path } = change;
+    return [
+      VERBS[verb || (named(values, NEW) ? "str_replace" : "create")].split(" ")[0],
+      beginning(endOf(values[path]), LINE),
+    ];
+  }
+  const isSaid = (value) => isText(value) && value.trim(),
+    { command, ...others } = values;
+  const first = isSaid(command) ? command : (Object.values(others).find(isSaid) ?? JSON.stringify(given) ?? "");
+  const [line, ...more] = first.trim().split("\n");
+  return [isSaid(command) ? "" : tool_name, more.length ? `${line.slice(0, LINE)} …` : beginning(line, LINE)];
+}
+
+/** What is shown in a way of its own: {head, body, used: names of the arguments}; the others follow it. */
+function form(values) {
+  const whole = named(values, WHOLE),
+    before = named(values, OLD),
+    after = named(values, NEW);
+  const change = changeOf(values);
+  if (change) {
+    const { verb, path, used } = change;
     const where = (kind) => html`<p class="what">${VERBS[kind]} <code><${Text} text=${values[path]} /></code></p>`;
     if (after && (before || verb === "insert") && verb !== "create" && verb !== "view") {
       const diff = html`<${Diff} before=${before ? values[before] : ""} after=${values[after]} />`;

@@ -73,7 +73,7 @@ function Card({ item, isHere, onAgain, goesOn }) {
 }
 
 /** What sandboxes ask for, above the actions; nothing where none asks. of: the conversation that it is of; null for all. */
-export function DestinationList({ of = null, onAgain = undefined, goesOn = false }) {
+export default function DestinationList({ of = null, onAgain = undefined, goesOn = false }) {
   const items = useStore(asked)?.filter((item) => !of || isOf(item, of));
   if (!items?.length) return null;
   return html`<section class="destinations" aria-label="Destinations and budgets that sandboxes ask for" data-testid="destinations">

@@ -16,17 +16,15 @@ import { Reject } from "./reject.js";
 import { Folded, SAID, Text } from "./text.js";
 import { Time } from "./time.js";
 import { visible } from "../lib/visible.js";
-import { onceHeld, useSteady } from "./steady.js";
+import { onceHeld, useSecondPress, useSteady } from "./steady.js";
 
-/** Characters of a title before "show more"; milliseconds for which a second press approves what is of a high risk. */
-const TITLE = 200,
-  ASKED = 5_000;
+/** Characters of a title before "show more". */
+const TITLE = 200;
 
-function Head({ item, isEnded, isHere, choose }) {
+function Head({ item, isEnded, isHere }) {
   const title = titleOf(item),
     risk = riskOf(item);
   return html`<header>
-    ${choose}
     <h2 id=${`of-${item.action_id}`}>
       ${
         !isHere &&
@@ -66,21 +64,16 @@ function Said({ text, name }) {
     : null;
 }
 
-/** The buttons of a person who may decide. open(panel): shows a form in their place. */
-function Buttons({ item, isCurrent, since, open, onAside, isChosen, onChoose }) {
+/** The buttons of a person who may decide. open(panel): shows a form in their place. since: 0 where no key chose the prompt. */
+function Buttons({ item, isCurrent, since, open, onAside }) {
   const [element, press] = useSteady(since);
   const isOfSeveral = () => alikeOf(item).length > 1;
   const isHigh = riskOf(item) === "HIGH",
-    [isAsked, ask] = useState(false);
-  useEffect(() => {
-    const timer = isAsked && setTimeout(() => ask(false), ASKED);
-    return () => clearTimeout(timer);
-  }, [isAsked]);
+    [isAsked, confirm] = useSecondPress(isHigh);
   const approve = (event) =>
     press(event, () => {
       if (isOfSeveral()) open({ name: "together", verb: "approve" });
-      else if (isHigh && !isAsked) ask(true);
-      else decide([item], "approve");
+      else confirm(() => decide([item], "approve"));
     });
   const reject = () => open({ name: isOfSeveral() ? "together" : "reject", verb: "reject" });
   const canEdit = item.can.includes("edit") && isObject(item.arguments),
@@ -91,33 +84,33 @@ function Buttons({ item, isCurrent, since, open, onAside, isChosen, onChoose }) 
       a: { label: "Approve the prompt", run: approve },
       r: { label: "Reject it, with a reason", run: once(reject) },
       e: { label: "Change its arguments and approve", run: once(() => canEdit && open({ name: "edit" })) },
+      w: { label: "Always: a rule for what is like it", run: once(() => canAlways && open({ name: "always" })) },
       ...(onAside && { n: { label: "Not now: to the end of the list", run: (event) => press(event, onAside) } }),
-      ...(onChoose && { x: { label: "Choose it, for one decision of several", run: once(() => onChoose(!isChosen)) } }),
     },
   );
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
     ${
       item.can.includes("approve") &&
-      html`<button type="button" class=${isHigh ? (isAsked ? "danger" : "secondary") : ""} data-testid="approve"
+      html`<button type="button" class=${isHigh ? (isAsked ? "danger" : "secondary") : ""} data-testid="approve" title="Key: a"
       onClick=${approve}>${isAsked ? "High risk: press again to approve" : "Approve"}</button>`
     }
     ${
       item.can.includes("reject") &&
-      html`<button type="button" class="secondary" data-testid="reject" onClick=${reject}>Reject…</button>`
+      html`<button type="button" class="secondary" data-testid="reject" title="Key: r" onClick=${reject}>Reject…</button>`
     }
     ${
       canEdit &&
-      html`<button type="button" class="secondary" data-testid="edit"
+      html`<button type="button" class="secondary" data-testid="edit" title="Key: e"
       onClick=${() => open({ name: "edit" })}>Edit…</button>`
     }
     ${
       canAlways &&
-      html`<button type="button" class="secondary" data-testid="always"
+      html`<button type="button" class="secondary" data-testid="always" title="Key: w"
       onClick=${() => open({ name: "always" })}>Always…</button>`
     }
     ${
       onAside &&
-      html`<button type="button" class="quiet" data-testid="not-now"
+      html`<button type="button" class="quiet" data-testid="not-now" title="Key: n"
       onClick=${(event) => press(event, onAside)}>Not now</button>`
     }
   </footer>`;
@@ -160,7 +153,7 @@ function useKeptHeight(isEnded) {
  * ended: it waits no longer, and is still shown; "aside": it stands at the end of the list now.
  * isHere: the view of its own conversation shows it. isBrief: nothing is below it, so that it may shrink to how it ended.
  * isCurrent: the keys of the keyboard are its; since: when the keyboard chose it, of performance.now().
- * onFocus(), onAside(), onChoose(isChosen), isChosen: of a list.
+ * takesFocus: where nothing has the focus, it has. onFocus(), onAside(): of a list.
  */
 export function Prompt({
   item,
@@ -169,23 +162,19 @@ export function Prompt({
   isBrief = false,
   isCurrent = false,
   since = 0,
-  isChosen = false,
-  ...on
+  takesFocus = true,
+  onFocus = undefined,
+  onAside = undefined,
 }) {
-  const { onFocus, onAside, onChoose } = on;
   const fate = useStore(fates).get(nameOf(item)),
     end = useStore(ends).get(nameOf(item));
   const isSent = fate?.state === "sent",
     isEnded = Boolean(ended) || fate?.state === "taken";
   const [element, style] = useKeptHeight(isSent || isEnded);
   useEffect(() => {
-    if (isCurrent && document.activeElement === document.body) element.current.focus({ preventScroll: true });
+    const isFree = takesFocus && document.activeElement === document.body;
+    if (isCurrent && isFree) element.current.focus({ preventScroll: true });
   }, [isCurrent, isSent, isEnded]);
-  const choose =
-    onChoose && !isEnded && may("approve")
-      ? html`<input type="checkbox" aria-label="Choose it" data-testid="choose" checked=${isChosen}
-        onChange=${(event) => onChoose(event.target.checked)} />`
-      : null;
   const isOpen = !isEnded && fate?.state !== "lost" && may("approve");
   const words = isSent
     ? html`<p class="outcome" aria-busy="true">Deciding</p>`
@@ -204,7 +193,7 @@ export function Prompt({
     data-testid=${`${ended === "aside" ? "aside" : isEnded ? "decided" : "pending"}-${item.action_id}`}
     onFocusIn=${onFocus}
   >
-    <${Head} item=${item} isEnded=${isEnded} isHere=${isHere} choose=${choose} />
+    <${Head} item=${item} isEnded=${isEnded} isHere=${isHere} />
     ${
       !isLine &&
       html`<${Said} text=${item.summary} name="summary" />
@@ -216,8 +205,7 @@ export function Prompt({
       ${
         isOpen &&
         html`<div hidden=${isSent}>
-        <${Decision} key=${item.digest} item=${item} fate=${fate} isCurrent=${isCurrent && !isSent} since=${since}
-          isChosen=${isChosen} onAside=${onAside} onChoose=${onChoose} />
+        <${Decision} key=${item.digest} item=${item} fate=${fate} isCurrent=${isCurrent && !isSent} since=${since} onAside=${onAside} />
       </div>`
       }
     </div>

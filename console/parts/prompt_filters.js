@@ -126,11 +126,9 @@ export function PromptFilters({ items, query }) {
       <summary>Filters</summary>
       <div class="bar">${names.map((name) => html`<${Filter} key=${name} name=${name} query=${query} items=${items} />`)}</div>
     </details>
-    <label class="inline">Group by
-      <select data-testid="group-by" value=${query.group ?? ""} onChange=${set("group")}>
-        <option value="">Nothing</option>
-        ${GROUPED.map((name) => html`<option key=${name} value=${name}>${FILTERS[name][0]}</option>`)}
-      </select>
-    </label>
+    <select data-testid="group-by" aria-label="Sections" value=${query.group ?? ""} onChange=${set("group")}>
+      <option value="">No sections</option>
+      ${GROUPED.map((name) => html`<option key=${name} value=${name}>By ${FILTERS[name][0].toLowerCase()}</option>`)}
+    </select>
   </form>`;
 }

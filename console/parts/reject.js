@@ -13,12 +13,19 @@ import { onceHeld, useSteady } from "./steady.js";
 const hasOthers = (item, all) =>
   !all || all.some((one) => one.conversation_id === item.conversation_id && one.action_id !== item.action_id);
 
+/** Reasons that were begun, by the names of their actions: the inbox shows one action at a time. */
+const drafts = new Map();
+
 export function Reject({ item, onClose }) {
   const [element, press] = useSteady();
   const isLast = !hasOthers(item, useStore(pending));
-  const [reason, setReason] = useState("");
+  const [reason, setReason] = useState(drafts.get(nameOf(item)) ?? "");
   const field = useRef(null);
   useEffect(() => field.current.focus({ preventScroll: true }), []);
+  const input = ({ target: { value } }) => {
+    drafts.set(nameOf(item), value);
+    setReason(value);
+  };
   const reject = () => decide([item], "reject", reason.trim() ? { reason: reason.trim() } : {});
   const rejectAndStop = (event) => press(event, reject);
   const rejectAndRun = (event) =>
@@ -37,7 +44,7 @@ export function Reject({ item, onClose }) {
   return html`<form class="panel" onSubmit=${submit} onKeyDown=${onEscape(onClose)}>
     <label>Reason (optional). The agent reads it when it continues.
       <textarea rows="2" ref=${field} maxlength="2000" data-testid="reason" placeholder="Enter to reject, Shift+Enter for a new line."
-        value=${reason} onInput=${(event) => setReason(event.target.value)} onKeyDown=${onEnter(submit)}></textarea>
+        value=${reason} onInput=${input} onKeyDown=${onEnter(submit)}></textarea>
     </label>
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>

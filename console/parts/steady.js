@@ -1,9 +1,12 @@
 // Presses count only where nothing has moved: what came to its place a moment ago is not what the person aimed at.
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { tell } from "./notices.js";
 
 /** Milliseconds that buttons must have stood in their place before a press counts. */
 const MOMENT = 500;
+
+/** Milliseconds for which a second press counts. */
+const ASKED = 5_000;
 
 /** Places of the watched elements: element → {seen, held, since}. One that is steady bears `data-steady`. */
 const places = new Map();
@@ -109,7 +112,7 @@ function refusal(element) {
  * cause: a change of it lets the buttons start over, such as the time when the keyboard chose their prompt.
  * press(event, run): calls run, or tells why the press does not count; a key that is held down does nothing.
  */
-export function useSteady(cause = 0) {
+export function useSteady(cause = /** @type {any} */ (0)) {
   const element = useRef(null);
   useEffect(() => watch(element.current), []);
   useLayoutEffect(() => {
@@ -128,4 +131,19 @@ export function useSteady(cause = 0) {
 /** For a key that is held down on a button: it presses the button once. */
 export function onceHeld(event) {
   if (event.repeat && (event.key === "Enter" || event.key === " ")) event.preventDefault();
+}
+
+/** [whether a first press asks for a second one, confirm(run)]: calls run at once where isNeeded is false, else at the second press. */
+export function useSecondPress(isNeeded) {
+  const [isAsked, ask] = useState(false);
+  useEffect(() => {
+    const timer = isAsked && setTimeout(() => ask(false), ASKED);
+    return () => clearTimeout(timer);
+  }, [isAsked]);
+  const confirm = (run) => {
+    if (isNeeded && !isAsked) return ask(true);
+    ask(false);
+    run();
+  };
+  return /** @type {const} */ ([isNeeded && isAsked, confirm]);
 }

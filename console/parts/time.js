@@ -3,11 +3,15 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { ago, exact, now } from "../lib/words.js";
 
-/** Drawn again only when its words change: a list has a thousand of these, and the clock ticks each second. */
-export function Time({ at }) {
+/**
+ * Drawn again only when its words change: a list has a thousand of these, and the clock ticks each second.
+ *
+ * words(time, present): how it reads.
+ */
+export function Time({ at, words = ago }) {
   const [, setWords] = useState("");
-  useEffect(() => (at ? now.subscribe((present) => setWords(ago(at, present))) : undefined), [at]);
+  useEffect(() => (at ? now.subscribe((present) => setWords(words(at, present))) : undefined), [at]);
   const title = useMemo(() => at && exact(at), [at]);
   if (!at) return "–";
-  return html`<time datetime=${at} title=${title}>${ago(at, now.get())}</time>`;
+  return html`<time datetime=${at} title=${title}>${words(at, now.get())}</time>`;
 }

@@ -1,21 +1,20 @@
 // The inbox: every pending action of every conversation, and what sandboxes ask for, live.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { setWish, wish } from "../lib/announce.js";
-import { decideAll } from "../lib/decide.js";
 import { asked, askedNumber, budgetNumber } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
 import { alikeOf, nameOf, pending } from "../lib/pending.js";
 import { href, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
-import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
-import { DestinationList } from "../parts/destination.js";
+import { InboxPanes } from "../parts/inbox_panes.js";
+import { Lazy } from "../parts/lazy.js";
 import { Empty } from "../parts/notices.js";
-import { byGroup, fits, riskOf, RISKS } from "../parts/prompt_filters.js";
-import { PromptIndex } from "../parts/prompt_index.js";
-import { PromptList } from "../parts/prompt_list.js";
-import { onEnter, onEscape } from "../parts/reject.js";
-import { onceHeld, useSteady } from "../parts/steady.js";
+import { fits } from "../parts/prompt_filters.js";
+
+/** What most visits to the inbox do not need at once. */
+const loadDestinations = () => import("../parts/destination.js"),
+  loadSeveral = () => import("../parts/several.js");
 
 function Wish() {
   const state = useStore(wish);
@@ -24,56 +23,6 @@ function Wish() {
   const isOn = state === "on";
   return html`<button type="button" class="quiet" data-testid="notify" aria-pressed=${isOn}
     onClick=${() => setWish(!isOn)}>${isOn ? "Notifications are on" : "Notify me"}</button>`;
-}
-
-function RejectSeveral({ items, onCancel }) {
-  const [element, press] = useSteady();
-  const [reason, setReason] = useState("");
-  const field = useRef(null);
-  useEffect(() => field.current.focus({ preventScroll: true }), []);
-  const submit = (event) =>
-    press(event, () => decideAll(items, "reject", reason.trim() ? { reason: reason.trim() } : {}));
-  return html`<form ref=${element} onSubmit=${submit} onKeyDown=${onEscape(onCancel)}>
-    <textarea rows="1" ref=${field} maxlength="2000" aria-label="Why are they rejected?"
-      placeholder="Reason (optional). The agents read it when they continue." data-testid="reason-for-all" value=${reason}
-      onInput=${(event) => setReason(event.target.value)} onKeyDown=${onEnter(submit)}></textarea>
-    <button type="submit" class="danger" data-testid="reject-all">Reject ${items.length}</button>
-    <button type="button" class="quiet" onClick=${onCancel}>Cancel</button>
-  </form>`;
-}
-
-function SeveralButtons({ items, onReject, onClear }) {
-  const [element, press] = useSteady();
-  const approve = (event) => press(event, () => decideAll(items, "approve"));
-  useShortcuts({
-    A: { label: "Approve all that are chosen", run: approve },
-    R: { label: "Reject all that are chosen", run: onReject },
-  });
-  return html`<div ref=${element} onKeyDown=${onceHeld}>
-    <button type="button" data-testid="approve-all" onClick=${approve}>Approve ${items.length}</button>
-    <button type="button" class="secondary" data-testid="reject-chosen" onClick=${onReject}>Reject…</button>
-    <button type="button" class="quiet" onClick=${onClear}>Clear</button>
-  </div>`;
-}
-
-/** The risks of items, in words, the highest first: "2 high, 7 low risk". */
-function risksOf(items) {
-  const numbers = Object.keys(RISKS).map((risk) => [risk, items.filter((item) => riskOf(item) === risk).length]);
-  const words = numbers.filter(([, number]) => number).map(([risk, number]) => `${number} ${risk.toLowerCase()}`);
-  return `${words.join(", ")} risk`;
-}
-
-/** One decision for all that are chosen; those of one conversation go in one request. */
-function Several({ items, onClear }) {
-  const [isRejecting, setRejecting] = useState(false);
-  return html`<div class="several" data-testid="several">
-    <p><strong>${items.length} chosen</strong> <span class="muted">${risksOf(items)}</span></p>
-    ${
-      isRejecting
-        ? html`<${RejectSeveral} items=${items} onCancel=${() => setRejecting(false)} />`
-        : html`<${SeveralButtons} items=${items} onReject=${() => setRejecting(true)} onClear=${onClear} />`
-    }
-  </div>`;
 }
 
 /** What is chosen: [set of names, choose(items, isChosen), clear()]. What is decided together is chosen together. */
@@ -116,11 +65,8 @@ export default function Inbox({ place: { query } }) {
     ${
       items === null
         ? html`<p aria-busy="true">Loading</p>`
-        : html`<${DestinationList} />
-          <div class="split">
-            <${PromptList} items=${items} chosen=${names} onChoose=${onChoose} passes=${passes} order=${byGroup(items, query)} scope=${JSON.stringify(query)}
-              index=${(shownThere) => html`<${PromptIndex} all=${items} query=${query} chosen=${names} onChoose=${onChoose} ...${shownThere} />`} />
-          </div>
+        : html`${shown > 0 && html`<${Lazy} load=${loadDestinations} />`}
+          <${InboxPanes} items=${items} query=${query} chosen=${names} onChoose=${onChoose} />
           ${
             items.length > 0 &&
             !items.some(passes) &&
@@ -128,7 +74,7 @@ export default function Inbox({ place: { query } }) {
             <button type="button" class="secondary" onClick=${() => setQuery({ group: query.group })}>Clear the filters</button>
           <//>`
           }
-          ${chosen.length > 0 && html`<${Several} items=${chosen} onClear=${clear} />`}
+          ${chosen.length > 0 && html`<${Lazy} load=${loadSeveral} items=${chosen} onClear=${clear} />`}
           ${
             !items.length &&
             !shown &&

@@ -11,13 +11,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import quote
+from uuid import uuid4
 
 import httpx
 
+from tests.approvals import Conversation
 from tests.console import Browser, end_browsers
 from tests.console.furnished import show
 from tests.console.pictured import TITLES, Story, begin, fill, nightly, script_of, waiting
+from tests.console.waiting import fill_inbox
 from tests.servers import supervised_server
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -126,6 +130,20 @@ def full(client: httpx.Client) -> list[Place]:
     ]
 
 
+def waiting_of(client: httpx.Client, *actions: dict[str, Any], **members: Any) -> Conversation:
+    """A conversation whose actions wait."""
+    conversation = Conversation(client, str(uuid4()), **members)
+    conversation.appends(*actions)
+    return conversation
+
+
+def busy(client: httpx.Client) -> list[Place]:
+    """A server on which sixty actions of six kinds wait, some of them the same; its inbox, and one of them open."""
+    made, actions = fill_inbox(lambda *given, **members: waiting_of(client, *given, **members), 60)
+    opened = quote(f"{made[1].id} {actions[1]['id']}")
+    return [Place("inbox-busy", "inbox"), Place("inbox-open", f"inbox?open={opened}")]
+
+
 def _settle(browser: Browser) -> None:
     """Wait until the page has drawn what it shows, and the last parts of it have come."""
     browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
@@ -178,26 +196,31 @@ def _pictured(make: Callable[[httpx.Client], list[Place]]) -> Iterator[tuple[Bro
 def sheets(names: list[str]) -> None:
     """Write the contact sheets of these views, or of all."""
     FOLDER.mkdir(exist_ok=True)
-    for make in (empty, typical, full):
+    for make in (empty, typical, full, busy):
         with _pictured(make) as (browser, places), tempfile.TemporaryDirectory() as folder:
             for place in places:
                 if not names or place.name in names:
                     take(browser, place, Path(folder))
 
 
+#: the pictures of the documentation: what makes their server, and the view and the file of each
+OF_DOCS = (
+    (busy, "inbox-busy", "console-inbox.png"),
+    (typical, "conversation-waiting-1-line", "console-conversation.png"),
+)
+
+
 def docs() -> None:
     """Write the pictures of the documentation. Raises ValueError where one is too large."""
-    with _pictured(typical) as (browser, places):
-        _size(browser, 1400, 900)
-        browser.open("nowhere")
-        wanted = {"inbox-typical": "console-inbox.png", "conversation-waiting-1-line": "console-conversation.png"}
-        for place in places:
-            if place.name not in wanted:
-                continue
-            show(browser, place.place)
-            browser.find("pending-*")
+    for make, name, file in OF_DOCS:
+        with _pictured(make) as (browser, places):
+            [place] = [one.place for one in places if one.name == name]
+            _size(browser, 1400, 900)
+            browser.open("nowhere")
+            show(browser, place)
+            browser.find("approve*")
             _settle(browser)
-            path = PROJECT / "docs" / wanted[place.name]
+            path = PROJECT / "docs" / file
             browser.driver.save_screenshot(str(path))
             if path.stat().st_size > MOST_BYTES:
                 raise ValueError(f"{path} has {path.stat().st_size} bytes, {MOST_BYTES} at most")

@@ -13,9 +13,30 @@ def known(browser: Browser) -> None:
     wait_until(lambda: not inbox.find_elements("css selector", "[aria-busy]"), "the list of what waits")
 
 
+def row(browser: Browser, action: dict) -> WebElement:
+    """The row of an action in the inbox, as soon as it is shown."""
+    return browser.find(f"line-{action['id']}")
+
+
+def _is_there(browser: Browser, name: str) -> bool:
+    return any(one.is_displayed() for one in browser.all(name))
+
+
 def pending(browser: Browser, action: dict) -> WebElement:
-    """The prompt of an action, as soon as it is shown."""
-    return browser.find(f"pending-{action['id']}")
+    """The prompt of an action, as soon as it is shown. In the inbox, which shows one at a time, its row is opened."""
+    prompt, line = f"pending-{action['id']}", f"line-{action['id']}"
+    if _is_there(browser, "back") and not _is_there(browser, prompt):
+        browser.find("back").click()
+    browser.wait(lambda: _is_there(browser, prompt) or _is_there(browser, line), f"the action {action['id']}")
+    if not _is_there(browser, prompt):
+        # by a script: the pointer would rest on the list, which holds what has ended then
+        browser.script("arguments[0].click()", browser.find("open", browser.find(line)))
+    return browser.find(prompt)
+
+
+def outcome(browser: Browser, action: dict) -> str:
+    """The words in the row of an action that ended."""
+    return browser.text(f"outcome-{action['id']}")
 
 
 def steady(browser: Browser, action: dict) -> WebElement:
@@ -38,12 +59,16 @@ def press(browser: Browser, action: dict, button: str) -> None:
     browser.find(button, steady(browser, action)).click()
 
 
+def shows(browser: Browser, action: dict) -> None:
+    """Wait until the inbox shows an action by itself, and a decision of it counts."""
+    browser.find(f"pending-{action['id']}")
+    wait_until(lambda: browser.driver.find_elements("css selector", ".detail [data-steady]"), "buttons that are still")
+
+
 def choose(browser: Browser, action: dict, key: str = "j") -> None:
-    """Go to a prompt with a key, and wait until a decision counts."""
+    """Go to an action of the inbox with a key, and wait until a decision counts."""
     browser.press(key)
-    prompt = pending(browser, action)
-    wait_until(lambda: "current" in prompt.get_attribute("class").split(), "the prompt that the key chose")
-    steady(browser, action)
+    shows(browser, action)
 
 
 def rest_on(browser: Browser, element: WebElement) -> None:

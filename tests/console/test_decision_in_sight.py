@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import action, event
 from tests.console import Browser
 from tests.console.logs import message
-from tests.console.prompts import pending, steady
+from tests.console.prompts import pending, row, steady
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
@@ -164,14 +164,15 @@ def test_the_inbox_has_the_decision_of_a_long_action_in_sight_also_beside_what_i
     one = action(lines(200), summary=SUMMARY, thought=said(SUMMARY))
     waits(one)
     browser.open("inbox")
+    browser.find("choose", row(browser, one))
     prompt = steady(browser, one)
-    browser.script("scrollBy(0, arguments[0].getBoundingClientRect().top - 120)", prompt)
+    browser.script("for (const box of [window, document.querySelector('.detail')]) box.scrollTo(0, 0)")
 
     def in_sight() -> list[bool]:
         return [browser.script(IS_HIT, browser.find(name, prompt)) for name in ("approve", "reject")]
 
     assert in_sight() == [True, True]
-    browser.find("choose", prompt).click()
+    browser.press("x")
     browser.find("several")
     assert in_sight() == [True, True]
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.console import Browser
 from tests.console.furnished import HTML, Furnished, show
+from tests.console.prompts import pending
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
@@ -79,7 +80,7 @@ def test_a_prompt_with_a_line_of_a_megabyte_takes_a_reason(furnished: Furnished)
     browser = Browser(furnished.base_url)
     try:
         browser.open("inbox")
-        prompt = browser.find("pending-odd")
+        prompt = pending(browser, {"id": "odd"})
         wait_until(lambda: (browser.find("reject", prompt).click(), browser.all("reason", prompt))[1], "the form")
         browser.find("reason", prompt).send_keys("Not this one")
         assert is_harmed(browser) == []

@@ -1,9 +1,10 @@
-"""The list beside the prompts of the inbox: to find an action, to filter and group them, and to choose several."""
+"""The rows of the inbox: to find an action, to filter and group them, and to choose several."""
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from tests.conftest import action
-from tests.console.prompts import known, pending
+from tests.console.prompts import known, row, shows
 from tests.servers import supervised_server, wait_until
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
@@ -42,11 +43,9 @@ def listed(browser) -> list[str]:
 
 
 def lists(browser, *actions) -> None:
-    """Wait until the list has these actions alone, and so have the prompts."""
+    """Wait until the list has these actions alone."""
     ids = [one["id"] for one in actions]
     browser.wait(lambda: listed(browser) == ids, f"a list of {len(ids)}")
-    shown = [prompt.get_attribute("data-testid") for prompt in browser.all("pending-*")]
-    assert shown == [f"pending-{one}" for one in ids]
 
 
 def select(browser, name: str, words: str) -> None:
@@ -55,16 +54,17 @@ def select(browser, name: str, words: str) -> None:
     option.click()
 
 
-def test_a_line_brings_its_prompt_into_view(inbox):
-    line = inbox.find(f"line-{EDIT['id']}")
-    assert "The docs" in line.text
-    assert "ls …" in inbox.find(f"line-{LOW['id']}").text
+def test_a_row_opens_its_prompt_beside_the_list(inbox):
+    assert "The docs" in row(inbox, EDIT).text
+    assert "make …" in row(inbox, LOW).text
+    shows(inbox, LOW)
 
-    line.find_element("tag name", "button").click()
+    inbox.find("open", row(inbox, EDIT)).click()
 
-    prompt = pending(inbox, EDIT)
-    wait_until(lambda: "current" in prompt.get_attribute("class").split(), "the prompt of the line")
-    assert "current" in inbox.find(f"line-{EDIT['id']}").get_attribute("class").split()
+    shows(inbox, EDIT)
+    assert "current" in row(inbox, EDIT).get_attribute("class").split()
+    assert row(inbox, EDIT).size["height"] <= 46
+    assert not inbox.all("back")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_search_looks_into_commands_and_titles(inbox):
 
 
 def test_groups_stand_in_the_order_of_their_risk(inbox):
-    select(inbox, "group-by", "Risk")
+    select(inbox, "group-by", "By risk")
 
     lists(inbox, HIGH, LOW, EDIT)
     assert [head.text for head in inbox.find("index").find_elements("tag name", "h2")] == [
@@ -135,34 +135,39 @@ def test_what_a_filter_hides_is_not_decided(inbox, two):
     assert two[0].pending == [LOW["id"], HIGH["id"]]
 
 
-def test_a_window_without_room_has_the_list_closed_above_the_prompts(two, browsers):
+def test_a_window_without_room_opens_a_row_on_a_page_of_its_own_with_a_way_back(two, browsers):
     browser = browsers(width=900)
     browser.open("inbox")
     known(browser)
-    pending(browser, EDIT)
-
-    assert not browser.find("index").get_attribute("open")
-    browser.find("index").find_element("tag name", "summary").click()
-    assert browser.find(f"line-{HIGH['id']}").is_displayed()
-
-
-def test_a_line_of_a_prompt_that_is_not_drawn_yet_draws_it(waits, browser):
-    actions = [action(f"make {number}") for number in range(35)]
-    waits(*actions)
-    browser.open("inbox")
-    browser.wait(lambda: len(listed(browser)) == 35, "a list of 35")
-    assert not browser.all(f"pending-{actions[-1]['id']}")
-
-    browser.find(f"line-{actions[0]['id']}").find_element("tag name", "button").click()
-    browser.find(f"line-{actions[-2]['id']}").find_element("tag name", "button").click()
-    pending(browser, actions[-2])
     browser.press("j")
+    browser.press("a")
+    browser.says("Open it first: press Enter.")
+    browser.press(Keys.ENTER)
+    shows(browser, LOW)
+    assert not row_is_shown(browser, HIGH)
+    assert "1 of 3" in browser.driver.find_element("class name", "back").text
 
-    prompt = pending(browser, actions[-1])
-    wait_until(lambda: "current" in prompt.get_attribute("class").split(), "the prompt after it")
+    browser.press("j")
+    shows(browser, HIGH)
+    browser.driver.refresh()
+    shows(browser, HIGH)
+    browser.find("back").click()
+
+    lists(browser, LOW, HIGH, EDIT)
+    assert row_is_shown(browser, HIGH)
+    assert not browser.all("pending-*")
+    browser.find("open", row(browser, EDIT)).click()
+    shows(browser, EDIT)
+    browser.driver.back()
+    browser.gone("back")
+    assert row_is_shown(browser, EDIT)
+
+
+def row_is_shown(browser, one) -> bool:
+    return any(found.is_displayed() for found in browser.all(f"line-{one['id']}"))
 
 
 def test_an_inbox_in_which_nothing_waits_has_no_list(browser):
     browser.open("inbox")
     browser.says("Nothing waits for you")
-    assert not browser.all("index")
+    assert not browser.find("inbox").find_elements("css selector", ".index:not([hidden] *)")

@@ -89,7 +89,7 @@ def test_after_a_worker_is_killed_the_pages_show_every_event_and_prompt_once(hou
     first = action("first")
     waits.appends(message("before"), first)
     inbox, timeline = opened("inbox"), opened(f"conversations/{waits.id}")
-    inbox.find(f"pending-{first['id']}")
+    inbox.find(f"line-{first['id']}")
     timeline.find(f"event-{first['id']}")
 
     # Each worker in turn, so that those that have the streams are among them.
@@ -101,11 +101,11 @@ def test_after_a_worker_is_killed_the_pages_show_every_event_and_prompt_once(hou
         posted.append(one["id"])
 
     for name in posted:
-        inbox.find(f"pending-{name}")
+        inbox.find(f"line-{name}")
         timeline.find(f"event-{name}")
     becomes(inbox, "live")
     becomes(timeline, "live")
-    assert [one for one in shown(inbox, "pending-") if one in posted] == posted
+    assert [one for one in shown(inbox, "line-") if one in posted] == posted
     assert [one for one in shown(timeline, "event-") if one in posted] == posted
 
 
@@ -113,7 +113,7 @@ def test_while_the_store_stands_still_the_page_says_so_and_then_goes_on(house, o
     one, other = action("one"), action("other")
     waits.appends(one)
     inbox, timeline = opened("inbox"), opened(f"conversations/{waits.id}")
-    inbox.find(f"pending-{one['id']}")
+    inbox.find(f"line-{one['id']}")
     timeline.find(f"event-{one['id']}")
 
     house.redis.send_signal(signal.SIGSTOP)
@@ -122,17 +122,17 @@ def test_while_the_store_stands_still_the_page_says_so_and_then_goes_on(house, o
             becomes(browser, "lost")
         with contextlib.suppress(subprocess.TimeoutExpired):
             house.redis.wait(STOPPED)
-        assert shown(inbox, "pending-") == [one["id"]]
+        assert shown(inbox, "line-") == [one["id"]]
         assert one["id"] in shown(timeline, "event-")
     finally:
         house.redis.send_signal(signal.SIGCONT)
     ask(house, lambda: waits.appends(other))
 
-    inbox.find(f"pending-{other['id']}")
+    inbox.find(f"line-{other['id']}")
     timeline.find(f"event-{other['id']}")
     becomes(inbox, "live")
     becomes(timeline, "live")
-    assert shown(inbox, "pending-") == [one["id"], other["id"]]
+    assert shown(inbox, "line-") == [one["id"], other["id"]]
     assert [name for name in shown(timeline, "event-") if name in (one["id"], other["id"])] == [one["id"], other["id"]]
 
 
@@ -140,22 +140,23 @@ def test_a_page_without_a_network_says_so_and_catches_up_when_it_is_back(house, 
     one, other, decided = action("one"), action("other"), action("decided")
     waits.appends(one, decided)
     inbox, timeline = opened("inbox"), opened(f"conversations/{waits.id}")
-    for browser in (inbox, timeline):
-        browser.find("pending-" + one["id"])
+    for browser, kind in ((inbox, "line"), (timeline, "pending")):
+        browser.find(f"{kind}-{one['id']}")
         browser.offline()
         becomes(browser, "offline")
         assert "No network" in browser.find("connection").get_attribute("title")
     waits.appends(other)
     waits.decides({"action_id": decided["id"], "decision": "approve"})
 
-    for browser in (inbox, timeline):
-        assert f"pending-{other['id']}" not in shown(browser, "")
+    for browser, kind in ((inbox, "line"), (timeline, "pending")):
+        assert f"{kind}-{other['id']}" not in shown(browser, "")
         browser.offline(False)
         becomes(browser, "live")
-        browser.find(f"pending-{other['id']}")
+        browser.find(f"{kind}-{other['id']}")
         browser.gone(f"pending-{decided['id']}")
     assert [name for name in shown(timeline, "event-") if name == other["id"]] == [other["id"]]
-    assert sorted(shown(inbox, "pending-")) == sorted([one["id"], other["id"]])
+    inbox.gone(f"line-{decided['id']}")
+    assert sorted(shown(inbox, "line-")) == sorted([one["id"], other["id"]])
 
 
 def test_a_server_that_starts_again_finds_its_pages_waiting(tmp_path):
@@ -170,7 +171,7 @@ def test_a_server_that_starts_again_finds_its_pages_waiting(tmp_path):
             with agent_server(tmp_path / "log", REDIS_URL=url, PORT=port) as (client, _):
                 one = action("later")
                 Conversation(client, str(uuid4())).appends(one)
-                browser.find(f"pending-{one['id']}")
+                browser.find(f"line-{one['id']}")
                 becomes(browser, "live")
         finally:
             browser.close()
@@ -186,16 +187,16 @@ def test_a_store_that_was_killed_comes_back_with_all_that_was_kept(tmp_path):
             waits = Conversation(client, str(uuid4()))
             waits.appends(one)
             browser.open("inbox")
-            browser.find(f"pending-{one['id']}")
+            browser.find(f"line-{one['id']}")
             redis.kill()
             redis.wait()
         becomes(browser, "lost")
         stack.enter_context(store_server(tmp_path))
 
         wait_until(lambda: waits.appends(other) is None, "the store")
-        browser.find(f"pending-{other['id']}")
+        browser.find(f"line-{other['id']}")
         becomes(browser, "live")
-        assert shown(browser, "pending-") == [one["id"], other["id"]]
+        assert shown(browser, "line-") == [one["id"], other["id"]]
 
 
 def test_of_eight_tabs_the_hidden_ones_leave_the_connections_to_the_one_that_is_seen(house, opened, waits):
@@ -208,11 +209,11 @@ def test_of_eight_tabs_the_hidden_ones_leave_the_connections_to_the_one_that_is_
 
     # A browser opens six connections to a server: eight tabs with two streams each would leave none for a request.
     waits.appends(second := action("second"))
-    browser.find(f"pending-{second['id']}")
+    browser.find(f"line-{second['id']}")
     browser.go("conversations")
     browser.find("conversation-list")
     keeper, *_others = browser.driver.window_handles
     browser.driver.switch_to.window(keeper)
     wait_until(lambda: browser.driver.title.startswith("(2)"), "the badge")
-    browser.find(f"pending-{second['id']}")
+    browser.find(f"line-{second['id']}")
     becomes(browser, "live")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.approvals import ADMIN, ALWAYS, Conversation, shown
 from tests.conftest import action, limits_of, status, store_of
-from tests.console.prompts import pending, press, steady
+from tests.console.prompts import pending, press, row, steady
 from tests.servers import agent_server, store_server, wait_until
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
@@ -75,7 +75,7 @@ def test_actions_that_are_decided_together_are_all_shown_before_all_are_decided(
     press(browser, one, "approve")
     assert "make test" in pending(browser, one).text
     proposes(three)
-    pending(browser, three)
+    browser.find(f"line-{three['id']}")
     browser.find("look-again").click()
     assert "make install" in pending(browser, one).text
     assert len(waiting.pending) == 3
@@ -96,5 +96,5 @@ def test_low_risk_is_not_chosen_where_it_would_decide_another_risk_with_it(house
 
     browser.find("index")
     assert not browser.all("choose-low")
-    browser.find("choose", pending(browser, low)).click()
+    browser.find("choose", row(browser, low)).click()
     assert "1 high, 1 low risk" in browser.text("several")
