@@ -58,8 +58,8 @@ docs: .venv/dev ## generate the OpenAPI document and the table of settings from 
 demo: .venv/run ## load a recorded conversation into a running server and decide its pending action
 	$(BIN)/python docs/examples/demo.py
 
-agent: .venv/run ## run the echo agent for a conversation of a running server: make agent ID=…
-	$(BIN)/python docs/examples/echo_agent.py $(ID)
+agent: .venv/run ## install a published agent beside the server: make agent NAME=claude, without NAME it lists them; ID=… runs the echo agent
+	@$(if $(ID),$(BIN)/python docs/examples/echo_agent.py $(ID),$(BIN)/python -m admin agent $(NAME) $(if $(MODEL),--model '$(MODEL)'))
 
 openhands: ## set up the published OpenHands agent server (Python >= 3.12), and write openhands.toml, the specs that run it
 	@$(PYTHON) docs/examples/openhands_agent.py

@@ -72,7 +72,12 @@ function useSpecs() {
 
 /** Whether a spec's agent has no model: then it follows a rule, which the form explains. */
 function isRuled(spec) {
-  return spec?.command.includes("reference_agent") && !("LLM_MODEL" in spec.initial_env);
+  return isBundled(spec) && !("LLM_MODEL" in spec.initial_env);
+}
+
+/** Whether a spec runs the bundled agent with its own mind. */
+function isBundled(spec) {
+  return spec?.command.includes("reference_agent") && !("ACP_AGENT" in spec.initial_env);
 }
 
 /** The models that the key keeps, by the names of their profiles; none where they cannot be read. */

@@ -1,6 +1,7 @@
 """The table of ACP agents, `agents.toml`, and the agent that the variables of the environment choose."""
 
 import json
+import re
 import shlex
 import tomllib
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ class Agent(NamedTuple):
 
     name: str
     title: str
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()  #: (): it is an agent server itself, and speaks no ACP
     mode: str = ""  #: the mode in which it asks, set after each new or loaded session; "": it has none
     asks: bool = True  #: False: it never asks for permission, so no policy can hold it
     holds: str = ""  #: what asking holds, for people
@@ -27,6 +28,22 @@ class Agent(NamedTuple):
     services: Mapping[str, Mapping[str, Any]] = {}  #: of its spec, by name: how it reaches its model
     environment: Mapping[str, str] = {}  #: of its sandbox
     traps: tuple[str, ...] = ()  #: what people have to know, in sentences
+    passes: str = ""  #: what it does without asking, which only the way out holds, for people
+    key: str = ""  #: the variable of the server that has the key of its model
+    model: str = ""  #: its model unless the install names another; "": its own default
+    by: str = ""  #: the command line that installs it, where the packages alone do not
+    tried: str = ""  #: which version was run here, and what was seen; "": it was not run
+
+    @property
+    def speaks_acp(self) -> bool:
+        """Whether the agent server runs it as a program; False: it is an agent server itself."""
+        return bool(self.command)
+
+    @property
+    def version(self) -> str:
+        """The version of its first package, as the table pins it."""
+        found = re.search(r"[@=](\d[\w.+-]*)", (*self.npm, *self.pip, "")[0])
+        return found[1] if found else ""
 
 
 @cache
@@ -34,6 +51,11 @@ def table() -> dict[str, Agent]:
     """Return all agents by name."""
     read = tomllib.loads(_TABLE.read_text())
     return {name: _agent(name, members) for name, members in read.items()}
+
+
+def acp_names() -> list[str]:
+    """Return the names of the agents that speak ACP."""
+    return [name for name, agent in table().items() if agent.speaks_acp]
 
 
 def chosen(environment: Mapping[str, str]) -> Agent | None:
@@ -46,8 +68,10 @@ def chosen(environment: Mapping[str, str]) -> Agent | None:
     if not name and not line:
         return None
     known = table().get(name)
+    if known and not known.speaks_acp:
+        known = None
     if name and known is None and not line:
-        raise ValueError(f"ACP_AGENT {json.dumps(name)} is unknown. The agents are: {', '.join(table())}.")
+        raise ValueError(f"ACP_AGENT {json.dumps(name)} is unknown. The agents are: {', '.join(acp_names())}.")
     words = tuple(shlex.split(line))
     if line and not words:
         raise ValueError("ACP_COMMAND has no command.")

@@ -124,6 +124,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
 @command()
 @click.argument("text")
 @click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
+@click.option("--agent", metavar="ID", help="The agent: the id of a sandbox spec.  [default: the server's first]")
 @click.option("--model", help="The model of the agent.")
 @approve_option("all")
 @wait_option
@@ -140,6 +141,7 @@ def run(
     session: Session,
     text: str,
     repo: str | None,
+    agent: str | None,
     model: str | None,
     approve: str | None,
     seconds: float | None,
@@ -171,7 +173,7 @@ def run(
         first = "" if approve == "all" else text
         try:
             started = client.start(
-                first, folder=folder, title=title or title_of(text), model=model, on_progress=progress
+                first, folder=folder, spec=agent, title=title or title_of(text), model=model, on_progress=progress
             )
         except KeyboardInterrupt:
             session.err.print("\nIt is not known whether the agent was started: see agentctl ls", style="yellow")
