@@ -59,6 +59,7 @@ demo: .venv/run ## load a recorded conversation into a running server and decide
 	$(BIN)/python docs/examples/demo.py
 
 agent: .venv/run ## install a published agent beside the server: make agent NAME=claude, without NAME it lists them; ID=… runs the echo agent
+	$(if $(ID),,@$(INSTALL) -r requirements/acp.txt)
 	@$(if $(ID),$(BIN)/python docs/examples/echo_agent.py $(ID),$(BIN)/python -m admin agent $(NAME) $(if $(MODEL),--model '$(MODEL)'))
 
 openhands: ## set up the published OpenHands agent server (Python >= 3.12), and write openhands.toml, the specs that run it

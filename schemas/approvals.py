@@ -509,6 +509,13 @@ class WaitingAction(BaseSchema):
         required=True,
         metadata={"description": "Whether all pending actions of the conversation must be decided at once and alike."},
     )
+    complete = fields.Boolean(
+        required=True,
+        metadata={
+            "description": "false: its agent shows words in place of the arguments, and more may run than is shown. No "
+            "rule decides such an action."
+        },
+    )
 
 
 class WaitingActionPage(BaseSchema):

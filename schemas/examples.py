@@ -89,6 +89,7 @@ _PENDING = {
     "sandbox_id": _SANDBOX,
     "can": ["approve", "reject", "edit"],
     "decided_together": False,
+    "complete": True,
 }
 
 _BOX = {

@@ -9,6 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+#: the provider of a model's name, which its own endpoint does not know
+_PROVIDER = re.compile(r"^(openai|anthropic|gemini|litellm_proxy)/")
+
+#: what stands for a part of the model
+_VALUE = re.compile(r"\{(?:MODEL|LLM_BASE_URL|LLM_API_KEY)\}")
+
 _TABLE = Path(__file__).with_name("agents.toml")
 
 
@@ -21,18 +27,21 @@ class Agent(NamedTuple):
     mode: str = ""  #: the mode in which it asks, set after each new or loaded session; "": it has none
     asks: bool = True  #: False: it never asks for permission, so no policy can hold it
     holds: str = ""  #: what asking holds, for people
+    version: str = ""  #: that of its program or of its package, for people
+    wire: str = ""  #: what its model's endpoint has to speak
     npm: tuple[str, ...] = ()  #: packages of the npm registry, with versions
     pip: tuple[str, ...] = ()  #: packages of PyPI, with versions
+    path: tuple[str, ...] = ()  #: folders of its programs below `node_modules`, beside `.bin`
     node: int = 0  #: the oldest Node that runs it; 0: it needs none
     python: str = ""  #: the oldest Python that runs it; "": it needs none
-    services: Mapping[str, Mapping[str, Any]] = {}  #: of its spec, by name: how it reaches its model
-    environment: Mapping[str, str] = {}  #: of its sandbox
+    environment: Mapping[str, str] = {}  #: of its program; see `with_model`
+    meta: Mapping[str, Any] = {}  #: `_meta` of the requests that begin or load a session
     traps: tuple[str, ...] = ()  #: what people have to know, in sentences
     passes: str = ""  #: what it does without asking, which only the way out holds, for people
     key: str = ""  #: the variable of the server that has the key of its model
-    model: str = ""  #: its model unless the install names another; "": its own default
+    model: str = ""  #: its model unless the install names another
+    service: Mapping[str, Any] = {}  #: where its model is, as a [[spec.service]]; {}: `make agent` does not install it
     by: str = ""  #: the command line that installs it, where the packages alone do not
-    tried: str = ""  #: which version was run here, and what was seen; "": it was not run
 
     @property
     def speaks_acp(self) -> bool:
@@ -40,10 +49,24 @@ class Agent(NamedTuple):
         return bool(self.command)
 
     @property
-    def version(self) -> str:
-        """The version of its first package, as the table pins it."""
-        found = re.search(r"[@=](\d[\w.+-]*)", (*self.npm, *self.pip, "")[0])
-        return found[1] if found else ""
+    def is_installed_by_make(self) -> bool:
+        """Whether `make agent` installs it."""
+        return bool(self.service or self.by)
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether its program is told a model."""
+        return any("{MODEL}" in text for text in (*self.command, *self.environment.values()))
+
+    def with_model(self, model: str, base_url: str, api_key: str) -> "Agent":
+        """Return the agent whose command and environment name a model. model: as LiteLLM names it."""
+        values = {"{MODEL}": _PROVIDER.sub("", model), "{LLM_BASE_URL}": base_url, "{LLM_API_KEY}": api_key}
+
+        def filled(text: str) -> str:
+            return _VALUE.sub(lambda found: json.dumps(values[found[0]])[1:-1], text)  # some are texts inside of JSON
+
+        environment = {name: filled(text) for name, text in self.environment.items()}
+        return self._replace(command=tuple(map(filled, self.command)), environment=environment)
 
 
 @cache
@@ -91,6 +114,6 @@ def refusal(agent: Agent, policy: Mapping[str, Any]) -> str:
 
 
 def _agent(name: str, members: dict[str, Any]) -> Agent:
-    listed = {"command", "npm", "pip", "traps"}
+    listed = {"command", "npm", "pip", "path", "traps"}
     read: dict[str, Any] = {key: tuple(value) if key in listed else value for key, value in members.items()}
     return Agent(name, **read)

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 from collections import deque
@@ -151,20 +152,22 @@ class Program:
         words = [info[name] for name in ("name", "version") if isinstance(info.get(name), str)]
         return beginning(" ".join(words), 100)
 
-    def begin(self) -> Session:
-        """Begin a session."""
-        told = self._ask("session/new", {"cwd": str(self._folder), "mcpServers": []}, START_SECONDS)
+    def begin(self, meta: Mapping[str, Any]) -> Session:
+        """Begin a session. meta: `_meta` of the request."""
+        told = self._ask("session/new", self._of_session(meta), START_SECONDS)
         if not isinstance(told.get("sessionId"), str):
             raise AgentError("The agent has begun no session: its response has no sessionId.")
         self._session_id = told["sessionId"]
         return Session(told["sessionId"], told)
 
-    def load(self, session_id: str) -> Session:
+    def load(self, session_id: str, meta: Mapping[str, Any]) -> Session:
         """Load a session of an earlier process. What the agent repeats of it is not taken for new."""
-        asked = {"sessionId": session_id, "cwd": str(self._folder), "mcpServers": []}
-        told = self._ask("session/load", asked, START_SECONDS)
+        told = self._ask("session/load", {"sessionId": session_id, **self._of_session(meta)}, START_SECONDS)
         self._session_id = session_id
         return Session(session_id, told)
+
+    def _of_session(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        return {"cwd": str(self._folder), "mcpServers": [], **({"_meta": dict(meta)} if meta else {})}
 
     def set_mode(self, mode: str) -> None:
         self._ask("session/set_mode", {"sessionId": self._session_id, "modeId": mode}, START_SECONDS)
@@ -220,7 +223,7 @@ class Program:
         pipe = asyncio.subprocess.PIPE
         try:
             process = self._process = await asyncio.create_subprocess_exec(
-                *self._command,
+                *self._resolved(),
                 cwd=self._folder,
                 env=self._environment,
                 stdin=pipe,
@@ -253,6 +256,11 @@ class Program:
         self._fault = self._fault or _end_of(code, list(self._kept))
         await self._connection.close()
         await asyncio.sleep(0)  # those who wait for a response are told
+
+    def _resolved(self) -> list[str]:
+        """Return the command with its program, which is looked for on the PATH of its own environment."""
+        program = shutil.which(self._command[0], path=self._environment.get("PATH"))
+        return [program or self._command[0], *self._command[1:]]
 
     async def _read_errors(self, stream: asyncio.StreamReader) -> None:
         rest = b""

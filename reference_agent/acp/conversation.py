@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,9 @@ MOST_REASONS = 3
 #: decisions about closed actions that are kept, because a server repeats a request whose response was lost
 _KEPT_DECISIONS = 200
 
+#: marks a tool call whose end was logged
+_CLOSED = "_closed"
+
 #: seconds between two parts of a message that clients are shown
 _SHOWN_EVERY = 0.1
 
@@ -64,6 +67,12 @@ NO_OPTION = "The agent offers no permission for this call alone, only a lasting 
 TOO_MANY = f"More than {MOST_OPEN} actions are open. This one was refused."
 TOO_LONG = "This call is too long to be shown, so nobody can approve it. It was refused."
 
+#: the error of a run whose agent would have no model; a program of ACP_COMMAND finds its own
+NO_MODEL = (
+    "{title} needs a model: start the server with LLM_MODEL=… and LLM_API_KEY=…, and with LLM_BASE_URL=… if it is not "
+    "OpenAI's. The endpoint has to speak {wire}."
+)
+
 #: how a run goes on after an error
 _NEXT = "Send a message to start it again."
 
@@ -82,12 +91,22 @@ class AcpConversation:
     """
 
     def __init__(
-        self, log: Log, agent: Agent, folder: Path, environment: Mapping[str, str], secrets: dict[str, str]
+        self,
+        log: Log,
+        agent: Agent,
+        folder: Path,
+        environment: Mapping[str, str],
+        secrets: dict[str, str],
+        *,
+        has_model: bool,
     ) -> None:
+        """agent: with the model's names and address, if there is one."""
         self.log = log
         log.capabilities = CAPABILITIES
         log.hide(*secrets.values())
-        self._agent, self._folder, self._environment, self._secrets = agent, folder, environment, secrets
+        self._agent, self._folder, self._secrets = agent, folder, secrets
+        self._environment = {**environment, **(agent.environment if has_model else {})}
+        self._lacks_model = agent.needs_model and not has_model
         self._lock = threading.RLock()
         self._worker: threading.Thread | None = None
         self._program: Program | None = None
@@ -261,7 +280,7 @@ class AcpConversation:
         call.pop(_CLOSED, None)  # the agent asks again for a call that has ended: another action
         seen, state = permissions.shown(call), self.log.state
         before, thought, reasoning = turn.take_thought()
-        action = updates.proposal(self._call_id(identity), seen, True, {"thought": thought, **reasoning})
+        action = updates.proposal(self._call_id(identity), seen, "", {"thought": thought, **reasoning})
         step = [*before, action]
         if fault := self._refused(state, seen.action, options):
             self.log.step(state, [*step, events.failure(action, fault)])
@@ -294,13 +313,15 @@ class AcpConversation:
         return call_id
 
     def _close(self, turn: Turn, identity: str, call: dict[str, Any]) -> None:
-        """Log the end of a tool call: of an open action, or of one that the agent did not ask about."""
-        state, action_id = self.log.state, self._actions.pop(identity, "")
+        """Log the end of a tool call: of an open action, or of one that was not permitted or not asked about."""
+        state, action_id = self.log.state, self._actions.get(identity, "")
         if action_id not in state.open:
-            before, thought, reasoning = turn.take_thought()
-            members = {"thought": thought, **reasoning}
-            action = updates.proposal(self._call_id(identity), permissions.shown(call), False, members)
-            self.log.step(state, [*before, action, updates.result(action, call)])
+            if not action_id or call["status"] == "completed":
+                prefix = updates.FORBIDDEN if action_id else updates.UNASKED
+                before, thought, reasoning = turn.take_thought()
+                members = {"thought": thought, **reasoning}
+                action = updates.proposal(self._call_id(identity), permissions.shown(call), prefix, members)
+                self.log.step(state, [*before, action, updates.result(action, call)])
             return
         action, waiting = self.log.known(action_id), undecided(state)
         state = state._replace(open=[one for one in state.open if one != action_id])
@@ -317,9 +338,8 @@ class AcpConversation:
     def _result(self, action: Event, call: dict[str, Any]) -> Event:
         """Return the observation of an action, which says so if the agent reports other arguments than it showed."""
         seen = updates.result(action, call)
-        shown, ran = self._shown.get(action["id"]), call.get("rawInput")
-        if shown and ran and shown != ran:
-            notice = "The agent reports other arguments than those that it asked about."
+        if others := updates.other_arguments(self._shown.get(action["id"]), call.get("rawInput"), self._folder):
+            notice = f"The agent reports other arguments than those that it asked about: {others}"
             seen["observation"]["content"] = [*events.parts(notice), *seen["observation"]["content"]]
         return seen
 
@@ -405,7 +425,12 @@ class AcpConversation:
             return self._program
         if fault := refusal(self._agent, self.log.state.policy):
             raise AgentError(fault)
+        if self._lacks_model:
+            raise AgentError(NO_MODEL.format(title=self._agent.title, wire=self._agent.wire))
         environment = {**self._environment, **dict(filter(_is_variable, self._secrets.items()))}
+        if home := environment.get("HOME"):
+            with suppress(OSError):  # the agent says what it lacks
+                Path(home).mkdir(parents=True, exist_ok=True)
         program = Program(self._agent.command, self._folder, environment, self)
         try:
             program.start()
@@ -417,6 +442,7 @@ class AcpConversation:
         with self._lock:
             told = [events.error("AgentSessionNotLoaded", words)] if words else []
             mind = {**self.log.state.mind, "session": session.id, "program": program.name}
+            mind["spent"] = self.log.state.stats.get("accumulated_cost", 0.0)
             self.log.step(self.log.state._replace(mind=mind), told)
             self._program = program
         return program
@@ -424,16 +450,18 @@ class AcpConversation:
     def _session(self, program: Program, known: str) -> tuple[Session, str]:
         """Load the session of an earlier process, or begin one. Returns a sentence if that was not possible."""
         if not known:
-            return program.begin(), ""
+            return program.begin(self._agent.meta), ""
         lost = "A new session began: the agent does not remember what came before."
         if not program.can_load:
-            return program.begin(), f"{self._agent.title} cannot load a session of an earlier process. {lost}"
+            return program.begin(
+                self._agent.meta
+            ), f"{self._agent.title} cannot load a session of an earlier process. {lost}"
         try:
-            return program.load(known), ""
+            return program.load(known, self._agent.meta), ""
         except AgentEnded:
             raise
         except AgentError as error:
-            return program.begin(), f"The agent could not load its session. {error} {lost}"
+            return program.begin(self._agent.meta), f"The agent could not load its session. {error} {lost}"
 
     def _set_mode(self, program: Program, session: Session) -> None:
         """Set the mode in which the agent asks. Raises AgentError if a policy holds something and there is none."""
@@ -487,13 +515,15 @@ class AcpConversation:
         self._requests.clear()
         waiting, step = undecided(state), turn.flushed()
         for one in state.open:
-            of_turn = UNKNOWN if ending else UNREPORTED
-            step.append(events.failure(self.log.known(one), WITHDRAWN if one in waiting else of_turn))
+            errors = (ENDED, UNKNOWN) if ending else (WITHDRAWN, UNREPORTED)
+            step.append(events.failure(self.log.known(one), errors[one not in waiting]))
         kept = dict([*state.decided.items()][-_KEPT_DECISIONS:])
         reason = text(told.get("stopReason"))
         cut = ending is not None or reason in ("cancelled", "")
         state = state._replace(open=[], decided=kept, mind={**state.mind, "cut": cut})
-        stats = updates.stats_of(state.stats, told.get("usage"), turn.usage, self._agent.title)
+        stats = updates.stats_of(
+            state.stats, told.get("usage"), turn.usage, self._agent.title, state.mind.get("spent", 0.0)
+        )
         if stats != state.stats:
             state = state._replace(stats=stats)
             step.append(events.change("stats", usage(stats)))
@@ -535,10 +565,6 @@ class AcpConversation:
                 self.log.record(self.log.state._replace(open=[]), step)
 
 
-#: marks a tool call whose end was logged
-_CLOSED = "_closed"
-
-
 def _rejection(action_id: str, reason: str) -> Decision:
     return {"action_id": action_id, "decision": "reject", "reason": reason}
 
@@ -562,7 +588,3 @@ def _values(options: Any) -> list[Any]:
     listed = [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
     nested = [value for one in listed for value in _values(one.get("options"))]
     return [one["value"] for one in listed if "value" in one] + nested
-
-
-#: makes the conversation of an ACP agent
-Make = Callable[[Log, Path, dict[str, str]], AcpConversation]

@@ -8,6 +8,7 @@ import json
 from typing import Any, NamedTuple
 
 from core.cuts import beginning
+from core.incomplete import INCOMPLETE
 from reference_agent.events import Event
 
 #: maximum number of options of a request that are read
@@ -27,9 +28,6 @@ _BESIDE = frozenset({"command", "description", "timeout"})
 
 #: what a request shows where it has no arguments
 _SHOWN = ("title", "kind", "content", "locations")
-
-#: name of an argument that marks an action as incomplete; ACP and MCP reserve names that begin with `_`
-INCOMPLETE = "_incomplete"
 
 _WHY = "The agent does not show the arguments of this call. More may run than is shown here."
 

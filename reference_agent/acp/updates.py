@@ -4,12 +4,13 @@ Unknown updates, and members of a wrong type, are ignored: agents send updates o
 """
 
 import json
+from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from core.cuts import beginning, head_and_tail
 from reference_agent import events
-from reference_agent.acp.permissions import MOST_NAME, Shown, arguments, is_too_long, merged, text
+from reference_agent.acp.permissions import MOST_NAME, MOST_SUMMARY, Shown, arguments, is_too_long, merged, text
 from reference_agent.events import Event
 
 #: maximum length of a message and of thoughts in one event, in characters: more begins another event
@@ -27,8 +28,11 @@ MOST_ENTRIES, MOST_ENTRY = 200, 1_000
 #: statuses of a tool call that has ended
 ENDED = ("completed", "failed")
 
-#: prefix of the summary of an action that the agent carried out without asking
-UNASKED = "Not asked for permission: "
+#: prefixes of the summary of an action that the agent carried out without asking, or after a refusal
+UNASKED, FORBIDDEN = "Not asked for permission: ", "Carried out although it was not permitted: "
+
+#: arguments that name the folder of a command; agents add them to what they asked about
+_FOLDERS = ("cwd", "workdir")
 
 #: statuses of a plan's entries, as the task list of published clients has them
 _STATUSES = {"in_progress": "in_progress", "completed": "done"}
@@ -104,12 +108,12 @@ class Turn:
         return done, Delta(said, thought) if said or thought else None
 
 
-def proposal(call_id: str, seen: Shown, asked: bool, members: dict[str, Any]) -> Event:
-    """Return the action of a tool call. asked: whether the agent asks for permission."""
-    summary = seen.summary if asked else beginning(UNASKED + seen.summary, 500)
+def proposal(call_id: str, seen: Shown, prefix: str, members: dict[str, Any]) -> Event:
+    """Return the action of a tool call. prefix: of its summary; "" if the agent asks for permission."""
+    summary = beginning(prefix + seen.summary, MOST_SUMMARY)
     if is_too_long(seen.action):
         short = {"cut": head_and_tail(json.dumps(seen.action), MOST_OUTPUT)}
-        return proposal(call_id, seen._replace(action={"data": short, "kind": "MCPToolAction"}), asked, members)
+        return proposal(call_id, seen._replace(action={"data": short, "kind": "MCPToolAction"}), prefix, members)
     call = {"id": call_id, "name": seen.tool_name, "arguments": json.dumps(arguments(seen.action))}
     return events.action(call, seen.action, fresh(), summary=summary, **members)
 
@@ -123,6 +127,15 @@ def result(action: Event, call: dict[str, Any]) -> Event:
     else:
         seen["tool_name"] = action["tool_name"]
     return events.observation(action, seen)
+
+
+def other_arguments(shown: Any, ran: Any, folder: Path) -> str:
+    """Return the names of arguments that differ from those that people were shown; "" if none does."""
+    if not (isinstance(shown, dict) and isinstance(ran, dict)):
+        return ""
+    names = [name for name, value in ran.items() if name not in shown or shown[name] != value]
+    own = [name for name in names if not (name in _FOLDERS and name not in shown and ran[name] == str(folder))]
+    return beginning(", ".join(own), MOST_SUMMARY)
 
 
 def output_of(call: dict[str, Any]) -> str:
@@ -187,10 +200,13 @@ def _status(entry: dict[str, Any]) -> str:
     return _STATUSES.get(text(entry.get("status")), "todo")
 
 
-def stats_of(before: dict[str, Any], response: Any, update: dict[str, Any], model: str) -> dict[str, Any]:
-    """Return the metrics of the wire. response: `usage` of a prompt's response, of the whole session.
+def stats_of(
+    before: dict[str, Any], response: Any, update: dict[str, Any], model: str, earlier: float = 0.0
+) -> dict[str, Any]:
+    """Return the metrics of the wire. response: `usage` of a prompt's response, which agents report of one turn.
 
-    update: the last `usage_update`. Without either, the metrics stay as they are.
+    update: the last `usage_update`, whose cost is of the present process. earlier: US dollars of earlier processes.
+    Without a response and an update, the metrics stay as they are.
     """
     given = response if isinstance(response, dict) else {}
     if not given and not update:
@@ -203,11 +219,11 @@ def stats_of(before: dict[str, Any], response: Any, update: dict[str, Any], mode
         "cache_write_tokens": "cachedWriteTokens",
         "reasoning_tokens": "thoughtTokens",
     }
-    usage = {name: max(_count(given.get(member)), old.get(name, 0)) for name, member in names.items()}
+    usage = {name: _count(given.get(member)) + old.get(name, 0) for name, member in names.items()}
     cost = update.get("cost")
     dollars = cost.get("amount") if isinstance(cost, dict) and cost.get("currency") == "USD" else None
     is_sum = isinstance(dollars, int | float) and not isinstance(dollars, bool) and 0 <= dollars < 1e9
-    spent = float(dollars) if dollars is not None and is_sum else before.get("accumulated_cost", 0.0)
+    spent = earlier + dollars if dollars is not None and is_sum else before.get("accumulated_cost", 0.0)
     usage |= {
         "model": model,
         "context_window": _count(update.get("size")) or old.get("context_window", 0),

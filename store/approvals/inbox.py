@@ -28,6 +28,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from core.approvals import shown_arguments
+from core.incomplete import is_complete
 from core.refused import Kind
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
@@ -115,6 +116,11 @@ class PendingAction:
     can: list[str]  #: the decisions that its agent understands
     decided_together: bool  #: whether its agent takes one decision for all that wait in the conversation
     opened: str  #: id of the entry of the stream by which it was opened
+
+    @property
+    def complete(self) -> bool:
+        """Whether the arguments are all that the tool gets."""
+        return is_complete(self.arguments)
 
 
 def fitting(entries: Sequence[InboxEntry], room: int = PAGE_BYTES) -> int:

@@ -8,22 +8,25 @@ import subprocess
 import pytest
 
 from admin.agent import LACKING, Install, Unable, main
-from reference_agent.acp.agents import acp_names, table
+from reference_agent.acp.agents import chosen, table
 from settings.host import HostSettings
-from settings.specs import Specs, is_bundled
+from settings.specs import Specs, is_bundled, lacks_model
 from tests.servers import PROJECT
 
-KEYS = {agent.key: "sk-planted" for agent in table().values()}
+KEYS = {agent.key: "sk-planted" for agent in table().values() if agent.key}
+
+#: agents that `make agent` installs, without the one that is an agent server itself
+NAMES = [agent.name for agent in table().values() if agent.service]
 
 
 def installed(folder, name: str, model: str = "") -> str:
     """Install an agent whose package has come already; what is said of it."""
     install = Install(folder, table()[name], model)
     agent = table()[name]
-    place = folder / name / ("venv/bin" if agent.pip else "node_modules/.bin")
+    modules = [f"node_modules/{place}" for place in (*install._paths(), ".bin")]
+    place = folder / name / ("venv/bin" if agent.pip else modules[0])
     place.mkdir(parents=True, exist_ok=True)
-    program = agent.command[0].replace("{ARCH}", install._architecture())
-    (place / program).touch()
+    (place / agent.command[0]).touch()
     (folder / ".node").mkdir(exist_ok=True)
     install._clear = install._fetch = lambda: None
     return install.run()
@@ -36,7 +39,7 @@ def keys(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
-@pytest.mark.parametrize("name", acp_names())
+@pytest.mark.parametrize("name", NAMES)
 def test_the_spec_runs_the_agent_without_a_key_inside(tmp_path, keys, name):
     installed(tmp_path, name)
 
@@ -47,14 +50,17 @@ def test_the_spec_runs_the_agent_without_a_key_inside(tmp_path, keys, name):
     assert spec.egress == "named"
     assert spec.conversation == {"confirmation_policy": {"kind": "AlwaysConfirm"}}
     assert str(tmp_path / name) in spec.readable
-    assert spec.environment["ACP_COMMAND"].startswith(str(tmp_path / name))
+    assert chosen(spec.environment) == table()[name]
+    assert str(tmp_path / name) in spec.environment["PATH"]
+    assert spec.environment["LLM_BASE_URL"] == "{EGRESS}/model"
+    assert spec.environment["LLM_MODEL"] == table()[name].model
     assert not is_bundled(spec)
     assert spec.agent.title == table()[name].title
     [service] = spec.services
     assert "sk-planted" in "".join(service.headers.values())
     assert service.is_model
     assert service.base_url.startswith("https://")
-    assert "{MODEL}" not in str(spec.environment)
+    assert not lacks_model(spec)
 
 
 def test_the_address_of_a_gateway_replaces_that_of_the_provider(tmp_path, monkeypatch):
@@ -75,15 +81,15 @@ def test_a_repeat_installs_nothing_and_keeps_the_model_that_was_chosen(tmp_path)
 
     said = again.run()
 
-    assert "Codex 2.6.0 is installed in " in first
-    assert said.startswith("Codex 2.6.0 is installed already, in ")
+    assert "Codex codex-acp 2.6.0 is installed in " in first
+    assert said.startswith("Codex codex-acp 2.6.0 is installed already, in ")
     assert (tmp_path / "codex/spec.toml").read_text() == before
     assert "gpt-5.6-codex" in before
 
 
 def test_another_version_of_the_table_installs_again(tmp_path):
     installed(tmp_path, "gemini")
-    newer = table()["gemini"]._replace(npm=("@google/gemini-cli@9.9.9",))
+    newer = table()["gemini"]._replace(npm=("@google/gemini-cli@9.9.9",), version="9.9.9")
     fetched = []
     install = Install(tmp_path, newer)
     install._clear, install._fetch = (lambda: None), (lambda: fetched.append(newer.version))
@@ -127,7 +133,8 @@ def test_an_unknown_name_lists_the_names(capsys):
     assert main(["claudette"]) == 2
     said = capsys.readouterr().err
     assert said.startswith('There is no agent "claudette".\nmake agent NAME=…\n')
-    assert all(agent.title in said for agent in table().values())
+    assert all(table()[name].title in said for name in NAMES)
+    assert "fast-agent" not in said
 
 
 @pytest.mark.process("runs make")

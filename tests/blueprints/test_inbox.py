@@ -81,6 +81,7 @@ def test_an_item_has_the_members_of_the_design(client, begin, team):
         "sandbox_id": None,
         "can": ["approve", "reject"],
         "decided_together": False,
+        "complete": True,
     }
 
 

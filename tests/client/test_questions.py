@@ -25,7 +25,7 @@ def waiting_action(command="git status", **members):
         **{"action_id": "9c0d1e2f-act", "tool_name": "terminal", "summary": None, "thought": ""},
         **{"security_risk": "LOW", "arguments": arguments, "since": "2026-11-28T00:00:00Z", "expires_at": None},
         **{"digest": "d" * 64, "sandbox_id": "box", "can": ["approve", "reject", "edit"], "decided_together": False},
-        **members,
+        **{"complete": True, **members},
     }
 
 

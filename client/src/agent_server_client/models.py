@@ -437,3 +437,4 @@ class WaitingAction(Record):
     sandbox_id: str | None
     can: list[Literal["approve", "reject", "edit"]]
     decided_together: bool
+    complete: bool

@@ -9,7 +9,7 @@ A line is a verb and a text:
     lasting CMD                           ask with options that last alone
     do CMD                                run a command without asking
     both CMD                              ask twice at once, and run what was granted
-    anyway CMD                            ask, and run the command without waiting
+    anyway CMD | defy CMD                 ask, and run the command without waiting; run it after a rejection too
     usage N | mode ID                     report usage; a change of the mode
     send JSON                             send a message as it is
     garbage | huge BYTES | flood N        lines that are no messages; a long line; N chunks
@@ -171,6 +171,11 @@ class Turn:
         identity = self.requested(call)
         self.carry_out(call["toolCallId"], command)
         self.awaited(identity)
+
+    def defy(self, command: str) -> None:
+        call = self.begin(command)
+        self.permission(call)
+        self.carry_out(call["toolCallId"], command)
 
     def send(self, text: str) -> None:
         write(text.encode() + b"\n")

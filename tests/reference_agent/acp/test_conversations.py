@@ -132,6 +132,7 @@ def test_a_rejected_command_does_not_run_and_its_reason_is_the_next_message(plac
     place.agent.until(conversation, "finished")
     assert effects.read_text() == ""
     assert place.chosen() == ["option reject_once"]
+    assert [place.kinds(conversation).count(kind) for kind in ("ActionEvent", *CLOSING)] == [1, 0, 0, 1]
     [_, told] = place.heard("session/prompt")
     assert "not today" in told["params"]["prompt"][0]["text"]
 
@@ -196,7 +197,18 @@ def test_other_arguments_than_those_that_were_shown_are_told(place, effects):
 
     place.agent.until(conversation, "finished")
     [seen] = place.agent.events(conversation, kind="ObservationEvent")
-    assert "reports other arguments" in seen["observation"]["content"][0]["text"]
+    notice = "The agent reports other arguments than those that it asked about: command"
+    assert seen["observation"]["content"][0]["text"] == notice
+
+
+def test_an_agent_that_carries_out_what_was_rejected_is_found_out(place, effects):
+    conversation, _ = place.waiting(f"defy echo ran >> {effects}")
+
+    place.agent.decide(conversation, False)
+
+    place.agent.until(conversation, "finished")
+    [_, done] = place.agent.events(conversation, kind="ActionEvent")
+    assert done["summary"].startswith("Carried out although it was not permitted: ")
 
 
 def test_two_requests_at_once_are_decided_one_by_one(place, effects):
@@ -277,6 +289,8 @@ def test_a_killed_program_is_started_again_with_its_session(place, effects):
     place.agent.until(conversation, "error")
     assert "was killed by signal 9" in place.error(conversation)
     assert place.open(conversation) == []
+    [error] = place.agent.events(conversation, kind="AgentErrorEvent")
+    assert "ended before this was decided" in error["error"]
     place.agent.send(conversation, "say Here again.")
     place.agent.until(conversation, "finished")
     assert place.said(conversation) == ["Here again."]  # and not what the agent repeats of its session
@@ -408,3 +422,28 @@ def test_a_turn_that_stops_before_its_end_is_an_error_with_a_sentence(place, rea
 
     place.agent.until(conversation, "error")
     assert words in place.error(conversation)
+
+
+NEVER_ASKS = {"ACP_AGENT": "pi", "LLM_MODEL": "scripted"}
+
+
+@pytest.mark.parametrize("place", [NEVER_ASKS], indirect=True)
+def test_an_agent_that_never_asks_is_refused_under_a_policy_that_holds_something(place, effects):
+    refused = place.agent.post("/api/conversations", {"confirmation_policy": {"kind": "AlwaysConfirm"}})
+    assert refused.status_code == 422
+    assert "pi never asks for permission, so no policy can hold its actions" in refused.text
+
+    conversation = place.begin(f"do echo ran >> {effects}", policy="NeverConfirm")
+    place.agent.until(conversation, "finished")
+    changed = place.agent.post(f"{conversation}/confirmation_policy", {"policy": {"kind": "ConfirmRisky"}})
+    assert (effects.read_text(), changed.status_code) == ("ran\n", 409)
+    assert "only the way out of its sandbox holds it" in changed.text
+
+
+@pytest.mark.parametrize("place", [{"ACP_AGENT": "opencode"}], indirect=True)
+def test_an_agent_that_needs_a_model_names_what_is_missing(place):
+    conversation = place.begin("say hello")
+
+    place.agent.until(conversation, "error")
+    assert "opencode needs a model: start the server with LLM_MODEL" in place.error(conversation)
+    assert "OpenAI Chat Completions" in place.error(conversation)
