@@ -226,7 +226,7 @@ class Install:
         return [place.replace("{ARCH}", self._architecture()) for place in self.agent.path if place]
 
     def _described(self) -> str:
-        members = ("name", "title", "version", "asks", "key")
+        members = ("name", "title", "version", "asks", "key", "holds", "passes")
         return _table({name: getattr(self.agent, name) for name in members})
 
     def _openhands(self) -> str:

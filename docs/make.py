@@ -67,7 +67,17 @@ SYNCS = {PACKAGE / f"_async{part}.py": PACKAGE / f"_sync{part}.py" for part in (
 #: the schemas of responses that the client has types for; those that they refer to come with them
 ROOTS = (
     *("ConversationInfo", "ListedConversation", "WaitingAction", "DecisionsResult", "AppConversationStartTask"),
-    *("SandboxInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo", "AuditEntry"),
+    *(
+        "SandboxInfo",
+        "SandboxSpecInfo",
+        "KeyInfo",
+        "NewKey",
+        "User",
+        "GitChange",
+        "GitDiff",
+        "ServerInfo",
+        "AuditEntry",
+    ),
     *("AskedDestinationInfo", "DestinationDecided", "PreviewAddress", "ApprovalRule"),
     *("ReadyAnswer", "RehearsalResult"),
 )

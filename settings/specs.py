@@ -138,6 +138,8 @@ class AgentOfSpec:
     version: str = ""
     asks: bool = True  #: False: it never asks for permission
     key: str = ""  #: the variable that has the key of its model
+    holds: str = ""  #: what asking holds, in words
+    passes: str = ""  #: what it does without asking, which only the way out holds, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,8 @@ class _Agent(_Strict):
     version = fields.String(load_default="", validate=validate.Length(max=100))
     asks = fields.Boolean(truthy={True}, falsy={False}, load_default=True)
     key = fields.String(load_default="", validate=validate.Length(max=100))
+    holds = fields.String(load_default="", validate=validate.Length(max=500))
+    passes = fields.String(load_default="", validate=validate.Length(max=500))
 
     @post_load
     def _made(self, members: dict[str, Any], **_: Any) -> AgentOfSpec:

@@ -342,6 +342,15 @@ class SandboxPlaces(Record):
     most: int
 
 
+class SandboxSpecInfo(Record):
+    id: str
+    command: list[str]
+    created_at: str
+    initial_env: dict[str, Any]
+    working_dir: str
+    agent: "SpecAgent | None"
+
+
 class ServerInfo(Record):
     title: str
     version: str
@@ -376,6 +385,16 @@ class ShownAction(Record):
     tool_name: str
     text: str
     summary: str | None
+
+
+class SpecAgent(Record):
+    name: str
+    title: str
+    version: str
+    asks: bool
+    key: str
+    holds: str
+    passes: str
 
 
 class SpecIsolation(Record):
