@@ -242,7 +242,7 @@ class Program:
         self._connection = Connection(self._handle, lines)
         errors = asyncio.create_task(self._read_errors(process.stderr))
         ready.set_result(None)
-        over, gone = asyncio.create_task(lines.over.wait()), asyncio.create_task(process.wait())
+        over, gone = asyncio.create_task(lines.over.wait()), asyncio.create_task(_exited(process))
         await asyncio.wait({over, gone}, return_when=asyncio.FIRST_COMPLETED)
         if gone.done():  # a process that it has left behind may hold the pipe: its last words have a limit
             await asyncio.wait({over}, timeout=_LINGER)
@@ -487,6 +487,13 @@ def _end_of(code: int, kept: list[str]) -> str:
 def _end_with_parent() -> None:
     """Let the kernel end the process with the thread that started it: an orphan would work on unseen."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+async def _exited(process: asyncio.subprocess.Process) -> int:
+    """Wait for the end of a process itself. `process.wait` also waits for every process that holds its pipes."""
+    while process.returncode is None:
+        await asyncio.sleep(_LOOK)
+    return process.returncode
 
 
 async def _quietly(sent: Any) -> None:

@@ -15,6 +15,7 @@ A line is a verb and a text:
     garbage | huge BYTES | flood N        lines that are no messages; a long line; N chunks
     wait | deaf                           wait for a cancellation; go on after one
     die CODE | stop REASON                end the process; end the turn
+    leave                                 start a process in a session of its own, which holds the pipes
 
 What the process heard is appended to the file SCRIPTED_HEARD, one JSON a line. SCRIPTED_OPTIONS: kinds of options, in
 their order. SCRIPTED_LOADS: sessions can be loaded; they are in the folder SCRIPTED_SESSIONS.
@@ -197,6 +198,9 @@ class Turn:
     def deaf(self, _text: str) -> None:
         self.is_deaf = True
         threading.Event().wait()
+
+    def leave(self, _text: str) -> None:
+        subprocess.Popen(["/bin/sleep", "100"], start_new_session=True)
 
     def die(self, text: str) -> None:
         print("these are my last words", file=sys.stderr, flush=True)

@@ -299,6 +299,15 @@ def test_a_killed_program_is_started_again_with_its_session(place, effects):
     assert effects.read_text() == ""
 
 
+def test_the_end_of_a_program_is_seen_while_another_process_holds_its_pipes(place, effects):
+    conversation, _ = place.waiting(f"leave\nask echo ran >> {effects}")
+
+    place.program().kill()
+
+    place.agent.until(conversation, "error")
+    assert "was killed by signal 9" in place.error(conversation)
+
+
 def test_an_agent_that_cannot_load_its_session_says_so(place):
     conversation = place.begin("die 3")
     place.agent.until(conversation, "error")
