@@ -241,8 +241,12 @@ class Install:
         if status:
             raise Unable("The reason stands above.", status)
         self.folder.mkdir(exist_ok=True)
-        from_file = (PROJECT / "openhands.toml").read_text().partition("\n# The same in a container")[0]
-        return from_file.replace('\nid = "openhands"\n', f'\nid = "openhands"\nagent = {self._described()}\n') + "\n"
+        return self.of_openhands((PROJECT / "openhands.toml").read_text())
+
+    def of_openhands(self, text: str) -> str:
+        """The spec of the process in the file that `make openhands` writes, with the agent's name."""
+        of_process = text.partition("\n# The same in a container")[0]
+        return of_process.replace('\nid = "openhands"\n', f'\nid = "openhands"\nagent = {self._described()}\n') + "\n"
 
     def _size(self) -> int:
         """MB of the installed files."""

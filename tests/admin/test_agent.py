@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from admin.agent import LACKING, Install, Unable, main
+from docs.examples.openhands_agent import specs as specs_of_openhands
 from reference_agent.acp.agents import chosen, table
 from settings.host import HostSettings
 from settings.specs import Specs, is_bundled, lacks_model
@@ -109,6 +110,17 @@ def test_an_installed_agent_comes_after_the_specs_of_the_file_and_never_in_place
     file.write_text(file.read_text().replace("mine", "goose"))
     [spec] = Specs.of(host).all
     assert spec.command == ("run",)
+
+
+def test_openhands_gets_the_spec_that_make_openhands_writes_with_its_name(tmp_path):
+    (tmp_path / "openhands").mkdir()
+    text = Install(tmp_path, table()["openhands"]).of_openhands(specs_of_openhands("/usr"))
+    (tmp_path / "openhands/spec.toml").write_text(text)
+
+    [_, spec] = Specs.of(HostSettings(agents_dir=str(tmp_path))).all
+
+    assert (spec.id, spec.agent.title, spec.agent.version) == ("openhands", "OpenHands", "1.58")
+    assert "agent-server" in spec.command[0]
 
 
 def test_a_package_without_the_program_is_told_and_leaves_no_spec(tmp_path):
