@@ -3,8 +3,6 @@
 The packages are those of a registry, which no test reaches: a test puts the program in place that a package brings.
 """
 
-import subprocess
-
 import pytest
 
 from admin.agent import LACKING, Install, Unable, main
@@ -12,7 +10,6 @@ from docs.examples.openhands_agent import specs as specs_of_openhands
 from reference_agent.acp.agents import chosen, table
 from settings.host import HostSettings
 from settings.specs import Specs, is_bundled, lacks_model
-from tests.servers import PROJECT
 
 KEYS = {agent.key: "sk-planted" for agent in table().values() if agent.key}
 
@@ -147,10 +144,3 @@ def test_an_unknown_name_lists_the_names(capsys):
     assert said.startswith('There is no agent "claudette".\nmake agent NAME=…\n')
     assert all(table()[name].title in said for name in NAMES)
     assert "fast-agent" not in said
-
-
-@pytest.mark.process("runs make")
-def test_make_lists_the_names_where_none_is_given():
-    ran = subprocess.run(["make", "agent"], cwd=PROJECT, capture_output=True, text=True)
-    assert ran.returncode != 0
-    assert "opencode" in ran.stderr
