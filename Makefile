@@ -58,9 +58,9 @@ docs: .venv/dev ## generate the OpenAPI document and the table of settings from 
 demo: .venv/run ## load a recorded conversation into a running server and decide its pending action
 	$(BIN)/python docs/examples/demo.py
 
-agent: .venv/run ## install an agent that speaks ACP: make agent NAME=opencode; with ID=… run the echo agent for that conversation
-	$(if $(NAME),$(INSTALL) -r requirements/acp.txt)
-	$(BIN)/python docs/examples/$(if $(NAME),acp_agent.py $(NAME),echo_agent.py $(ID))
+agent: .venv/run ## install a published agent beside the server: make agent NAME=claude, without NAME it lists them; ID=… runs the echo agent
+	$(if $(ID),,@$(INSTALL) -r requirements/acp.txt)
+	@$(if $(ID),$(BIN)/python docs/examples/echo_agent.py $(ID),$(BIN)/python -m admin agent $(NAME) $(if $(MODEL),--model '$(MODEL)'))
 
 openhands: ## set up the published OpenHands agent server (Python >= 3.12), and write openhands.toml, the specs that run it
 	@$(PYTHON) docs/examples/openhands_agent.py

@@ -171,7 +171,7 @@ def _made_key(config: Config) -> str:
 
 def _server(app: App, config: Config, api: Api, *, asks_store: bool) -> Server:
     """What the worker serves with. asks_store: whether the store is asked for keys before a key is needed."""
-    store, specs = open_store_of(config, app.meter), Specs.load(config.host.sandbox_specs)
+    store, specs = open_store_of(config, app.meter), Specs.of(config.host)
     wake_seconds = config.sandboxes.wake_seconds
     client = http_client(config.sandboxes.agent_seconds)
     commands = Commands(store, client, specs, wake_seconds=wake_seconds, shown_seconds=SHOWN_SECONDS)

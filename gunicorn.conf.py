@@ -44,7 +44,7 @@ from telemetry.traces import hindrance, wants_traces
 try:
     _config = Config.from_env()
     _http = _config.http
-    _spec = Specs.load(_config.host.sandbox_specs).all[0]
+    _spec = Specs.of(_config.host).all[0]
 except ConfigError as error:
     sys.exit(f"agent-server: {error}")
 

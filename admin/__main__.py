@@ -10,6 +10,7 @@ from core.program import run
 
 #: by command: its module, and what it does
 COMMANDS = {
+    "agent": ("admin.agent", "install a published agent beside the server"),
     "backup": ("admin.backup", "write everything that the server keeps into one file"),
     "cold": ("admin.cold", "verify the objects of cold conversations"),
     "audit": ("admin.audit", "verify an export of the audit"),

@@ -67,8 +67,8 @@ SYNCS = {PACKAGE / f"_async{part}.py": PACKAGE / f"_sync{part}.py" for part in (
 #: the schemas of responses that the client has types for; those that they refer to come with them
 ROOTS = (
     *("ConversationInfo", "ListedConversation", "WaitingAction", "DecisionsResult", "AppConversationStartTask"),
-    *("SandboxInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo", "AuditEntry"),
-    *("AskedDestinationInfo", "DestinationDecided", "PreviewAddress", "ApprovalRule", "ApprovalMode"),
+    *("SandboxInfo", "SandboxSpecInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo"),
+    *("AuditEntry", "AskedDestinationInfo", "DestinationDecided", "PreviewAddress", "ApprovalRule", "ApprovalMode"),
     *("ReadyAnswer", "RehearsalResult", "ActionDecision"),
 )
 

@@ -97,7 +97,7 @@ def serve(place: str, parent: int) -> int:
     """Serve until SIGTERM, the end of the process that forked this one, or of the pipe. Returns the exit status."""
     try:
         config = Config.from_env()
-        specs, store = Specs.load(config.host.sandbox_specs), open_store_of(config)
+        specs, store = Specs.of(config.host), open_store_of(config)
         listener = listening(place)
     except (ConfigError, OSError) as error:
         say(str(error), "egress")

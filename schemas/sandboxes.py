@@ -62,6 +62,27 @@ class SpecSearch(BaseSchema):
     limit = Limit(100)
 
 
+class SpecAgent(BaseSchema):
+    """The agent that the sandboxes of a spec run."""
+
+    name = fields.String(required=True)
+    title = fields.String(required=True, metadata={"description": "Its name for people."})
+    version = fields.String(required=True, metadata={"description": "Empty: the spec does not say."})
+    asks = fields.Boolean(
+        required=True,
+        metadata={
+            "description": "False: it never asks for permission, so it starts with the policy NeverConfirm alone."
+        },
+    )
+    key = fields.String(
+        required=True, metadata={"description": "The variable of the server with the key of its model; empty: none."}
+    )
+    holds = fields.String(required=True, metadata={"description": "What asking holds, in words."})
+    passes = fields.String(
+        required=True, metadata={"description": "What it does without asking, which only the way out holds, in words."}
+    )
+
+
 class SandboxSpecInfo(BaseSchema):
     """A template of sandboxes."""
 
@@ -84,6 +105,9 @@ class SandboxSpecInfo(BaseSchema):
         },
     )
     working_dir = fields.String(required=True)
+    agent = fields.Nested(
+        SpecAgent, required=True, allow_none=True, metadata={"description": "Null: the spec does not name its agent."}
+    )
 
 
 def _shown(name: str, text: str) -> str:

@@ -2,8 +2,12 @@
 
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from settings import check_bounds, limit, read_ports, read_users, setting
+
+#: where `make agent` installs agents unless AGENTS_DIR says otherwise
+AGENTS = Path(__file__).parent.parent / ".agents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +16,9 @@ class HostSettings:
 
     host_id: str = setting("", "Name of this host among those that share a Redis; unset: the system's host name.")
     sandbox_specs: str = setting("", "TOML file of the sandbox specs; unset: the bundled `specs.toml`.")
+    agents_dir: str = setting(
+        "", "Folder of the agents that `make agent` installs, and of their specs; unset: `.agents` beside the server."
+    )
     sandbox_dir: str = setting("", "Folder of the sandboxes of this host; unset: `sandboxes` in DATA_DIR.")
     supervisor: int = setting(
         1, "1: the server runs this host's supervisor; 0: a process of its own is the supervisor.", least=0, most=1
@@ -78,6 +85,11 @@ class HostSettings:
     def name(self) -> str:
         """The name of this host among those that share a Redis."""
         return self.host_id or socket.gethostname()
+
+    @property
+    def agents_folder(self) -> Path:
+        """The folder of the agents that `make agent` installs."""
+        return Path(self.agents_dir) if self.agents_dir else AGENTS
 
     @property
     def port_range(self) -> range:

@@ -33,6 +33,7 @@ from settings.egress import (
     read_services,
     template_inside,
 )
+from settings.host import HostSettings
 
 #: keys that loosen the hardening of a container, and keys of process sandboxes, with their defaults
 _OF_CONTAINERS: dict[str, Any] = {"capabilities": [], "new_privileges": False, "read_only": True}
@@ -48,8 +49,8 @@ BUNDLED = Path(__file__).parent / "specs.toml"
 #: of `secret_env` what is no secret but for a password in it: people and usage name the model and its price
 _TOLD = ("LLM_MODEL", "LLM_BASE_URL", "MODEL_PRICES")
 
-#: stands for a variable of the server's environment, in values that no response shows
-_OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+#: stands for a variable of the server's environment, in values that no response shows; after `:-` its default
+_OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 
 #: most restarts of one sandbox in ten minutes
 MOST_RESTARTS = 100
@@ -129,6 +130,19 @@ def unsupported(runtime: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentOfSpec:
+    """The agent that the sandboxes of a spec run."""
+
+    name: str
+    title: str  #: its name for people
+    version: str = ""
+    asks: bool = True  #: False: it never asks for permission
+    key: str = ""  #: the variable that has the key of its model
+    holds: str = ""  #: what asking holds, in words
+    passes: str = ""  #: what it does without asking, which only the way out holds, in words
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """One template. Times are in seconds, 0 for never; where a limit is None, the runtime decides, and 0 is none."""
 
@@ -164,6 +178,7 @@ class Spec:
     hosts: tuple[AllowedHost, ...] = ()
     presets: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()  #: with the model's, where its variables name one
+    agent: AgentOfSpec | None = None  #: None: the spec does not say
 
     @property
     def environment(self) -> dict[str, str]:
@@ -202,6 +217,20 @@ class _Limits(_Strict):
     cpus = fields.Float(validate=validate.Range(min=0.01))
     processes = fields.Integer(strict=True, validate=validate.Range(min=0))
     disk_mb = fields.Integer(strict=True, validate=validate.Range(min=0))
+
+
+class _Agent(_Strict):
+    name = fields.String(required=True, validate=validate.Regexp(re.compile(r"[a-z][a-z0-9-]{0,63}\Z")))
+    title = fields.String(required=True, validate=validate.Length(min=1, max=100))
+    version = fields.String(load_default="", validate=validate.Length(max=100))
+    asks = fields.Boolean(truthy={True}, falsy={False}, load_default=True)
+    key = fields.String(load_default="", validate=validate.Length(max=100))
+    holds = fields.String(load_default="", validate=validate.Length(max=500))
+    passes = fields.String(load_default="", validate=validate.Length(max=500))
+
+    @post_load
+    def _made(self, members: dict[str, Any], **_: Any) -> AgentOfSpec:
+        return AgentOfSpec(**members)
 
 
 class _Spec(_Strict):
@@ -249,6 +278,7 @@ class _Spec(_Strict):
     hosts = fields.List(fields.String(), load_default=None)
     presets = fields.List(fields.String(validate=validate.OneOf(ALL_PRESETS)), load_default=None)
     service = fields.List(fields.Nested(ServiceSchema), load_default=None, validate=validate.Length(max=MOST_SERVICES))
+    agent = fields.Nested(_Agent, load_default=None)
 
     @pre_load
     def _known_names(self, spec: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -306,15 +336,18 @@ def _way_out(spec: dict[str, Any], environment: Mapping[str, str], conversation:
 
 
 def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
-    """The members with each `{env:NAME}` replaced; one that names an unset or empty variable is left out."""
+    """The members with each `{env:NAME}` replaced; one that names an unset or empty variable is left out.
+
+    `{env:NAME:-DEFAULT}` has a default for such a variable.
+    """
     found: dict[str, Any] = {}
     for name, value in members.items():
         if isinstance(value, dict):
             found[name] = _from_environment(value)
         elif not isinstance(value, str):
             found[name] = value
-        elif all(variable(one) for one in _OF_SERVER.findall(value)):
-            found[name] = _OF_SERVER.sub(lambda match: variable(match[1]), value)
+        elif all(variable(one) or default for one, default in _OF_SERVER.findall(value)):
+            found[name] = _OF_SERVER.sub(lambda match: variable(match[1]) or match[2], value)
     return found
 
 
@@ -359,28 +392,42 @@ class Specs:
 
         Raises ConfigError with a message that names file, key and reason.
         """
-        file = Path(path) if path else BUNDLED
+        return cls(_read(Path(path) if path else BUNDLED))
+
+    @classmethod
+    def of(cls, host: HostSettings) -> "Specs":
+        """Read the file of the settings, and after it the specs of the agents that `make agent` has installed.
+
+        A spec of the file wins over an installed agent's of the same id. Raises ConfigError as `load` does.
+        """
+        specs = cls.load(host.sandbox_specs)
+        installed = [spec for file in sorted(host.agents_folder.glob("*/spec.toml")) for spec in _read(file)]
+        return cls([*specs.all, *(spec for spec in installed if not specs.find(spec.id))])
+
+
+def _read(file: Path) -> list[Spec]:
+    """The specs of a file. Raises ConfigError."""
+    try:
+        document = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"SANDBOX_SPECS {file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from None
+    found = document.pop("spec", None)
+    if document or not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
+        wrong = next(iter(document), "spec")
+        raise ConfigError(f"{file}: {wrong}: the file has one or more tables [[spec]] and nothing else")
+    specs: list[Spec] = []
+    for number, entry in enumerate(found, 1):
+        name = f"{file}: spec {number}" + (f" ({entry['id']})" if isinstance(entry.get("id"), str) else "")
         try:
-            document = tomllib.loads(file.read_text())
-        except OSError as error:
-            raise ConfigError(f"SANDBOX_SPECS {file} cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{file} is not TOML: {error}") from None
-        found = document.pop("spec", None)
-        if document or not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
-            wrong = next(iter(document), "spec")
-            raise ConfigError(f"{file}: {wrong}: the file has one or more tables [[spec]] and nothing else")
-        specs: list[Spec] = []
-        for number, entry in enumerate(found, 1):
-            name = f"{file}: spec {number}" + (f" ({entry['id']})" if isinstance(entry.get("id"), str) else "")
-            try:
-                spec: Spec = _Spec().load(entry)
-            except ValidationError as fault:
-                raise ConfigError(f"{name}: {_sentence(fault.normalized_messages())}") from None
-            if spec.id in (other.id for other in specs):
-                raise ConfigError(f"{name}: id: another spec has it")
-            specs.append(spec)
-        return cls(specs)
+            spec: Spec = _Spec().load(entry)
+        except ValidationError as fault:
+            raise ConfigError(f"{name}: {_sentence(fault.normalized_messages())}") from None
+        if spec.id in (other.id for other in specs):
+            raise ConfigError(f"{name}: id: another spec has it")
+        specs.append(spec)
+    return specs
 
 
 def _sentence(messages: Any) -> str:
@@ -402,8 +449,8 @@ class Model(NamedTuple):
 
 
 def is_bundled(spec: Spec) -> bool:
-    """Whether a spec runs the bundled agent."""
-    return "reference_agent" in spec.command
+    """Whether a spec runs the bundled agent, with its own mind."""
+    return "reference_agent" in spec.command and not spec.initial_env.keys() & {"ACP_AGENT", "ACP_COMMAND"}
 
 
 def lacks_model(spec: Spec) -> bool:

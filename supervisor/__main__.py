@@ -95,7 +95,7 @@ def main() -> int:
     stop = _stop_event()
     try:
         config = _config()
-        specs = Specs.load(config.host.sandbox_specs)
+        specs = Specs.of(config.host)
         if not config.redis.redis_url:
             raise ConfigError("REDIS_URL is not set: a supervisor beside a server needs the server's Redis")
         folder = _folder(config)

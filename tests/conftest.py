@@ -8,6 +8,7 @@ import functools
 import gc
 import json
 import os
+import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from hypothesis import settings
 from redis import Redis
 from redis.connection import Connection, UnixDomainSocketConnection
 
+import settings.host as settings_of_host
 from app import create_app
 from boot.rehearsing import Runners
 from core.wire import Event, bare_kind, micros
@@ -44,6 +46,9 @@ RECORDED = Path(__file__).parent / "recorded"
 
 #: no test's program is at a terminal, and most tests read what people read there
 os.environ.setdefault("LOG_FORMAT", "text")
+
+#: agents that a developer has installed are no part of a test
+settings_of_host.AGENTS = Path(os.environ.setdefault("AGENTS_DIR", f"{tempfile.gettempdir()}/no-agents"))
 
 pytest_plugins = ["tests.report", "tests.quick"]
 

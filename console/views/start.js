@@ -68,7 +68,25 @@ function useSpecs() {
 
 /** Whether a spec's agent has no model: then it follows a rule, which the form explains. */
 function isRuled(spec) {
-  return spec?.command.includes("reference_agent") && !("LLM_MODEL" in spec.initial_env);
+  return isBundled(spec) && !("LLM_MODEL" in spec.initial_env);
+}
+
+/** Whether a spec runs the bundled agent with its own mind. */
+function isBundled(spec) {
+  return spec?.command.includes("reference_agent") && !("ACP_AGENT" in spec.initial_env);
+}
+
+/** What a person chooses by: the agent's name and version, and the id of its spec where that says more. */
+function named(id, agent) {
+  if (!agent) return id;
+  const words = [agent.title, agent.version].filter(Boolean).join(" ");
+  return id === agent.name ? words : `${words} (${id})`;
+}
+
+/** What holds an agent, in a sentence. */
+function asking({ asks, holds, passes }) {
+  if (!asks) return "It never asks: only the way out of its sandbox holds it. Choose “Never ask”.";
+  return `It asks about: ${holds}. Unasked: ${passes}.`;
 }
 
 /** The models that the key keeps, by the names of their profiles; none where they cannot be read. */
@@ -213,8 +231,9 @@ function Form({ specs, isBusy, refused, onStart }) {
         </label>
         <label>Agent
           <select name="spec" value=${spec?.id ?? ""} onChange=${set("spec")}>
-            ${specs?.map(({ id }) => html`<option key=${id} value=${id}>${id}</option>`) ?? html`<option value="">Loading</option>`}
+            ${specs?.map(({ id, agent }) => html`<option key=${id} value=${id}>${named(id, agent)}</option>`) ?? html`<option value="">Loading</option>`}
           </select>
+          ${spec?.agent?.passes && html`<span class="hint" data-testid="agent-asks">${asking(spec.agent)}</span>`}
           ${spec && spec === specs[0] && !hasModels && me.get()?.llm_model && html`<span class="hint">Model: ${me.get().llm_model}</span>`}
         </label>
       </div>

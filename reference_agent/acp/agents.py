@@ -23,11 +23,11 @@ class Agent(NamedTuple):
 
     name: str
     title: str
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()  #: (): it is an agent server itself, and speaks no ACP
     mode: str = ""  #: the mode in which it asks, set after each new or loaded session; "": it has none
     asks: bool = True  #: False: it never asks for permission, so no policy can hold it
     holds: str = ""  #: what asking holds, for people
-    version: str = ""
+    version: str = ""  #: that of its program or of its package, for people
     wire: str = ""  #: what its model's endpoint has to speak
     npm: tuple[str, ...] = ()  #: packages of the npm registry, with versions
     pip: tuple[str, ...] = ()  #: packages of PyPI, with versions
@@ -37,6 +37,21 @@ class Agent(NamedTuple):
     environment: Mapping[str, str] = {}  #: of its program; see `with_model`
     meta: Mapping[str, Any] = {}  #: `_meta` of the requests that begin or load a session
     traps: tuple[str, ...] = ()  #: what people have to know, in sentences
+    passes: str = ""  #: what it does without asking, which only the way out holds, for people
+    key: str = ""  #: the variable of the server that has the key of its model
+    model: str = ""  #: its model unless the install names another
+    service: Mapping[str, Any] = {}  #: where its model is, as a [[spec.service]]; {}: `make agent` does not install it
+    by: str = ""  #: the command line that installs it, where the packages alone do not
+
+    @property
+    def speaks_acp(self) -> bool:
+        """Whether the agent server runs it as a program; False: it is an agent server itself."""
+        return bool(self.command)
+
+    @property
+    def is_installed_by_make(self) -> bool:
+        """Whether `make agent` installs it."""
+        return bool(self.service or self.by)
 
     @property
     def needs_model(self) -> bool:
@@ -61,6 +76,11 @@ def table() -> dict[str, Agent]:
     return {name: _agent(name, members) for name, members in read.items()}
 
 
+def acp_names() -> list[str]:
+    """Return the names of the agents that speak ACP."""
+    return [name for name, agent in table().items() if agent.speaks_acp]
+
+
 def chosen(environment: Mapping[str, str]) -> Agent | None:
     """Return the agent that ACP_AGENT and ACP_COMMAND name; None if they name none.
 
@@ -71,8 +91,10 @@ def chosen(environment: Mapping[str, str]) -> Agent | None:
     if not name and not line:
         return None
     known = table().get(name)
+    if known and not known.speaks_acp:
+        known = None
     if name and known is None and not line:
-        raise ValueError(f"ACP_AGENT {json.dumps(name)} is unknown. The agents are: {', '.join(table())}.")
+        raise ValueError(f"ACP_AGENT {json.dumps(name)} is unknown. The agents are: {', '.join(acp_names())}.")
     words = tuple(shlex.split(line))
     if line and not words:
         raise ValueError("ACP_COMMAND has no command.")

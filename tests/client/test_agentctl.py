@@ -194,6 +194,19 @@ def test_a_message_is_sent_and_a_conversation_is_deleted(ctl, waiting):
     assert "Conversation not found" in ctl("logs", conversation, code=4).stderr
 
 
+def test_the_agents_of_the_server_are_listed_with_what_asking_holds(ctl):
+    lines = [line.split("\t") for line in ctl("agents").stdout.splitlines()]
+    [spec, *_] = json.loads(ctl("agents", "--json").stdout)
+
+    assert lines[0] == ["reference-agent", "Bundled agent", "–", "every action", "nothing by itself"]
+    assert spec["agent"]["name"] == "reference-agent"
+    assert spec["agent"]["asks"]
+
+
+def test_a_run_with_an_unknown_agent_is_refused(ctl):
+    assert "Sandbox spec not found" in ctl("run", "--agent", "no-such", "-d", "hello", code=4).stderr
+
+
 def test_keys_are_made_listed_and_revoked(ctl):
     made = json.loads(ctl("keys", "new", "a program", "--scope", "read", "--json").stdout)
 

@@ -25,6 +25,7 @@ OFFLINE = {"profiles", "completion", "chat"}
 
 #: what a key with the scope `read` may do
 READS = {
+    "agents",
     "ls",
     "logs",
     "status",

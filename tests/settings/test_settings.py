@@ -45,7 +45,7 @@ def test_settings_are_given_by_their_names_or_in_their_groups():
 def test_an_empty_environment_gives_the_defaults(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # DATA_DIR, and a key in it, are relative to it
     of_keys = ("SESSION_API_KEY", "SESSION_API_KEYS", "OH_SESSION_API_KEYS_0")
-    for name in ("HOST", "PORT", "WEB_CONCURRENCY", "REDIS_URL", "DATA_DIR", "LOG_FORMAT", *of_keys):
+    for name in ("HOST", "PORT", "WEB_CONCURRENCY", "REDIS_URL", "DATA_DIR", "LOG_FORMAT", "AGENTS_DIR", *of_keys):
         monkeypatch.setenv(name, "")
 
     assert Config.from_env() == Config()

@@ -36,6 +36,7 @@ from agent_server_client.models import (
     PreviewAddress,
     Record,
     SandboxInfo,
+    SandboxSpecInfo,
     ServerInfo,
     User,
 )
@@ -439,6 +440,10 @@ class AsyncClient:
     def sandboxes(self) -> AsyncIterator[SandboxInfo]:
         """All sandboxes, the newest first."""
         return self.pages("/api/v1/sandboxes/search", limit=_PAGE)
+
+    def specs(self) -> AsyncIterator[SandboxSpecInfo]:
+        """All sandbox specs, the default one first: what a conversation may be started with, and its agent."""
+        return self.pages("/api/v1/sandbox-specs/search", limit=_PAGE)
 
     def sandbox(self, sandbox_id: str) -> "AsyncSandbox":
         """A sandbox by its id, without a request."""

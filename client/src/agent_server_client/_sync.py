@@ -36,6 +36,7 @@ from agent_server_client.models import (
     PreviewAddress,
     Record,
     SandboxInfo,
+    SandboxSpecInfo,
     ServerInfo,
     User,
 )
@@ -436,6 +437,10 @@ class Client:
     def sandboxes(self) -> Iterator[SandboxInfo]:
         """All sandboxes, the newest first."""
         return self.pages("/api/v1/sandboxes/search", limit=_PAGE)
+
+    def specs(self) -> Iterator[SandboxSpecInfo]:
+        """All sandbox specs, the default one first: what a conversation may be started with, and its agent."""
+        return self.pages("/api/v1/sandbox-specs/search", limit=_PAGE)
 
     def sandbox(self, sandbox_id: str) -> "Sandbox":
         """A sandbox by its id, without a request."""

@@ -435,6 +435,15 @@ class SandboxPlaces(Record):
     most: int
 
 
+class SandboxSpecInfo(Record):
+    id: str
+    command: list[str]
+    created_at: str
+    initial_env: dict[str, Any]
+    working_dir: str
+    agent: "SpecAgent | None"
+
+
 class ScopedAnswer(Record):
     scope: Literal["conversation", "folder", "repository", "key", "everywhere"]
     sentence: str
@@ -509,6 +518,16 @@ class ShownQuorum(Record):
     approved_by: list[str]
     own: bool
     voted: bool
+
+
+class SpecAgent(Record):
+    name: str
+    title: str
+    version: str
+    asks: bool
+    key: str
+    holds: str
+    passes: str
 
 
 class SpecIsolation(Record):

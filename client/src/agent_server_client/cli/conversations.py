@@ -145,6 +145,7 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
 @command()
 @click.argument("text")
 @click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
+@click.option("--agent", metavar="ID", help="The agent: the id of a sandbox spec.  [default: the server's first]")
 @click.option("--model", help="The model of the agent.")
 @mode_option
 @approve_option("all")
@@ -163,6 +164,7 @@ def run(
     session: Session,
     text: str,
     repo: str | None,
+    agent: str | None,
     model: str | None,
     mode: str | None,
     approve: str | None,
@@ -200,6 +202,7 @@ def run(
             started = client.start(
                 first,
                 folder=folder,
+                spec=agent,
                 title=title or title_of(text),
                 model=model,
                 mode=mode,

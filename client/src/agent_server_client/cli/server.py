@@ -3,6 +3,7 @@
 import os
 import sys
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
@@ -108,6 +109,28 @@ def _isolation_of(held: SpecIsolation) -> Text:
     kind, network = _KINDS.get(held["kind"], held["kind"]), _NETWORKS.get(held["network"], held["network"])
     colour = {"none": "bold red", "landlock": "yellow"}.get(held["kind"], "")
     return Text.assemble(f"{in_line(held['spec'])}: ", (kind, colour), f", reaches {network}")
+
+
+@command()
+def agents(session: Session) -> None:
+    """List the agents that the server offers, the default one first.
+
+    `agentctl run --agent ID` starts one. On the machine of the server, `make agent` lists what can be installed, and
+    `make agent NAME=…` installs it.
+    """
+    found = list(session.client().specs())
+    if session.as_json:
+        print_json(found)
+        return
+    rows = []
+    for spec in found:
+        agent: dict[str, Any] = spec["agent"] or {}
+        title, version, holds, passes = (
+            in_line(agent.get(name) or "–") for name in ("title", "version", "holds", "passes")
+        )
+        rows.append((spec["id"], title, version, holds if agent.get("asks", True) else "never asks", passes))
+    print_table(session.out, ("ID", "NAME", "VERSION", "ASKS ABOUT", "DOES UNASKED"), rows)
+    session.err.print("More agents: `make agent` on the machine of the server", style="dim")
 
 
 @command()
@@ -262,4 +285,4 @@ if isinstance(keys, click.Group):
     keys.add_command(new_key)
     keys.add_command(revoke_key)
 
-COMMANDS = (status, profiles, keys, completion)
+COMMANDS = (status, agents, profiles, keys, completion)
