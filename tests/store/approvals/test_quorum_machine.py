@@ -3,6 +3,7 @@
 import json
 from uuid import uuid4
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from core.approvals import Rule
 from core.people import Grant, Person
 from store.approvals.audit import Actor
 from store.approvals.decisions import Decision, StaleDecision
+from store.errors import RightsChanged
 from tests.conftest import action, as_events
 
 PEOPLE = ("ada", "bob", "eve", "pam")
@@ -105,3 +107,14 @@ def test_any_order_of_steps_ends_as_the_model_says(store, steps):
         store.approvals.rules.revoke(rule)
         for who in [*real.grants]:
             real.revoke(who)
+
+
+def test_a_right_that_was_read_before_it_was_revoked_decides_nothing(store):
+    real = Real(store)
+    real.grant("ada")
+    principal = store.access.people.admit(Person("ada"), real.id)
+    real.revoke("ada")
+    actor = Actor("person", "ada", "", True, principal.rights, "ada", principal.key_id)
+    with pytest.raises(RightsChanged):
+        store.approvals.confirmations.decide_each(real.id, [Decision(real.action["id"], "approve")], actor)
+    assert real.ends() == []
