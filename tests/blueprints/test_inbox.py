@@ -432,7 +432,8 @@ def test_a_decision_that_holds_always_decides_the_next_action_like_it(
     [second] = propose(client, conversation, "make test")
 
     assert (pending(), present_status()) == ([], "running")
-    [entry] = client.get(f"/api/v1/conversation/{conversation}/audit").json["items"][1:]
+    [ruled, entry] = client.get(f"/api/v1/conversation/{conversation}/audit").json["items"][1:]
+    assert (ruled["decision"], made["rule_id"] in ruled["reason"]) == ("rule_made", True)
     assert entry["actor"]["kind"] == "rule"
     assert entry["actor"]["name"] == made["rule_id"]
     assert entry["action_ids"] == [second["id"]]
