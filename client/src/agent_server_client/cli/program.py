@@ -86,6 +86,7 @@ _COMMANDS = [
         (r"GET /api/v1/app-conversations/start-tasks/search", "`agentctl ls`"),
         (r"POST /api/v1/app-conversations", "`agentctl run TEXT`"),
         (r"GET /api/v1/sandboxes/search", "`agentctl ls --json`"),
+        (r"GET /api/v1/sandbox-specs/search", "`agentctl agents`"),
         (r"POST /api/v1/sandboxes/(\w+)/(pause|resume)", r"`agentctl \2 \1`"),
         (r"GET /api/v1/(?:pending-actions|destinations)", "`agentctl inbox`"),
         (r"GET /api/v1/keys", "`agentctl keys`"),
