@@ -216,6 +216,8 @@ def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | No
     """Whether a rule decides an action, apart from what changes with time; None if one that does not approve may."""
     if not _is_about(rule, action, conversation):
         return False
+    if not is_complete(action.arguments):  # it shows less than will run: no rule decides it, and one that asks holds
+        return False if rule.decision == "approve" else None
     if rule.decision != "approve":
         return rejects(rule, action, conversation.folder)
     return (rule.arguments is None or _fits(rule.arguments, action)) and _is_safe(rule, action, conversation)
@@ -231,10 +233,8 @@ def _is_safe(rule: Rule, action: Action, conversation: Conversation) -> bool:
 
 
 def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
-    """Whether a rule may decide an action at all: none may where the action shows less than will run."""
     return (
-        is_complete(action.arguments)
-        and rule.tool_name == action.tool_name
+        rule.tool_name == action.tool_name
         and holds_for(rule, conversation)
         and all(has_tag(conversation.tags, name, value) for name, value in (rule.tags or {}).items())
     )
@@ -247,7 +247,7 @@ def holds_for(rule: Rule, conversation: Conversation) -> bool:
         key_id=rule.key_id,
         repository=rule.repository,
         folder=rule.folder,
-        is_wide=rule.decision == "reject",
+        is_wide=rule.decision != "approve",
     )
 
 
@@ -261,6 +261,7 @@ def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None
     places = allowed(command_pattern(tests[names[0]]["command"]), line) & line.needed
     if (
         not places
+        or not is_complete(action.arguments)
         or not _is_about(rule, action, conversation)
         or not _fits({**tests, names[0]: {"any": True}}, action)
         or not _is_safe(rule, action, conversation)

@@ -57,6 +57,7 @@ _SPELLED = ("$'", "{")
 _OF_DIGEST = frozenset(
     {
         *("decision", "tool_name", "arguments", "expires_at", "max_uses", "reason", "created_by", "created_at", "id"),
+        *("quorum", "not_by_owner", "not_by_asker"),
     }
 )
 

@@ -5,6 +5,7 @@ import { html } from "../lib/html.js";
 import { useModes } from "../lib/modes.js";
 import { go, href } from "../lib/router.js";
 import { may, me } from "../lib/session.js";
+import { STATES, STEPS } from "../lib/start_words.js";
 import {
   begin,
   draft,
@@ -23,26 +24,6 @@ import { bytes, counted } from "../lib/words.js";
 import { Failure, tell } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
-
-/** The states of a start task in words; those that are passed without work are shown when they come. */
-const STATES = {
-  WORKING: "A supervisor takes the start up",
-  WAITING_FOR_SANDBOX: "The sandbox starts",
-  PREPARING_REPOSITORY: "The repository is cloned",
-  RUNNING_SETUP_SCRIPT: "The setup script runs",
-  SETTING_UP_GIT_HOOKS: "The Git hooks are set up",
-  SETTING_UP_SKILLS: "The skills are set up",
-  STARTING_CONVERSATION: "The agent begins the conversation",
-  READY: "The agent is ready",
-  ERROR: "The start failed",
-};
-
-/** What is done after the agent is ready, and what it is when it failed. */
-const STEPS = {
-  model: ["The model is set", "the model was not set"],
-  files: ["The files are uploaded", "not all files were uploaded"],
-  message: ["The first message is sent", "the first message was not sent"],
-};
 
 const MAIN = ["WORKING", "WAITING_FOR_SANDBOX", "STARTING_CONVERSATION", "READY"];
 

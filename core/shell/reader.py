@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from tree_sitter import Node
 
-from core.secret_files import names_secret
 from core.shell.words import RUN_SUBSCRIPT, Command, Doubt, Hole, Lexer, Word, Write
 
 #: Maximum depth of a tree that is read, and number of words of a command.
@@ -312,8 +311,6 @@ class Reader:
             is_known = word.is_whole or word == Word("/dev/fd/", "begins")
             if not is_known or word.text.startswith(_NETWORK):
                 raise Doubt("It reads what is not written out, or from the network")
-            if names_secret(word.text):
-                raise Doubt("It reads a file that usually holds secrets")
             return replace(around, is_fed=True, text=None, reads=(*around.reads, word))
         if sign not in (">", ">>", ">|", "&>", "&>>", ">&"):
             raise Doubt("It has a redirection that is not understood")

@@ -146,6 +146,7 @@ def _allows(pattern: CommandPattern, command: Command) -> bool:
         and command.wrapped == pattern.wrapped
         and _sets_fit(pattern, command)
         and all(_may_write(pattern, write) for write in command.writes)
+        and not any(names_secret(word.text) for word in command.reads)
         and _fits(wanted, words, _covered(command.name, words))
     )
 
@@ -200,7 +201,8 @@ def _is_word(wanted: str, word: Word, is_covered: bool) -> bool:
 def uncovered(command: Command) -> list[Word]:
     """The words of a command that `*` does not stand for: they may run another program, or write a file elsewhere."""
     words = command.words[1:]
-    return [word for word, is_covered in zip(words, _covered(command.name, words), strict=True) if not is_covered]
+    found = _covered_by_program(command.name, words)
+    return [word for word, is_covered in zip(words, found, strict=True) if not is_covered]
 
 
 def _covered(name: str, words: Sequence[Word]) -> list[bool]:

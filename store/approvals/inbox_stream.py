@@ -94,7 +94,8 @@ class InboxChange(FeedEntry):
 
 def _shown(action: PendingAction) -> dict[str, object]:
     """An item, as `GET /api/v1/pending-actions` shows it."""
-    return {name: value for name, value in asdict(action).items() if name not in _INTERNAL}
+    shown = asdict(action) | {"complete": action.complete}
+    return {name: value for name, value in shown.items() if name not in _INTERNAL}
 
 
 def _members(found: dict[str, str]) -> dict[str, object]:

@@ -11,12 +11,13 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from core.access import is_revocable_id
-from core.approvals import Action, Conversation, Rule
+from core.approvals import Action, Rule
 from core.people import Person, voter
 from core.quorums import Hold, hold_of
 from core.wire import ConversationId
 from store.approvals.audit import SERVER, Actor
 from store.approvals.inbox import PendingAction
+from store.approvals.places import PLACE, read_place
 from store.approvals.rules import Rules
 from store.approvals.waiting import read_pending
 from store.keys import ConversationKeys
@@ -51,8 +52,8 @@ class Quorums:
         if not asking:
             return json.dumps(read)
         root = ConversationKeys(conversation_id)
-        tags, owner, asker = (one or b"" for one in self._redis.hmget(root.root, ["tags", "owner", "asker"]))
-        here = Conversation(conversation_id, json.loads(tags or b"{}"))
+        owner, asker, *place = self._redis.hmget(root.root, ["owner", "asker", *PLACE])
+        owner, asker, here = owner or b"", asker or b"", read_place(conversation_id, *place)
         stored = self._redis.hgetall(root.pending)
         records = {name.decode("utf-8", "surrogatepass"): json.loads(one) for name, one in stored.items()}
         actions = {}
@@ -84,16 +85,16 @@ class Quorums:
         roots = [ConversationKeys(item.conversation_id) for item in items]
         with self._redis.pipeline(transaction=False) as pipe:
             for keys, item in zip(roots, items, strict=True):
-                pipe.hmget(keys.root, ["owner", "asker"])
+                pipe.hmget(keys.root, ["owner", "asker", *PLACE])
                 pipe.hget(keys.pending, item.action_id)
             replies = pipe.execute()
         scopes: dict[ConversationId, frozenset[str]] = {}
         found = []
-        for item, (owner, asker), stored in zip(items, replies[::2], replies[1::2], strict=True):
+        for item, (owner, asker, *place), stored in zip(items, replies[::2], replies[1::2], strict=True):
             hold = hold_of(
                 asking,
                 Action(item.tool_name, item.arguments, item.security_risk),
-                Conversation(item.conversation_id, item.tags),
+                read_place(item.conversation_id, *place),
             )
             votes = self._standing(json.loads(stored or b"{}"), item.conversation_id) if hold.rules else []
             by = (owner or b"").decode(), (asker or b"").decode()
@@ -164,7 +165,7 @@ class Quorums:
 
 
 def _members(item: PendingAction) -> dict[str, Any]:
-    return {one.name: getattr(item, one.name) for one in fields(item)}
+    return {name: getattr(item, name) for name in (*(one.name for one in fields(item)), "complete")}
 
 
 def _is_own(hold: Hold, who: str, owner: str, asker: str) -> bool:

@@ -377,7 +377,7 @@ class RuleDecisions:
         found = self._index.read_approvals(conversation_id, _END)
         if not found.approves_inside or not found.pending:
             return
-        rules = [rule for rule in self._rules.in_force(now()) if rule.decision == "reject"]
+        rules = [rule for rule in self._rules.in_force(now()) if rule.decision != "approve"]
         here = Conversation(conversation_id, found.tags, found.folder, found.origin)
         folder = found.folder or self._folder_of_sandbox(found.sandbox_id)
         records = {one["id"]: one for one in found.pending}

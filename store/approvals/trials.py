@@ -12,9 +12,9 @@ from core.approvals import Action, Conversation, Rule, action_digest, text_of
 from core.cuts import beginning
 from core.pauses import take_turns
 from core.rehearsal import basis_of, needed_words, would_answer
-from core.scopes import Origin
 from core.wire import ConversationId, parse_json
 from store.approvals.audit import LONGEST_TEXT, LONGEST_TOOL, decider_of
+from store.approvals.places import PLACE, read_place
 from store.keys import ConversationKeys
 from store.link.commands import Redis
 from store.log.frames import PAGE_BYTES, original
@@ -97,18 +97,13 @@ class Decisions:
         of = list(dict.fromkeys(ids))
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in of:
-                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "tags", "cold", "folder", "origin"])
+                pipe.hmget(ConversationKeys(conversation_id).root, ["title", "cold", *PLACE])
             states: list[Any] = pipe.execute() if of else []
         return {
             one: None
-            if tags is None or cold is not None
-            else ConversationPlace(
-                Conversation(
-                    one, parse_json(tags), folder.decode() if folder else None, Origin.of(parse_json(origin or b"{}"))
-                ),
-                None if title is None else parse_json(title),
-            )
-            for one, (title, tags, cold, folder, origin) in zip(of, states, strict=True)
+            if place[0] is None or cold is not None
+            else ConversationPlace(read_place(one, *place), None if title is None else parse_json(title))
+            for one, (title, cold, *place) in zip(of, states, strict=True)
         }
 
     def actions(self, wanted: Sequence[Wanted]) -> tuple[list[Action | None], int]:

@@ -141,10 +141,8 @@ class Conversations:
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
         start_body: `sandboxes/start_tasks.py`. origin: `core/scopes.py`. approves_inside: `core/modes.py`. owner: name
         of who starts it. right_tags: those that grants are compared with, where they are not its tags. One round trip,
-        in a sandbox two.
-
-        Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound where the start task that `app`
-        names has ended.
+        in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound where the
+        start task that `app` names has ended.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -168,8 +166,7 @@ class Conversations:
             owner=owner,
             right_tags=(tags or {}) if right_tags is None else right_tags,
         )
-        fields |= info_fields(info)
-        fields |= _own_fields(confirmation_seconds, origin, approves_inside)
+        fields |= info_fields(info) | _own_fields(confirmation_seconds, origin, approves_inside)
         if sandbox_id:
             fields |= _in_sandbox(sandbox_id, app or {}, incarnation)
         sealed = self._sealer.seal(conversation_id, secrets or {})

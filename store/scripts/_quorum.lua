@@ -58,6 +58,6 @@ local function vote(read, action, voter, by)
   if #votes >= held.needed then return true end
   action.votes, action.agreed = votes, nil
   keep_action(action)
-  write_audit('agree', {action}, by.actor, by.said, by.time, nil, names, held.needed)
+  write_audit('agree', {action}, by.actor, by.said, by.time, nil, nil, names, held.needed)
   return false
 end

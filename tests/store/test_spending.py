@@ -205,7 +205,8 @@ def test_a_budget_of_a_key_is_asked_for_once_by_all_its_sandboxes_and_is_no_othe
     budget = {"setting": KEY, "key_id": "me", "day": day, "dollars": 1.5, "tokens": 100}
     assert (item.tries, item.shown["budget"]) == (2, budget)
     assert item.shown["expires_at"] > day  # with the day at the latest
-    assert store.destinations.waiting(other) == []
+    assert store.destinations.waiting(other) == [item]  # its calls were refused too
+    assert store.destinations.waiting(yours) == []
 
     refused(accounts, yours)
     store.destinations.decide(item, "approve", "once", ME)
