@@ -259,7 +259,8 @@ class Install:
         variables = "LLM_MODEL=… LLM_API_KEY=…" if self.agent.by else f"{key}=…"
         return (
             f"{model}Start the server again:  {variables} make run\n"
-            f"Then:  agentctl run --agent {self.agent.name} 'What is in this folder?'"
+            f"Then:  agentctl run --agent {self.agent.name} 'What is in this folder?'\n"
+            "(agentctl comes by `pipx install ./client`, or `pip install ./client` in an environment of yours.)"
         )
 
 

@@ -211,9 +211,9 @@ def test_a_decision_with_always_makes_a_rule_in_a_scope(house):
 COMMANDS = st.sampled_from(["ls", "ls -la", "ls /tmp", "git status", "git push", "ls && git status", "rm x"])
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    decided=st.lists(st.tuples(st.integers(0, 3), COMMANDS, st.booleans()), max_size=12),
+    decided=st.lists(st.tuples(st.integers(0, 3), COMMANDS, st.booleans()), max_size=8),
     asked=st.tuples(st.integers(0, 3), COMMANDS),
 )
 def test_the_number_that_an_answer_promises_is_what_its_rule_then_does_in_that_scope(house, decided, asked):
