@@ -148,8 +148,8 @@ class Server:
         conversation: AnyConversation
         if self.acp:
             module = import_module("reference_agent.acp.conversation")  # other agent servers start without it
-            agent = self.acp.with_model(llm.model, llm.base_url or OPENAI, llm.api_key)
-            conversation = module.AcpConversation(log, agent, folder, os.environ, secrets, has_model=bool(llm.model))
+            agent = self.acp.with_model(llm.model, llm.base_url or OPENAI, llm.api_key) if llm.model else self.acp
+            conversation = module.AcpConversation(log, agent, folder, os.environ, secrets)
         else:
             mind: Mind = Model(llm, folder) if llm.model else Rule()
             conversation = Conversation(log, mind, Terminal(folder), Files(folder, self.folder), secrets)

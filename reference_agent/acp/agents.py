@@ -55,7 +55,7 @@ class Agent(NamedTuple):
 
     @property
     def needs_model(self) -> bool:
-        """Whether its program is told a model."""
+        """Whether its program is told a model, and `with_model` has not said which."""
         return any("{MODEL}" in text for text in (*self.command, *self.environment.values()))
 
     def with_model(self, model: str, base_url: str, api_key: str) -> "Agent":

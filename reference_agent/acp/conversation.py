@@ -97,16 +97,13 @@ class AcpConversation:
         folder: Path,
         environment: Mapping[str, str],
         secrets: dict[str, str],
-        *,
-        has_model: bool,
     ) -> None:
-        """agent: with the model's names and address, if there is one."""
+        """agent: with the model's name and address; where it needs a model and has none, it does not run."""
         self.log = log
         log.capabilities = CAPABILITIES
         log.hide(*secrets.values())
         self._agent, self._folder, self._secrets = agent, folder, secrets
-        self._environment = {**environment, **(agent.environment if has_model else {})}
-        self._lacks_model = agent.needs_model and not has_model
+        self._environment = {**environment, **agent.environment}
         self._lock = threading.RLock()
         self._worker: threading.Thread | None = None
         self._program: Program | None = None
@@ -425,7 +422,7 @@ class AcpConversation:
             return self._program
         if fault := refusal(self._agent, self.log.state.policy):
             raise AgentError(fault)
-        if self._lacks_model:
+        if self._agent.needs_model:
             raise AgentError(NO_MODEL.format(title=self._agent.title, wire=self._agent.wire))
         environment = {**self._environment, **dict(filter(_is_variable, self._secrets.items()))}
         if home := environment.get("HOME"):

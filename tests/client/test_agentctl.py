@@ -188,7 +188,7 @@ def test_a_beginning_of_several_ids_is_an_error_that_lists_them(ctl, box, waitin
 
 def test_a_message_is_sent_and_a_conversation_is_deleted(ctl, waiting):
     conversation, _ = waiting()
-    ctl("send", conversation, "go on")
+    ctl("send", "--yes", conversation, "go on")
     assert "user      go on" in ctl("logs", conversation).stdout
     ctl("rm", conversation, "--yes")
     assert "Conversation not found" in ctl("logs", conversation, code=4).stderr
