@@ -38,7 +38,7 @@ def test_a_person_runs_approves_rejects_sends_downloads_and_looks_at_what_change
         str(tmp_path / "out"),
     )
     with terminal(*words, AGENT_SERVER_URL=url) as shown:
-        shown.wait_for("Risk unknown")
+        shown.wait_for("Low risk")
         shown.wait_for("cat begin.txt > seen.txt; cat seen.txt")
         shown.wait_for("[l]eave [?]")
         shown.press("a\n")
