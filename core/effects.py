@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.cuts import beginning
+from core.secret_files import names_secret
 from core.shell import MOST_LINE, read_line
 from core.shell.line import Line, run_values, unversioned
 from core.shell.programs import (
@@ -50,9 +51,7 @@ MOST_BECAUSE, _MOST_NAMED = 80, 8
 
 _TOOLS = {kind: frozenset(names.split()) for kind, names in _TABLE["tools"].items()}
 _TEMPORARY, _HARMLESS = (tuple(_TABLE["places"][name].split()) for name in ("temporary", "harmless"))
-_SECRET_PATH, _NO_SECRET, _SECRET_TEXT = (
-    re.compile(_TABLE["credentials"][name], re.IGNORECASE) for name in ("paths", "not_paths", "text")
-)
+_SECRET_TEXT = re.compile(_TABLE["credentials"]["text"], re.IGNORECASE)
 _RUNNING = {name: frozenset(words.split()) for name, words in _TABLE["running"].items()}
 _ALONE = {effect: frozenset(names.split()) for effect, names in _TABLE["alone"].items()}
 _SAME = {other: name for name, others in _TABLE["same"].items() for other in others.split()}
@@ -84,8 +83,11 @@ _OPTIONS: dict[str, list[tuple[frozenset[str], str]]] = {
 }
 
 #: Marks of files: `writes` and `removes`: those among the words of a command; `writes_last`: its last word. An option
-#: may also have `writes_to`: the word after it.
-_MARKS = frozenset({"writes", "removes", "writes_last"})
+#: may also have `writes_to`: the word after it. `mode`: the words are modes of files; of an option, the word after it.
+_MARKS = frozenset({"writes", "removes", "writes_last", "mode"})
+
+#: Modes that let others write, or a program run as its owner.
+_OPENING = re.compile(_TABLE["modes"]["opening"])
 
 #: Programs whose first word that is no option is no file, unless one of these options has it.
 _EXPRESSIONS = frozenset(_TABLE["expressions"]["programs"].split())
@@ -213,7 +215,7 @@ def _see_files(found: dict[str, str], given: Mapping[str, Any], folder: str | No
     path = _path_of(given)
     place = _place(path, folder) if path else "inside" if is_viewing else "outside"
     found[_reading(place) if is_viewing else _writing(place)] = path or "a path that is not named"
-    if _is_secret(path):
+    if names_secret(path):
         found["credentials"] = path
 
 
@@ -243,10 +245,6 @@ def _place(path: str, folder: str | None, *, is_elsewhere: bool = False) -> str:
 
 def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + "/")
-
-
-def _is_secret(path: str) -> bool:
-    return _SECRET_PATH.search(path) is not None and _NO_SECRET.search(path) is None
 
 
 # shell lines
@@ -296,7 +294,7 @@ class _LineReader:
         self.found.setdefault(effect, because)
 
     def _add_secret(self, path: str) -> None:
-        if _is_secret(path):
+        if names_secret(path):
             self._add("credentials", path)
 
     def _leaves(self, command: Command) -> bool:
@@ -378,8 +376,12 @@ class _LineReader:
                     listed |= {word} if values else set()
                     if effect == "writes_to":
                         self._writes(values, said)
+                    elif effect == "mode":
+                        effects |= _of_modes(values)
                     elif values:
                         effects.add(effect)
+        if "mode" in effects:
+            effects |= _of_modes(words)
         if table == "git":
             self._git(words, verbs, effects)
         plain = words[words.index(Word(verbs[0])) :] if table == "git" and verbs else words
@@ -481,6 +483,11 @@ def _plain_scripts(name: str, words: Sequence[Word]) -> list[Word]:
             return []
     scripts = scripts or operands[:1]
     return scripts if all(one.is_whole and known.like.fullmatch(one.text) for one in scripts) else []
+
+
+def _of_modes(words: Iterable[Word]) -> set[str]:
+    """The effects of words that may be modes of files."""
+    return {"privileges"} if any(_OPENING.fullmatch(word.text) for word in words) else set()
 
 
 def _values(options: frozenset[str], word: Word, words: Sequence[Word], place: int) -> list[Word]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from core.secret_files import is_secret
+from core.secret_files import is_secret, is_within_secret
 
 #: Maximum length of a path that is compared, number of its parts, and number of `*` of a pattern.
 MOST_PATH, MOST_PARTS, MOST_STARS = 4096, 256, 16
@@ -44,7 +44,7 @@ def fits_path(pattern: str, value: Any) -> bool:
     if value.startswith("/") != pattern.startswith("/") or value.startswith("~"):
         return False
     parts = value.removeprefix("/").removeprefix("./").split("/")
-    if not {"", ".", ".."}.isdisjoint(parts):
+    if not {"", ".", ".."}.isdisjoint(parts) or (is_within_secret(value) and not is_within_secret(pattern)):
         return False
     return _fits(_parts(pattern), parts, _GUARDED)
 

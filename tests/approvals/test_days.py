@@ -1,18 +1,19 @@
 """Questions that a person answers in a day of work, without rules and with the answers that the server proposes.
 
 The person of tests/approvals/days.toml answers what waits, and never looks ahead: an action that they would refuse is
-rejected; any other is approved with the answer `like`, where the server proposes one, else with `exactly`. What rules
-decide later is compared with what the person thinks of it.
+rejected; any other is approved with the answer `like`, where the server proposes one, else with `exactly`, in the scope
+that it proposes first: the folder. What rules and the approval mode decide is compared with what the person thinks.
 
 `python -m tests.approvals.test_days` prints the figures, and those of the recorded conversations.
 """
 
 import json
+import logging
 import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -26,11 +27,26 @@ from tests.servers import store_server
 
 DAYS = {day["name"]: day["actions"] for day in tomllib.loads(Path(__file__).with_name("days.toml").read_text())["days"]}
 
-#: Maximum share of the actions of all days that are asked about; the aim is a quarter.
-MOST_ASKED = 0.55
+FOLDERS = dict(zip(DAYS, ("/workspace/shop", "/workspace/web", "/workspace/ops"), strict=True))
+
+#: Folder of the recorded conversations.
+RECORDED_FOLDER = "/workspace"
+
+#: The mode of a person who starts the day with "ask what leaves the folder".
+OUTSIDE = "outside"
+
+#: Maximum share of the actions of all days that are asked about with rules alone; the aim is a quarter.
+MOST_ASKED = 0.53
+
+#: The same in the mode `outside`, and there with the rules of the two other days.
+MOST_IN_MODE, MOST_AFTER_OTHERS = 0.30, 0.27
 
 #: The same of a day whose work has occurred before.
 MOST_LATER = 0.25
+
+#: What runs in the mode `outside` though the person would refuse it. The mode promises that writes inside the folder
+#: pass, and this is one: a person who wants to see such an edit needs another mode.
+RUNS_IN_MODE = {"a backend fix with tests": ["sed -i s/round/quantize/g src/orders/tax.py"]}
 
 
 class Asked(NamedTuple):
@@ -73,46 +89,67 @@ class Outcome(NamedTuple):
 
 
 class Person:
-    """Answers what waits in a conversation."""
+    """Answers what waits in conversations of a folder.
 
-    def __init__(self, client) -> None:
-        self._client = client
-        for rule in client.get("/api/v1/approval-rules").get_json():
-            client.delete(f"/api/v1/approval-rules/{rule['id']}")
-        self.id = str(uuid4())
-        body = {"conversation_id": self.id, "confirmation_policy": {"kind": "AlwaysConfirm"}}
-        assert client.post("/api/conversations", json=body).status_code == 201
-        self._decisions = f"/api/v1/conversation/{self.id}/pending-actions"
+    scope: of their rules; None is the one that the server proposes first.
+    """
+
+    def __init__(self, client, folder: str, mode: str | None = None, scope: str | None = None) -> None:
+        self._client, self._folder, self._mode, self._scope = client, folder, mode, scope
+
+    def forget(self) -> "Person":
+        """Revoke every rule."""
+        for rule in self._client.get("/api/v1/approval-rules").get_json():
+            self._client.delete(f"/api/v1/approval-rules/{rule['id']}")
+        return self
 
     def work(self, actions: list[Asked]) -> Outcome:
+        """Answer the actions of a day, in a conversation of its own."""
+        conversation = self._start()
         questions, wrong, answers = 0, list[str](), Counter[str]()
         for one in actions:
             event = action("", tool_name=one.tool_name, action=one.arguments)
-            posted = self._client.post(f"/api/v1/webhooks/events/{self.id}", json=[event])
+            posted = self._client.post(f"/api/v1/webhooks/events/{conversation}", json=[event])
             assert posted.status_code == 200, posted.text
-            if not self._waits():
+            if not self._waits(conversation):
                 wrong += [] if one.is_wanted else [one.words]
                 continue
             questions += 1
-            answers[self._answer(event["id"], one)] += 1
+            answers[self._answer(conversation, event["id"], one)] += 1
         return Outcome(len(actions), questions, wrong, answers)
 
-    def _waits(self) -> list[dict]:
-        return self._client.get("/api/v1/pending-actions", query_string={"conversation_id": self.id}).get_json()[
+    def _start(self) -> str:
+        body = {
+            "conversation_id": str(uuid4()),
+            "confirmation_policy": {"kind": "AlwaysConfirm"},
+            "workspace": {"working_dir": self._folder},
+        }
+        started = self._client.post("/api/conversations", json=body)
+        assert started.status_code == 201, started.text
+        if self._mode:
+            url = f"/api/v1/conversation/{body['conversation_id']}/approval-mode"
+            assert self._client.post(url, json={"mode": self._mode}).status_code == 200
+        return body["conversation_id"]
+
+    def _waits(self, conversation: str) -> list[dict]:
+        return self._client.get("/api/v1/pending-actions", query_string={"conversation_id": conversation}).get_json()[
             "items"
         ]
 
-    def _answer(self, action_id: str, one: Asked) -> str:
+    def _answer(self, conversation: str, action_id: str, one: Asked) -> str:
         """Answer as the person does, and return how."""
+        decisions = f"/api/v1/conversation/{conversation}/pending-actions"
         decision, how = {"action_id": action_id, "decision": "approve" if one.is_wanted else "reject"}, "refused"
         if one.is_wanted:
-            found = self._client.get(f"{self._decisions}/{action_id}/answers").get_json()["items"]
-            ready = {answer["kind"]: answer["rule"] for answer in found}
+            found = self._client.get(f"{decisions}/{action_id}/answers").get_json()["items"]
+            ready = {answer["kind"]: answer for answer in found}
             how = next(kind for kind in ("like", "exactly") if kind in ready)
-        taken = self._client.post(f"{self._decisions}/decisions", json={"decisions": [decision]})
+        taken = self._client.post(f"{decisions}/decisions", json={"decisions": [decision]})
         assert taken.status_code == 200, taken.text
         if one.is_wanted:
-            rule = self._client.post("/api/v1/approval-rules", json=ready[how])
+            scope = self._scope or ready[how]["proposed"]
+            wanted = next(scoped["rule"] for scoped in ready[how]["scopes"] if scoped["scope"] == scope)
+            rule = self._client.post("/api/v1/approval-rules", json=wanted)
             assert rule.status_code == 201, rule.text
         return how
 
@@ -130,61 +167,110 @@ def recorded() -> dict[str, list[Asked]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def outcomes(app):
-    """What became of each day; the rules of one do not help the next."""
-    return {name: Person(app.test_client()).work(list(asked_on(text))) for name, text in DAYS.items()}
+class Figures(NamedTuple):
+    """What becomes of a day for people who begin it differently."""
+
+    rules: Outcome  #: without rules
+    again: Outcome  #: the same work in another conversation of the folder, with the rules of the first
+    in_mode: Outcome  #: in the mode `outside`, without rules
+    in_mode_again: Outcome  #: the same work in another conversation of the folder, with the rules of the first
+    after_others: Outcome | None = None  #: in the mode `outside`, with the rules of the two other days for everywhere
 
 
-@pytest.fixture(scope="module")
-def outcomes_of_another_day(app):
-    """What becomes of the same actions where the rules of that day hold already."""
-    found = {}
-    for name, text in DAYS.items():
-        person, actions = Person(app.test_client()), list(asked_on(text))
-        person.work(actions)
-        found[name] = person.work(actions)
+def figures(client, actions: list[Asked], folder: str) -> Figures:
+    found = []
+    for mode in (None, OUTSIDE):
+        person = Person(client, folder, mode).forget()
+        found += [person.work(actions), person.work(actions)]
+    return Figures(*found)
+
+
+def after_others(client, name: str) -> Outcome:
+    """What becomes of a day that begins with the rules of the two others, made for everywhere."""
+    Person(client, FOLDERS[name]).forget()
+    others = [other for other in DAYS if other != name]
+    for day in (*others, name):
+        found = Person(client, FOLDERS[day], OUTSIDE, "everywhere").work(list(asked_on(DAYS[day])))
     return found
 
 
+@pytest.fixture(scope="module")
+def outcomes(app):
+    """The figures of each day; the rules of one do not help the next, unless a member says so."""
+    client, found = app.test_client(), {}
+    for name, text in DAYS.items():
+        one = figures(client, list(asked_on(text)), FOLDERS[name])
+        found[name] = one._replace(after_others=after_others(client, name))
+    return found
+
+
+def share_asked(outcomes, member: str) -> float:
+    days = [getattr(one, member) for one in outcomes.values()]
+    return sum(day.questions for day in days) / sum(day.actions for day in days)
+
+
 @pytest.mark.parametrize("name", DAYS)
-def test_nothing_is_asked_twice_that_was_allowed_and_nothing_refused_runs(outcomes_of_another_day, name):
-    found = outcomes_of_another_day[name]
-    assert found.wrongly_run == []
+@pytest.mark.parametrize("member", ["again", "in_mode_again"])
+def test_nothing_is_asked_twice_that_was_allowed(outcomes, name, member):
+    found = getattr(outcomes[name], member)
     assert found.questions == found.by_answer["refused"] <= MOST_LATER * found.actions
 
 
 @pytest.mark.parametrize("name", DAYS)
-def test_nothing_runs_that_the_person_would_have_refused(outcomes, name):
-    assert outcomes[name].wrongly_run == []
+@pytest.mark.parametrize("member", ["rules", "again"])
+def test_no_rule_runs_what_the_person_would_have_refused(outcomes, name, member):
+    assert getattr(outcomes[name], member).wrongly_run == []
+
+
+@pytest.mark.parametrize("name", DAYS)
+@pytest.mark.parametrize("member", ["in_mode", "in_mode_again", "after_others"])
+def test_the_mode_runs_nothing_that_the_person_would_have_refused_but_writes_inside_the_folder(outcomes, name, member):
+    assert getattr(outcomes[name], member).wrongly_run == RUNS_IN_MODE.get(name, [])
 
 
 @pytest.mark.parametrize("name", DAYS)
 def test_a_day_has_enough_actions_and_some_that_are_refused(outcomes, name):
-    assert outcomes[name].actions >= 80
-    assert outcomes[name].by_answer["refused"] >= 9
+    assert outcomes[name].rules.actions >= 80
+    assert outcomes[name].rules.by_answer["refused"] >= 9
 
 
-def test_a_person_is_asked_about_part_of_what_they_were_asked_without_rules(outcomes):
-    asked = sum(one.questions for one in outcomes.values())
-    assert asked <= MOST_ASKED * sum(one.actions for one in outcomes.values()), outcomes
+@pytest.mark.parametrize(
+    ("member", "most"), [("rules", MOST_ASKED), ("in_mode", MOST_IN_MODE), ("after_others", MOST_AFTER_OTHERS)]
+)
+def test_a_person_is_asked_about_part_of_what_they_were_asked_without_rules(outcomes, member, most):
+    assert share_asked(outcomes, member) <= most, outcomes
 
 
 def main() -> int:
     """Print the figures of each day and of each recorded conversation, as rows of a table."""
-    print("| what | questions without rules | questions | of them refused | the same once more | wrongly run |")
-    print("|---|---:|---:|---:|---:|---:|")
+    columns = ("rules", "second day", "mode + rules", "second day", "mode + rules of the other days")
+    print("| what | before | of them refused |", " | ".join(columns), "|")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
     days = {name: list(asked_on(text)) for name, text in DAYS.items()}
+    wrong, totals = set(), Counter[str]()
+    logging.disable(logging.INFO)  # a line for each request
     with store_server(Path(tempfile.mkdtemp())) as (url, _):
         client = create_app(Config.of(redis_url=url)).test_client()
         for name, actions in {**days, **recorded()}.items():
-            person = Person(client)
-            found, again = person.work(actions), person.work(actions)
-            share = f"{found.questions} ({found.questions / found.actions:.0%})"
-            wrong = len(found.wrongly_run) + len(again.wrongly_run)
-            cells = (name, found.actions, share, found.by_answer["refused"], again.questions, wrong)
-            print(f"| {' | '.join(map(str, cells))} |")
+            found = figures(client, actions, FOLDERS.get(name, RECORDED_FOLDER))
+            if name in days:
+                found = found._replace(after_others=after_others(client, name))
+            asked = {member: one.questions for member, one in found._asdict().items() if one}
+            refused = sum(not one.is_wanted for one in actions)
+            print(_row(name if name in days else f"recorded: {name}", len(actions), refused, asked))
+            wrong |= {f"{name}: {words}" for one in found if one for words in one.wrongly_run}
+            if name in days:
+                totals.update(asked, actions=len(actions), refused=refused)
+    print(_row("**all days**", totals["actions"], totals["refused"], totals))
+    print("Run, and the person would have refused it:", *sorted(wrong) or ["nothing"], sep="\n")
     return 0
+
+
+def _row(name: str, actions: int, refused: int, asked: Mapping[str, int]) -> str:
+    shares = [
+        f"{asked[member]} ({asked[member] / actions:.0%})" if member in asked else "–" for member in Figures._fields
+    ]
+    return f"| {' | '.join(map(str, (name, actions, refused, *shares)))} |"
 
 
 if __name__ == "__main__":

@@ -2,9 +2,36 @@
 
 import pytest
 
+from core.effects import seen
 from core.paths import fits_path, rejects_path
 from core.shell import read_line
 from core.shell.rules import allowed, command_pattern
+
+#: Names of each kind: some once were known to the rules alone, others to what the server sees alone.
+SECRETS = [
+    *(".env", ".env.test", ".env.local", "a/.envrc", "_netrc", ".netrc", ".my.cnf", ".vault-token", ".htpasswd"),
+    *("config/secrets.yml", "secret.json", "authorized_keys", "a.keystore", "a.ppk", "id_rsa_old", "x.kdbx"),
+    *("/etc/shadow", "/etc/shadow-", "/etc/sudoers.d/a", "/proc/1/environ", "/srv/etc/shadow", "/run/secrets/db"),
+    *("/root/.config/gh/hosts.yml", "/root/.cargo/credentials.toml", "/root/.terraform.d/x", "/root/.docker/x"),
+    *("/root/.ssh/id_rsa.pub", "/root/.azure/a", "/root/.kube/config", "a/.aws/config", "src/credentials/a.txt"),
+    *("http://169.254.169.254/latest", "metadata.google.internal/x"),
+]
+
+
+@pytest.mark.parametrize("path", SECRETS)
+def test_rules_and_what_the_server_sees_know_the_same_files(path):
+    line = f"cat {path}"
+    assert "credentials" in seen("terminal", {"command": line}, "/w").names
+    assert "credentials" in seen("file_editor", {"command": "view", "path": path}, "/w").names
+    assert not allowed(command_pattern("cat *"), read_line(line))
+    assert not fits_path("/**" if path.startswith("/") else "**", path)
+    assert fits_path(path, path) or ":" in path
+
+
+@pytest.mark.parametrize("path", [".env.example", "a/.env.sample", "src/a.py", "keys.md", "environment.ts", "etc/a"])
+def test_neither_takes_another_file_for_one_with_secrets(path):
+    assert "credentials" not in seen("terminal", {"command": f"cat {path}"}, "/w").names
+    assert fits_path("**", path)
 
 
 @pytest.mark.parametrize(
