@@ -84,8 +84,8 @@ class Row extends Component {
       }
       <button type="button" class="quiet open" data-testid="open" tabindex=${tab} aria-current=${isCurrent} title="Key: Enter" onClick=${() => acts.current.show(row)}>
         <span class=${`risk ${risk.toLowerCase()}`}>${RISK[risk]}</span>
-        <span class="says">${lead && html`<span class="lead"><${Text} text=${lead} prose /></span> `}<code><${Text} text=${text} prose /></code></span>
-        ${seen && html`<span class="seen" data-testid="row-seen"><${Text} text=${seen} prose /></span>`}
+        <span class="what"><span class="says">${lead && html`<span class="lead"><${Text} text=${lead} prose /></span> `}<code><${Text} text=${text} prose /></code></span>
+          ${seen && html`<span class="seen" data-testid="row-seen"><${Text} text=${seen} prose /></span>`}</span>
         ${isGroup && html`<span class="count" title=${`The same command in ${counted(conversationsOf(open).size, "conversation")}`}>${number || row.places.length}×</span>`}
         ${
           !number
