@@ -10,7 +10,7 @@ import { age, counted } from "../lib/words.js";
 import { lineOf } from "./arguments.js";
 import { NearDeadline } from "./deadline.js";
 import { Outcome } from "./outcome.js";
-import { effectsInWords, isFiltered, PromptFilters, riskOf, titleOf } from "./prompt_filters.js";
+import { effectsInWords, isFiltered, PromptFilters, quorumOf, riskOf, titleOf } from "./prompt_filters.js";
 import { Text } from "./text.js";
 import { Time } from "./time.js";
 
@@ -67,7 +67,7 @@ class Row extends Component {
       isGroup = row.places.length > 1;
     const risk = riskOf(item),
       [lead, text] = lineOf(item),
-      seen = effectsInWords(item),
+      seen = [quorumOf(item), effectsInWords(item)].filter(Boolean).join(" · "),
       tab = isStop ? 0 : -1;
     const classes = [
       isCurrent && "current",

@@ -27,6 +27,20 @@ export function effectsInWords(item) {
     .join(" · ");
 }
 
+/** Who has approved what several people must: "1 of 2 approved: ada"; "" where one person decides. */
+export function quorumOf({ quorum }) {
+  if (!quorum || quorum.needed < 2) return "";
+  const names = quorum.approved_by.join(", ");
+  return `${quorum.approved_by.length} of ${quorum.needed} approved${names && `: ${names}`}`;
+}
+
+/** Why the reader may not approve an item; "" where they may. */
+export function whyNot({ quorum, can }) {
+  if (quorum?.voted) return "You have approved it already: others must approve it too.";
+  if (quorum?.own) return "You may not approve it: you asked for it, or the conversation is yours.";
+  return can.includes("approve") ? "" : "You may not approve it: you have no right to approve here.";
+}
+
 /** The words of an effect that some items have. */
 function effectWords(effect, items = []) {
   return items.flatMap(effectsOf).find((one) => one.effect === effect)?.words ?? effect;
