@@ -59,8 +59,8 @@ pending_actions = Blueprint("Pending Actions", __name__, url_prefix="/api/v1/pen
 
 
 _EVENTS = (
-    "Events: `reset` (discard what you have: a snapshot follows), `snapshot`, `ready`, then `opened`, `decided`, "
-    "`expired`, `closed`; `id:` is to be sent back as Last-Event-ID"
+    "Events: `reset` (discard what you have: a snapshot follows), `snapshot`, `ready`, then `opened`, `changed`, "
+    "`decided`, `expired`, `closed`; `id:` is to be sent back as Last-Event-ID"
 )
 
 
@@ -112,7 +112,7 @@ def stream_pending_actions(query: dict[str, Any]) -> Response:
         with suppress(ConversationNotFound):  # of one that is yet to come the actions are followed
             query["sandbox_id"] = current_store.conversations.sandbox_of(conversation_id)
     try:
-        return streamed(current_store.streams.inbox.follow(after, InboxFilter(**query)), _lines)
+        return streamed(current_store.streams.inbox.follow(after, InboxFilter(**query), current_actor()), _lines)
     except Stopping:
         return ended_stream()
 

@@ -137,7 +137,7 @@ def open_store(
             events=followers,
             conversations=ListStream(ListingKeys, scripts, followers, conversations.summaries.get_many),
             sandboxes=ListStream(SandboxKeys, scripts, followers, sandboxes.listed),
-            inbox=InboxStream(redis, scripts, followers, approvals.inbox, destinations),
+            inbox=InboxStream(redis, scripts, followers, approvals.inbox, destinations, approvals.quorums),
         ),
         access=access,
         notifications=NotificationWing(redis, scripts, sealer),

@@ -15,6 +15,10 @@ const PROBLEMS = {
   expired: "Too late: its time is over, and the server rejects it.",
   changed: "The action is not the one that was shown. Nothing was decided: look at it again.",
   edit_not_understood: "The agent of this conversation does not understand changed arguments.",
+  own: "You may not approve it: you asked for it, or the conversation is yours.",
+  voted: "You have approved it already: others must approve it too.",
+  needs_people: "Several people must approve it, each with their own key or name.",
+  edit_of_several: "Nobody edits what several people must approve.",
   decided_alike: "The agent takes one decision for all that wait in this conversation.",
   decided_together: "The agent takes one decision for all that wait in this conversation, another too. Look again.",
 };

@@ -60,6 +60,9 @@ const HANDLERS = {
     known.set(nameOf(item), item);
     announce(item);
   },
+  changed(item) {
+    if (item.tool_name) known.set(nameOf(item), item);
+  },
   decided: (end) => close(end, "decided"),
   expired: (end) => close(end, "expired"),
   closed: (end) => close(end, "closed"),

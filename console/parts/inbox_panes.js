@@ -27,7 +27,7 @@ import { InboxRows } from "./inbox_rows.js";
 import { Lazy } from "./lazy.js";
 import { tell } from "./notices.js";
 import { Prompt } from "./prompt.js";
-import { byGroup, fits, groupOf, riskOf } from "./prompt_filters.js";
+import { byGroup, fits, groupingOf, groupOf } from "./prompt_filters.js";
 
 /** Windows in which the detail stands beside the rows; in others it takes their place. */
 const WIDE = "(min-width: 1100px) and (min-height: 30rem)";
@@ -36,16 +36,6 @@ const loadGroup = () => import("./inbox_group.js");
 
 /** Whether a place waits for a decision, of which none is on its way. */
 const waits = (place) => isOpen(place) && !isGone(place.item);
-
-/** What makes actions of a section one group: the same command and risk, where each can be decided on its own. */
-function groupingOf(items, query) {
-  const numbers = new Map();
-  for (const { conversation_id } of items) numbers.set(conversation_id, (numbers.get(conversation_id) ?? 0) + 1);
-  return (item) => {
-    const isBound = item.decided_together && numbers.get(item.conversation_id) > 1;
-    return JSON.stringify([groupOf(item, query)[0], isBound ? nameOf(item) : item.digest, riskOf(item)]);
-  };
-}
 
 /** The places of what waits, as they are after a change: a ref. */
 function usePlaces(items, query, isHeld) {

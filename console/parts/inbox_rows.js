@@ -10,7 +10,7 @@ import { age, counted } from "../lib/words.js";
 import { lineOf } from "./arguments.js";
 import { NearDeadline } from "./deadline.js";
 import { Outcome } from "./outcome.js";
-import { isFiltered, PromptFilters, riskOf, titleOf } from "./prompt_filters.js";
+import { effectsInWords, isFiltered, PromptFilters, quorumOf, riskOf, titleOf } from "./prompt_filters.js";
 import { Text } from "./text.js";
 import { Time } from "./time.js";
 
@@ -67,6 +67,7 @@ class Row extends Component {
       isGroup = row.places.length > 1;
     const risk = riskOf(item),
       [lead, text] = lineOf(item),
+      seen = [quorumOf(item), effectsInWords(item)].filter(Boolean).join(" · "),
       tab = isStop ? 0 : -1;
     const classes = [
       isCurrent && "current",
@@ -83,7 +84,8 @@ class Row extends Component {
       }
       <button type="button" class="quiet open" data-testid="open" tabindex=${tab} aria-current=${isCurrent} title="Key: Enter" onClick=${() => acts.current.show(row)}>
         <span class=${`risk ${risk.toLowerCase()}`}>${RISK[risk]}</span>
-        <span class="says">${lead && html`<span class="lead"><${Text} text=${lead} prose /></span> `}<code><${Text} text=${text} prose /></code></span>
+        <span class="what"><span class="says">${lead && html`<span class="lead"><${Text} text=${lead} prose /></span> `}<code><${Text} text=${text} prose /></code></span>
+          ${seen && html`<span class="seen" data-testid="row-seen"><${Text} text=${seen} prose /></span>`}</span>
         ${isGroup && html`<span class="count" title=${`The same command in ${counted(conversationsOf(open).size, "conversation")}`}>${number || row.places.length}×</span>`}
         ${
           !number

@@ -11,7 +11,7 @@ import { Arguments, isObject } from "./arguments.js";
 import { Deadline } from "./deadline.js";
 import { Lazy } from "./lazy.js";
 import { Outcome } from "./outcome.js";
-import { effectsOf, riskOf, RISKS, titleOf } from "./prompt_filters.js";
+import { effectsOf, quorumOf, riskOf, RISKS, titleOf, whyNot } from "./prompt_filters.js";
 import { Reject } from "./reject.js";
 import { Folded, SAID, Text } from "./text.js";
 import { Time } from "./time.js";
@@ -36,6 +36,7 @@ function Head({ item, isEnded, isHere }) {
     <p class="facts">
       <span class=${`risk ${risk.toLowerCase()}`}>${RISKS[risk]}</span>
       <${Seen} item=${item} risk=${risk} />
+      ${quorumOf(item) && html`<span data-testid="quorum"><${Text} text=${quorumOf(item)} prose /></span>`}
       <span>Asked <${Time} at=${item.since} /></span>
       ${item.expires_at && !isEnded && html`<${Deadline} at=${item.expires_at} />`}
       ${!isHere && item.sandbox_id && html`<a href=${href("sandboxes", item.sandbox_id)}>Sandbox</a>`}
@@ -68,16 +69,18 @@ function Said({ text, name }) {
 function Buttons({ item, isCurrent, since, open, onAside }) {
   const [element, press] = useSteady(since);
   const isOfSeveral = () => alikeOf(item).length > 1;
-  const isHigh = riskOf(item) === "HIGH",
+  const refusal = whyNot(item),
+    isHigh = riskOf(item) === "HIGH",
     [isAsked, confirm] = useSecondPress(isHigh);
   const approve = (event) =>
     press(event, () => {
+      if (refusal) return;
       if (isOfSeveral()) open({ name: "together", verb: "approve" });
       else confirm(() => decide([item], "approve"));
     });
   const reject = () => open({ name: isOfSeveral() ? "together" : "reject", verb: "reject" });
   const canEdit = item.can.includes("edit") && isObject(item.arguments),
-    canAlways = isObject(item.arguments);
+    canAlways = isObject(item.arguments) && !refusal;
   const once = (run) => (event) => !event.repeat && run();
   useShortcuts(
     isCurrent && {
@@ -89,11 +92,10 @@ function Buttons({ item, isCurrent, since, open, onAside }) {
     },
   );
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
-    ${
-      item.can.includes("approve") &&
-      html`<button type="button" class=${isHigh ? (isAsked ? "danger" : "secondary") : ""} data-testid="approve" title="Key: a"
-      onClick=${approve}>${isAsked ? "High risk: press again to approve" : "Approve"}</button>`
-    }
+    ${refusal && html`<p class="why" id=${`why-${item.action_id}`} data-testid="why-not">${refusal}</p>`}
+    <button type="button" class=${isHigh || refusal ? (isAsked ? "danger" : "secondary") : ""} data-testid="approve" title="Key: a"
+      disabled=${Boolean(refusal)} aria-describedby=${refusal ? `why-${item.action_id}` : undefined}
+      onClick=${approve}>${isAsked ? "High risk: press again to approve" : "Approve"}</button>
     ${
       item.can.includes("reject") &&
       html`<button type="button" class="secondary" data-testid="reject" title="Key: r" onClick=${reject}>Reject…</button>`

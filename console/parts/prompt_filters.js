@@ -2,7 +2,7 @@
 // API; its `security_risk` here is the risk that is shown, which is never less than the agent's own word.
 import { useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { byAge } from "../lib/pending.js";
+import { byAge, nameOf } from "../lib/pending.js";
 import { setQuery } from "../lib/router.js";
 import { beginning, visible } from "../lib/visible.js";
 
@@ -18,6 +18,27 @@ export function riskOf(item) {
 /** What the server sees that an item does: [{effect, words, because}]. */
 export function effectsOf(item) {
   return item.seen?.effects ?? [];
+}
+
+/** The same in words: "Deletes · Network". */
+export function effectsInWords(item) {
+  return effectsOf(item)
+    .map(({ words }) => words)
+    .join(" · ");
+}
+
+/** Who has approved what several people must: "1 of 2 approved: ada"; "" where one person decides. */
+export function quorumOf({ quorum }) {
+  if (!quorum || quorum.needed < 2) return "";
+  const names = quorum.approved_by.join(", ");
+  return `${quorum.approved_by.length} of ${quorum.needed} approved${names && `: ${names}`}`;
+}
+
+/** Why the reader may not approve an item; "" where they may. */
+export function whyNot({ quorum, can }) {
+  if (quorum?.voted) return "You have approved it already: others must approve it too.";
+  if (quorum?.own) return "You may not approve it: you asked for it, or the conversation is yours.";
+  return can.includes("approve") ? "" : "You may not approve it: you have no right to approve here.";
 }
 
 /** The words of an effect that some items have. */
@@ -83,6 +104,22 @@ export function groupOf(item, { group }) {
   const [, valuesOf, wordsOf] = FILTERS[group],
     [value] = valuesOf(item);
   return [value, wordsOf(value, [item])];
+}
+
+/** What makes items of a section one group: the same command, risk and effects, where each can be decided on its own. */
+export function groupingOf(items, query) {
+  const numbers = new Map();
+  for (const { conversation_id } of items) numbers.set(conversation_id, (numbers.get(conversation_id) ?? 0) + 1);
+  return (item) => {
+    const isBound = item.decided_together && numbers.get(item.conversation_id) > 1;
+    const effects = effectsOf(item).map(({ effect }) => effect);
+    return JSON.stringify([
+      groupOf(item, query)[0],
+      isBound ? nameOf(item) : item.digest,
+      riskOf(item),
+      effects.sort(),
+    ]);
+  };
 }
 
 /** Compares two items by their groups, and by age in a group. items: all of them; a group has the place of its oldest one. */

@@ -13,9 +13,13 @@ connection before it has no id to resume after, and gets another snapshot.
 | `snapshot` | {items}: some of what waits                                                             |
 | `ready`    | {}: the client knows all that waits                                                     |
 | `opened`   | the item; of an action that waits no longer {conversation_id, action_id, since}         |
+| `changed`  | the same, after an approval that is not the last one of several people                  |
 | `decided`  | {conversation_id, action_id, decision, actor, reason, time}                             |
 | `expired`  | the same                                                                                |
 | `closed`   | {conversation_id, action_id}: it waits no longer, and no decision was taken             |
+
+An item is as the client's person or key sees it (`Quorums.shown`). The reader of the process asks for the version of
+the rules once a page. A follower asks for more only where a rule asks for several people, or for a person's rights.
 
 A client that asks for them also gets what sandboxes ask to reach: after the snapshot of the actions `destinations`
 {items}, then `destination_opened`, `destination_decided`, `destination_expired` and `destination_closed`, as
@@ -25,12 +29,15 @@ The id "MS-N" of a change is the number MS * 2^64 + N here: so changes are follo
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 from core.wire import ConversationId, Seq, micros
+from store.approvals.audit import SERVER, Actor
 from store.approvals.inbox import Cursor, Inbox, InboxEntry, InboxFilter, PendingAction, load
+from store.approvals.quorums import Quorums
 from store.destinations import Destinations
 from store.errors import FellBehind
 from store.keys import ApprovalKeys
@@ -47,8 +54,14 @@ _SNAPSHOT = 100
 #: members of a pending action that are not shown
 _INTERNAL = {"seq", "opened"}
 
+#: changes whose event has the item
+_WITH_ITEM = ("opened", "changed")
+
 #: a conversation and an action of it
 Key = tuple[ConversationId, str]
+
+#: `Quorums.shown` for one client
+Show = Callable[..., list[dict[str, Any]]]
 
 
 def place_of(change_id: str) -> Seq:
@@ -63,13 +76,16 @@ def id_of(place: Seq) -> str:
 
 
 class InboxChange(FeedEntry):
-    """A change of the inbox. action: the one that was opened, None of another change or where it waits no longer."""
+    """A change of the inbox. action: the one that was opened or changed, None of another change or where it waits no
+    longer."""
 
     __slots__ = ("action", "is_destination", "key", "name", "risk", "sandbox_id", "tool")
 
     def __init__(self, place: Seq, found: dict[str, str], action: PendingAction | None) -> None:
         self.is_destination = found["kind"].startswith("destination_")
-        told = json.dumps(_shown(action) if action else _members(found)) if not self.is_destination else found["entry"]
+        told = (
+            found["entry"] if self.is_destination else json.dumps(_item(asdict(action)) if action else _members(found))
+        )
         self.sandbox_id = str(json.loads(told)["sandbox_id"]) if self.is_destination else ""
         super().__init__(place, told.encode())
         self.key = _key(found)
@@ -87,20 +103,21 @@ class InboxChange(FeedEntry):
             and filters.tool in (None, self.tool)
             and filters.risk in (None, self.risk)
             and (
-                not filters.reads or self.name != "opened" or (self.action is not None and filters.passes(self.action))
+                not filters.reads
+                or self.name not in _WITH_ITEM
+                or (self.action is not None and filters.passes(self.action))
             )
         )
 
 
-def _shown(action: PendingAction) -> dict[str, object]:
+def _item(members: dict[str, Any]) -> dict[str, Any]:
     """An item, as `GET /api/v1/pending-actions` shows it."""
-    shown = asdict(action) | {"complete": action.complete}
-    return {name: value for name, value in shown.items() if name not in _INTERNAL}
+    return {name: value for name, value in members.items() if name not in _INTERNAL}
 
 
 def _members(found: dict[str, str]) -> dict[str, object]:
     members: dict[str, object] = {name: found[name] for name in ("conversation_id", "action_id")}
-    if found["kind"] == "opened":
+    if found["kind"] in _WITH_ITEM:
         return {**members, "since": found["since"]}
     if found["kind"] == "closed":
         return members
@@ -128,10 +145,11 @@ def _fields(words: list[bytes]) -> dict[str, str]:
 class InboxFeed(Feed):
     """The one reader of the changes in this process."""
 
-    def __init__(self, last: Seq, redis: Redis, scripts: Scripts, ring_bytes: int) -> None:
+    def __init__(self, last: Seq, redis: Redis, scripts: Scripts, ring_bytes: int, quorums: Quorums) -> None:
         super().__init__(ApprovalKeys.signal, "", last, ring_bytes)
         self._redis = redis
         self._scripts = scripts
+        self._quorums = quorums
 
     def page(self, after: Seq) -> tuple[Seq, list[FeedEntry]]:
         """The place of the last change, and the next changes. Raises FellBehind where some are no longer held.
@@ -144,17 +162,19 @@ class InboxFeed(Feed):
         size = 0
         fitting: list[tuple[Seq, dict[str, str]]] = []
         for place, one in found:
-            size += int(one["size"]) if one["kind"] == "opened" else 0
+            size += int(one["size"]) if one["kind"] in _WITH_ITEM else 0
             if fitting and size > _ITEM_BYTES:
                 break
             fitting.append((place, one))
-        entries = [_indexed(place, one) for place, one in fitting if one["kind"] == "opened"]
+        entries = [_indexed(place, one) for place, one in fitting if one["kind"] in _WITH_ITEM]
+        if entries:
+            self._quorums.look()
         opened = {action.opened: action for action in load(self._redis, entries) if action is not None}
         return held.last, [InboxChange(place, one, opened.get(id_of(place))) for place, one in fitting]
 
 
 def _indexed(place: Seq, found: dict[str, str]) -> InboxEntry:
-    """The entry of the index by which an opened action is read."""
+    """The entry of the index by which the action of a change is read."""
     item = {"seq": int(found["seq"]), "since": found["since"], "size": int(found["size"]), "opened": id_of(place)}
     return InboxEntry(*_key(found), micros(found["since"]), item)
 
@@ -171,10 +191,12 @@ class InboxFollower(Reading):
     """A snapshot of what waits where the client needs one, then every change once. Close it."""
 
     def __init__(
-        self, follower: Follower, inbox: Inbox, destinations: Destinations, filters: InboxFilter, reset: str
+        self, follower: Follower, inbox: Inbox, destinations: Destinations, filters: InboxFilter, reset: str, show: Show
     ) -> None:
         """reset: why the client gets a snapshot, "" where it gets none."""
         super().__init__(follower)
+        self._show = show
+        self._taken: list[InboxChange] = []  #: changes that are to be sent
         self._destinations = destinations
         self._inbox = inbox
         self._filters = filters
@@ -206,12 +228,13 @@ class InboxFollower(Reading):
         if (ended := self._follower.feed.ended) is not None:
             raise ended
         reset, start = Sent("reset", json.dumps({"reason": self._reset}).encode()), self._cursor
-        actions, self._cursor = self._inbox.page(self._filters, descending=False, limit=_SNAPSHOT, start=start)
-        self._in_snapshot = self._cursor is not None
+        actions, following = self._inbox.page(self._filters, descending=False, limit=_SNAPSHOT, start=start)
+        shown = [_item(one) for one in self._show(actions)]
+        self._cursor, self._in_snapshot = following, following is not None
         for action in actions:
             if (opened := place_of(action.opened)) > self._follower.seq:
                 self._shown[action.conversation_id, action.action_id] = opened
-        items = Sent("snapshot", json.dumps({"items": [_shown(action) for action in actions]}).encode())
+        items = Sent("snapshot", json.dumps({"items": shown}).encode())
         asked = [] if self._in_snapshot or not self._filters.destinations else list(self._asked())
         return [*([] if start else [reset]), *([items] if actions else []), *asked]
 
@@ -229,11 +252,24 @@ class InboxFollower(Reading):
                 return
 
     def _next_changes(self, timeout: float) -> list[Sent]:
-        changes = [change for change in self._follower.next(timeout) if isinstance(change, InboxChange)]
+        if not self._taken:
+            self._taken = [
+                change
+                for change in self._follower.next(timeout)
+                if isinstance(change, InboxChange)
+                and change.seq > self._shown.get(change.key, 0)
+                and change.passes(self._filters)
+            ]
+        changes = self._taken
+        items = iter(self._show([change.action for change in changes if change.action is not None], fresh=False))
+        self._taken = []  # only now: what raises above is called again
         return [
-            Sent(change.name, change.raw, "" if self._is_catching_up else id_of(change.seq))
+            Sent(
+                change.name,
+                change.raw if change.action is None else json.dumps(_item(next(items))).encode(),
+                "" if self._is_catching_up else id_of(change.seq),
+            )
             for change in changes
-            if change.seq > self._shown.get(change.key, 0) and change.passes(self._filters)
         ]
 
 
@@ -241,22 +277,32 @@ class InboxStream:
     """The streams of this process."""
 
     def __init__(
-        self, redis: Redis, scripts: Scripts, followers: Followers, inbox: Inbox, destinations: Destinations
+        self,
+        redis: Redis,
+        scripts: Scripts,
+        followers: Followers,
+        inbox: Inbox,
+        destinations: Destinations,
+        quorums: Quorums,
     ) -> None:
         self._destinations = destinations
+        self._quorums = quorums
         self._redis = redis
         self._scripts = scripts
         self._followers = followers
         self._inbox = inbox
 
-    def follow(self, after: str | None, filters: InboxFilter) -> InboxFollower:
+    def follow(self, after: str | None, filters: InboxFilter, actor: Actor = SERVER) -> InboxFollower:
         """Follow the inbox after the change of an id; None: from a snapshot. Raises TooManyFollowers, Stopping.
+
+        actor: who sees the items.
 
         A filter's `since`, `until` and `text` must be absent.
         """
         follower, reset = self._followers.follow_changes(
             None if after is None else place_of(after),
             lambda: _read(self._scripts, Seq(0), 0)[0],
-            lambda last: InboxFeed(last, self._redis, self._scripts, self._followers.ring_bytes),
+            lambda last: InboxFeed(last, self._redis, self._scripts, self._followers.ring_bytes, self._quorums),
         )
-        return InboxFollower(follower, self._inbox, self._destinations, filters, reset)
+        show: Show = partial(self._quorums.shown, actor=actor)
+        return InboxFollower(follower, self._inbox, self._destinations, filters, reset, show)

@@ -74,12 +74,17 @@ class Quorums:
             }
         return json.dumps({**read, "owner": owner.decode(), "asker": asker.decode(), "actions": actions})
 
-    def shown(self, items: Sequence[PendingAction], actor: Actor) -> list[dict[str, Any]]:
+    def look(self) -> None:
+        """Remember the rules as they are now. One round trip, two after a change."""
+        self._rules.versioned()
+
+    def shown(self, items: Sequence[PendingAction], actor: Actor, *, fresh: bool = True) -> list[dict[str, Any]]:
         """Pending actions as an actor sees them: `can` has what they may decide, `quorum` who must approve.
 
         Of a key `can` is what the agent understands. Two round trips where no rule asks, of a key one.
+        fresh: False takes the rules as they are remembered, which saves one.
         """
-        asking = self._asking()[1] if items else []
+        asking = self._asking(fresh=fresh)[1] if items else []
         if not items or (not asking and actor.kind != "person"):
             return [_members(item) for item in items]
         roots = [ConversationKeys(item.conversation_id) for item in items]
@@ -142,7 +147,7 @@ class Quorums:
     def _asking(self, *, fresh: bool = True) -> tuple[str, list[Rule]]:
         """The version of the rules, and those in force that ask. One round trip, two where one of them ends.
 
-        fresh: False where the script that decides compares the version.
+        fresh: False where the script that decides compares the version, or the caller has looked.
         """
         version, rules = self._rules.versioned() if fresh else self._rules.remembered()
         asking = [rule for rule in rules if rule.decision == "ask"]

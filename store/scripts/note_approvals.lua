@@ -6,7 +6,7 @@
 --       number:int entries of its audit
 --       pending:(id:text at:micros expires:text item:bytes)[] when each began to wait, µs when it expires ("" never)
 --       entries:(seq:digits at:micros kind:text ids:json notice:bytes entry:bytes)* of the audit that follow: kind is
---       "decided" or "expired", ids are those of its actions
+--       "decided", "expired" or "changed" (an approval that is not the last one), ids are those of its actions
 -- Returns  "noted" | "late"
 -- Cost  O((p + e) log a): p pending actions of the conversation, e audit entries given, a pending actions in all
 -- Idempotent  a repeat finds the entries indexed and the same actions pending, and writes nothing new
@@ -64,7 +64,9 @@ for seq, at, kind, ids, notice, entry in entries() do
     redis.call('ZADD', root .. ':audit', at, string.format('%s %010d', conversation, seq))
     for _, action in ipairs(cjson.decode(ids)) do
       local item = read_item(action)
-      if item then
+      if item and kind == 'changed' then
+        tell(kind, action, item, 'entry', entry)
+      elseif item then
         close(action)
         notify(tell(kind, action, item, 'entry', entry), cjson.decode(notice), action, item)
       end

@@ -25,11 +25,10 @@ local entries = {}
 local stored = redis.call('LRANGE', root .. ':audit', after, after + most - 1)
 for _, text in ipairs(stored) do
   local entry = read_json(text)
-  local kind = entry.actor.kind == 'expiry' and 'expired' or 'decided'
+  local kind = entry.decision == 'agree' and 'changed' or entry.actor.kind == 'expiry' and 'expired' or 'decided'
   local notice = cjson.encode({type = 'action.' .. kind, time = entry.time, decision = entry.decision,
     actor = {kind = entry.actor.kind, name = entry.actor.name}, detail = entry.reason})
-  for _, word in ipairs({string.format('%d', entry.seq), micros_of(entry.time), kind, cjson.encode(entry.decision == 'agree' and {} or entry.action_ids),
-    notice, text}) do entries[#entries + 1] = word end
+  for _, word in ipairs({string.format('%d', entry.seq), micros_of(entry.time), kind, cjson.encode(entry.action_ids), notice, text}) do entries[#entries + 1] = word end
 end
 
 local open = state[1] == 'waiting_for_confirmation' and open_actions() or {}

@@ -1,5 +1,7 @@
 """Actions that several people must approve. Source: docs/approvals.md, "Several people"."""
 
+import json
+
 import pytest
 
 from admin import audit as verification
@@ -50,6 +52,62 @@ def test_an_action_is_approved_by_the_second_of_two_people_and_not_by_the_first(
     agreed, approved = team.audit(held[0])
     assert (agreed["needed"], agreed["agreed"], agreed["actor"]["kind"]) == (2, ["ada@example.org"], "person")
     assert approved["agreed"] == ["ada@example.org", "bob@example.org"]
+
+
+@pytest.fixture
+def followed(proxied):
+    """Follow the inbox of a conversation as somebody; returns what reads its next events: name and data of each."""
+    opened = []
+
+    def follow(conversation, who):
+        path = f"/api/v1/pending-actions/stream?conversation_id={conversation}"
+        response = proxied.test_client().get(path, **who, buffered=False)
+        opened.append(response)
+        events = (one for piece in response.response for one in piece.decode().split("\n\n"))
+
+        def until(name):
+            for one in events:
+                members = dict(line.split(": ", 1) for line in one.splitlines() if ": " in line)
+                if members.get("event") == name:
+                    return json.loads(members["data"])
+            raise AssertionError(f"the stream ended before {name}")
+
+        return until
+
+    yield follow
+    for one in opened:
+        one.close()
+
+
+def test_a_stream_shows_each_person_what_they_may_decide_as_the_list_does(team, held, followed):
+    ada, bob = followed(held[0], ADA), followed(held[0], BOB)
+    for until, who in ((ada, ADA), (bob, BOB)):
+        assert until("snapshot")["items"] == team.waiting(held[0], who)
+        until("ready")
+
+    team.decides(*held, ADA)
+    assert ada("changed") == team.waiting(held[0], ADA)[0]
+    seen_by_bob = bob("changed")
+    assert seen_by_bob == team.waiting(held[0], BOB)[0]
+    assert seen_by_bob["quorum"] == {"needed": 2, "approved_by": ["ada@example.org"], "own": False, "voted": False}
+
+    team.decides(*held, BOB)
+    assert bob("decided")["decision"] == "approve"
+
+
+def test_a_stream_opens_what_several_people_must_approve_with_its_quorum(team, held, followed):
+    until = followed(held[0], ADA)
+    until("ready")
+    other = action(command="rm -r dist")
+    team.posts(held[0], other)
+    opened = until("opened")
+    assert (opened["action_id"], opened["quorum"]["needed"]) == (other["id"], 2)
+
+
+def test_who_may_not_decide_is_offered_no_decision_by_the_stream(team, held, followed):
+    team.grants("steer", person="mia@example.org")
+    [item] = followed(held[0], through("mia@example.org"))("snapshot")["items"]
+    assert item["can"] == []
 
 
 def test_the_audit_of_several_people_verifies_as_every_other(team, held, tmp_path):

@@ -119,7 +119,7 @@ def test_a_stream_with_a_conversation_finds_its_sandbox(client, store, boxes, be
     here = begin(box)
     asked = []
     monkeypatch.setattr(
-        type(store.streams.inbox), "follow", lambda _, _after, filters: asked.append(filters) or _Ended()
+        type(store.streams.inbox), "follow", lambda _, _after, filters, _actor: asked.append(filters) or _Ended()
     )
     for query in ({"destinations": "true"}, {}):
         client.get("/api/v1/pending-actions/stream", query_string={"conversation_id": here, **query}).close()

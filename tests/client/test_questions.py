@@ -110,6 +110,39 @@ def test_a_rejection_has_the_reason_that_was_typed():
     assert "Rejected: terminal  git status" in asked.shown
 
 
+HELD = {"needed": 2, "approved_by": ["ada"], "own": False, "voted": False}
+
+
+def test_a_prompt_says_before_the_first_key_who_has_approved_what_several_people_must():
+    still = {"action_id": "9c0d1e2f-act", "needed": 3, "approved_by": ["ada", "bob"]}
+    counted = httpx.Response(200, json={"success": True, "rules": [], "waiting": [still]})
+    asked = Asked(waiting_action(quorum=HELD | {"needed": 3}), "a", responses=(counted,))
+
+    assert "1 of 3 approved: ada" in asked.shown.partition("[a]pprove")[0]
+    assert "Your approval counts: 2 of 3. It waits for others: terminal  git status" in asked.shown
+    assert "Approved:" not in asked.shown
+    assert asked.outcome == "left"
+
+
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ({"quorum": HELD | {"voted": True}}, "You have approved it already"),
+        ({"quorum": HELD | {"own": True}}, "You may not approve it: you asked for it"),
+        ({"quorum": HELD}, "You may not decide it"),
+        ({}, "You may not decide it"),
+    ],
+)
+def test_a_prompt_offers_no_approval_to_who_may_not_approve_and_says_why(members, why):
+    asked = Asked(waiting_action(can=["reject"], **members), "a", "l")
+
+    assert why in asked.shown
+    assert "[a]pprove" not in asked.shown
+    assert "[A]lways" not in asked.shown
+    assert "[r]eject" in asked.shown
+    assert not asked.requests
+
+
 def rule_for(**members):
     return {"decision": "approve", "tool_name": "terminal", "conversation_ids": [CONVERSATION], **members}
 

@@ -14,6 +14,7 @@ import {
   targetOf,
 } from "../../console/lib/places.js";
 import { lineOf } from "../../console/parts/arguments.js";
+import { effectsInWords, groupingOf, quorumOf, whyNot } from "../../console/parts/prompt_filters.js";
 
 const item = (action_id, digest = action_id) => ({ conversation_id: "c", action_id, digest, since: action_id });
 const groupOf = ({ digest }) => digest;
@@ -146,4 +147,34 @@ test("a row has the command; of a change of a file the path; of any other tool i
   assert.deepEqual(line("create_issue", { number: 7, title: "It flickers" }), ["create_issue", "It flickers"]);
   assert.deepEqual(line("browser", { index: 3 }), ["browser", '{"index":3}']);
   assert.deepEqual(line("odd", [1]), ["odd", "[1]"]);
+});
+
+const seenAs = (action_id, ...effects) => ({
+  ...item(action_id, "same"),
+  risk: "HIGH",
+  seen: { risk: "HIGH", effects: effects.map((effect) => ({ effect, words: effect, because: "make" })) },
+});
+
+test("members of a group have the same effects, in whatever order the server names them", () => {
+  const both = seenAs("1", "deletes", "network"),
+    turned = seenAs("2", "network", "deletes"),
+    one = seenAs("3", "deletes"),
+    none = { ...item("4", "same"), risk: "HIGH" };
+  const keyOfItem = groupingOf([both, turned, one, none], {});
+  assert.equal(keyOfItem(both), keyOfItem(turned));
+  assert.equal(new Set([both, one, none].map(keyOfItem)).size, 3);
+  assert.equal(effectsInWords(both), "deletes · network");
+  assert.equal(effectsInWords(none), "");
+});
+
+test("what several people must approve says who has, and why the reader may not", () => {
+  const held = { needed: 2, approved_by: ["ada"], own: false, voted: false },
+    can = ["approve", "reject"];
+  assert.equal(quorumOf({ quorum: held }), "1 of 2 approved: ada");
+  assert.equal(quorumOf({ quorum: { ...held, approved_by: [] } }), "0 of 2 approved");
+  assert.equal(quorumOf({}), "");
+  assert.equal(whyNot({ quorum: held, can }), "");
+  assert.match(whyNot({ quorum: { ...held, voted: true }, can: ["reject"] }), /already/);
+  assert.match(whyNot({ quorum: { ...held, own: true }, can: ["reject"] }), /asked for it/);
+  assert.match(whyNot({ can: [] }), /no right/);
 });

@@ -427,8 +427,9 @@ class Client:
         )
 
     def inbox(self, *, destinations: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Follow the inbox: (name, data) of `reset`, `snapshot`, `ready`, `opened`, `decided`, `expired`, `closed`.
+        """Follow the inbox: (name, data) of `reset`, `snapshot`, `ready`, `opened`, `changed` and the ends.
 
+        The ends are `decided`, `expired` and `closed`.
         destinations: also `destinations`, and `destination_opened`, `_decided`, `_expired` and `_closed`.
         """
         for sent in self.stream(f"/api/v1/pending-actions/stream{'?destinations=true' if destinations else ''}"):

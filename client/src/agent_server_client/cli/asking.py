@@ -12,7 +12,7 @@ from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.elsewhere import Gone, how_it_ended, key_of_destination
 from agent_server_client.cli.program import Session
 from agent_server_client.cli.questions import Answer, NotEdited, Read, ask, confirm, edited, explain
-from agent_server_client.cli.shown import Card, amounts, card, destination_card, named, short
+from agent_server_client.cli.shown import Card, amounts, card, counts, destination_card, named, short, why_not
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AskedDestinationInfo
 from agent_server_client.visible import in_line, visible
@@ -24,6 +24,10 @@ PROBLEMS = {
     "changed": "The action is not the one that was shown. Nothing was decided: look at it again.",
     "decided_alike": "The agent takes one decision for all that wait in this conversation.",
     "decided_together": "The agent takes one decision for all that wait in this conversation, another too. Look again.",
+    "own": "You may not approve it: you asked for it, or the conversation is yours. Somebody else must.",
+    "voted": "You have approved it already: others must approve it too.",
+    "needs_people": "Several people must approve it, each with their own key or name.",
+    "edit_of_several": "Nobody edits what several people must approve. Reject it, or leave it.",
 }
 
 #: how long a decision about a destination holds, in words
@@ -149,25 +153,30 @@ class AskedActions:
     def _approve(self, session: Session, **members: Any) -> Outcome:
         with session.sending(self.client):
             result = self._actions[0].conversation.decide(self._actions, "approve", **members)
-        self._say(session, "Approved")
+        held = {one["action_id"]: one for one in result.get("waiting", ())}
+        self._say(session, "Approved", held)
         for rule in result["rules"]:
             said = f"Rule {rule['rule_id']} approves this from now on. To end it: agentctl rules rm {rule['rule_id']}"
             said = said if rule["rule_id"] else f"No rule was made: {rule['detail']}"
             session.err.print(said, style="dim", soft_wrap=True)
-        return "approved"
+        return "left" if held else "approved"
 
-    def _say(self, session: Session, verb: str) -> None:
+    def _say(self, session: Session, verb: str, held: Mapping[str, Any] | None = None) -> None:
+        """held: what waits for other people, by the ids of actions."""
         for one in self._actions:
             item = one.item
             words = named(item["tool_name"], item["arguments"], item["summary"])
-            session.err.print(Text.assemble(f"{verb}: ", words), soft_wrap=True)
+            said = counts(held[one.id]) if held and one.id in held else verb
+            session.err.print(Text.assemble(f"{said}: ", words), soft_wrap=True)
 
     def _answers(self) -> list[Answer]:
         number, item = len(self._actions), self._actions[0].item
         all_of = "" if number == 1 else f" all {number}"
         this = "exactly this" if number == 1 else f"exactly these {number}: it takes one decision for all"
+        may_approve = not any(why_not(one.item) for one in self._actions)
+        approve = Answer("approve", f"[a]pprove{all_of}", ("a", "y", "yes"), f"Approve: the agent does {this}. Also y.")
         answers = [
-            Answer("approve", f"[a]pprove{all_of}", ("a", "y", "yes"), f"Approve: the agent does {this}. Also y."),
+            *([approve] if may_approve else []),
             Answer(
                 "reject",
                 f"[r]eject{all_of}",
@@ -179,7 +188,7 @@ class AskedActions:
             answers.append(
                 Answer("edit", "[e]dit", ("e",), "Edit what will run in $VISUAL or $EDITOR, and approve that.")
             )
-        if number == 1 and isinstance(item["arguments"], dict):
+        if number == 1 and may_approve and isinstance(item["arguments"], dict):
             answers.append(Answer("always", "[A]lways", ("A",), "Approve, and make a rule that approves it next time."))
         return [*answers, Answer("leave", "[l]eave", ("l",), f"Leave it waiting. Decide it later: {self.later}.")]
 

@@ -39,7 +39,7 @@ from agent_server_client.cli.program import (
 )
 from agent_server_client.cli.progress import took
 from agent_server_client.cli.questions import Read, agrees, confirm
-from agent_server_client.cli.shown import card, destination_card, named, shortest, shown_id
+from agent_server_client.cli.shown import card, counts, destination_card, named, shortest, shown_id
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import Event
 from agent_server_client.visible import in_line, visible
@@ -445,12 +445,15 @@ def _named(client: Client, starts: Iterable[str]) -> list[PendingAction]:
     return list(found.values())
 
 
-def _decide(actions: list[PendingAction], verb: str, reason: str = "") -> None:
-    """Decide actions, those of a conversation all or none."""
+def _decide(actions: list[PendingAction], verb: str, reason: str = "") -> dict[str, Any]:
+    """Decide actions, those of a conversation all or none. Returns what waits for other people, by ids of actions."""
+    held = dict[str, Any]()
     by_conversation = sorted(actions, key=lambda one: one.conversation.id)
     for _, some in groupby(by_conversation, key=lambda one: one.conversation.id):
         group = list(some)
-        group[0].conversation.decide(group, verb, **({"reason": reason} if reason else {}))
+        result = group[0].conversation.decide(group, verb, **({"reason": reason} if reason else {}))
+        held |= {one["action_id"]: one for one in result.get("waiting", ())}
+    return held
 
 
 def _decide_and_say(
@@ -462,17 +465,21 @@ def _decide_and_say(
 ) -> None:
     """others: of the JSON, what was decided beside the actions."""
     try:
-        _decide(actions, verb, reason)
+        held = _decide(actions, verb, reason)
     except AgentServerError as error:
         if not error.problems:
             raise
         raise Failed(NOT_DECIDED, words_of(error, AskedActions(actions).who()), status=error.status) from error
     if session.as_json:
-        own = [{"action_id": one.id, "digest": one.item["digest"], "decision": verb} for one in actions]
+        own = [
+            {"action_id": one.id, "digest": one.item["digest"], "decision": verb}
+            | ({"waiting": held[one.id]} if one.id in held else {})
+            for one in actions
+        ]
         print_json([*own, *others])
         return
     for one in actions:
-        words = "Approved" if verb == "approve" else "Rejected"
+        words = counts(held[one.id]) if one.id in held else "Approved" if verb == "approve" else "Rejected"
         item = one.item
         said = named(item["tool_name"], item["arguments"], item["summary"])
         session.err.print(Text.assemble(f"{words}: ", said), soft_wrap=True)
@@ -491,6 +498,8 @@ def _watch(session: Session, client: Client) -> None:
             if item["action_id"] not in shown:
                 shown.add(item["action_id"])
                 session.out.print(card(item))
+        if name == "changed" and "digest" in data:
+            session.out.print(card(data))
         if name in ("decided", "expired", "closed"):
             shown.discard(data["action_id"])
             who = in_line((data.get("actor") or {}).get("name") or "")

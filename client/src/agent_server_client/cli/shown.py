@@ -343,8 +343,40 @@ def card(item: WaitingAction, ids: Mapping[str, str] | None = None) -> Card:
     said = [text for text in (item["summary"], item["thought"]) if text and text != command_of(arguments)]
     body = [*(Text(visible(str(text), prose=True), "italic") for text in said), Text(), *_arguments(arguments), Text()]
     whose = (item["conversation_id"], item["conversation_title"])
+    if held := quorum_of(item):
+        body.append(Text(held, "yellow"))
     facts = Text.assemble((words, colour), ("  ·  ", "dim"), *_seen(item, own))
     return Card(in_line(item["tool_name"]), facts, item, body, (item["action_id"], *whose), colour, ids)
+
+
+def quorum_of(item: WaitingAction) -> str:
+    """Who has approved of how many, and why the reader may not approve; "" where one person decides and may."""
+    held = item.get("quorum")
+    words = [counted_of(held)] if held and held["needed"] > 1 else []
+    if why := why_not(item):
+        words.append(why)
+    return ". ".join(words)
+
+
+def why_not(item: WaitingAction) -> str:
+    """Why the reader may not approve an action; "" where they may."""
+    held = item.get("quorum") or {}
+    if held.get("voted"):
+        return "You have approved it already: others must approve it too"
+    if held.get("own"):
+        return "You may not approve it: you asked for it, or the conversation is yours"
+    return "" if "approve" in item["can"] else "You may not decide it: you have no right to approve here"
+
+
+def counted_of(held: Any) -> str:
+    """How many have approved, and who: `1 of 2 approved: ada`."""
+    names = ", ".join(in_line(one) for one in held["approved_by"])
+    return f"{len(held['approved_by'])} of {held['needed']} approved{f': {names}' if names else ''}"
+
+
+def counts(held: Any) -> str:
+    """What a person is told whose approval is not the last one."""
+    return f"Your approval counts: {len(held['approved_by'])} of {held['needed']}. It waits for others"
 
 
 def _seen(item: WaitingAction, own: str) -> Iterator[str | tuple[str, str]]:
