@@ -86,6 +86,9 @@ def main() -> None:
     app.register_blueprint(ports, url_prefix="/api")
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # its log has the agent's work, and not each request
     http = make_server(arguments.host, arguments.port, app, threaded=True)
+    for one in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(one) is signal.SIG_IGN:  # the server was begun by `&`: terminals would ignore Ctrl-C
+            signal.signal(one, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=http.shutdown).start())
     print(f"serving on {arguments.host}:{arguments.port}", flush=True)
     http.serve_forever()

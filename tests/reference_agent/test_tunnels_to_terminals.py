@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import socket
 import time
 from pathlib import Path
@@ -161,6 +162,27 @@ def test_a_key_that_interrupts_reaches_a_program_that_reads_nothing(opened, coun
     terminal.reads(b"the program had not read, was dropped")
     terminal.types("echo again-$((6*7))\r")
     assert b"never-42" not in terminal.reads(b"again-42")
+
+
+def test_a_key_that_interrupts_does_so_where_a_script_began_the_server_in_the_background(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        agent = ReferenceAgent(tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    try:
+        terminal = Terminal(agent)
+        terminal.reads(b"101 Switching Protocols")
+        terminal.types("sh -c 'echo be\"\"gins; exec sleep 300'\r")
+        terminal.reads(b"begins")
+
+        terminal.types("\x03")
+
+        terminal.types("echo again-$((6*7))\r")
+        terminal.reads(b"again-42")
+        terminal.socket.close()
+    finally:
+        agent.kill()
 
 
 def test_a_terminal_changes_its_size_while_what_is_typed_waits(opened):
