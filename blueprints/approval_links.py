@@ -7,6 +7,7 @@ loaded from elsewhere, and what an agent wrote is shown as it is: invisible char
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from itertools import groupby
@@ -93,6 +94,11 @@ def decide_action(token: str) -> Response:
     if verb is None:
         sentence = "The form lacks a decision: approve or reject. Nothing was decided."
         return _page(422, _question(link), sentence, shown=show_link(current_store, link), link=link)
+    if verb == "approve" and not request.form.get("sure"):
+        with suppress(LinkRefused):  # the decision below says why
+            if (shown := show_link(current_store, link)).risk == "HIGH":
+                sentence = "The risk is high: check the box to approve. Nothing was decided."
+                return _page(422, _question(link), sentence, shown=shown, link=link, reason=reason)
     words = (reason or ("" if link.destination else _NO_REASON)) if verb == "reject" else ""
     try:
         decide_by_link(current_server().commands, link, verb, words, request.remote_addr or "")

@@ -294,6 +294,29 @@ def test_a_link_decides_once_and_makes_no_rule_whatever_its_form_has(client, con
     assert pending(client, conversation) == [again["id"]]
 
 
+def test_an_action_of_high_risk_is_approved_only_with_the_box_checked(client, conversation, waits):
+    link = waits(act := action("rm -rf build", security_risk="LOW"))
+    assert 'name="sure"' in client.get(link).get_data(as_text=True)
+
+    refused = press(client, link, "approve")
+    assert refused.status_code == 422
+    assert "The risk is high: check the box to approve. Nothing was decided." in text(refused)
+    assert pending(client, conversation) == [act["id"]]
+
+    assert press(client, link, "approve", sure="yes").status_code == 200
+    assert pending(client, conversation) == []
+
+
+def test_an_action_of_high_risk_is_rejected_without_the_box(client, conversation, waits):
+    link = waits(action("rm -rf build"))
+    assert press(client, link, "reject").status_code == 200
+    assert pending(client, conversation) == []
+
+
+def test_an_action_of_low_risk_has_no_box(client, waits):
+    assert 'name="sure"' not in client.get(waits(action("ls"))).get_data(as_text=True)
+
+
 def test_a_link_decides_its_action_alone(client, conversation, waits):
     link = waits(action("one"), other := action("two"))
 

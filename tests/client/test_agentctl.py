@@ -102,10 +102,10 @@ def test_an_approval_is_bound_to_the_digest_that_a_program_looked_at(ctl, waitin
     assert "decided already" in ctl("approve", one, "--yes", code=6).stderr
 
 
-def test_an_approval_that_is_not_the_last_one_says_that_it_counts(ctl, client, waiting):
+def test_an_approval_that_is_not_the_last_one_says_that_it_counts(ctl, server, waiting):
     conversation, one = waiting("terraform apply")
     wanted = {"decision": "ask", "tool_name": "terminal", "quorum": 2, "conversation_ids": [conversation]}
-    rule = client.post("/api/v1/approval-rules", json=wanted).json["id"]
+    rule = server.post("/api/v1/approval-rules", json=wanted).json()["id"]
 
     before = ctl("inbox", "--text", "terraform apply").stdout
     said = ctl("approve", one, "--yes").stderr
@@ -114,7 +114,7 @@ def test_an_approval_that_is_not_the_last_one_says_that_it_counts(ctl, client, w
     assert "0 of 2 approved" in before
     assert "Your approval counts: 1 of 2. It waits for others: terminal  terraform apply" in said
     assert "You have approved it already" in again
-    client.delete(f"/api/v1/approval-rules/{rule}")
+    server.delete(f"/api/v1/approval-rules/{rule}")
     ctl("reject", conversation)
 
 

@@ -29,6 +29,7 @@ READS = {
     "ls",
     "logs",
     "status",
+    "whoami",
     "inbox",
     "download",
     "diff",

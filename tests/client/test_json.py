@@ -88,7 +88,9 @@ def words_of(ctl, client, started, tmp_path):
             "download": (one, "", str(tmp_path / "to")),
             **dict.fromkeys(("rules add", "rules rehearse"), rule),
             **{"rules diff": (str(file),), "rules apply": (str(file), "--yes")},
-            **dict.fromkeys(("ls", "agents", "inbox", "status", "profiles", "keys", "audit", "rules", "rules ls"), ()),
+            **dict.fromkeys(
+                ("ls", "agents", "inbox", "status", "whoami", "profiles", "keys", "audit", "rules", "rules ls"), ()
+            ),
         }
         own = (ids[name](),) if name in ids else more.get(name, (one,))
         return [*name.split(), "--json", *own]

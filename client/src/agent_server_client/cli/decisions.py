@@ -41,7 +41,7 @@ from agent_server_client.cli.progress import took
 from agent_server_client.cli.questions import Read, agrees, confirm
 from agent_server_client.cli.shown import card, counts, destination_card, named, shortest, shown_id
 from agent_server_client.errors import AgentServerError
-from agent_server_client.models import Event
+from agent_server_client.models import Event, WaitingAction
 from agent_server_client.visible import in_line, visible
 
 #: least characters of a digest on the command line
@@ -499,7 +499,7 @@ def _watch(session: Session, client: Client) -> None:
                 shown.add(item["action_id"])
                 session.out.print(card(item))
         if name == "changed" and "digest" in data:
-            session.out.print(card(data))
+            session.out.print(card(WaitingAction(data)))
         if name in ("decided", "expired", "closed"):
             shown.discard(data["action_id"])
             who = in_line((data.get("actor") or {}).get("name") or "")

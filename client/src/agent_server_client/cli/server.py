@@ -25,7 +25,7 @@ from agent_server_client.cli.program import (
 )
 from agent_server_client.cli.questions import agrees
 from agent_server_client.cli.shown import counted, moment, print_table, size, when
-from agent_server_client.models import KeyInfo, SpecIsolation
+from agent_server_client.models import KeyInfo, OwnGrant, SpecIsolation
 from agent_server_client.visible import in_line, visible
 
 _SCOPES = ("read", "write", "approve", "admin")
@@ -50,6 +50,36 @@ _NETWORKS = {
     "none": "no network",
     "host": "the network of that machine",
 }
+
+
+@command()
+def whoami(session: Session) -> None:
+    """Show which key or person you are to the server, and what you may do."""
+    client = session.client()
+    user = client.user()
+    if session.as_json:
+        members = ("id", "name", "scopes", "person", "groups", "grants")
+        print_json({"url": client.url, **{name: user.get(name) for name in members}})
+        return
+    person = user.get("person")
+    rows: list[tuple[str, str | Text]] = [
+        ("server", Text(client.url, "bold")),
+        ("person" if person else "key", in_line(person or user["name"])),
+        ("scopes", ", ".join(user["scopes"]) or "none"),
+    ]
+    if groups := user.get("groups"):
+        rows.append(("groups", ", ".join(map(in_line, groups))))
+    rows += [("grant", _grant_of(one)) for one in user.get("grants") or ()]
+    if person and not user.get("grants"):
+        rows.append(("grant", "none: an admin gives one, for you or a group of yours"))
+    _print_rows(session, rows)
+
+
+def _grant_of(grant: OwnGrant) -> str:
+    """What a grant lets a person do, and where."""
+    tags = ", ".join(f"{in_line(name)}={in_line(str(value))}" for name, value in (grant["tags"] or {}).items())
+    of = f", by the group {in_line(grant['group'])}" if grant["group"] else ""
+    return f"{grant['role']} {f'in conversations with {tags}' if tags else 'in all conversations'}{of}"
 
 
 @command()
@@ -99,6 +129,11 @@ def status(session: Session) -> None:
     rows.append(("waiting", Text(words, "bold yellow") if kinds else "nothing"))
     if info["notice"]:
         rows.append(("notice", Text(visible(info["notice"], prose=True), "yellow")))
+    _print_rows(session, rows)
+
+
+def _print_rows(session: Session, rows: list[tuple[str, str | Text]]) -> None:
+    """Print names and what they are, in two columns."""
     width = max(20, session.out.width - 10) if session.out.is_terminal else 1 << 20
     for name, shown in rows:
         for place, line in enumerate(Text.assemble(shown).wrap(session.out, width)):
@@ -285,4 +320,4 @@ if isinstance(keys, click.Group):
     keys.add_command(new_key)
     keys.add_command(revoke_key)
 
-COMMANDS = (status, agents, profiles, keys, completion)
+COMMANDS = (status, whoami, agents, profiles, keys, completion)
