@@ -18,6 +18,7 @@ CORPUS = tomllib.loads((Path(__file__).parent / "effect_lines.toml").read_text()
 LINES = [(letters, text) for family in CORPUS["lines"].values() for letters, text in family]
 OTHERS = tomllib.loads((Path(__file__).parent / "shell_lines.toml").read_text())
 TEXTS = [text for _, text in LINES] + [text for family in OTHERS["lines"].values() for _, text in family]
+TEXTS.remove("^status^push")  # it repeats an earlier command only where a line begins with it: any wrapper ends that
 FOLDER = "/w/app"
 
 
