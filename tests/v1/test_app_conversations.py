@@ -37,6 +37,7 @@ CONVERSATION = {
     "capabilities",
     "confirmation_seconds",
     "goes_on_when_allowed",
+    "approval_mode",
     "acp_server",
     "launched_agent_profile",
 }
