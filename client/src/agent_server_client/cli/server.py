@@ -54,7 +54,7 @@ _NETWORKS = {
 
 @command()
 def whoami(session: Session) -> None:
-    """Show which key or person you are to the server, and what you may do."""
+    """Show who you are to the server, and what you may do."""
     client = session.client()
     user = client.user()
     if session.as_json:
