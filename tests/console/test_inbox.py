@@ -116,7 +116,7 @@ def test_the_keyboard_alone_does_all(inbox, waits):
 
 
 def test_no_press_hits_the_prompt_that_follows(inbox, waits):
-    one, two = action("make"), action("rm -r build")
+    one, two = action("make"), action("make build")
     waiting = waits(one, two)
     row(inbox, two)
     button = inbox.find("approve", steady(inbox, one))

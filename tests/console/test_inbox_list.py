@@ -56,7 +56,7 @@ def select(browser, name: str, words: str) -> None:
 
 def test_a_row_opens_its_prompt_beside_the_list(inbox):
     assert "The docs" in row(inbox, EDIT).text
-    assert "make …" in row(inbox, LOW).text
+    assert "ls …" in row(inbox, LOW).text
     shows(inbox, LOW)
 
     inbox.find("open", row(inbox, EDIT)).click()
