@@ -5,12 +5,13 @@ Source: docs/access.md, "People".
 
 import hmac
 from collections.abc import Mapping
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import ip_network
 from typing import Any
 
 from flask import request
 from werkzeug.exceptions import Unauthorized
 
+from blueprints.posture import is_within
 from boot.http import body_of
 from core.people import Person, PersonRefused, read_person
 from settings.access import AccessSettings
@@ -35,7 +36,7 @@ class ProxiedPeople:
         name, groups = values[self._header], values.get(self._groups_header) or ""
         if all(value is None for value in values.values()):
             return None
-        if not self._is_trusted(peer_of(environ)):
+        if not is_within(peer_of(environ), self._networks):
             raise Unauthorized(
                 f"A request with {self._header} is taken from the proxy alone (PERSON_PROXIES), and this one comes "
                 "from elsewhere: leave the header out, and show a key"
@@ -61,15 +62,6 @@ class ProxiedPeople:
     @property
     def _names(self) -> list[str]:
         return [name for name in (self._header, self._groups_header) if name]
-
-    def _is_trusted(self, peer: str) -> bool:
-        try:
-            address = ip_address(peer)
-        except ValueError:  # a Unix socket has none
-            return False
-        if isinstance(address, IPv6Address):
-            address = address.ipv4_mapped or address
-        return any(address in network for network in self._networks)
 
 
 def peer_of(environ: Mapping[str, Any]) -> str:

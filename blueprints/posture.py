@@ -9,7 +9,7 @@ are safe: the browser keeps a response from a page whose origin no CORS header n
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -181,6 +181,17 @@ def _grant(response: Response) -> None:
         response.headers["Access-Control-Allow-Private-Network"] = "true"
 
 
+def is_within(peer: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
+    """Whether the address of a peer is in one of some networks. A Unix socket has none."""
+    try:
+        address = ip_address(peer)
+    except ValueError:
+        return False
+    if isinstance(address, IPv6Address):
+        address = address.ipv4_mapped or address
+    return any(address in network for network in networks)
+
+
 class TrustedProxies:
     """Sets the client's address, the scheme, the host and the path of this server (WSGI's `SCRIPT_NAME`) from the
     `X-Forwarded-` headers of a trusted proxy, which strips that path.
@@ -195,14 +206,5 @@ class TrustedProxies:
         self._networks = [ip_network(network) for network in networks]
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        is_trusted = self._trusts(environ.get("REMOTE_ADDR", ""))
+        is_trusted = is_within(environ.get("REMOTE_ADDR", ""), self._networks)
         return (self._behind_a_proxy if is_trusted else self._app)(environ, start_response)
-
-    def _trusts(self, peer: str) -> bool:
-        try:
-            address = ip_address(peer)
-        except ValueError:  # a Unix socket has none
-            return False
-        if isinstance(address, IPv6Address):
-            address = address.ipv4_mapped or address
-        return any(address in network for network in self._networks)

@@ -437,10 +437,9 @@ def _number(description: str) -> fields.Integer:
     return fields.Integer(required=True, metadata={"minimum": 0, "description": description})
 
 
-class RehearsalResult(BaseSchema):
-    """What a rule would have done with decisions of people."""
+class _Rehearsed(BaseSchema):
+    """What a rule would have done with decisions of people, where they were read."""
 
-    decided = _number("Decisions of this page.")
     answered = _number("Those that the rule would have answered.")
     rejected = _number("Those of the answered that a person decided otherwise; an edit is otherwise, too.")
     unread = _number("Decisions whose conversation is deleted or in cold storage; the rule was not tried on them.")
@@ -449,10 +448,16 @@ class RehearsalResult(BaseSchema):
         required=True,
         metadata={"description": "Of the answered: first those that a person decided otherwise, then a few others."},
     )
+
+
+class RehearsalResult(_Rehearsed):
+    """What a rule would have done with decisions of people."""
+
+    decided = _number("Decisions of this page.")
     next_page_id = fields.String(required=True, allow_none=True)
 
 
-class BackgroundRehearsal(BaseSchema):
+class BackgroundRehearsal(_Rehearsed):
     """A rehearsal on all recorded decisions. While it runs the sums are those of what was read so far."""
 
     id = fields.String(required=True, metadata={"format": "uuid"})
@@ -461,14 +466,6 @@ class BackgroundRehearsal(BaseSchema):
     read = _number("Entries of the audit that were read, the newest first.")
     of = _number("Entries of the audit when it began.")
     decided = _number("Decisions of people among them.")
-    answered = _number("Those that the rule would have answered.")
-    rejected = _number("Those of the answered that a person decided otherwise; an edit is otherwise, too.")
-    unread = _number("Decisions whose conversation is deleted or in cold storage; the rule was not tried on them.")
-    examples = fields.List(
-        fields.Nested(DecidedExample),
-        required=True,
-        metadata={"description": "Of the answered: first those that a person decided otherwise, then a few others."},
-    )
 
 
 class ProposalSearch(BaseSchema):

@@ -14,7 +14,7 @@ import { Deadline } from "./deadline.js";
 import { Outcome } from "./outcome.js";
 import { riskOf, RISKS, titleOf } from "./prompt_filters.js";
 import { namesOf, RejectSeveral } from "./several.js";
-import { onceHeld, useSecondPress, useSteady } from "./steady.js";
+import { lookOf, onceHeld, useSecondPress, useSteady } from "./steady.js";
 import { Text } from "./text.js";
 import { Time } from "./time.js";
 
@@ -29,7 +29,7 @@ function Buttons({ items, since, onReject, onAside }) {
     ...(onAside && { n: { label: "Not now: to the end of the list", run: (event) => press(event, onAside) } }),
   });
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
-    <button type="button" class=${isHigh ? (isAsked ? "danger" : "secondary") : ""} data-testid="approve-group" title="Key: a"
+    <button type="button" class=${lookOf(isHigh, isAsked)} data-testid="approve-group" title="Key: a"
       onClick=${approve}>${isAsked ? "High risk: press again to approve" : `Approve all ${items.length}`}</button>
     <button type="button" class="secondary" data-testid="reject-group" title="Key: r" onClick=${onReject}>Reject all…</button>
     ${

@@ -16,7 +16,7 @@ import { Reject } from "./reject.js";
 import { Folded, SAID, Text } from "./text.js";
 import { Time } from "./time.js";
 import { visible } from "../lib/visible.js";
-import { onceHeld, useSecondPress, useSteady } from "./steady.js";
+import { lookOf, onceHeld, useSecondPress, useSteady } from "./steady.js";
 
 /** Characters of a title before "show more". */
 const TITLE = 200;
@@ -93,7 +93,7 @@ function Buttons({ item, isCurrent, since, open, onAside }) {
   );
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
     ${refusal && html`<p class="why" id=${`why-${item.action_id}`} data-testid="why-not">${refusal}</p>`}
-    <button type="button" class=${isHigh || refusal ? (isAsked ? "danger" : "secondary") : ""} data-testid="approve" title="Key: a"
+    <button type="button" class=${refusal ? "secondary" : lookOf(isHigh, isAsked)} data-testid="approve" title="Key: a"
       disabled=${Boolean(refusal)} aria-describedby=${refusal ? `why-${item.action_id}` : undefined}
       onClick=${approve}>${isAsked ? "High risk: press again to approve" : "Approve"}</button>
     ${

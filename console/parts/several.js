@@ -6,7 +6,7 @@ import { nameOf } from "../lib/pending.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { riskOf, RISKS } from "./prompt_filters.js";
 import { onEnter, onEscape } from "./reject.js";
-import { onceHeld, useSecondPress, useSteady } from "./steady.js";
+import { lookOf, onceHeld, useSecondPress, useSteady } from "./steady.js";
 
 /** What items are, for buttons that start over where others come. */
 export const namesOf = (items) => items.map((item) => `${nameOf(item)} ${item.digest}`).join();
@@ -38,7 +38,7 @@ function SeveralButtons({ items, onReject, onClear }) {
     R: { label: "Reject all that are chosen", run: onReject },
   });
   return html`<div ref=${element} onKeyDown=${onceHeld}>
-    <button type="button" class=${isHigh ? (isAsked ? "danger" : "secondary") : ""} data-testid="approve-all" title="Key: A"
+    <button type="button" class=${lookOf(isHigh, isAsked)} data-testid="approve-all" title="Key: A"
       onClick=${approve}>${isAsked ? "High risk: press again" : `Approve ${items.length}`}</button>
     <button type="button" class="secondary" data-testid="reject-chosen" title="Key: R" onClick=${onReject}>Reject…</button>
     <button type="button" class="quiet" onClick=${onClear}>Clear</button>

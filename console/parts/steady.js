@@ -147,3 +147,6 @@ export function useSecondPress(isNeeded) {
   };
   return /** @type {const} */ ([isNeeded && isAsked, confirm]);
 }
+
+/** The class of a button that approves: of a high risk it is no blue one, and red where it asks for its second press. */
+export const lookOf = (isHigh, isAsked) => (isAsked ? "danger" : isHigh ? "grave" : "");

@@ -398,11 +398,11 @@ class ReadyAnswer(Record):
 
 
 class RehearsalResult(Record):
-    decided: int
     answered: int
     rejected: int
     unread: int
     examples: list["DecidedExample"]
+    decided: int
     next_page_id: str | None
 
 
