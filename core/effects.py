@@ -97,6 +97,9 @@ _EXPRESSION = re.compile(r"-[A-Za-z]*[ef].*|--(?:e|f|r).*")
 _PASSED_ON = re.compile(r"(?<=<<)(-?\s*)(['\"])(\w+)\2(.*)\n(?:.*\n)*?\s*\3(?=\n|$)")
 _TOKEN = re.compile(r"[^\s'\"();|&<>]+")
 
+#: A text within a word that may be the name of a command, and the `=` after it.
+_NAME_IN_WORD = re.compile(r"([^\s=;|&()'\"]+)(=?)")
+
 #: Effects beside which it says nothing more that a word of a program may run another.
 _GRAVE = frozenset(name for name, risk in RISK_OF.items() if risk == "HIGH") | {"scripts", "unknown"}
 
@@ -454,9 +457,9 @@ class _LineReader:
         """Add the effects of commands that words may name."""
         number = 0
         for place, word in enumerate(words):
-            for text in re.split(r"[\s=;|&()'\"]+", word.text):
+            for text, sign in _NAME_IN_WORD.findall(word.text):
                 name = plain_name(text.rpartition("/")[2])
-                if name in _NAMED and number < _MOST_NAMED:
+                if name in _NAMED and not sign and number < _MOST_NAMED:  # `env=staging` names no command
                     number += 1
                     inner = Command((Word(name), *words[place + 1 : place + 40]))
                     self._known(inner, name, _said(inner))
