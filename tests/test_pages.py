@@ -35,6 +35,7 @@ LEFT_OUT = {
     "make openhands": "it needs Python 3.12 and fetches 700 MB; tests/interop runs that agent",
     "SANDBOX_SPECS=openhands.toml": "it runs what `make openhands` has fetched",
     "make agent NAME=": "it fetches up to 500 MB from the npm registry",
+    "agentctl run --agent": "it runs what `make agent` has fetched; tests/interop runs those agents",
     "docker compose up": "tests/image runs the image",
     "git checkout EARLIER-RELEASE": "the copy has one release",
 }
