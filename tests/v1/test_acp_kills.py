@@ -46,7 +46,7 @@ SCRIPTED_RECORD = "{{WORK}}/record\""""
 
 
 def spec(name: str, variables: str) -> str:
-    agent = AGENT.replace("restarts = 0", "restarts = 1000").replace("env = {", f"env = {{ {variables},")
+    agent = AGENT.replace("restarts = 0", "restarts = 100").replace("env = {", f"env = {{ {variables},")
     policy = 'confirmation_policy = { kind = "AlwaysConfirm" }'
     return f'[[spec]]\nid = "{name}"\nreadable = ["{ACP_PROGRAM}"]\n{agent}\n[spec.conversation]\n{policy}\n'
 

@@ -414,8 +414,8 @@ def test_nothing_is_granted_undecided_or_twice_and_no_request_stays_open_in_any_
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=often(12, 2000),
-            stateful_step_count=often(40, 80),
+            max_examples=often(4, 400),
+            stateful_step_count=often(30, 60),
             deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
