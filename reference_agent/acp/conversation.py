@@ -433,15 +433,15 @@ class AcpConversation:
             program.start()
             session, words = self._session(program, text(self.log.state.mind.get("session")))
             self._set_mode(program, session)
-        except AgentError:
+            with self._lock:
+                told = [events.error("AgentSessionNotLoaded", words)] if words else []
+                mind = {**self.log.state.mind, "session": session.id, "program": program.name}
+                mind["spent"] = self.log.state.stats.get("accumulated_cost", 0.0)
+                self.log.step(self.log.state._replace(mind=mind), told)
+                self._program = program
+        except (AgentError, DiskError):  # also where the conversation was deleted meanwhile
             program.end()
             raise
-        with self._lock:
-            told = [events.error("AgentSessionNotLoaded", words)] if words else []
-            mind = {**self.log.state.mind, "session": session.id, "program": program.name}
-            mind["spent"] = self.log.state.stats.get("accumulated_cost", 0.0)
-            self.log.step(self.log.state._replace(mind=mind), told)
-            self._program = program
         return program
 
     def _session(self, program: Program, known: str) -> tuple[Session, str]:

@@ -29,13 +29,13 @@ from tests.v1.test_kept_work import every_event, work_of
 pytestmark = pytest.mark.faults("kills every part of a server while its agents ask for permission")
 
 #: conversations, the requests of each, and the most of one message
-CONVERSATIONS, REQUESTS, MOST_AT_ONCE = often(2, 8), often(30, 125), 20
+CONVERSATIONS, REQUESTS, MOST_AT_ONCE = often(2, 8), often(16, 125), 20
 
-#: what happens at random moments
+#: what happens at a random moment after a few requests
 DEEDS = ("program", "agent server", "launcher", "supervisor", "worker", "store", "pause")
 
-#: seconds between two of these
-BETWEEN = often(1.0, 2.0)
+#: requests between two of these
+BETWEEN = often(4, 8)
 
 #: statuses of an agent that does nothing until somebody asks it to
 RESTS = ("idle", "paused", "finished", "error", "stuck")
@@ -95,6 +95,10 @@ class Whole:
         path = work_of(self.folder, sandbox_id) / "record"
         return [Line(*line.split()) for line in path.read_text().splitlines()] if path.exists() else []
 
+    def asked(self, conversation: dict[str, Any]) -> int:
+        """How many requests the program of a conversation has made."""
+        return sum(line.what == "asked" for line in self.record(conversation["sandbox_id"]))
+
     def pending(self) -> list[dict[str, Any]]:
         return self.api.call("GET", "/v1/pending-actions", params={"limit": 100})["items"]
 
@@ -107,11 +111,18 @@ class Line(NamedTuple):
     process: str
 
 
-@pytest.fixture
-def whole(tmp_path):
-    whole = Whole(tmp_path)
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    whole = Whole(tmp_path_factory.mktemp("acp"))
     yield whole
     whole.end()
+
+
+@pytest.fixture
+def whole(server):
+    """The server, which every test leaves without a conversation."""
+    yield server
+    server.api.clean()
 
 
 class Person(threading.Thread):
@@ -135,12 +146,12 @@ class Person(threading.Thread):
 
     def _decide(self, item: dict[str, Any]) -> None:
         verb = "approve" if self._chance.random() < 0.7 else "reject"
-        decision = {"action_id": item["id"], "digest": item["digest"], "decision": verb}
+        decision = {"action_id": item["action_id"], "digest": item["digest"], "decision": verb}
         path = f"/api/v1/conversation/{item['conversation_id']}/pending-actions/decisions"
         with contextlib.suppress(httpx.HTTPError):
             response = self._client.post(path, json={"decisions": [decision]})
             if response.status_code == 200:
-                self.won.append((item["id"], verb))
+                self.won.append((item["action_id"], verb))
             self.refused += response.status_code == 409
 
 
@@ -197,7 +208,7 @@ class Chaos:
 
 def goes_on(whole: Whole, conversation: dict[str, Any]) -> bool:
     """Have an agent that rests ask on. False once it has asked often enough and rests."""
-    asked = sum(line.what == "asked" for line in whole.record(conversation["sandbox_id"]))
+    asked = whole.asked(conversation)
     with contextlib.suppress(httpx.HTTPError, TypeError, LookupError):
         client, identity = whole.api.client, conversation["id"]
         [state] = client.get("/api/v1/app-conversations", params={"ids": identity}).json()
@@ -283,15 +294,15 @@ def test_no_request_is_executed_undecided_decided_twice_or_lost_whatever_is_kill
     chaos, chance, began = Chaos(whole, seed), random.Random(seed), time.monotonic()
     for person in people:
         person.start()
-    left = list(conversations)
-    strikes_at = began + 1
+    left, strikes_at = list(conversations), BETWEEN
     while left:
-        assert time.monotonic() < began + often(400, 3000), "the requests do not come to an end"
+        assert time.monotonic() < began + often(300, 3000), "the requests do not come to an end"
         left = [one for one in left if goes_on(whole, one)]
-        if left and time.monotonic() > strikes_at:
+        if sum(map(whole.asked, conversations)) >= strikes_at:
+            strikes_at += BETWEEN
+            time.sleep(chance.uniform(0, 0.4))
             chaos.strike()
-            strikes_at = time.monotonic() + chance.uniform(0, 2 * BETWEEN)
-        time.sleep(0.1)
+        time.sleep(0.05)
     wait_until(lambda: whole.pending() == [], "the end of what waits")
     took = time.monotonic() - began
     stop.set()
@@ -347,7 +358,7 @@ def waiting(whole):
 def decide(whole: Whole, verb: str) -> None:
     """Decide all that waits."""
     for item in whole.pending():
-        decision = {"action_id": item["id"], "digest": item["digest"], "decision": verb}
+        decision = {"action_id": item["action_id"], "digest": item["digest"], "decision": verb}
         path = f"/v1/conversation/{item['conversation_id']}/pending-actions/decisions"
         whole.api.call("POST", path, json={"decisions": [decision]})
 

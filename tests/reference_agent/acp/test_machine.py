@@ -26,7 +26,7 @@ from reference_agent.acp.agents import Agent
 from reference_agent.acp.client import CANCELLED, AgentEnded, AgentError, Session
 from reference_agent.conversation import Stale
 from reference_agent.events import RESULTS
-from reference_agent.log import Hidden, Journal, Log, Webhooks
+from reference_agent.log import DiskError, Hidden, Journal, Log, Webhooks
 from tests.chance import often
 
 AGENT = Agent("scripted", "Scripted", ("scripted",), mode="careful")
@@ -41,16 +41,19 @@ class Killed(BaseException):
     """The agent server is killed: no code of its own sees that."""
 
 
-class KilledJournal(Journal):
-    """A journal whose process is killed before or after its next step is written."""
+class FaultyJournal(Journal):
+    """A journal whose process is killed before or after its next step is written, or whose disk refuses that step."""
 
-    kill = ""
+    fault = ""
 
     def append(self, events, state):
-        if self.kill == "before":
+        if self.fault == "killed before":
             raise Killed
+        if self.fault == "refused":
+            self.fault = ""
+            raise DiskError("write to", Path("one"), OSError(28, "No space left on device"))
         super().append(events, state)
-        if self.kill == "after":
+        if self.fault == "killed after":
             raise Killed
 
 
@@ -176,7 +179,7 @@ class Machine(RuleBasedStateMachine):
         self.can_load = self.forgets = False
         start = {"id": str(uuid4()), "created_at": "2026-11-28T00:00:00", "initial_message": None}
         start |= {"confirmation_policy": ALWAYS, "agent": {}, "workspace": None, "title": None, "tags": {}}
-        KilledJournal(Path(self.folder.name) / "one").create(start)
+        FaultyJournal(Path(self.folder.name) / "one").create(start)
         self.load()
         self.conversation.begin()
 
@@ -184,7 +187,7 @@ class Machine(RuleBasedStateMachine):
 
     def load(self):
         """Start the agent server: its conversation goes on from the disk."""
-        self.journal = KilledJournal(Path(self.folder.name) / "one")
+        self.journal = FaultyJournal(Path(self.folder.name) / "one")
         kept = self.journal.load()
         log = Log(kept, self.journal, Webhooks("", {}), Hidden())
         self.conversation = mind.AcpConversation(log, AGENT, Path(self.folder.name), {}, {})
@@ -201,12 +204,14 @@ class Machine(RuleBasedStateMachine):
         self.load()
 
     def do(self, deed, *given, **named):
-        """Call the conversation. A kill in between is a restart; `Killed` says so."""
+        """Call the conversation. A kill in between is a restart. Returns Killed or DiskError where there was one."""
         try:
             return deed(*given, **named)
         except Killed:
             self.restart()
             return Killed
+        except DiskError:
+            return DiskError
 
     # What people do
 
@@ -214,23 +219,23 @@ class Machine(RuleBasedStateMachine):
     def waiting(self):
         return mind.undecided(self.conversation.log.state)
 
-    def note(self, action_ids, accept):
-        for one in action_ids:
+    def note(self, action_ids, accept, done):
+        """Note what people have decided, unless the disk has refused it. done: the result of the call."""
+        for one in action_ids if done is not DiskError else ():
             self.decided.setdefault(one, set()).add(accept)
 
     @rule(run=st.booleans())
     def send_a_message(self, run):
         waiting = self.waiting
-        self.do(self.conversation.send, TEXT, run)
-        self.note(waiting, False)
+        self.note(waiting, False, self.do(self.conversation.send, TEXT, run))
 
     @rule(accepts=st.booleans())
     def start_a_run(self, accepts):
         waiting, was_running = self.waiting, self.conversation.is_running
         done = self.do(self.conversation.run, accepts=accepts)
         if accepts:
-            self.note(waiting, True)
-        if done is not Killed:
+            self.note(waiting, True, done)
+        if isinstance(done, bool):
             assert done is not (was_running or bool(waiting and not accepts))
 
     @rule(at_once=st.booleans())
@@ -249,18 +254,18 @@ class Machine(RuleBasedStateMachine):
             decision["reason"] = "not today"
         was_waiting = action_id in self.waiting
         try:
-            self.do(self.conversation.decide_each, [decision])
+            done = self.do(self.conversation.decide_each, [decision])
         except Stale:
             assert not was_waiting
         else:
-            assert was_waiting or accept in self.decided.get(action_id, ()) or self.request(action_id).policy == NEVER
-            self.note([action_id] if was_waiting else [], accept)
+            by_policy = self.request(action_id).policy == NEVER
+            assert was_waiting or done is DiskError or by_policy or accept in self.decided.get(action_id, ())
+            self.note([action_id] if was_waiting else [], accept, done)
 
     @rule(accept=st.booleans())
     def decide_all(self, accept):
         waiting = self.waiting
-        self.do(self.conversation.decide, accept, "not today")
-        self.note(waiting, accept)
+        self.note(waiting, accept, self.do(self.conversation.decide, accept, "not today"))
 
     @rule(policy=st.sampled_from([ALWAYS, ALWAYS, NEVER]))
     def set_the_policy(self, policy):
@@ -289,8 +294,7 @@ class Machine(RuleBasedStateMachine):
         call = {"toolCallId": call_id, "title": request.name, "rawInput": {"command": request.name}}
         options = [{"optionId": str(place), "name": "?", "kind": kind} for place, kind in enumerate(kinds)]
         outcome = self.do(program.listener.on_request, number, call, options)
-        if outcome is Killed:
-            outcome = None
+        outcome = outcome if isinstance(outcome, dict) else None
         opened = [one["id"] for one in self.conversation.log.events if one.get("summary") == request.name]
         request.action_id = opened[0] if opened else ""
         if outcome:
@@ -345,9 +349,9 @@ class Machine(RuleBasedStateMachine):
     def the_agent_server_is_killed(self):
         self.restart()
 
-    @rule(when=st.sampled_from(["before", "after"]))
-    def the_agent_server_is_killed_in_its_next_step(self, when):
-        self.journal.kill = when
+    @rule(fault=st.sampled_from(["killed before", "killed after", "refused"]))
+    def the_next_step_fails(self, fault):
+        self.journal.fault = fault
 
     # Promises
 
@@ -378,6 +382,7 @@ class Machine(RuleBasedStateMachine):
     def what_is_open_is_asked_by_a_program_that_a_worker_waits_for(self):
         state = self.conversation.log.state
         works = any(not one.dead for one in self.workers)
+        assert sum(one.lives for one in self.programs) <= 1
         assert works or not state.open
         assert works or state.status not in ("running", "waiting_for_confirmation")
         for one in self.requests:
@@ -386,13 +391,13 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self):
         """The last program dies, and then nothing is open, whatever came before."""
-        self.journal.kill = ""
+        self.journal.fault = ""
         for _ in range(10):
             for program in self.programs:
                 program.end()
             self.the_worker_goes_on()
         try:
-            assert all(number == 1 for number in self.ends().values())
+            self.a_request_has_one_decision_and_an_action_one_end()
             self.what_is_open_is_asked_by_a_program_that_a_worker_waits_for()
             assert not self.conversation.log.state.open
             self.restart()
