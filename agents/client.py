@@ -51,6 +51,9 @@ _DETAIL, _MOST_CLEANED = 500, 64 * 1024
 _LONGEST_IDLE = 1e9
 
 
+#: body of a run: what waits at the agent and has not been posted yet was seen by nobody, so the run must not approve it
+RUN = {"accepts": False}
+
 #: seconds in which an agent server ends a run that it calls ended, and between two tries to start the next one
 _ENDING, _POLL = 3.0, 0.05
 
@@ -333,11 +336,14 @@ def start_run(agent: AgentServer, conversation_id: ConversationId) -> None:
     A client that got the 409 would wait for the end of a run that nobody starts. The 409 is true, and final, of an
     agent that runs or waits: a retry could start a second run, or accept what waits meanwhile. Source: `run` of the
     published agent server. Raises AgentUnreachable and AgentRefused.
+
+    The run approves nothing that this server has not seen: the bundled agent refuses it while an action waits, and the
+    published agent server, which knows no `accepts`, approves the action.
     """
     deadline = time.monotonic() + _ENDING
     while True:
         try:
-            agent.post(conversation_id, "run", {}, repeatable=False)
+            agent.post(conversation_id, "run", RUN, repeatable=False)
         except AgentRefused as refusal:
             if refusal.status != 409 or time.monotonic() > deadline:
                 raise

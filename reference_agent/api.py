@@ -49,6 +49,9 @@ _IN_HEX = re.compile(r"[0-9a-f]{32}")
 #: names the agent that serves what this one does not
 OPENHANDS = "The OpenHands agent may: make openhands."
 
+#: the refusal of a run that may not approve what waits
+ACTION_WAITS = "An action waits for a decision. Decide it, or send a message, which rejects it."
+
 
 class Server:
     """The state of one process. Every method raises DiskError."""
@@ -367,8 +370,11 @@ def respond_to_confirmation(identity: str) -> Response:
 
 @api.post("/<identity>/run")
 def run(identity: str) -> Response:
-    if not found(identity).run():
-        abort(409, "Conversation already running. Wait for completion or pause first.")
+    """Start a run, which approves what waits; with `"accepts": false` in the body it is refused instead."""
+    conversation = found(identity)
+    if not conversation.run(accepts=body().get("accepts") is not False):
+        waits = conversation.log.state.status == "waiting_for_confirmation"
+        abort(409, ACTION_WAITS if waits else "Conversation already running. Wait for completion or pause first.")
     return done()
 
 

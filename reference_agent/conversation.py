@@ -199,10 +199,13 @@ class Conversation:
             self.log.step(state, step)
             self._work_if_running()
 
-    def run(self) -> bool:
-        """Start a run, which ends when nothing is left to do; False if one is going on. A run approves what waits."""
+    def run(self, *, accepts: bool = True) -> bool:
+        """Start a run, which ends when nothing is left to do. A run approves what waits.
+
+        False if one is going on, or without `accepts` if an action waits.
+        """
         with self._lock:
-            if self.is_running:
+            if self.is_running or (undecided(self.log.state) and not accepts):
                 return False
             self._move("running")
             self._work_if_running()

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 from uuid import NAMESPACE_OID, uuid4, uuid5
 
-from agents.client import AgentRefused, AgentServer, AgentUnreachable
+from agents.client import RUN, AgentRefused, AgentServer, AgentUnreachable
 from agents.commands import tell
 from core import wire
 from core.cuts import last_lines
@@ -145,7 +145,7 @@ class Settlement:
         """Run what was interrupted. A repeat approves nothing: an agent that waits by then is left alone."""
         if self._agent.state(self._id).get("execution_status") in _RESUMABLE:
             try:
-                self._agent.post(self._id, "run", {}, repeatable=False)
+                self._agent.post(self._id, "run", RUN, repeatable=False)
             except AgentRefused as refusal:
                 log.warning("conversation %s does not run again by itself: %s", self._id, refusal)
                 words = f"The run does not go on by itself: {refusal}. Send a message or resume it to go on"

@@ -110,7 +110,8 @@ class Program:
         self._number = 0
         self._process: asyncio.subprocess.Process | None = None
         self._connection: Any = None
-        self._heard = 0.0  # when the last message came, by the loop's clock
+        self._waited = 0.0  # seconds that its methods have waited; the time of a frozen sandbox does not count
+        self._heard = 0.0  # `_waited` when the last message came
         self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
         self._fault = ""
         self._session_id = ""
@@ -188,7 +189,7 @@ class Program:
         is ended after CANCEL_SECONDS.
         """
         asked = {"sessionId": self._session_id, "prompt": blocks}
-        self._heard = self._loop.time()
+        self._heard = self._waited
         return self._awaited(self._submit(lambda: self._prompt(asked)), lambda: self._is_late(is_waiting()))
 
     def cancel(self) -> None:
@@ -277,7 +278,7 @@ class Program:
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
         from acp.exceptions import RequestError
 
-        self._heard = self._loop.time()
+        self._heard = self._waited
         given = params if isinstance(params, dict) else {}
         if method == "session/update":
             update = given.get("update")
@@ -306,7 +307,7 @@ class Program:
     def _settle(self, token: int, outcome: Outcome) -> None:
         if (answer := self._open.get(token)) and not answer.done():
             answer.set_result(outcome)
-            self._heard = self._loop.time()
+            self._heard = self._waited
 
     async def _prompt(self, asked: dict[str, Any]) -> Any:
         if self._cancelled_at is not None:
@@ -320,7 +321,7 @@ class Program:
     def _cancel(self, turn: int) -> None:
         if turn != self._turn:
             return  # that turn has ended: a late cancellation would be of the next one
-        self._cancelled_at = self._loop.time()
+        self._cancelled_at = self._waited
         for token in list(self._open):
             self._settle(token, CANCELLED)
         if not self._is_prompting:
@@ -331,18 +332,17 @@ class Program:
 
     def _is_late(self, is_waiting: bool) -> str:
         """Return why a turn is ended now; "" if it goes on."""
-        now = self._loop.time()
-        if self._cancelled_at is not None and now - self._cancelled_at > CANCEL_SECONDS:
+        if self._cancelled_at is not None and self._waited - self._cancelled_at > CANCEL_SECONDS:
             return f"The agent did not stop within {CANCEL_SECONDS:g} s, and was ended."
-        if not is_waiting and now - self._heard > SILENCE_SECONDS:
+        if not is_waiting and self._waited - self._heard > SILENCE_SECONDS:
             return f"The agent reported nothing for {SILENCE_SECONDS:g} s, and was ended."
         return ""
 
     def _ask(self, method: str, params: dict[str, Any], seconds: float) -> dict[str, Any]:
-        deadline = self._loop.time() + seconds
+        deadline = self._waited + seconds
 
         def late() -> str:
-            is_over = self._loop.time() > deadline
+            is_over = self._waited > deadline
             return f"The agent did not answer {method} within {seconds:g} s, and was ended." if is_over else ""
 
         return self._awaited(self._submit(lambda: self._connection.send_request(method, params)), late)
@@ -368,6 +368,7 @@ class Program:
                 told = response.result(_LOOK)
                 return told if isinstance(told, dict) else {}
             except Late:
+                self._waited += _LOOK
                 if self.has_ended.is_set() and not response.done():
                     raise AgentEnded(self._fault) from None
                 if fault := late():

@@ -55,7 +55,7 @@ GO_ON = "Go on with what you were doing. Your last turn was interrupted."
 _NO_REASONS = ("", SUPERSEDED, "User rejected the action.")
 
 #: errors of actions that nobody can decide any more, or whose result is unknown
-ENDED = "The agent ended before this was decided. It was not permitted."
+ENDED = "The agent ended before a decision reached it. It was not permitted."
 INTERRUPTED = "Interrupted before this was decided. It was not permitted."
 WITHDRAWN = "The agent no longer waits for this decision. It was not permitted."
 BYPASSED = "The agent reports that it carried this out without waiting for the decision."
@@ -128,8 +128,7 @@ class AcpConversation:
     def close_what_was_cut_short(self) -> None:
         """Close the actions of a process that is gone: none was permitted that was undecided."""
         state = self.log.state
-        waiting = undecided(state)
-        step = [events.failure(self.log.known(one), ENDED if one in waiting else UNKNOWN) for one in state.open]
+        step = self._closed(state, ENDED, UNKNOWN)
         state = state._replace(open=[], started=False)
         if state.status in ("running", "waiting_for_confirmation"):
             state = moved(state, "paused", step)
@@ -158,12 +157,13 @@ class AcpConversation:
                 self._cancel()
             self._work_if_running()
 
-    def run(self) -> bool:
-        """Start a run, or approve what waits. False if a run is going on."""
+    def run(self, *, accepts: bool = True) -> bool:
+        """Start a run, or approve what waits. False if a run is going on, or without `accepts` if an action waits."""
         with self._lock:
-            if self.is_running:
+            waiting = undecided(self.log.state)
+            if self.is_running or (waiting and not accepts):
                 return False
-            if waiting := undecided(self.log.state):
+            if waiting:
                 self._decide([{"action_id": one, "decision": "approve"} for one in waiting])
             else:
                 self._goes_on = True
@@ -433,15 +433,15 @@ class AcpConversation:
             program.start()
             session, words = self._session(program, text(self.log.state.mind.get("session")))
             self._set_mode(program, session)
-        except AgentError:
+            with self._lock:
+                told = [events.error("AgentSessionNotLoaded", words)] if words else []
+                mind = {**self.log.state.mind, "session": session.id, "program": program.name}
+                mind["spent"] = self.log.state.stats.get("accumulated_cost", 0.0)
+                self.log.step(self.log.state._replace(mind=mind), told)
+                self._program = program
+        except (AgentError, DiskError):  # also where the conversation was deleted meanwhile
             program.end()
             raise
-        with self._lock:
-            told = [events.error("AgentSessionNotLoaded", words)] if words else []
-            mind = {**self.log.state.mind, "session": session.id, "program": program.name}
-            mind["spent"] = self.log.state.stats.get("accumulated_cost", 0.0)
-            self.log.step(self.log.state._replace(mind=mind), told)
-            self._program = program
         return program
 
     def _session(self, program: Program, known: str) -> tuple[Session, str]:
@@ -509,11 +509,11 @@ class AcpConversation:
         """Log the end of a turn, and close what it has left open."""
         turn, state = self._turn or Turn(), self.log.state
         self._turn = None
+        for token, _ in self._requests.values():  # an agent that lives may wait for the answer in its next turn
+            self._answer(token, CANCELLED)
         self._requests.clear()
-        waiting, step = undecided(state), turn.flushed()
-        for one in state.open:
-            errors = (ENDED, UNKNOWN) if ending else (WITHDRAWN, UNREPORTED)
-            step.append(events.failure(self.log.known(one), errors[one not in waiting]))
+        step = turn.flushed()
+        step += self._closed(state, ENDED, UNKNOWN) if ending else self._closed(state, WITHDRAWN, UNREPORTED)
         kept = dict([*state.decided.items()][-_KEPT_DECISIONS:])
         reason = text(told.get("stopReason"))
         cut = ending is not None or reason in ("cancelled", "")
@@ -534,10 +534,10 @@ class AcpConversation:
 
     def _after(self, state: State, ending: Event | None, reason: str, step: list[Event]) -> State:
         """Return the state of a run after a turn; the events of the change are added to the step."""
-        if ending and not (self._is_cancelled and state.unanswered):
+        if ending and not (self._is_cancelled and (state.unanswered or self._goes_on)):
             step.append(ending)
             return moved(state, "error", step)
-        if state.unanswered or state.mind.get("reasons"):
+        if state.unanswered or state.mind.get("reasons") or self._goes_on:
             return state if state.status == "running" else moved(state, "running", step)
         return moved(state, "idle" if reason == "cancelled" else "finished", step)
 
@@ -545,21 +545,19 @@ class AcpConversation:
         """End the run of this thread, also where the disk refuses the step."""
         with self._lock:
             self._worker = self._turn = None
+            self._requests.clear()
             if self._program:
                 self._program.end()
             if self._is_active:
-                self.close_open(UNKNOWN)
-                ending = [*step]
+                ending = [*self._closed(self.log.state, ENDED, UNKNOWN), *step]
                 with suppress(DiskError):
-                    self.log.record(moved(self.log.state, status, ending), ending)
+                    self.log.record(moved(self.log.state._replace(open=[]), status, ending), ending)
                 self.log.post_info()
 
-    def close_open(self, error: str) -> None:
-        """Close the open actions with an error. The caller has the lock."""
-        step = [events.failure(self.log.known(one), error) for one in self.log.state.open]
-        if step:
-            with suppress(DiskError):
-                self.log.record(self.log.state._replace(open=[]), step)
+    def _closed(self, state: State, waiting: str, permitted: str) -> list[Event]:
+        """Return an error for each open action: `waiting` for one that nobody has decided, `permitted` for another."""
+        of = undecided(state)
+        return [events.failure(self.log.known(one), waiting if one in of else permitted) for one in state.open]
 
 
 def _rejection(action_id: str, reason: str) -> Decision:

@@ -52,6 +52,14 @@ def test_idempotent_calls_are_tried_twice_and_others_once(store, commands, conve
     assert len(agent.posted("/events")) == len(agent.posted("/run")) == 1
 
 
+def test_a_run_approves_nothing_that_the_agent_has_not_posted_yet(store, commands, conversation, sandbox, agent):
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
+
+    commands.change_status(conversation, "run")
+
+    assert agent.posted("/run") == [{"accepts": False}]
+
+
 @pytest.mark.parametrize("reported", ["PAUSED", "MISSING", "ERROR"])
 def test_no_call_goes_to_a_sandbox_that_does_not_run(store, commands, conversation, sandbox, agent, reported):
     store.conversations.create(conversation, sandbox_id=sandbox.id, app={})

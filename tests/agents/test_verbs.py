@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from agents.client import MOST_BYTES
+from agents.client import MOST_BYTES, RUN
 from app import create_app
 from settings.config import Config
 from store.errors import EventNotFound
@@ -419,7 +419,7 @@ def test_a_copy_runs_by_its_agent_and_takes_its_webhooks(client, store, agent, s
     assert client.post(f"/api/conversations/{target}/run").status_code == 200
     store.events.append(target, as_events([event()]), sandbox_id=sandbox.id)
 
-    assert agent.posted(f"{target}/run") == [{}]
+    assert agent.posted(f"{target}/run") == [RUN]
     assert (len(ids_of(client, target)), len(ids_of(client, filled))) == (4, 3)
 
 

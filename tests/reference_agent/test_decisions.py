@@ -58,6 +58,18 @@ def unchanged(agent, conversation):
     return agent.events(conversation), agent.client.get(conversation).json()
 
 
+def test_a_run_that_accepts_nothing_is_refused_while_an_action_waits(agent, waiting, effects):
+    conversation, _ = waiting
+    before = unchanged(agent, conversation)
+
+    refused = agent.post(f"{conversation}/run", {"accepts": False})
+
+    assert (refused.status_code, unchanged(agent, conversation)) == (409, before)
+    agent.post(f"{conversation}/run")
+    agent.until(conversation, "finished")
+    assert effects.read_text().split() == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("accept", [True, False])
 def test_approved_and_edited_actions_are_executed_and_rejected_ones_are_closed(agent, effects, waiting, accept):
     conversation, (a, b, c) = waiting

@@ -10,7 +10,10 @@ import httpx
 import psutil
 
 from runtimes.tree import MARK
-from tests.servers import runs, wait_until
+from tests.servers import PROJECT, runs, wait_until
+
+#: the scripted program that speaks ACP
+ACP_PROGRAM = PROJECT / "tests" / "reference_agent" / "acp" / "scripted.py"
 
 
 def supervisor_of(master) -> psutil.Process:
@@ -24,6 +27,11 @@ def supervisor_of(master) -> psutil.Process:
 
     wait_until(is_there, "the supervisor")
     return found[0]
+
+
+def workers(master) -> list[psutil.Process]:
+    """The workers that a server has now."""
+    return [one for one in psutil.Process(master.pid).children() if runs(one, "gunicorn")]
 
 
 def in_sandboxes(folder: Path) -> list[psutil.Process]:
@@ -51,6 +59,16 @@ def agents(folder: Path) -> list[psutil.Process]:
     for process in in_sandboxes(folder):
         with contextlib.suppress(psutil.Error):
             if "reference_agent" in process.cmdline() and process.name() != "bwrap":
+                found.append(process)
+    return found
+
+
+def acp_programs(folder: Path) -> list[psutil.Process]:
+    """The scripted programs that speak ACP among them."""
+    found = []
+    for process in in_sandboxes(folder):
+        with contextlib.suppress(psutil.Error):
+            if process.cmdline()[1:2] == [str(ACP_PROGRAM)]:
                 found.append(process)
     return found
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.servers import PROJECT, agent_server, store_server, supervised_server, wait_until
 from tests.v1 import Api
-from tests.v1.processes import agents, in_sandboxes, launchers, supervisor_of
+from tests.v1.processes import agents, in_sandboxes, launchers, supervisor_of, workers
 
 pytestmark = pytest.mark.faults("kills agents, workers, the store and whole servers")
 
@@ -19,9 +19,8 @@ def test_a_killed_worker_harms_no_start_task_and_no_conversation(supervised):
     api, master, folder = supervised
     conversation = api.app_conversation()["id"]
     tasks = [api.start_task()["id"] for _ in range(3)]
-    workers = [one for one in psutil.Process(master.pid).children() if "gunicorn" in " ".join(one.cmdline())]
 
-    workers[0].kill()
+    workers(master)[0].kill()
 
     assert [api.finished(task)["status"] for task in tasks] == ["READY"] * 3
     api.send(conversation, "run: echo on")

@@ -12,7 +12,7 @@ from redis import Redis
 
 from tests.servers import free_port, store_server, supervised_server, wait_until
 from tests.v1 import Api
-from tests.v1.processes import agents, in_sandboxes, kill_all, supervisor_of
+from tests.v1.processes import agents, in_sandboxes, kill_all, supervisor_of, workers
 from tests.v1.test_kept_work import every_event
 
 pytestmark = pytest.mark.faults("stops stores, servers and agents during long runs")
@@ -91,10 +91,6 @@ def kill_server(master) -> None:
         with suppress(psutil.Error):
             one.kill()
     psutil.wait_procs(mine, timeout=10)
-
-
-def workers(master) -> list[psutil.Process]:
-    return [one for one in psutil.Process(master.pid).children() if "gunicorn" in " ".join(one.cmdline())]
 
 
 @pytest.fixture(scope="module")

@@ -9,30 +9,44 @@ A line is a verb and a text:
     lasting CMD                           ask with options that last alone
     do CMD                                run a command without asking
     both CMD                              ask twice at once, and run what was granted
+    work N                                ask at least N times, in all forms; carry out what was granted, see below
+    nap SECONDS                           report nothing for so long
     anyway CMD | defy CMD                 ask, and run the command without waiting; run it after a rejection too
     usage N | mode ID                     report usage; a change of the mode
     send JSON                             send a message as it is
     garbage | huge BYTES | flood N        lines that are no messages; a long line; N chunks
     wait | deaf                           wait for a cancellation; go on after one
+    dawdle SECONDS                        wait for a cancellation, and so long after it
     die CODE | stop REASON                end the process; end the turn
     leave                                 start a process in a session of its own, which holds the pipes
 
 What the process heard is appended to the file SCRIPTED_HEARD, one JSON a line. SCRIPTED_OPTIONS: kinds of options, in
 their order. SCRIPTED_LOADS: sessions can be loaded; they are in the folder SCRIPTED_SESSIONS.
+
+`work` asks about `echo NAME`, with a name of its own each time, one or two at once, with and without arguments, the
+options in any order. It carries out NAME as a line of the file SCRIPTED_RECORD, and records there what it asked before
+it asks, and each answer that is no permission: `asked NAME PROCESS`, `ran NAME PROCESS`, `KIND NAME PROCESS`.
 """
 
 import json
 import os
 import queue
+import random
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from uuid import uuid4
 
 KINDS = os.environ.get("SCRIPTED_OPTIONS", "allow_always allow_once reject_once reject_always").split()
 LOADS = bool(os.environ.get("SCRIPTED_LOADS"))
 SESSIONS = Path(os.environ.get("SCRIPTED_SESSIONS", "."))
 HEARD = os.environ.get("SCRIPTED_HEARD", os.devnull)
+RECORD = os.environ.get("SCRIPTED_RECORD", os.devnull)
+
+#: this process in the record: ids of processes repeat
+PROCESS = uuid4().hex[:12]
 
 out = threading.Lock()
 answers: dict[int, "queue.Queue[dict]"] = {}
@@ -53,6 +67,14 @@ def send(**message: object) -> None:
 def heard(what: dict) -> None:
     with Path(HEARD).open("a") as file:
         file.write(json.dumps(what) + "\n")
+
+
+def record(what: str, name: str) -> None:
+    """Append a line that survives this process."""
+    with Path(RECORD).open("a") as file:
+        file.write(f"{what} {name} {PROCESS}\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 class Turn:
@@ -167,6 +189,32 @@ class Turn:
         for call, identity in zip(calls, asked, strict=True):
             self.finish(call["toolCallId"], call["title"], self.awaited(identity))
 
+    def work(self, text: str) -> None:
+        left = int(text)
+        while left > 0 and not cancelled.is_set():
+            names = [uuid4().hex for _ in range(random.choice((1, 1, 2)))]
+            calls = [self.named(name, is_shown=random.random() < 0.8) for name in names]
+            kinds = random.sample(KINDS, len(KINDS))
+            for name in names:
+                record("asked", name)
+            asked = [self.requested(call, kinds) for call in calls]
+            for name, call, identity in zip(names, calls, asked, strict=True):
+                kind = self.awaited(identity)
+                record("ran" if kind == "allow_once" else kind, name)
+                status = "completed" if kind == "allow_once" else "failed"
+                self.update("tool_call_update", toolCallId=call["toolCallId"], status=status)
+            left -= len(names)
+
+    def named(self, name: str, *, is_shown: bool) -> dict:
+        call = {"toolCallId": self.call(), "title": f"echo {name}"}
+        if is_shown:
+            call |= {"kind": "execute", "rawInput": {"command": f"echo {name}"}}
+        self.update("tool_call", **call, status="pending")
+        return call
+
+    def nap(self, text: str) -> None:
+        time.sleep(float(text))
+
     def anyway(self, command: str) -> None:
         call = self.begin(command)
         identity = self.requested(call)
@@ -194,6 +242,10 @@ class Turn:
 
     def wait(self, _text: str) -> None:
         cancelled.wait()
+
+    def dawdle(self, text: str) -> None:
+        cancelled.wait()
+        time.sleep(float(text))
 
     def deaf(self, _text: str) -> None:
         self.is_deaf = True

@@ -2,15 +2,20 @@
 
 import base64
 import json
+import os
 import shlex
+import signal
+import subprocess
 import sys
+import textwrap
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.reference_agent.program import ReferenceAgent
-from tests.servers import wait_until
+from tests.servers import PROJECT, wait_until
 
 pytestmark = pytest.mark.process("starts an agent")
 
@@ -268,6 +273,59 @@ def test_a_pause_and_an_interrupt_cancel_the_turn_and_a_run_goes_on(place, verb)
     assert place.heard("session/prompt")[-1]["params"]["prompt"][0]["text"].startswith("Go on")
 
 
+def test_a_run_goes_on_though_the_agent_still_ends_the_turn_that_a_pause_has_cancelled(place):
+    conversation = place.begin("say working", "dawdle 1")
+    wait_until(lambda: place.heard("session/prompt"), "the prompt")
+    place.agent.post(f"{conversation}/pause")
+
+    assert place.agent.post(f"{conversation}/run").is_success
+
+    place.agent.until(conversation, "finished")
+    assert place.heard("session/prompt")[-1]["params"]["prompt"][0]["text"].startswith("Go on")
+
+
+def test_a_run_that_accepts_nothing_is_refused_while_an_action_waits(place, effects):
+    conversation, [action] = place.waiting(f"ask echo ran >> {effects}")
+
+    refused = place.agent.post(f"{conversation}/run", {"accepts": False})
+
+    assert refused.status_code == 409
+    assert "An action waits for a decision" in refused.text
+    assert place.open(conversation) == [action]
+    place.agent.post(f"{conversation}/run")
+    place.agent.until(conversation, "finished")
+    assert (effects.read_text(), place.chosen()) == ("ran\n", ["option allow_once"])
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.5])
+def test_the_time_of_a_frozen_sandbox_is_no_silence_of_its_agent(tmp_path, seconds):
+    """seconds: of the agent's silence in all, 2 of which are frozen. More than 1 is too much."""
+    code = f"""
+        from pathlib import Path
+        from types import SimpleNamespace
+        from reference_agent.acp import client
+        client.SILENCE_SECONDS = 1.0
+        program = client.Program({[sys.executable, str(PROGRAM)]}, Path("."), {{}}, SimpleNamespace())
+        program.start()
+        program.begin({{}})
+        print("begins", flush=True)
+        try:
+            print(program.prompt([{{"type": "text", "text": "nap {2 + seconds}"}}], lambda: False)["stopReason"])
+        except client.AgentError as error:
+            print(error)
+    """
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begins\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        process.send_signal(signal.SIGCONT)
+        said = process.stdout.read()
+
+    assert said == ("end_turn\n" if seconds < 1 else "The agent reported nothing for 1 s, and was ended.\n")
+
+
 def test_an_interrupt_while_it_waits_permits_nothing(place, effects):
     conversation, _ = place.waiting(f"ask echo ran >> {effects}")
 
@@ -290,7 +348,7 @@ def test_a_killed_program_is_started_again_with_its_session(place, effects):
     assert "was killed by signal 9" in place.error(conversation)
     assert place.open(conversation) == []
     [error] = place.agent.events(conversation, kind="AgentErrorEvent")
-    assert "ended before this was decided" in error["error"]
+    assert "ended before a decision reached it" in error["error"]
     place.agent.send(conversation, "say Here again.")
     place.agent.until(conversation, "finished")
     assert place.said(conversation) == ["Here again."]  # and not what the agent repeats of its session
