@@ -379,8 +379,9 @@ def ask_the_person(
     shown = {name: item.get(name) for name in ("tool_name", "arguments", "risk", "security_risk", "expires_at")}
     shown["effects"] = [one["words"] for one in item.get("seen", {}).get("effects", ())]
     warning = "" if item.get("complete", True) else f"{_INCOMPLETE}\n"
+    title = json.dumps(item.get("conversation_title"), ensure_ascii=False)
     question = (
-        f"{warning}{decision.capitalize()} this action in {json.dumps(item.get('conversation_title'), ensure_ascii=False)}?\n"
+        f"{warning}{decision.capitalize()} this action in {title}?\n"
         f"{json.dumps(shown, ensure_ascii=False, indent=1)}\nDigest: {digest}"
     )
     if len(question) > _MOST_ASKED:

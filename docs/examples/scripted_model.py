@@ -2,8 +2,9 @@
 
     python docs/examples/scripted_model.py [PORT]
 
-With it an agent is tried without an account: `ANTHROPIC_BASE_URL=http://127.0.0.1:9990 ANTHROPIC_API_KEY=none make run`,
-or OPENAI_BASE_URL=http://127.0.0.1:9990/v1, or GOOGLE_GEMINI_BASE_URL. The last message of the user decides:
+With it an agent is tried without an account: start the server with ANTHROPIC_BASE_URL=http://127.0.0.1:9990, with
+OPENAI_BASE_URL=http://127.0.0.1:9990/v1 or with GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:9990, and with any key. The
+last message of the user decides:
 
     run: CMD            a call of the agent's shell tool
     write: PATH TEXT    a call of its tool that writes a file

@@ -38,9 +38,7 @@ _RISKS = {
 _LINES, _LINES_OF_TALK, _LONGEST = 30, 12, 200
 
 #: what stands above an action whose agent does not show its arguments
-INCOMPLETE = (
-    "What is shown is less than what will run: the agent does not show the arguments of this call, so no rule decides it."
-)
+INCOMPLETE = "What is shown is less than what will run. The agent does not show the arguments, so no rule decides it."
 
 #: the beginning of a message by which the server tells an agent what is allowed now
 OF_SERVER = "This server says: "
