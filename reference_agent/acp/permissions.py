@@ -5,6 +5,7 @@ A choice that lasts (`allow_always`, `reject_always`) is never made: a lasting d
 """
 
 import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.cuts import beginning
@@ -26,6 +27,9 @@ CANCELLED = {"outcome": "cancelled"}
 #: arguments of a command that change neither what runs nor where
 _BESIDE = frozenset({"command", "description", "timeout"})
 
+#: arguments that name the folder of a command
+FOLDERS = ("cwd", "workdir")
+
 #: what a request shows where it has no arguments
 _SHOWN = ("title", "kind", "content", "locations")
 
@@ -46,11 +50,11 @@ def merged(known: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
     return {**known, **{name: value for name, value in update.items() if value is not None}}
 
 
-def shown(call: dict[str, Any]) -> Shown:
+def shown(call: dict[str, Any], folder: Path) -> Shown:
     """Return what people decide about. call: a tool call, merged with what was reported of it before.
 
-    A command is a `TerminalAction` if nothing else of its arguments changes what runs. Every other call is an
-    `MCPToolAction`, whose `data` has all arguments.
+    A command is a `TerminalAction` if nothing else of its arguments changes what runs, or where: in the conversation's
+    folder. Every other call is an `MCPToolAction`, whose `data` has all arguments.
     """
     name, title, given = tool_name(call), text(call.get("title")), call.get("rawInput")
     if not isinstance(given, dict) or not given:
@@ -58,7 +62,8 @@ def shown(call: dict[str, Any]) -> Shown:
         return Shown(name, _of_tool({**data, INCOMPLETE: _WHY}), beginning(title or name, MOST_SUMMARY), complete=False)
     summary = beginning(text(given.get("description")) or title or name, MOST_SUMMARY)
     command = given.get("command")
-    if call.get("kind") in (None, "execute") and isinstance(command, str) and given.keys() <= _BESIDE:
+    beside = _BESIDE | {one for one in FOLDERS if given.get(one) == str(folder)}
+    if call.get("kind") in (None, "execute") and isinstance(command, str) and given.keys() <= beside:
         action = {"command": command, "is_input": False, "reset": False, "kind": "TerminalAction"}
         return Shown("terminal", action, summary, complete=True)
     return Shown(name, _of_tool(given), summary, complete=True)
