@@ -3,9 +3,12 @@
 The packages are those of a registry, which no test reaches: a test puts the program in place that a package brings.
 """
 
+from types import SimpleNamespace
+
 import pytest
 
 from admin.agent import LACKING, Install, Unable, main
+from agents.starts import template_of
 from docs.examples.openhands_agent import specs as specs_of_openhands
 from reference_agent.acp.agents import chosen, table
 from settings.host import HostSettings
@@ -59,6 +62,8 @@ def test_the_spec_runs_the_agent_without_a_key_inside(tmp_path, keys, name):
     assert service.is_model
     assert service.base_url.startswith("https://")
     assert not lacks_model(spec)
+    sandbox = SimpleNamespace(egress_url="http://127.0.0.1:1/e")
+    assert template_of(spec, sandbox, "another")["agent"] == {"llm": {"model": "another"}}
 
 
 def test_the_address_of_a_gateway_replaces_that_of_the_provider(tmp_path, monkeypatch):
