@@ -3,6 +3,7 @@
 python acp_wire.py FILE COMMAND [WORD…]
 """
 
+import os
 import subprocess
 import sys
 import threading
@@ -29,4 +30,4 @@ def main(file: str, *command: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    os._exit(main(*sys.argv[1:]))  # its thread may hold the lock of the standard input for ever

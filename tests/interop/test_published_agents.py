@@ -52,7 +52,7 @@ def test_an_agent_does_what_was_decided_and_nothing_else(client, folder, name):
     if name not in installed():
         pytest.skip(f"{name} is not installed: make agent NAME={name}")
 
-    found = through(client, folder, name)
+    found = dict(through(client, folder, name))
 
     expected = USUAL | EXCEPT.get(name, {})
     assert {step: found.get(step) for step in expected} == expected
