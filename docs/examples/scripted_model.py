@@ -81,7 +81,8 @@ def _patch(path: str, text: str, tools: Mapping[str, Json]) -> Call | None:
     """A call that adds a file by a patch, for agents that have no tool that writes one."""
     patch = f"*** Begin Patch\n*** Add File: {path}\n+{text}\n*** End Patch\n"
     if "apply_patch" in tools:
-        return Call("apply_patch", _filled(tools["apply_patch"], {"patchText": patch, "input": patch, "patch": patch}))
+        known = {"patchText": patch, "input": patch, "patch": patch}
+        return Call("apply_patch", _filled(tools["apply_patch"], known) or {"input": patch})
     if "exec_command" in tools:
         return Call("exec_command", {"cmd": f"apply_patch <<'EOF'\n{patch}EOF"})
     return None
@@ -150,19 +151,19 @@ def chat(body: Json) -> tuple[Json, list[Json]]:
     mine, before = messages[len(messages) - at_end :], messages[: len(messages) - at_end]
     said = "\n".join(texts(one["content"]) for one in mine)
     called = before[-1] if before and before[-1]["role"] == "tool" and not _LINE.search(said) else None
-    tools = {one["function"]["name"]: one["function"].get("parameters") or {} for one in body.get("tools") or []}
+    tools, custom = dict[str, Json](), set[str]()  # a custom tool takes a text in place of arguments
+    for one in body.get("tools") or []:
+        about = one.get("function") or one.get("custom") or {}
+        tools[about.get("name", "")] = about.get("parameters") or {}
+        custom |= {about["name"]} if "custom" in one else set()
     images = sum(_count(one["content"], "image_url") for one in mine)
     found = answer(said, texts(called["content"]) if called else None, tools, images)
     is_text = isinstance(found, str)
-    calls: list[Json] = (
-        []
-        if isinstance(found, str)
-        else [
-            {"index": at, "id": _id("call"), "type": "function"}
-            | {"function": {"name": one.name, "arguments": json.dumps(one.arguments)}}
-            for at, one in enumerate(found)
-        ]
-    )
+    calls: list[Json] = []
+    for at, call in enumerate([] if isinstance(found, str) else found):
+        function = {"function": {"name": call.name, "arguments": json.dumps(call.arguments)}, "type": "function"}
+        text = {"custom": {"name": call.name, "input": "".join(call.arguments.values())}, "type": "custom"}
+        calls.append({"index": at, "id": _id("call"), **(text if call.name in custom else function)})
     message = {"role": "assistant", "content": found if is_text else None, **({"tool_calls": calls} if calls else {})}
     stop, usage = "stop" if is_text else "tool_calls", {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     about = {"id": _id("chatcmpl"), "created": int(time.time()), "model": body.get("model")}

@@ -30,6 +30,9 @@ _BESIDE = frozenset({"command", "description", "timeout"})
 #: arguments that name the folder of a command
 FOLDERS = ("cwd", "workdir")
 
+#: names of tools that run a shell command; goose says no kind of them
+_SHELLS = ("bash", "shell")
+
 #: what a request shows where it has no arguments
 _SHOWN = ("title", "kind", "content", "locations")
 
@@ -63,7 +66,8 @@ def shown(call: dict[str, Any], folder: Path) -> Shown:
     summary = beginning(text(given.get("description")) or title or name, MOST_SUMMARY)
     command = given.get("command")
     beside = _BESIDE | {one for one in FOLDERS if given.get(one) == str(folder)}
-    if call.get("kind") in (None, "execute") and isinstance(command, str) and given.keys() <= beside:
+    is_shell = call.get("kind") in (None, "execute") or name in _SHELLS
+    if is_shell and isinstance(command, str) and given.keys() <= beside:
         action = {"command": command, "is_input": False, "reset": False, "kind": "TerminalAction"}
         return Shown("terminal", action, summary, complete=True)
     return Shown(name, _of_tool(given), summary, complete=True)
@@ -73,9 +77,15 @@ def tool_name(call: dict[str, Any]) -> str:
     """Return the name of a call's tool, by its own members first, then by its kind."""
     meta = call.get("_meta")
     told = meta if isinstance(meta, dict) else {}
-    nested = [value.get("toolName") for value in told.values() if isinstance(value, dict)]
+    nested = [_nested_name(value) for value in told.values() if isinstance(value, dict)]
     names = (call.get("name"), told.get("toolName"), told.get("tool_name"), *nested, call.get("kind"))
     return next((beginning(name, MOST_NAME) for name in map(text, names) if name), "other")
+
+
+def _nested_name(told: dict[str, Any]) -> Any:
+    """Return the name of a tool below an agent's own name: `{"toolName"}` or `{"toolCall": {"toolName"}}`."""
+    inner = told.get("toolCall")
+    return (inner if isinstance(inner, dict) else told).get("toolName")
 
 
 def arguments(action: Event) -> Event:

@@ -212,11 +212,16 @@ class Talk:
         path = f"/v1/conversation/{self.id}/pending-actions/decisions"
         return self.call("POST", path, json={"decisions": [wanted]})
 
-    def settled(self) -> str:
-        """The status, once the agent has stopped and stays so."""
+    def settled(self, *, rejects: bool = False) -> str:
+        """The status, once the agent has stopped and stays so.
+
+        rejects: whatever it asks meanwhile. An agent may ask again for what was cut short before.
+        """
         since = 0.0
         deadline = time.monotonic() + STEP_SECONDS
         while time.monotonic() < deadline:
+            for one in self.waiting() if rejects else ():
+                self.decide(one, "reject")
             status = self.status()
             since = (since or time.monotonic()) if status in STOPPED else 0.0
             if since and time.monotonic() - since > STILL:
@@ -348,7 +353,7 @@ def cancelled(talk: Talk) -> str:
     before = len(Model.said)
     talk.say("hello again")
     talk.until(lambda: any("hello again" in said for said in Model.said[before:]), "the next message at the model")
-    talk.settled()
+    talk.settled(rejects=True)
     if talk.has("four"):
         raise Missed("it ran although it was cancelled")
     return "ok"
@@ -381,7 +386,7 @@ def _resumes(talk: Talk, victims: list[psutil.Process], never: str, then: str) -
         talk.decide(action, "reject")  # an agent that remembers may ask again for what was cut short
     talk.decide(action, "approve")
     talk.until(lambda: talk.has(then), "the file")
-    talk.settled()
+    talk.settled(rejects=True)
     if talk.has(never):
         raise Missed("it ran although nobody decided")
     is_remembered = any("touch one" in said for said in Model.said[before:])

@@ -90,6 +90,13 @@ def test_a_command_in_the_folder_of_the_conversation_is_a_terminal_action(name):
     assert seen.action == {"command": "ls", "is_input": False, "reset": False, "kind": "TerminalAction"}
 
 
+def test_a_command_of_an_agent_that_says_no_kind_is_a_terminal_action():
+    call = {"kind": "other", "title": "shell · ls", "rawInput": {"command": "ls"}}
+
+    assert seen_of({**call, "_meta": {"goose": {"toolCall": {"toolName": "shell"}}}}).tool_name == "terminal"
+    assert seen_of(call).action["kind"] == "MCPToolAction"
+
+
 @pytest.mark.parametrize("more", [{"cwd": "/etc"}, {"run_in_background": True}, {"sandbox_permissions": "escalated"}])
 def test_a_command_with_other_arguments_shows_all_of_them(more):
     given = {"command": "ls", **more}
@@ -145,6 +152,7 @@ def test_an_argument_with_the_name_of_the_mark_does_not_hide_what_runs():
         ({"_meta": {"tool_name": "shell"}}, "shell"),
         ({"_meta": {"claudeCode": {"toolName": "Edit"}}, "kind": "edit"}, "Edit"),
         ({"kind": "fetch"}, "fetch"),
+        ({"_meta": {"goose": {"toolCall": {"toolName": "shell"}}}, "kind": "other"}, "shell"),
         ({"name": 3, "_meta": [], "kind": {}}, "other"),
     ],
 )
