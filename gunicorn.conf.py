@@ -36,7 +36,7 @@ from boot.posture import ASKED_AUTH, settle
 from settings import ConfigError
 from settings.config import Config
 from settings.data_dir import make_secret_key
-from settings.specs import NO_MODEL, Specs, lacks_model, unsupported
+from settings.specs import Specs, model_notices, unsupported
 from telemetry.logs import ABOUT, JsonLines, KeysMasked, TextLines, is_json
 from telemetry.meter import of_this_server
 from telemetry.traces import hindrance, wants_traces
@@ -44,7 +44,7 @@ from telemetry.traces import hindrance, wants_traces
 try:
     _config = Config.from_env()
     _http = _config.http
-    _spec = Specs.of(_config.host).all[0]
+    _specs = Specs.of(_config.host)
 except ConfigError as error:
     sys.exit(f"agent-server: {error}")
 
@@ -180,8 +180,8 @@ def on_starting(server: Any) -> None:
     _settle_posture(server, _migrate())
     if reason := unsupported("process"):
         server.log.warning(reason)
-    if lacks_model(_spec):
-        server.log.warning(NO_MODEL)
+    for notice in model_notices(_specs):
+        server.log.warning(notice)
     if wants_traces(os.environ) and (untraced := hindrance(os.environ)):
         server.log.warning(untraced)
     if _config.host.supervisor:

@@ -63,6 +63,9 @@ _INSTRUCTIONS = (
     "about a pending action."
 )
 
+#: what a question begins with where the agent does not show its arguments
+_INCOMPLETE = "What is shown here is less than what will run: the agent does not show the arguments of this call."
+
 Limit = Annotated[int, Field(ge=1, le=100, description="Most items of the page.")]
 PageId = Annotated[str | None, Field(description="next_page_id of the page before.")]
 Text = Annotated[str | None, Field(description="A part of the text, in any case.")]
@@ -324,8 +327,8 @@ def list_pending_actions(
 ) -> dict[str, Any]:
     """List the actions of all agents that wait for a person's decision, the oldest first: each with its tool,
     arguments, summary, thought, deadline and digest. `security_risk` is the agent's own word, `seen` what the server
-    sees, and `risk` the greater of both: show the person all three. A decision bears the digest of what the
-    person was shown."""
+    sees, and `risk` the greater of both: show the person all three. `complete` false: the agent does not show all that
+    will run, and the person must be told so. A decision bears the digest of what the person was shown."""
     found: dict[str, Any] = agent_server().ask("GET", "/api/v1/pending-actions", **locals())
     return found
 
@@ -375,8 +378,10 @@ def ask_the_person(
         raise ToolError("This action no longer waits, or is not the one that was shown: list the pending actions again")
     shown = {name: item.get(name) for name in ("tool_name", "arguments", "risk", "security_risk", "expires_at")}
     shown["effects"] = [one["words"] for one in item.get("seen", {}).get("effects", ())]
+    warning = "" if item.get("complete", True) else f"{_INCOMPLETE}\n"
+    title = json.dumps(item.get("conversation_title"), ensure_ascii=False)
     question = (
-        f"{decision.capitalize()} this action in {json.dumps(item.get('conversation_title'), ensure_ascii=False)}?\n"
+        f"{warning}{decision.capitalize()} this action in {title}?\n"
         f"{json.dumps(shown, ensure_ascii=False, indent=1)}\nDigest: {digest}"
     )
     if len(question) > _MOST_ASKED:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from agents.commands import Commands
 from core.approvals import Link, action_digest, shown_arguments
 from core.effects import WORDS_OF, greater, seen
+from core.incomplete import is_complete
 from core.wire import Micros, micros, parse_json, utc_time
 from store import Store
 from store.approvals.audit import Actor
@@ -67,6 +68,7 @@ class Shown(NamedTuple):
     risk: str = ""  #: the greater of the agent's word and of what the server sees
     named_risk: str = ""  #: the agent's own word
     effects: tuple[str, ...] = ()  #: what the server sees, in words
+    is_complete: bool = True  #: False: more may run than the arguments show
     together: int = 0  #: actions that the agent takes one decision for; 0: it takes a decision of this one alone
     is_destination: bool = (
         False  #: what a sandbox asks to reach; `arguments` say what, and all that is an agent's is ""
@@ -105,6 +107,7 @@ def show_link(store: Store, link: Link) -> Shown:
         risk=greater(record.get("risk"), found_effects.risk),
         named_risk=_text(record.get("risk")) or "UNKNOWN",
         effects=tuple(WORDS_OF[one.effect] for one in found_effects.effects),
+        is_complete=is_complete(arguments),
         since=_text(record.get("since")),
         expires=Micros(int(record["expires"])) if record.get("expires") else None,
         used_for=use.decision,

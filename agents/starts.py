@@ -19,7 +19,7 @@ from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import ConversationId
 from settings.egress import secrets_inside
-from settings.specs import Spec, is_bundled, lacks_model
+from settings.specs import Spec, lacks_model
 from store import Store
 from store.sandboxes.sandboxes import Sandbox
 from store.sandboxes.start_tasks import FINISHED, Failure, StartTask
@@ -150,10 +150,10 @@ def of_sandbox(value: Any, sandbox: Sandbox) -> Any:
 def template_of(spec: Spec, sandbox: Sandbox, model: str | None = None) -> dict[str, Any]:
     """The spec's template of a conversation as a sandbox gets it.
 
-    model: of the start. The bundled agent asks for it where the spec's own model is, with the same key.
+    model: of the start. The spec's agent asks for it where the spec's own model is, with the same key.
     """
     template = {name: of_sandbox(one, sandbox) for name, one in spec.conversation.items()}
-    if model and "agent" not in template and is_bundled(spec):
+    if model and "agent" not in template and "reference_agent" in spec.command:
         template["agent"] = {"llm": {"model": model}}
     return template
 

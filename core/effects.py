@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.cuts import beginning
+from core.incomplete import is_complete
 from core.secret_files import names_secret
 from core.shell import MOST_LINE, read_line
 from core.shell.line import Line, run_values, unversioned
@@ -50,6 +51,9 @@ WORDS_OF: dict[str, str] = {name: row["words"] for name, row in _TABLE["effects"
 MOST_BECAUSE, _MOST_NAMED = 80, 8
 
 _TOOLS = {kind: frozenset(names.split()) for kind, names in _TABLE["tools"].items()}
+#: arguments of a shell tool that say nothing without a command
+_BESIDE = frozenset({"cwd", "workdir", "working_dir", "is_input", "reset", "timeout", "description", "kind"})
+
 _TEMPORARY, _HARMLESS = (tuple(_TABLE["places"][name].split()) for name in ("temporary", "harmless"))
 _SECRET_TEXT = re.compile(_TABLE["credentials"]["text"], re.IGNORECASE)
 _RUNNING = {name: frozenset(words.split()) for name, words in _TABLE["running"].items()}
@@ -170,6 +174,10 @@ def seen(tool_name: Any, arguments: Any, folder: str | None = None) -> Seen:
     arguments: as people are shown them. folder: absolute path of the conversation's folder; None if it is unknown.
     """
     name = tool_name.lower() if isinstance(tool_name, str) else ""
+    if not is_complete(arguments):
+        return _made({"unreadable": "the agent does not show the arguments"})
+    if isinstance(arguments, dict) and arguments.keys() == {"data"} and isinstance(arguments["data"], dict):
+        arguments = arguments["data"]  # of a tool that is not the server's own
     given = arguments if isinstance(arguments, dict) else {}
     folder = _folder(folder)
     if name in _TOOLS["shell"]:
@@ -261,7 +269,7 @@ def _of_shell(given: Mapping[str, Any], folder: str | None) -> Seen:
     where = [value for name in ("cwd", "workdir", "working_dir") if (value := given.get(name))]
     is_elsewhere = any(not isinstance(value, str) or _place(value, folder) != "inside" for value in where)
     if len(lines) != 1:
-        return _made({"unreadable": "a command that is not named"} if lines or "command" in given else {})
+        return _made({"unreadable": "a command that is not named"} if lines or given.keys() - _BESIDE else {})
     return _of_line(lines[0], folder, is_elsewhere)
 
 

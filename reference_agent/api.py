@@ -25,7 +25,7 @@ from reference_agent.acp.agents import Agent, refusal
 from reference_agent.commands import Commands
 from reference_agent.conversation import Conversation, Stale, read_decisions
 from reference_agent.events import Event, now
-from reference_agent.ignored import ignored
+from reference_agent.ignored import brings_agent, ignored
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
 from reference_agent.mind import NO_LLM, OPENAI, Llm, Mind, Model, ModelError, NoModel, Rule, Seal
 from reference_agent.tools import Files, Terminal
@@ -284,8 +284,9 @@ def start() -> tuple[Response, int]:
     }
     if server.acp and (fault := refusal(server.acp, kept["confirmation_policy"])):
         abort(422, fault)
-    conversation, is_new = server.start(identity, kept, secrets_of(given), llm_of(given))
-    told = ignored(given)
+    program = server.acp.title if server.acp else ""
+    conversation, is_new = server.start(identity, kept, secrets_of(given), llm_of(given, is_own=not program))
+    told = ignored(given, program)
     if told and is_new:
         print(f"conversation {identity}: {' '.join(told)}", file=sys.stderr)
     return jsonify({**conversation.log.info(), "ignored": told}), 201 if is_new else 200
@@ -489,10 +490,16 @@ def secrets_of(given: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def llm_of(given: dict[str, Any]) -> dict[str, Any]:
-    """What a start request says of the model: model, base_url, api_key, max_input_tokens."""
+def llm_of(given: dict[str, Any], *, is_own: bool = True) -> dict[str, Any]:
+    """What a start request says of the model: model, base_url, api_key, max_input_tokens.
+
+    is_own: False for an agent that is another program. It has an endpoint and a key of its own, which those that a
+    client brings for its own agent do not replace.
+    """
     agent = an_object(given, "agent") or an_object(given, "agent_settings") or {}
     llm = an_object(agent, "llm") or {}
+    if not is_own and brings_agent(agent):
+        llm = {}
     texts = {name: llm.get(name) or "" for name in ("model", "base_url", "api_key")}
     for name, text in texts.items():
         if not isinstance(text, str):

@@ -1,4 +1,4 @@
-"""What the bundled agent ignores of a start request, in sentences: each names a member, and what happens instead."""
+"""What an agent ignores of a start request, in sentences: each names a member, and what happens instead."""
 
 from typing import Any
 
@@ -38,9 +38,28 @@ _OF_CONTEXT = {
 }
 
 
-def ignored(given: dict[str, Any]) -> list[str]:
-    """The sentences about a start request."""
+def ignored(given: dict[str, Any], program: str = "") -> list[str]:
+    """The sentences about a start request. program: the title of the program that is the agent; "": the bundled one."""
     agent = _object(given, "agent") or _object(given, "agent_settings")
+    told = _of_program(agent, program) if program else _of_agent(agent)
+    told += [f"{name} is ignored: {instead}." for name, instead in _OF_REQUEST.items() if given.get(name)]
+    if looked_up := [name for name, one in _object(given, "secrets").items() if _is_looked_up(one)]:
+        told.append(f"secrets are ignored: {_listed(looked_up)}. The agent looks up no secret at a URL.")
+    return [*told, _INSTEAD] if told and not program else told
+
+
+def brings_agent(agent: dict[str, Any]) -> bool:
+    """Whether a client's start names more of its agent than a model of the server's provider."""
+    llm = _object(agent, "llm")
+    return bool(agent.keys() - {"llm"} or llm.get("base_url") or llm.get("api_key"))
+
+
+def _of_program(agent: dict[str, Any], program: str) -> list[str]:
+    instead = f"agent is ignored: {program} works in its place, with its own model, tools and prompt."
+    return [instead] if brings_agent(agent) else []
+
+
+def _of_agent(agent: dict[str, Any]) -> list[str]:
     context, condenser = _object(agent, "agent_context"), _object(agent, "condenser")
     kind = agent.get("kind") or agent.get("agent_kind")
     told = []
@@ -58,11 +77,7 @@ def ignored(given: dict[str, Any]) -> list[str]:
     told += [
         f"agent_context.{name} is ignored: {instead}." for name, instead in _OF_CONTEXT.items() if context.get(name)
     ]
-    told += [f"agent.{name} is ignored: {instead}." for name, instead in _OF_AGENT.items() if agent.get(name)]
-    told += [f"{name} is ignored: {instead}." for name, instead in _OF_REQUEST.items() if given.get(name)]
-    if looked_up := [name for name, one in _object(given, "secrets").items() if _is_looked_up(one)]:
-        told.append(f"secrets are ignored: {_listed(looked_up)}. The agent looks up no secret at a URL.")
-    return [*told, _INSTEAD] if told else []
+    return told + [f"agent.{name} is ignored: {instead}." for name, instead in _OF_AGENT.items() if agent.get(name)]
 
 
 def _object(given: dict[str, Any], name: str) -> dict[str, Any]:

@@ -64,10 +64,17 @@ _DISK_MB = 10_240
 #: variables of an agent's environment. Source: the published agent server, and reference_agent
 _VARIABLES = {"model": "LLM_MODEL", "base_url": "LLM_BASE_URL", "api_key": "LLM_API_KEY"}
 
-#: what is said at the start of a server whose bundled agent has no model
+#: what is said at the start of a server whose bundled agent has no model, and no other agent is there
 NO_MODEL = (
     "No model is set: the agent only runs lines that begin with `run: `. Start with LLM_MODEL=… LLM_API_KEY=… for one "
     "that thinks, and LLM_BASE_URL=… for a model that is not OpenAI's."
+)
+
+#: what is said where other agents have their own model, and where the key of one is missing
+_OTHERS, _NO_KEY = (
+    "The default agent has no model: it only runs lines that begin with `run: `. Others have their own: {others}. "
+    "Choose one: agentctl run --agent {first} TEXT",
+    "{title} has no key: {key} is not set, so its model is asked without one.",
 )
 
 
@@ -456,6 +463,20 @@ def is_bundled(spec: Spec) -> bool:
 def lacks_model(spec: Spec) -> bool:
     """Whether a spec runs the bundled agent without a model: then it only follows the rule `run: CMD`."""
     return is_bundled(spec) and not model_of(spec).model
+
+
+def model_notices(specs: "Specs") -> list[str]:
+    """What the operator is told at the start about models and keys that are missing, in sentences."""
+    others = [spec for spec in specs.all if spec.agent and spec.agent.key and model_of(spec).model]
+    found = [
+        _NO_KEY.format(title=one.agent.title, key=one.agent.key)
+        for one in others
+        if one.agent and not variable(one.agent.key)
+    ]
+    if not lacks_model(specs.get(None)):
+        return found
+    names = ", ".join(one.id for one in others)
+    return [_OTHERS.format(others=names, first=others[0].id) if others else NO_MODEL, *found]
 
 
 def model_of(spec: Spec) -> Model:

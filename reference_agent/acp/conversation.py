@@ -275,7 +275,7 @@ class AcpConversation:
         identity = text(update.get("toolCallId")) or updates.fresh("call")
         call = turn.merge(identity, update)
         call.pop(_CLOSED, None)  # the agent asks again for a call that has ended: another action
-        seen, state = permissions.shown(call), self.log.state
+        seen, state = permissions.shown(call, self._folder), self.log.state
         before, thought, reasoning = turn.take_thought()
         action = updates.proposal(self._call_id(identity), seen, "", {"thought": thought, **reasoning})
         step = [*before, action]
@@ -317,7 +317,8 @@ class AcpConversation:
                 prefix = updates.FORBIDDEN if action_id else updates.UNASKED
                 before, thought, reasoning = turn.take_thought()
                 members = {"thought": thought, **reasoning}
-                action = updates.proposal(self._call_id(identity), permissions.shown(call), prefix, members)
+                seen = permissions.shown(call, self._folder)
+                action = updates.proposal(self._call_id(identity), seen, prefix, members)
                 self.log.step(state, [*before, action, updates.result(action, call)])
             return
         action, waiting = self.log.known(action_id), undecided(state)

@@ -5,6 +5,7 @@ A choice that lasts (`allow_always`, `reject_always`) is never made: a lasting d
 """
 
 import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.cuts import beginning
@@ -26,6 +27,12 @@ CANCELLED = {"outcome": "cancelled"}
 #: arguments of a command that change neither what runs nor where
 _BESIDE = frozenset({"command", "description", "timeout"})
 
+#: arguments that name the folder of a command
+FOLDERS = ("cwd", "workdir")
+
+#: names of tools that run a shell command; goose says no kind of them
+_SHELLS = ("bash", "shell")
+
 #: what a request shows where it has no arguments
 _SHOWN = ("title", "kind", "content", "locations")
 
@@ -46,11 +53,11 @@ def merged(known: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
     return {**known, **{name: value for name, value in update.items() if value is not None}}
 
 
-def shown(call: dict[str, Any]) -> Shown:
+def shown(call: dict[str, Any], folder: Path) -> Shown:
     """Return what people decide about. call: a tool call, merged with what was reported of it before.
 
-    A command is a `TerminalAction` if nothing else of its arguments changes what runs. Every other call is an
-    `MCPToolAction`, whose `data` has all arguments.
+    A command is a `TerminalAction` if nothing else of its arguments changes what runs, or where: in the conversation's
+    folder. Every other call is an `MCPToolAction`, whose `data` has all arguments.
     """
     name, title, given = tool_name(call), text(call.get("title")), call.get("rawInput")
     if not isinstance(given, dict) or not given:
@@ -58,7 +65,9 @@ def shown(call: dict[str, Any]) -> Shown:
         return Shown(name, _of_tool({**data, INCOMPLETE: _WHY}), beginning(title or name, MOST_SUMMARY), complete=False)
     summary = beginning(text(given.get("description")) or title or name, MOST_SUMMARY)
     command = given.get("command")
-    if call.get("kind") in (None, "execute") and isinstance(command, str) and given.keys() <= _BESIDE:
+    beside = _BESIDE | {one for one in FOLDERS if given.get(one) == str(folder)}
+    is_shell = call.get("kind") in (None, "execute") or name in _SHELLS
+    if is_shell and isinstance(command, str) and given.keys() <= beside:
         action = {"command": command, "is_input": False, "reset": False, "kind": "TerminalAction"}
         return Shown("terminal", action, summary, complete=True)
     return Shown(name, _of_tool(given), summary, complete=True)
@@ -68,9 +77,15 @@ def tool_name(call: dict[str, Any]) -> str:
     """Return the name of a call's tool, by its own members first, then by its kind."""
     meta = call.get("_meta")
     told = meta if isinstance(meta, dict) else {}
-    nested = [value.get("toolName") for value in told.values() if isinstance(value, dict)]
+    nested = [_nested_name(value) for value in told.values() if isinstance(value, dict)]
     names = (call.get("name"), told.get("toolName"), told.get("tool_name"), *nested, call.get("kind"))
     return next((beginning(name, MOST_NAME) for name in map(text, names) if name), "other")
+
+
+def _nested_name(told: dict[str, Any]) -> Any:
+    """Return the name of a tool below an agent's own name: `{"toolName"}` or `{"toolCall": {"toolName"}}`."""
+    inner = told.get("toolCall")
+    return (inner if isinstance(inner, dict) else told).get("toolName")
 
 
 def arguments(action: Event) -> Event:

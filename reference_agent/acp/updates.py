@@ -10,7 +10,16 @@ from uuid import uuid4
 
 from core.cuts import beginning, head_and_tail
 from reference_agent import events
-from reference_agent.acp.permissions import MOST_NAME, MOST_SUMMARY, Shown, arguments, is_too_long, merged, text
+from reference_agent.acp.permissions import (
+    FOLDERS,
+    MOST_NAME,
+    MOST_SUMMARY,
+    Shown,
+    arguments,
+    is_too_long,
+    merged,
+    text,
+)
 from reference_agent.events import Event
 
 #: maximum length of a message and of thoughts in one event, in characters: more begins another event
@@ -30,9 +39,6 @@ ENDED = ("completed", "failed")
 
 #: prefixes of the summary of an action that the agent carried out without asking, or after a refusal
 UNASKED, FORBIDDEN = "Not asked for permission: ", "Carried out although it was not permitted: "
-
-#: arguments that name the folder of a command; agents add them to what they asked about
-_FOLDERS = ("cwd", "workdir")
 
 #: statuses of a plan's entries, as the task list of published clients has them
 _STATUSES = {"in_progress": "in_progress", "completed": "done"}
@@ -134,7 +140,7 @@ def other_arguments(shown: Any, ran: Any, folder: Path) -> str:
     if not (isinstance(shown, dict) and isinstance(ran, dict)):
         return ""
     names = [name for name, value in ran.items() if name not in shown or shown[name] != value]
-    own = [name for name in names if not (name in _FOLDERS and name not in shown and ran[name] == str(folder))]
+    own = [name for name in names if not (name in FOLDERS and name not in shown and ran[name] == str(folder))]
     return beginning(", ".join(own), MOST_SUMMARY)
 
 

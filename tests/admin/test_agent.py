@@ -3,13 +3,16 @@
 The packages are those of a registry, which no test reaches: a test puts the program in place that a package brings.
 """
 
+from types import SimpleNamespace
+
 import pytest
 
 from admin.agent import LACKING, Install, Unable, main
+from agents.starts import template_of
 from docs.examples.openhands_agent import specs as specs_of_openhands
 from reference_agent.acp.agents import chosen, table
 from settings.host import HostSettings
-from settings.specs import Specs, is_bundled, lacks_model
+from settings.specs import NO_MODEL, Specs, is_bundled, lacks_model, model_notices
 
 KEYS = {agent.key: "sk-planted" for agent in table().values() if agent.key}
 
@@ -59,6 +62,8 @@ def test_the_spec_runs_the_agent_without_a_key_inside(tmp_path, keys, name):
     assert service.is_model
     assert service.base_url.startswith("https://")
     assert not lacks_model(spec)
+    sandbox = SimpleNamespace(egress_url="http://127.0.0.1:1/e")
+    assert template_of(spec, sandbox, "another")["agent"] == {"llm": {"model": "another"}}
 
 
 def test_the_address_of_a_gateway_replaces_that_of_the_provider(tmp_path, monkeypatch):
@@ -107,6 +112,23 @@ def test_an_installed_agent_comes_after_the_specs_of_the_file_and_never_in_place
     file.write_text(file.read_text().replace("mine", "goose"))
     [spec] = Specs.of(host).all
     assert spec.command == ("run",)
+
+
+def test_the_operator_is_told_which_agents_have_a_model_and_which_lack_a_key(tmp_path, monkeypatch):
+    for name in ("LLM_MODEL", *KEYS):
+        monkeypatch.delenv(name, raising=False)
+    host = HostSettings(agents_dir=str(tmp_path))
+    assert model_notices(Specs.of(host)) == [NO_MODEL]
+
+    installed(tmp_path, "claude")
+    installed(tmp_path, "gemini")
+    monkeypatch.setenv("GEMINI_API_KEY", "sk-planted")
+    [others, lacking] = model_notices(Specs.of(host))
+    assert "Others have their own: claude, gemini. Choose one: agentctl run --agent claude TEXT" in others
+    assert lacking == "Claude Code has no key: ANTHROPIC_API_KEY is not set, so its model is asked without one."
+
+    monkeypatch.setenv("LLM_MODEL", "gpt")
+    assert model_notices(Specs.of(host)) == [lacking]
 
 
 def test_openhands_gets_the_spec_that_make_openhands_writes_with_its_name(tmp_path):

@@ -415,6 +415,19 @@ def test_an_action_that_is_too_long_to_be_asked_about_is_left_to_the_inbox(serve
     assert (refused.is_error, "too long to be shown" in text(refused), asked) == (True, True, [])
 
 
+def test_the_person_is_told_that_less_is_shown_than_will_run(server, conversation):
+    body = {"conversation_id": conversation, "confirmation_policy": {"kind": "AlwaysConfirm"}}
+    server.post("/api/conversations", json=body)
+    words = {"kind": "MCPToolAction", "data": {"title": "touch proof", "_incomplete": "The agent shows words."}}
+    server.post(f"/api/v1/webhooks/events/{conversation}", json=[action(action=words, tool_name="execute")])
+    asked = []
+    options = person("decline", asked)
+    called(server, ADMIN, "decide_pending_action", options, **decision(server, conversation))
+
+    assert item(server, conversation)["complete"] is False
+    assert asked[0].startswith("What is shown here is less than what will run")
+
+
 def test_a_client_that_cannot_ask_carries_the_persons_word(server, waiting):
     rejected = decision(server, waiting, decision="reject", reason="Not on a Friday")
     decided = called(server, key(server, "approve"), "decide_pending_action", **rejected)

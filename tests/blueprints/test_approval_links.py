@@ -82,6 +82,16 @@ def press(client, link, decision, **form):
     return client.post(link, data={"decision": decision, **form})
 
 
+def test_the_page_says_first_that_less_is_shown_than_will_run(client, waits):
+    shown = {"title": "touch proof", "kind": "execute"}
+    words = [{"kind": "MCPToolAction", "data": data} for data in ({**shown, "_incomplete": "Words."}, shown)]
+    links = [waits(action(action=one, tool_name="execute"), title=str(number)) for number, one in enumerate(words)]
+
+    [part, whole] = [text(client.get(link)).partition("Conversation")[0] for link in links]
+    assert "What is shown is less than what will run" in part
+    assert "less than what will run" not in whole
+
+
 # endings
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+import httpx
 import pytest
 
 from settings.specs import BUNDLED
@@ -39,7 +40,8 @@ def home(tmp_path_factory):
 def settings(home, model):
     """Specs that are not isolated: an isolated sandbox reaches no model on the host's loopback."""
     specs = home / "specs.toml"
-    specs.write_text(re.sub(r'\negress = "named"\n(#.*\n)hosts = .*\n', '\nisolation = "none"\n', BUNDLED.read_text()))
+    text = re.sub(r'\negress = "named"\n(#.*\n)hosts = .*\n', '\nisolation = "none"\n', BUNDLED.read_text())
+    specs.write_text(text + text[text.index("\n[[spec]]\nid") :].replace('"reference-agent"', '"second"'))
     variables = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": "of-the-model", "LLM_BASE_URL": model.url}
     return {"SANDBOX_SPECS": str(specs), **variables}
 
@@ -91,7 +93,7 @@ def test_a_person_talks_steers_approves_and_comes_back(url, script, model, colum
     begins, goes_on = threading.Event(), threading.Event()
     script += [slowly(begins, "Hello ", goes_on, "there."), calls(run("echo of-the-command")), slowly("It ran.")]
     environment = {"AGENT_SERVER_URL": url, **colours}
-    with terminal("chat", columns=columns, **environment) as shown:
+    with terminal("chat", "--agent", "second", columns=columns, **environment) as shown:
         shown.wait_for("/help lists the commands")
         shown.wait_for("new")
         shown.press("greet me\r")
@@ -116,6 +118,8 @@ def test_a_person_talks_steers_approves_and_comes_back(url, script, model, colum
         [identity] = set(re.findall(r"Come back: agentctl chat ([0-9a-f]{8})", shown.shown))
         assert ("\x1b[36m" in shown.raw or "\x1b[0;36" in shown.raw) == bool(colours)
     assert "and run it" in model.told("user")
+    [sandbox, *_] = httpx.get(f"{url}/api/v1/sandboxes/search").json()["items"]
+    assert sandbox["sandbox_spec_id"] == "second"
 
     with terminal("chat", identity, columns=columns, **environment) as shown:
         for words in ("> greet me", "Hello there.", "│ of-the-command", "It ran.", "finished"):

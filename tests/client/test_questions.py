@@ -110,6 +110,15 @@ def test_a_rejection_has_the_reason_that_was_typed():
     assert "Rejected: terminal  git status" in asked.shown
 
 
+def test_no_rule_is_offered_for_an_action_that_shows_less_than_will_run():
+    asked = Asked(waiting_action(complete=False), "A", "a")
+
+    assert "What is shown is less than what will run" in asked.shown.partition("[a]pprove")[0]
+    assert "[A]lways" not in asked.shown
+    assert asked.sent["decisions"][0]["decision"] == "approve"
+    assert "always" not in asked.sent["decisions"][0]
+
+
 HELD = {"needed": 2, "approved_by": ["ada"], "own": False, "voted": False}
 
 

@@ -96,6 +96,7 @@ EDIT = {"kind": "FileEditorAction", "command": "str_replace", "path": "a.txt", "
         (EDIT, 'terminal  str_replace a.txt  {"old_str": "x", "new_str": "y"}  — List the files'),
         ({"url": "http://x"}, 'terminal  {"url": "http://x"}  — List the files'),
         ({}, "terminal  {}  — List the files"),
+        ({"data": {"command": "make", "cwd": "/w"}}, 'terminal  make  {"cwd": "/w"}  — List the files'),
     ],
 )
 def test_an_action_is_named_by_what_runs_and_the_summary_stands_beside_it(arguments, shown):
@@ -181,6 +182,14 @@ def test_a_card_marks_a_wrapped_line_where_no_text_can_stand():
     assert carded("echo " + "x" * 34, 40, "ascii")[2:4] == [" echo", f"+{'x' * 34}"]
     words = "git commit -m 'a sentence of several words'\ngit push"
     assert carded(words, 40)[2:5] == [" git commit -m 'a sentence of several", "↳words'", " git push"]
+
+
+@pytest.mark.parametrize(("complete", "times"), [(True, 0), (False, 1)])
+def test_a_card_says_first_that_less_is_shown_than_will_run(complete, times):
+    console = Console(file=io.StringIO(), width=160, force_terminal=True, color_system=None)
+    console.print(card(waiting_action(complete=complete, summary="Lists")))
+    shown = console.file.getvalue().partition("Lists")[0]
+    assert shown.count("What is shown is less than what will run") == times
 
 
 def test_a_log_and_a_talk_mark_a_wrapped_line_of_an_action_and_none_of_a_message():

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 from agent_server_client import AgentServerError
+from agent_server_client.cli.conversations import _without_model
 
 from tests.client.responses import responding
 
@@ -83,3 +84,22 @@ def test_a_start_that_is_too_slow_has_a_status():
     with pytest.raises(AgentServerError, match="takes longer than 0 s, and continues") as error:
         client.start("go", seconds=0.0)
     assert error.value.status == 504
+
+
+def spec(identity: str, **environment: str) -> dict:
+    return {"id": identity, "agent": {"name": identity, "title": identity}, "initial_env": environment}
+
+
+@pytest.mark.parametrize(
+    ("specs", "words"),
+    [
+        ([spec("reference-agent")], "Its operator sets LLM_MODEL and LLM_API_KEY"),
+        ([spec("reference-agent"), spec("claude", LLM_MODEL="sonnet")], "Others have their own: claude."),
+        ([{**spec("old", LLM_MODEL="gpt"), "agent": None}], "Its operator sets LLM_MODEL"),
+    ],
+    ids=["no other", "another", "an older server"],
+)
+def test_a_person_whose_agent_has_no_model_is_told_which_others_have_one(specs, words):
+    client, _ = responding(httpx.Response(200, json={"items": specs, "next_page_id": None}))
+
+    assert words in _without_model(client)

@@ -85,6 +85,12 @@ def test_the_shown_risk_is_never_less_than_the_agents_own(risk, ours, shown):
         ("terminal", {"command": ["rm", "-rf"]}, {"unreadable"}),
         ("terminal", {"command": "ls", "cmd": "rm a"}, {"unreadable"}),
         ("terminal", "ls", {"unreadable"}),
+        ("terminal", {"reset": True}, set()),
+        ("execute", {"commands": ["rm -rf /"]}, {"unreadable"}),
+        ("execute", {"data": {"command": "rm -rf src", "cwd": FOLDER}}, {"deletes"}),
+        ("Write", {"data": {"file_path": "/w/app/a.py", "content": ""}}, {"writes_inside"}),
+        ("execute", {"data": {"title": "touch a", "kind": "execute", "_incomplete": "Words."}}, {"unreadable"}),
+        ("read", {"data": {"title": "a.py", "kind": "read", "_incomplete": "Words."}}, {"unreadable"}),
     ],
 )
 def test_a_tool_has_the_effects_of_what_it_is_asked_to_do(tool, arguments, effects):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from reference_agent.api import llm_of
 from reference_agent.ignored import ignored
 
 
@@ -61,3 +62,26 @@ def test_a_start_of_which_nothing_is_ignored_is_told_nothing(given):
 def test_a_name_of_a_client_is_one_short_line():
     [told, _] = ignored({"agent": {"tools": [{"name": "a\nb\u202ec" + "x" * 999}]}})
     assert ("\n" in told, "\u202e" in told, len(told) < 250) == (False, False, True)
+
+
+OWN = "agent is ignored: Claude Code works in its place, with its own model, tools and prompt."
+
+
+@pytest.mark.parametrize(
+    ("agent", "told", "model"),
+    [
+        ({"llm": {"model": "opus"}}, [], "opus"),
+        ({"llm": {"model": "openai/gpt", "api_key": "sk"}}, [OWN], ""),
+        ({"llm": {"model": "openai/gpt", "base_url": "http://127.0.0.1:9/v1"}}, [OWN], ""),
+        ({"llm": {"model": "opus"}, "tools": [{"name": "terminal"}]}, [OWN], ""),
+        ({}, [], ""),
+    ],
+)
+def test_another_program_keeps_its_endpoint_and_its_key_whatever_agent_a_client_brings(agent, told, model):
+    assert ignored({"agent": agent}, "Claude Code") == told
+    assert llm_of({"agent": agent}, is_own=False) == {
+        "model": model,
+        "base_url": "",
+        "api_key": "",
+        "max_input_tokens": None,
+    }

@@ -31,6 +31,8 @@ def call_of(arguments: Any) -> str:
     """The command, or the path with what is done to it, and the other arguments as JSON behind it."""
     if not isinstance(arguments, dict):
         return json.dumps(arguments, ensure_ascii=False)
+    if isinstance(arguments.get("data"), dict) and arguments.keys() <= {"data", "kind"}:
+        return call_of(arguments["data"])  # a call of a tool that is not the server's own
     command = command_of(arguments)
     unset = UNSET if command is not None else {}
     rest = {name: value for name, value in arguments.items() if name != "kind" and value is not None}

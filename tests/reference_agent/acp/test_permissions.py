@@ -1,5 +1,7 @@
 """What people are shown of a request for permission, and which option a decision chooses. Shapes: nine agents'."""
 
+from pathlib import Path
+
 import pytest
 
 from core.approvals import Action, Conversation, Rule, action_digest, matching, rule_of
@@ -63,21 +65,43 @@ def test_nothing_that_lasts_is_chosen_and_nothing_that_is_malformed(offered):
     assert not can_allow(offered)
 
 
+#: of the conversation
+FOLDER = Path("/work")
+
+
+def seen_of(call):
+    return shown(call, FOLDER)
+
+
 def test_a_command_is_a_terminal_action():
     call = {"toolCallId": "1", "kind": "execute", "title": "ls", "rawInput": {"command": "ls", "description": "Lists"}}
 
-    seen = shown(call)
+    seen = seen_of(call)
 
     assert seen.tool_name == "terminal"
     assert seen.action == {"command": "ls", "is_input": False, "reset": False, "kind": "TerminalAction"}
     assert (seen.summary, seen.complete) == ("Lists", True)
 
 
+@pytest.mark.parametrize("name", ["cwd", "workdir"])
+def test_a_command_in_the_folder_of_the_conversation_is_a_terminal_action(name):
+    seen = seen_of({"kind": "execute", "title": "ls", "rawInput": {"command": "ls", name: "/work"}})
+
+    assert seen.action == {"command": "ls", "is_input": False, "reset": False, "kind": "TerminalAction"}
+
+
+def test_a_command_of_an_agent_that_says_no_kind_is_a_terminal_action():
+    call = {"kind": "other", "title": "shell · ls", "rawInput": {"command": "ls"}}
+
+    assert seen_of({**call, "_meta": {"goose": {"toolCall": {"toolName": "shell"}}}}).tool_name == "terminal"
+    assert seen_of(call).action["kind"] == "MCPToolAction"
+
+
 @pytest.mark.parametrize("more", [{"cwd": "/etc"}, {"run_in_background": True}, {"sandbox_permissions": "escalated"}])
 def test_a_command_with_other_arguments_shows_all_of_them(more):
     given = {"command": "ls", **more}
 
-    seen = shown({"kind": "execute", "title": "ls", "rawInput": given, "_meta": {"claudeCode": {"toolName": "Bash"}}})
+    seen = seen_of({"kind": "execute", "title": "ls", "rawInput": given, "_meta": {"claudeCode": {"toolName": "Bash"}}})
 
     assert (seen.tool_name, seen.action) == ("Bash", {"data": given, "kind": "MCPToolAction"})
 
@@ -88,12 +112,12 @@ def test_a_request_is_read_with_what_was_reported_of_its_call_before():
 
     call = turn.merge("1", {"toolCallId": "1", "title": None})
 
-    assert shown(call).action["command"] == "make"
+    assert seen_of(call).action["command"] == "make"
 
 
 def test_no_rule_decides_a_request_that_shows_words_alone_and_none_is_made_of_it():
     call = {"toolCallId": "1", "title": "Bash", "content": [{"type": "content", "content": {"text": "rm -rf …"}}]}
-    seen = shown(call)
+    seen = seen_of(call)
     event = {"tool_name": seen.tool_name, "action": seen.action}
     action = Action.of(event)
 
@@ -106,7 +130,7 @@ def test_no_rule_decides_a_request_that_shows_words_alone_and_none_is_made_of_it
 
 
 def test_the_digest_of_a_request_binds_the_words_that_were_shown():
-    shown_words = [shown({"title": "Bash", "content": [{"content": {"text": text}}]}) for text in ("ls", "rm", "ls")]
+    shown_words = [seen_of({"title": "Bash", "content": [{"content": {"text": text}}]}) for text in ("ls", "rm", "ls")]
 
     digests = [action_digest(one.tool_name, Action.of({"action": one.action}).arguments) for one in shown_words]
 
@@ -114,7 +138,7 @@ def test_the_digest_of_a_request_binds_the_words_that_were_shown():
 
 
 def test_an_argument_with_the_name_of_the_mark_does_not_hide_what_runs():
-    seen = shown({"kind": "other", "rawInput": {"_incomplete": "x", "path": "/etc"}})
+    seen = seen_of({"kind": "other", "rawInput": {"_incomplete": "x", "path": "/etc"}})
 
     assert seen.action["data"]["path"] == "/etc"
     assert not is_complete(Action.of({"action": seen.action}).arguments)
@@ -128,6 +152,7 @@ def test_an_argument_with_the_name_of_the_mark_does_not_hide_what_runs():
         ({"_meta": {"tool_name": "shell"}}, "shell"),
         ({"_meta": {"claudeCode": {"toolName": "Edit"}}, "kind": "edit"}, "Edit"),
         ({"kind": "fetch"}, "fetch"),
+        ({"_meta": {"goose": {"toolCall": {"toolName": "shell"}}}, "kind": "other"}, "shell"),
         ({"name": 3, "_meta": [], "kind": {}}, "other"),
     ],
 )

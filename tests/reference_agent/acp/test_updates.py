@@ -73,7 +73,7 @@ def test_the_output_of_a_call_is_its_content_or_else_its_raw_output(call, output
 
 def test_a_long_output_keeps_its_begin_and_its_end():
     call = {"rawInput": {"command": "x"}, "rawOutput": "a" * 1_000_000 + "z", "status": "completed"}
-    action = updates.proposal("1", shown(call), "", {})
+    action = updates.proposal("1", shown(call, Path("/work")), "", {})
 
     [part] = updates.result(action, call)["observation"]["content"]
 
@@ -84,7 +84,7 @@ def test_a_long_output_keeps_its_begin_and_its_end():
 def test_an_unasked_call_that_is_too_long_for_an_event_is_cut():
     call = {"kind": "edit", "rawInput": {"content": "x" * 2_000_000}}
 
-    action = updates.proposal("1", shown(call), updates.UNASKED, {})
+    action = updates.proposal("1", shown(call, Path("/work")), updates.UNASKED, {})
 
     assert len(json.dumps(action)) < 1 << 20
     assert "characters are not shown" in action["action"]["data"]["cut"]
@@ -174,7 +174,7 @@ def test_no_update_of_any_shape_fails(all_updates, usage):
         for event in turn.read(update)[0]:
             json.dumps(event).encode()
     for number, call in enumerate(turn.calls.values()):
-        action = updates.proposal(str(number), shown(call), updates.UNASKED, {})
+        action = updates.proposal(str(number), shown(call, Path("/work")), updates.UNASKED, {})
         json.dumps(updates.result(action, call)).encode()
     stats_of({}, usage, turn.usage, "x")
 

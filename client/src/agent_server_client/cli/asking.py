@@ -12,7 +12,17 @@ from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.elsewhere import Gone, how_it_ended, key_of_destination
 from agent_server_client.cli.program import Session
 from agent_server_client.cli.questions import Answer, NotEdited, Read, ask, confirm, edited, explain
-from agent_server_client.cli.shown import Card, amounts, card, counts, destination_card, named, short, why_not
+from agent_server_client.cli.shown import (
+    Card,
+    amounts,
+    card,
+    counts,
+    destination_card,
+    is_incomplete,
+    named,
+    short,
+    why_not,
+)
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AskedDestinationInfo
 from agent_server_client.visible import in_line, visible
@@ -188,7 +198,7 @@ class AskedActions:
             answers.append(
                 Answer("edit", "[e]dit", ("e",), "Edit what will run in $VISUAL or $EDITOR, and approve that.")
             )
-        if number == 1 and may_approve and isinstance(item["arguments"], dict):
+        if number == 1 and may_approve and isinstance(item["arguments"], dict) and not is_incomplete(item):
             answers.append(Answer("always", "[A]lways", ("A",), "Approve, and make a rule that approves it next time."))
         return [*answers, Answer("leave", "[l]eave", ("l",), f"Leave it waiting. Decide it later: {self.later}.")]
 

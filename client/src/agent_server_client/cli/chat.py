@@ -16,7 +16,13 @@ from rich.text import Text
 from agent_server_client._async import AsyncClient, AsyncConversation, AsyncDestination, AsyncPendingAction
 from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.ages import Ages
-from agent_server_client.cli.conversations import approve_option, folder_of, go_on_option, title_of
+from agent_server_client.cli.conversations import (
+    agent_option,
+    approve_option,
+    folder_of,
+    go_on_option,
+    title_of,
+)
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.modes import mode_option, modes_text
@@ -82,6 +88,7 @@ def parsed(line: str) -> tuple[str, str] | None:
 @command()
 @click.argument("conversation", metavar="[ID]", required=False, callback=conversation_id, shell_complete=ids_completed)
 @click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
+@agent_option
 @click.option("--model", help="The model of the agent.")
 @mode_option
 @approve_option()
@@ -90,6 +97,7 @@ def chat(
     session: Session,
     conversation: str | None,
     repo: str | None,
+    agent: str | None,
     model: str | None,
     mode: str | None,
     approve: str | None,
@@ -101,8 +109,9 @@ def chat(
     """
     if session.as_json or not sys.stdin.isatty() or not session.out.is_terminal:
         raise Failed(2, "`chat` needs a terminal. Use `agentctl run TEXT`, and `agentctl send -f ID TEXT` to go on")
-    if conversation and (repo or model or mode or stays):
-        words = "--repo, --model, --mode and --no-go-on are of a new conversation: leave ID out. /mode changes the mode"
+    if conversation and (repo or agent or model or mode or stays):
+        options = "--repo, --agent, --model, --mode and --no-go-on"
+        words = f"{options} are of a new conversation: leave ID out. /mode changes the mode"
         raise Failed(2, words)
     blocking = session.client()
     if repo or approve in ("ask", "never"):
@@ -114,7 +123,7 @@ def chat(
     if notice:
         session.out.print(Text(visible(notice, prose=True), "yellow"))
     with folder_of(repo) as folder:
-        talk = _Talk(session, blocking, approve, folder, model, mode, goes_on=not stays)
+        talk = _Talk(session, blocking, approve, folder, agent, model, mode, goes_on=not stays)
         try:
             asyncio.run(talk.hold(identity))
         finally:
@@ -130,6 +139,7 @@ class _Talk:
         blocking: Client,
         approve: str | None,
         folder: Path | None,
+        agent: str | None,
         model: str | None,
         mode: str | None,
         *,
@@ -138,7 +148,7 @@ class _Talk:
         """goes_on: whether the server tells the agent of a new conversation what is allowed now."""
         self._session, self._blocking, self._approve = session, blocking, approve
         self._approver = self._made_approver()
-        self._folder, self._model, self._mode, self._goes_on = folder, model, mode, goes_on
+        self._folder, self._agent, self._model, self._mode, self._goes_on = folder, agent, model, mode, goes_on
         self._progress, self._run = Progress(), RunState(0)
         self._unsent: list[str] = []  #: lines that the server has not acknowledged, in their order
         self._shown_ahead: list[str] = []  #: lines that the log has shown before they were acknowledged
@@ -367,6 +377,7 @@ class _Talk:
             self._found = await self._server.start(
                 text,
                 folder=self._folder,
+                spec=self._agent,
                 title=title_of(text),
                 model=self._model,
                 mode=self._mode,

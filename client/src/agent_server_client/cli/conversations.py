@@ -135,17 +135,34 @@ def _follow(session: Session, conversation: Conversation, after: int, approver: 
             STOPPED_SHORT, f"{run.why}. Go on with: agentctl send -f {shown_id(session.err, conversation.id)} TEXT"
         )
     if run.lacks_model:
-        raise Failed(
-            STOPPED_SHORT,
-            "no model is set on the server. Its operator sets LLM_MODEL and LLM_API_KEY; until then only lines that "
-            "begin with `run: ` do something",
-        )
+        raise Failed(STOPPED_SHORT, _without_model(conversation.client))
+
+
+def _without_model(client: Client) -> str:
+    """What to do where the agent has no model: another agent may have one."""
+    others: list[str] = []
+    with contextlib.suppress(AgentServerError):  # a key may not list them, and an older server names no agents
+        others = [spec["id"] for spec in client.specs() if spec.get("agent") and "LLM_MODEL" in spec["initial_env"]]
+    if others:
+        listed = ", ".join(map(in_line, others))
+        return f"this agent has no model. Others have their own: {listed}. Choose one: --agent {in_line(others[0])}"
+    return (
+        "no model is set on the server. Its operator sets LLM_MODEL and LLM_API_KEY; until then only lines that begin "
+        "with `run: ` do something"
+    )
+
+
+agent_option = click.option(
+    "--agent",
+    metavar="ID",
+    help="The agent, of those that `agentctl agents` lists.  [default: the server's first]",
+)
 
 
 @command()
 @click.argument("text")
 @click.option("--repo", metavar="URL|DIR", help="Give the sandbox the files of a folder or a Git repository.")
-@click.option("--agent", metavar="ID", help="The agent: the id of a sandbox spec.  [default: the server's first]")
+@agent_option
 @click.option("--model", help="The model of the agent.")
 @mode_option
 @approve_option("all")

@@ -37,6 +37,9 @@ _RISKS = {
 #: lines of an output that a log shows at once, and a talk; characters of an action in one line
 _LINES, _LINES_OF_TALK, _LONGEST = 30, 12, 200
 
+#: what stands above an action whose agent does not show its arguments
+INCOMPLETE = "What is shown is less than what will run. The agent does not show the arguments, so no rule decides it."
+
 #: the beginning of a message by which the server tells an agent what is allowed now
 OF_SERVER = "This server says: "
 
@@ -341,12 +344,19 @@ def card(item: WaitingAction, ids: Mapping[str, str] | None = None) -> Card:
     words, colour = _RISKS.get(item.get("risk", own), _RISKS["UNKNOWN"])
     arguments = item["arguments"]
     said = [text for text in (item["summary"], item["thought"]) if text and text != command_of(arguments)]
-    body = [*(Text(visible(str(text), prose=True), "italic") for text in said), Text(), *_arguments(arguments), Text()]
+    warned = [Text(INCOMPLETE, "bold yellow")] if is_incomplete(item) else []
+    said_parts = (Text(visible(str(text), prose=True), "italic") for text in said)
+    body = [*warned, *said_parts, Text(), *_arguments(arguments), Text()]
     whose = (item["conversation_id"], item["conversation_title"])
     if held := quorum_of(item):
         body.append(Text(held, "yellow"))
     facts = Text.assemble((words, colour), ("  ·  ", "dim"), *_seen(item, own))
     return Card(in_line(item["tool_name"]), facts, item, body, (item["action_id"], *whose), colour, ids)
+
+
+def is_incomplete(item: WaitingAction) -> bool:
+    """Whether more may run than the agent shows. Servers of an earlier release do not say it."""
+    return item.get("complete") is False
 
 
 def quorum_of(item: WaitingAction) -> str:
