@@ -153,8 +153,40 @@ def test_a_rule_that_rejects_needs_no_words():
         ({"reason": "x", "max_uses": 3, "expires_at": 9}, "digest"),
         ({"tags": {"team": "web"}}, "conversation"),
         ({"conversation_ids": (HERE.id,)}, "conversation"),
+        ({"effects": ("reads",)}, "conversation"),
         ({"max_risk": "LOW"}, "event"),
     ],
 )
 def test_how_a_rule_answers_depends_on_what_it_names(members, basis):
     assert basis_of([Rule("approve", "terminal"), Rule("approve", "terminal", **members)]) == basis
+
+
+WORK = Conversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {}, "/work/shop")
+
+
+def reads(command, here=WORK, **more):
+    found = ready_answers(Action("terminal", {"command": command, **more}, "UNKNOWN"), here)
+    return next((one.first.rule for one in found if one.answer.kind == "reads"), None)
+
+
+def test_a_command_that_only_reads_has_an_answer_for_all_that_only_read_as_far_outside_as_it():
+    inside, outside = reads("git status -s"), reads("tail -n 5 /var/log/nginx/error.log")
+    assert (inside.effects, outside.effects) == (("reads",), ("reads", "reads_outside"))
+    for line, is_inside, is_outside in (
+        ("cat src/a.py | sort | uniq -c", True, True),
+        ("ls /var/log/*", False, True),
+        ("cat ~/.ssh/id_rsa", False, False),
+        ("echo $GITHUB_TOKEN", False, False),
+        ("head -1 .env", False, False),
+        ("cat a > b", False, False),
+        ("git push", False, False),
+        ("eval $x", False, False),
+    ):
+        action = Action("terminal", {"command": line}, "UNKNOWN")
+        assert (matches(inside, action, WORK), matches(outside, action, WORK)) == (is_inside, is_outside), line
+
+
+@pytest.mark.parametrize("line", ["cat ~/.ssh/id_rsa", "rm a", "npm test", "echo $SECRET_KEY", "touch a", "sleep 1"])
+def test_a_command_that_does_more_than_read_has_none(line):
+    assert reads(line) is None
+    assert reads("ls", url="https://example.org") is None

@@ -391,7 +391,7 @@ class ReadyAnswer(Record):
     sentence: str
     rule: "ApprovalRuleRequest"
     answered: int
-    kind: Literal["exactly", "like", "tool"]
+    kind: Literal["exactly", "like", "reads", "tool"]
     of: int
     proposed: str
     scopes: list["ScopedAnswer"]
