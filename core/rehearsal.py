@@ -4,6 +4,7 @@ Source: docs/approvals.md, "Rehearsal". A rehearsal calls the matcher that decid
 """
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal, NamedTuple
@@ -47,15 +48,16 @@ _ANYWHERE = Conversation(ConversationId(""), {})
 
 AnswerKind = Literal["exactly", "like", "reads", "tool"]
 
-#: Effects of an action that only reads.
-_READS = ("reads", "reads_outside")
+#: Effects of an action that only reads, in their order.
+_READS = ("reads_outside", "reads")
 
 #: Arguments that stand in the words of an action (`core.approvals.text_of`).
 _IN_WORDS = ("command", "path", "url")
 
 #: What a shell takes out of a word; and `$'\\x67it'` and `g{i,}t`, which spell a word by other letters than its own.
 _QUOTES, _ESCAPES = str.maketrans("", "", "'\"\\\n\r"), str.maketrans("", "", '"\\\n\r')
-_SPELLED = ("$'", "{")
+_SPELLED = re.compile(r"\$'|\{")
+_HAS_QUOTES = re.compile(r"['\"\\{]")
 
 #: Members of a rule on which its match with one action in one conversation does not depend beyond the digest.
 _OF_DIGEST = frozenset(
@@ -128,14 +130,16 @@ class Needed(NamedTuple):
         for text in self.as_written:
             if text not in words:
                 return False
-        missing = [text for text in self.unquoted if text not in words]
-        if not missing:
-            return True
+        for text in self.unquoted:
+            if text not in words:
+                return _HAS_QUOTES.search(words) is not None and self._may_spell(words)
+        return True
+
+    def _may_spell(self, words: str) -> bool:
         plain = words.translate(_QUOTES)
-        if all(text in plain for text in missing):
+        if all(text in plain for text in self.unquoted):
             return True
-        escaped = words.translate(_ESCAPES)
-        return any(sign in escaped for sign in _SPELLED)
+        return _SPELLED.search(words.translate(_ESCAPES)) is not None
 
 
 def needed_words(rule: Rule) -> Needed:
@@ -146,7 +150,7 @@ def needed_words(rule: Rule) -> Needed:
     for name in _IN_WORDS:
         match tests.get(name):
             case {"command": str(pattern)}:
-                unquoted.append(command_pattern(pattern).words[0])
+                unquoted += [part for word in command_pattern(pattern).words for part in word.split("*") if part]
             case {"path": str(pattern)}:
                 as_written += [part for part in pattern.split("/") if part not in ("", ".") and "*" not in part]
             case {"equals": str(value)} if value.isprintable():
@@ -222,7 +226,7 @@ def _reads_answer(action: Action, folder: str | None) -> Answer | None:
     names = seen(action.tool_name, action.arguments, folder).names
     if not _is_command(said) or not names or not names <= set(_READS):
         return None
-    effects = _READS if "reads_outside" in names else _READS[:1]
+    effects = _READS if "reads_outside" in names else _READS[1:]
     where = "inside the folder and outside" if len(effects) > 1 else "inside the folder"
     words = f"Allows every command that only reads, {where}, and no file that usually holds secrets"
     return Answer("reads", words, Rule("approve", action.tool_name, _any(said.keys()), effects=effects))

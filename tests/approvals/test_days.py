@@ -40,7 +40,7 @@ OUTSIDE = "outside"
 MOST_ASKED = 0.25
 
 #: The same of all days, for a person with rules alone, and for one in the mode with the rules of the two other days.
-MOST_WITH_RULES, MOST_AFTER_OTHERS = 0.40, 0.25
+MOST_WITH_RULES, MOST_AFTER_OTHERS = 0.33, 0.21
 
 
 class Asked(NamedTuple):

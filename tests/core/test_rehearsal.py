@@ -130,6 +130,8 @@ def test_the_words_that_a_rule_needs_stand_in_every_line_that_it_allows():
         ({"command": {"command": "git status *"}}, "gi\\\nt status", True),
         ({"command": {"command": "git status *"}}, "$'\\x67it' status", True),
         ({"command": {"command": "git status *"}}, "ls && make", False),
+        ({"command": {"command": "git status *"}}, "git log --stat", False),
+        ({"command": {"command": "git log --format=*x *"}}, "git log '--for''mat=x'", True),
         ({"path": {"path": "./src//*/a.py"}}, "view src/x/a.py", True),
         ({"path": {"path": "src/**"}}, "view src", True),
         ({"path": {"path": "src/**"}}, "view docs/a.md", False),
@@ -171,7 +173,7 @@ def reads(command, here=WORK, **more):
 
 def test_a_command_that_only_reads_has_an_answer_for_all_that_only_read_as_far_outside_as_it():
     inside, outside = reads("git status -s"), reads("tail -n 5 /var/log/nginx/error.log")
-    assert (inside.effects, outside.effects) == (("reads",), ("reads", "reads_outside"))
+    assert (inside.effects, outside.effects) == (("reads",), ("reads_outside", "reads"))
     for line, is_inside, is_outside in (
         ("cat src/a.py | sort | uniq -c", True, True),
         ("ls /var/log/*", False, True),

@@ -312,6 +312,16 @@ class GitDiff(Record):
     original: str | None
 
 
+class GrantInfo(Record):
+    id: str
+    person: str | None
+    group: str | None
+    role: Literal["ask", "steer", "approve", "admin"]
+    tags: dict[str, Any] | None
+    created_by: str
+    created_at: str
+
+
 class Host(Record):
     id: str
     seen_at: str
