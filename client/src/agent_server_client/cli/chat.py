@@ -322,10 +322,12 @@ class _Talk:
     async def _set_mode(self, found: AsyncConversation, name: str) -> None:
         """Show the modes, or set one."""
         if not name:
-            self._say(modes_text(await self._server.modes(), (await found.info())["approval_mode"]))
+            present = (await found.info())["approval_mode"]
+            self._say(modes_text(self._session.out, await self._server.modes(), present))
             return
         await found.set_mode(name)
-        self._say(f"From the next action on: {in_line(name)}")
+        words = next((one["words"] for one in await self._server.modes() if one["name"] == name), name)
+        self._say(f"From the next action on: {in_line(words)}")
 
     async def _or_said(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something whose refusal is told."""
