@@ -87,7 +87,7 @@ class GoAheadDriver:
         if failed < MOST_FAILED:
             if failed == 1:
                 log.exception("a look whether %s lets agents go on failed: it is made again", go_ahead.member)
-            return min(_POLL * 2 ** (failed - 1), _LONGEST_POLL)
+            return min(_POLL * 2.0 ** (failed - 1), _LONGEST_POLL)
         del self._failed[go_ahead.id]
         log.exception("%s is allowed, and %d looks at its agents failed: %s", go_ahead.member, failed, NOBODY_TOLD)
         return None

@@ -100,6 +100,7 @@ def client(tmp_path_factory):
         agent_server(folder / "log", REDIS_URL=url, **settings) as (server, _),
         nginx(folder, server.base_url.port, stand_in.server_port) as found,
     ):
+        stack.callback(stand_in.server_close)
         stack.callback(stand_in.shutdown)
         for role in ("ask", "approve"):
             body, shown = {"role": role, "group": "payments"}, {"Authorization": f"Bearer {ADMIN}"}

@@ -64,7 +64,7 @@ def _list(session: Session) -> None:
     "--role",
     type=click.Choice(_ROLES),
     required=True,
-    help="`ask` starts and steers own conversations, `steer` all, `approve` decides, `admin` does everything.",
+    help="What they may do: `ask` starts and steers own conversations, `steer` all, `approve` decides, `admin` all.",
 )
 @click.option(
     "--tag",
