@@ -161,6 +161,11 @@ class Seen(NamedTuple):
         return frozenset(one.effect for one in self.effects)
 
 
+def shows_secret(line: str) -> bool:
+    """Whether a shell line names what usually has secrets, apart from files: a variable such as `$GITHUB_TOKEN`."""
+    return _SECRET_TEXT.search(line) is not None
+
+
 def greater(risk: Any, seen: str) -> str:
     """The greater of the agent's word and of what the server sees. An unknown word gives the latter."""
     return max(risk, seen, key=RISKS.index) if risk in RISKS else seen

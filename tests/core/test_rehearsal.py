@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.approvals import Action, Conversation, Rule, matches
+from core.approvals import Action, Conversation, Rule, matches, matching
 from core.rehearsal import basis_of, like_answer, needed_words, ready_answers, would_answer
 from core.shell import read_line
 from core.shell.rules import allowed, command_pattern
@@ -192,3 +192,26 @@ def test_a_command_that_only_reads_has_an_answer_for_all_that_only_read_as_far_o
 def test_a_command_that_does_more_than_read_has_none(line):
     assert reads(line) is None
     assert reads("ls", url="https://example.org") is None
+
+
+@pytest.mark.parametrize(
+    ("command", "secret"),
+    [
+        ("cat a", "cat ~/.ssh/id_rsa"),
+        ("cat a", "cat $SECRET_FILE"),
+        ("echo a", "echo $GITHUB_TOKEN"),
+        ("echo a", 'echo "${API_KEY}"'),
+        ("grep x a", "grep x $PRIVATE_KEY_PATH"),
+        ("jq . a", "jq -n '$ENV.TOKEN'"),
+        ("jq . a", "jq -n env"),
+        ("git add a", "git add .env"),
+        ("npm run build", "npm run build -- $NPM_TOKEN"),
+    ],
+)
+def test_like_a_command_is_none_that_names_secrets(command, secret):
+    rule = like(command=command).rule
+    assert matches(rule, Action("terminal", {"command": command}, "LOW"), HERE)
+    for text in (secret, f"{secret} && {command}", f"{command} && {secret}"):
+        action = Action("terminal", {"command": text}, "LOW")
+        assert not matches(rule, action, HERE), text
+        assert not matching([rule], action, HERE).deciding(), text
