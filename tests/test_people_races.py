@@ -169,7 +169,7 @@ class Race:
             done += [pool.submit(one, barrier) for one in (self.change_owner, self.revoke, self.expire)]
             for each in done:
                 each.result()
-        self.said = [f"{one.status_code} {one.text[:200]}" for one in (each.result() for each in done[:13])]
+        self.said = [f"{one.status_code} {one.text[:400]}" for one in (each.result() for each in done[:13])]
         late = self.decide(through(REVOKED), threading.Barrier(1), "approve")
         assert late.status_code == 403, late.text
         self.check()
@@ -190,7 +190,9 @@ class Race:
             time.sleep(0.1)
         owner = FIRST_OWNER
         final = [entry for entry in entries if self.is_final(entry)]
-        assert len(final) == 1, (self.number, entries, self.said)
+        if len(final) != 1:
+            told = "\n".join([f"race {self.number}", *map(json.dumps, entries), *self.said])
+            pytest.fail(f"{len(final)} entries end it, where one should\n{told}")
         for entry in entries:
             if entry["decision"] == "owner_changed":
                 owner = SECOND_OWNER
