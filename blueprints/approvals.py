@@ -6,6 +6,7 @@ what a person was shown. Source: docs/approvals.md.
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import fields, replace
 from typing import Any
 
 from flask import Response, g, jsonify, url_for
@@ -221,13 +222,15 @@ def _name_of_key(key_id: str) -> str:
 
 def _body_of(rule: Rule) -> dict[str, Any] | None:
     """The body of a request that makes a rule; None if the request would be refused."""
-    names = ("decision", "tool_name", "arguments", "conversation_ids", "key_id", "repository", "folder")
-    body = {name: value for name in names if (value := getattr(rule, name)) is not None}
+    schema = ApprovalRuleRequest()
+    defaults = {one.name: one.default for one in fields(Rule)}
+    body = {name: value for name in schema.fields if (value := getattr(rule, name)) != defaults[name]}
     try:
-        loaded = ApprovalRuleRequest().load(body)
+        made = Rule(**schema.load(body), created_by=rule.created_by)
     except ValidationError:
         return None
-    return body if is_short(Rule(**loaded, created_by=g.principal.name)) else None
+    # A member that got lost would make the rule wider than its sentence.
+    return body if made == rule and is_short(replace(made, created_by=g.principal.name)) else None
 
 
 approval_rules = Blueprint("Approval Rules", __name__, url_prefix="/api/v1/approval-rules")

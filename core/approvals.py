@@ -44,7 +44,7 @@ import rfc8785
 from itsdangerous import BadSignature, URLSafeSerializer
 
 from core.cuts import beginning
-from core.effects import RISKS, greater, seen
+from core.effects import RISKS, greater, seen, shows_secret
 from core.incomplete import is_complete
 from core.paths import fits_path, rejects_path
 from core.scopes import NOWHERE, Origin, holds_in
@@ -258,7 +258,7 @@ def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None
     line = action.line(names[0]) if len(names) == 1 and rule.tool_name == action.tool_name else None
     if line is None or not line.needed:
         return None
-    places = allowed(command_pattern(tests[names[0]]["command"]), line) & line.needed
+    places = _allowed(tests[names[0]]["command"], action.arguments[names[0]], line) & line.needed
     if (
         not places
         or not is_complete(action.arguments)
@@ -384,20 +384,28 @@ def _fits(tests: Mapping[str, Test], action: Action) -> bool:
 
 
 def _passes(test: Test, name: str, action: Action) -> bool:
+    value = action.arguments.get(name)
     match test:
         case {"any": True}:
             return True
         case {"equals": wanted}:
             return name in action.arguments and action.forms[name] == canonical(wanted)
         case {"pattern": str(pattern)}:
-            return name in action.arguments and fits_pattern(pattern, action.arguments[name])
+            return name in action.arguments and fits_pattern(pattern, value)
         case {"command": str(pattern)}:
             line = action.line(name)
             wanted = line.needed if line else None
-            return line is not None and bool(wanted) and (wanted or set()) <= allowed(command_pattern(pattern), line)
+            return line is not None and bool(wanted) and (wanted or set()) <= _allowed(pattern, value, line)
         case {"path": str(pattern)}:
-            return fits_path(pattern, action.arguments.get(name))
+            return fits_path(pattern, value)
     return False
+
+
+def _allowed(pattern: str, text: str, line: Line) -> frozenset[int]:
+    """The commands of a line that a pattern allows. No `*` stands for a variable that usually has secrets."""
+    if shows_secret(text) and not shows_secret(pattern):
+        return frozenset()
+    return allowed(command_pattern(pattern), line)
 
 
 def _rejects(test: Test, name: str, action: Action) -> bool | None:

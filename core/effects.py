@@ -36,7 +36,7 @@ from core.shell.programs import (
     wrapper,
 )
 from core.shell.rules import uncovered
-from core.shell.words import Command, Word
+from core.shell.words import ANY, Command, Word
 
 _TABLE: dict[str, Any] = tomllib.loads((Path(__file__).parent / "effects.toml").read_text())
 
@@ -110,7 +110,7 @@ _GRAVE = frozenset(name for name, risk in RISK_OF.items() if risk == "HIGH") | {
 #: Names of programs that are found among the words of others, and what is a command of its own after it was followed.
 _NAMED = frozenset(
     name for name, effects in _PROGRAMS.items() if any(RISK_OF.get(one) == "HIGH" for one in effects)
-) - _RUNNING["common"] | {"git"}
+) - _RUNNING["common"] | {"git", "systemctl"}
 _FOLLOWED = SHELLS | {"env", "find"}
 
 #: Folders in which a program is that of its name.
@@ -119,6 +119,7 @@ _SYSTEM = re.compile(FOLDERS.pattern + r"|.*/git-core/git")
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _REMOTE = re.compile(r"[\w.@-]+:(?!//)")
 _ASKS = frozenset({Word("--version"), Word("--help"), Word("-V")})
+_READING = frozenset({"reads", "reads_outside"})
 _OPEN = frozenset("~$*?[{")
 _SAYING = frozenset({"echo", "printf"})
 _TYPED = frozenset({"", "C-c", "C-d", "C-z"})
@@ -157,10 +158,16 @@ class Seen(NamedTuple):
 
     risk: str
     effects: tuple[Effect, ...]  #: each name once
+    written: tuple[Word, ...] = ()  #: names of the files that it writes; ANY for files that are not named
 
     @property
     def names(self) -> frozenset[str]:
         return frozenset(one.effect for one in self.effects)
+
+
+def shows_secret(line: str) -> bool:
+    """Whether a shell line names what usually has secrets, apart from files: a variable such as `$GITHUB_TOKEN`."""
+    return _SECRET_TEXT.search(line) is not None
 
 
 def greater(risk: Any, seen: str) -> str:
@@ -168,10 +175,11 @@ def greater(risk: Any, seen: str) -> str:
     return max(risk, seen, key=RISKS.index) if risk in RISKS else seen
 
 
-def seen(tool_name: Any, arguments: Any, folder: str | None = None) -> Seen:
+def seen(tool_name: Any, arguments: Any, folder: str | None = None, *, without: frozenset[int] = frozenset()) -> Seen:
     """The effects of an action.
 
     arguments: as people are shown them. folder: absolute path of the conversation's folder; None if it is unknown.
+    without: commands of a shell line, by their place, whose own effects do not count.
     """
     name = tool_name.lower() if isinstance(tool_name, str) else ""
     if not is_complete(arguments):
@@ -181,7 +189,9 @@ def seen(tool_name: Any, arguments: Any, folder: str | None = None) -> Seen:
     given = arguments if isinstance(arguments, dict) else {}
     folder = _folder(folder)
     if name in _TOOLS["shell"]:
-        return _of_shell(given, folder) if given is arguments else _made({"unreadable": "arguments without names"})
+        if given is not arguments:
+            return _made({"unreadable": "arguments without names"})
+        return _of_shell(given, folder, without)
     if name in _TOOLS["nothing"]:
         return _made({})
     found: dict[str, str] = {}
@@ -196,16 +206,16 @@ def seen(tool_name: Any, arguments: Any, folder: str | None = None) -> Seen:
         found["network"] = name
     else:
         found["unknown"] = name or "a tool without a name"
-    return _made(found)
+    return _made(found, [] if found.keys() <= _READING else [Word(_path_of(given))])
 
 
-def _made(found: Mapping[str, str]) -> Seen:
+def _made(found: Mapping[str, str], written: Sequence[Word] = ()) -> Seen:
     effects = tuple(
         Effect(name, risk, beginning(" ".join(found[name].split()), MOST_BECAUSE))
         for name, risk in RISK_OF.items()
         if name in found
     )
-    return Seen(max((one.risk for one in effects), key=RISKS.index, default=RISKS[0]), effects)
+    return Seen(max((one.risk for one in effects), key=RISKS.index, default=RISKS[0]), effects, tuple(written))
 
 
 def _folder(folder: str | None) -> str | None:
@@ -261,7 +271,7 @@ def _is_below(path: str, folder: str) -> bool:
 # shell lines
 
 
-def _of_shell(given: Mapping[str, Any], folder: str | None) -> Seen:
+def _of_shell(given: Mapping[str, Any], folder: str | None, without: frozenset[int]) -> Seen:
     lines = [given[name] for name in ("command", "cmd") if isinstance(given.get(name), str)]
     if given.get("is_input"):
         typed = "".join(lines)
@@ -270,19 +280,23 @@ def _of_shell(given: Mapping[str, Any], folder: str | None) -> Seen:
     is_elsewhere = any(not isinstance(value, str) or _place(value, folder) != "inside" for value in where)
     if len(lines) != 1:
         return _made({"unreadable": "a command that is not named"} if lines or given.keys() - _BESIDE else {})
-    return _of_line(lines[0], folder, is_elsewhere)
+    return _of_line(lines[0], folder, is_elsewhere, without)
 
 
 @lru_cache(maxsize=1024)
-def _of_line(text: str, folder: str | None, is_elsewhere: bool) -> Seen:
-    return _made(_LineReader(text, read_line(text), folder, is_elsewhere=is_elsewhere).found)
+def _of_line(text: str, folder: str | None, is_elsewhere: bool, without: frozenset[int]) -> Seen:
+    reader = _LineReader(text, read_line(text), folder, is_elsewhere=is_elsewhere, without=without)
+    return _made(reader.found, reader.written)
 
 
 class _LineReader:
     """Collects the effects of a line."""
 
-    def __init__(self, text: str, line: Line, folder: str | None, *, is_elsewhere: bool) -> None:
+    def __init__(
+        self, text: str, line: Line, folder: str | None, *, is_elsewhere: bool, without: frozenset[int]
+    ) -> None:
         self.found: dict[str, str] = {}
+        self.written: list[Word] = []
         self._folder, self._is_elsewhere = folder, is_elsewhere
         text = text[:MOST_LINE]
         commands = [command for command in line.commands if command.words]
@@ -298,8 +312,9 @@ class _LineReader:
                 self._add_secret(token)
         if match := _SECRET_TEXT.search(text):
             self._add("credentials", match[0])
-        for command in line.commands:
-            self._command(command)
+        for place, command in enumerate(line.commands):
+            if place not in without:
+                self._command(command)
 
     def _add(self, effect: str, because: str) -> None:
         self.found.setdefault(effect, because)
@@ -328,6 +343,7 @@ class _LineReader:
         for word in words:
             self._add(_writing(self._place(word)), f"{because}{_shown(word)}" if because[-1:] == " " else because)
             self._add_secret(word.text)
+            self.written.append(word)
 
     def _command(self, command: Command) -> None:
         for write in command.writes:
@@ -378,7 +394,8 @@ class _LineReader:
         verbs: tuple[str, ...] = ()
         if table in _VERBS:
             verbs = self._verbs(table, words, said)
-            effects |= frozenset[str]().union(*(_VERBS[table].get(verb, {"unknown"}) for verb in verbs))
+            other = _VERBS[table].get("*", {"unknown"})
+            effects |= frozenset[str]().union(*(_VERBS[table].get(verb, other) for verb in verbs))
         listed: set[Word] = set()
         for head in dict.fromkeys([name, table, *(f"{table} {verb}" for verb in verbs)]):
             for options, effect in _OPTIONS.get(head, ()):
@@ -420,6 +437,10 @@ class _LineReader:
         written = paths[-1:] if is_last else paths if "writes" in effects else []
         if is_last or "writes" in effects:
             self._writes([_target(word) for word in written] or [Word(".")], said)
+        if is_last:  # a copy in a folder has the name of its source
+            self.written += [_target(word) for word in paths]
+        if "writes_inside" in effects:
+            self.written.append(ANY)
         if "removes" in effects and any(self._place(_target(word)) == "outside" for word in paths):
             effects.add("writes_outside")
         if is_last or "reads" in effects:
@@ -439,7 +460,7 @@ class _LineReader:
         if any(not word.is_whole for word in chosen):
             self._add("unreadable", said)
         texts = [word.text for word in chosen if word.is_whole]
-        known = [text for text in texts if text in _VERBS[table]]
+        known = [text for text in texts if text in _VERBS[table] or "*" in _VERBS[table]]
         return tuple(known or texts[:1])
 
     def _git(self, words: Sequence[Word], verbs: Sequence[str], effects: set[str]) -> None:

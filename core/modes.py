@@ -32,8 +32,8 @@ MODES: tuple[Mode, ...] = (
     Mode(
         "outside",
         "Ask what leaves the folder",
-        "Reads, and writes inside the folder, pass. The network, deletions, scripts, secrets, Git's own files and all"
-        " that is not known wait for a decision.",
+        "Reads, and writes inside the folder, pass. Files that other programs obey, the network, deletions, scripts,"
+        " secrets and all that is not known wait for a decision.",
         {"kind": "AlwaysConfirm"},
         approves_inside=True,
     ),

@@ -49,6 +49,12 @@ def take_turns() -> None:
         _turned = time.monotonic()
 
 
+def serve_nobody() -> None:
+    """Take no turns in this process from now on: no other greenlet waits for one."""
+    global _turned
+    _turned = float("inf")
+
+
 #: which share was here last, and when the one before was another
 _latest, _shared = 0, float("-inf")
 

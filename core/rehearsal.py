@@ -4,11 +4,13 @@ Source: docs/approvals.md, "Rehearsal". A rehearsal calls the matcher that decid
 """
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal, NamedTuple
 
 from core.approvals import SHELL_ARGUMENTS, Action, Conversation, Rule, Test, equal_to, matches, matching, says_nothing
+from core.effects import seen
 from core.paths import fits_path, path_fault
 from core.scopes import Scope, narrowest_useful, quoted, scopes_of
 from core.shell.proposals import propose_command
@@ -44,14 +46,18 @@ _HOLDING = frozenset({"home", "media", "mnt", "opt", "root", "srv", "Users"})
 #: A conversation that no rule names.
 _ANYWHERE = Conversation(ConversationId(""), {})
 
-AnswerKind = Literal["exactly", "like", "tool"]
+AnswerKind = Literal["exactly", "like", "reads", "tool"]
+
+#: Effects of an action that only reads, in their order.
+_READS = ("reads_outside", "reads")
 
 #: Arguments that stand in the words of an action (`core.approvals.text_of`).
 _IN_WORDS = ("command", "path", "url")
 
 #: What a shell takes out of a word; and `$'\\x67it'` and `g{i,}t`, which spell a word by other letters than its own.
 _QUOTES, _ESCAPES = str.maketrans("", "", "'\"\\\n\r"), str.maketrans("", "", '"\\\n\r')
-_SPELLED = ("$'", "{")
+_SPELLED = re.compile(r"\$'|\{")
+_HAS_QUOTES = re.compile(r"['\"\\{]")
 
 #: Members of a rule on which its match with one action in one conversation does not depend beyond the digest.
 _OF_DIGEST = frozenset(
@@ -62,7 +68,7 @@ _OF_DIGEST = frozenset(
 )
 
 #: The same, of a rule that also depends on the conversation.
-_OF_CONVERSATION = _OF_DIGEST | {"conversation_ids", "key_id", "repository", "folder", "tags"}
+_OF_CONVERSATION = _OF_DIGEST | {"conversation_ids", "effects", "key_id", "repository", "folder", "tags"}
 
 
 class Answer(NamedTuple):
@@ -124,14 +130,16 @@ class Needed(NamedTuple):
         for text in self.as_written:
             if text not in words:
                 return False
-        missing = [text for text in self.unquoted if text not in words]
-        if not missing:
-            return True
+        for text in self.unquoted:
+            if text not in words:
+                return _HAS_QUOTES.search(words) is not None and self._may_spell(words)
+        return True
+
+    def _may_spell(self, words: str) -> bool:
         plain = words.translate(_QUOTES)
-        if all(text in plain for text in missing):
+        if all(text in plain for text in self.unquoted):
             return True
-        escaped = words.translate(_ESCAPES)
-        return any(sign in escaped for sign in _SPELLED)
+        return _SPELLED.search(words.translate(_ESCAPES)) is not None
 
 
 def needed_words(rule: Rule) -> Needed:
@@ -142,7 +150,7 @@ def needed_words(rule: Rule) -> Needed:
     for name in _IN_WORDS:
         match tests.get(name):
             case {"command": str(pattern)}:
-                unquoted.append(command_pattern(pattern).words[0])
+                unquoted += [part for word in command_pattern(pattern).words for part in word.split("*") if part]
             case {"path": str(pattern)}:
                 as_written += [part for part in pattern.split("/") if part not in ("", ".") and "*" not in part]
             case {"equals": str(value)} if value.isprintable():
@@ -164,13 +172,14 @@ def basis_of(rules: Iterable[Rule]) -> Basis:
 
 
 def ready_answers(action: Action, conversation: Conversation, key_name: str = "") -> list[ReadyAnswer]:
-    """The rules that a person may want of an action: exactly this, like this, this tool in this conversation.
+    """The rules that a person may want of an action: exactly this, like this, all that only reads, this tool in this
+    conversation.
 
     Each approves the action: one that would not is absent. key_name: see `scopes_of`.
     """
     scopes = scopes_of(conversation.id, conversation.origin, key_name)
     found = []
-    for answer in _answers(action):
+    for answer in _answers(action, conversation.folder):
         of_answer = scopes[:1] if answer.kind == "tool" else scopes
         scoped = [_in_scope(answer, scope) for scope in of_answer]
         first = scoped[of_answer.index(narrowest_useful(of_answer))]
@@ -183,12 +192,14 @@ def _in_scope(answer: Answer, scope: Scope) -> ScopedAnswer:
     return ScopedAnswer(scope, f"{answer.words}, {scope.words}.", replace(answer.rule, **scope.members))
 
 
-def _answers(action: Action) -> Iterator[Answer]:
+def _answers(action: Action, folder: str | None) -> Iterator[Answer]:
     if not isinstance(action.tool_name, str):
         return
     if isinstance(action.arguments, dict):
         yield Answer("exactly", _exactly(action), Rule("approve", action.tool_name, equal_to(action.arguments)))
         if answer := like_answer(action):
+            yield answer
+        if answer := _reads_answer(action, folder):
             yield answer
     words = f"Allows everything that {quoted(action.tool_name)} is asked to do"
     yield Answer("tool", words, Rule("approve", action.tool_name))
@@ -206,10 +217,31 @@ def like_answer(action: Action) -> Answer | None:
     return answer if answer and matches(answer.rule, action, _ANYWHERE) else None
 
 
-def _like_command(tool_name: str, said: dict[str, Any]) -> Answer | None:
-    names = SHELL_ARGUMENTS & said.keys()
-    if len(names) != 1 or said.keys() - names - _FREE - _WHERE:
+def _reads_answer(action: Action, folder: str | None) -> Answer | None:
+    """Return a rule for every command that only reads, as far outside as this one; None if this one does more.
+
+    folder: absolute path of the conversation's folder; None if it is unknown.
+    """
+    said = {name: value for name, value in action.arguments.items() if not says_nothing(value)}
+    names = seen(action.tool_name, action.arguments, folder).names
+    if not _is_command(said) or not names or not names <= set(_READS):
         return None
+    effects = _READS if "reads_outside" in names else _READS[1:]
+    where = "inside the folder and outside" if len(effects) > 1 else "inside the folder"
+    words = f"Allows every command that only reads, {where}, and no file that usually holds secrets"
+    return Answer("reads", words, Rule("approve", action.tool_name, _any(said.keys()), effects=effects))
+
+
+def _is_command(said: dict[str, Any]) -> bool:
+    """Whether the arguments that say something are a shell line, and nothing else that matters."""
+    names = SHELL_ARGUMENTS & said.keys()
+    return len(names) == 1 and not said.keys() - names - _FREE - _WHERE
+
+
+def _like_command(tool_name: str, said: dict[str, Any]) -> Answer | None:
+    if not _is_command(said):
+        return None
+    names = SHELL_ARGUMENTS & said.keys()
     [name] = names
     pattern = propose_command(said[name]) if isinstance(said[name], str) else None
     if pattern is None:
@@ -253,7 +285,7 @@ def _folder(path: Any) -> str | None:
     return None if is_system or not fits_path(pattern, path) else folder
 
 
-def _any(names: set[str] | frozenset[str]) -> dict[str, Test]:
+def _any(names: Iterable[str]) -> dict[str, Test]:
     return {name: {"any": True} for name in sorted(names)}
 
 

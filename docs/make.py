@@ -69,7 +69,7 @@ ROOTS = (
     *("ConversationInfo", "ListedConversation", "WaitingAction", "DecisionsResult", "AppConversationStartTask"),
     *("SandboxInfo", "SandboxSpecInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo"),
     *("AuditEntry", "AskedDestinationInfo", "DestinationDecided", "PreviewAddress", "ApprovalRule", "ApprovalMode"),
-    *("ReadyAnswer", "RehearsalResult", "ActionDecision"),
+    *("ReadyAnswer", "RehearsalResult", "ActionDecision", "GrantInfo"),
 )
 
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}

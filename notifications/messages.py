@@ -22,7 +22,10 @@ from settings.notify import NotifySettings, names
 MOST_TEXT = 300
 
 #: members of an entry that its payload repeats
-_REPEATED = ("conversation_id", "action_id", "sandbox_id", "tool", "risk", "decision", "actor")
+_REPEATED = (
+    *("conversation_id", "action_id", "sandbox_id", "tool", "risk", "security_risk"),
+    *("decision", "actor"),
+)
 
 _TITLES = {
     "action.pending": "An action waits for a decision",
@@ -47,6 +50,7 @@ class Subject(NamedTuple):
     title: str = ""  #: of the conversation
     summary: str = ""  #: of the action, by the agent
     arguments: Any = None  #: of the action, as people are shown them
+    seen: str = ""  #: risk of the action as the server sees it
     since: str = ""
     expires_at: str = ""
     digest: str = ""
@@ -155,14 +159,19 @@ class QuietRules:
         )
 
     def pass_entry(self, entry: Mapping[str, Any]) -> bool:
-        """Whether an entry of an outbox passes, as far as the entry alone tells; an unknown risk counts as HIGH."""
+        """Whether an entry of an outbox passes, its risk and its tags aside."""
         if self.events and entry["type"] not in self.events:
             return False
+        return not entry["type"].startswith("action.") or not self.tools or entry.get("tool") in self.tools
+
+    def pass_risk(self, entry: Mapping[str, Any]) -> bool:
+        """Whether the risk of an action passes: the agent's own word, where an unknown one counts as HIGH, or the
+        greater of that word and of what the server sees.
+        """
         if not entry["type"].startswith("action."):
             return True
-        risk = entry.get("risk")
-        rank = RISKS.index(risk) if risk in RISKS else len(RISKS)
-        return rank >= RISKS.index(self.risk) and (not self.tools or entry.get("tool") in self.tools)
+        risks = {entry.get("risk"), entry.get("security_risk", entry.get("risk"))}
+        return not risks <= set(RISKS[: RISKS.index(self.risk)])
 
     def pass_tags(self, tags: Mapping[str, str]) -> bool:
         """Whether the tags of a conversation pass; a conversation that is gone has none."""

@@ -515,9 +515,9 @@ class ReadyAnswer(ScopedAnswer):
     kind = fields.String(
         required=True,
         metadata={
-            "enum": ["exactly", "like", "tool"],
-            "description": "`exactly`: this tool with these arguments; `like`: such as `git status *`; `tool`: this "
-            "tool in this conversation.",
+            "enum": ["exactly", "like", "reads", "tool"],
+            "description": "`exactly`: this tool with these arguments; `like`: such as `git status *`; `reads`: every "
+            "command that only reads; `tool`: this tool in this conversation.",
         },
     )
     of = _number("The last decisions about this tool that were read, 20 at most.")

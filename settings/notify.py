@@ -55,7 +55,8 @@ class NotifySettings:
     )
     notify_risk: str = setting(
         "LOW",
-        "Actions of a lower risk are not notified of; an unknown risk counts as HIGH.",
+        "Actions of a lower risk are not notified of. The risk is the greater of the agent's own word and of what the "
+        "server sees; an unknown word counts as HIGH.",
         choices=("LOW", "MEDIUM", "HIGH"),
     )
     notify_tools: str = setting("", "Tools whose actions are notified of, with commas. Unset: all.")

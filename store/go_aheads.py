@@ -6,6 +6,7 @@ supervisor claims it under a lease, so another one goes on where the first was k
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,11 @@ from uuid import UUID, uuid5
 from core.wire import Micros
 from store.keys import SandboxKeys
 from store.scripts import Scripts
+
+log = logging.getLogger("supervisor")
+
+#: what the log says where no agent is told, and what a person can do
+NOBODY_TOLD = "its agents are not told, and go on once somebody sends them a message"
 
 #: seconds after which another supervisor may take one that a killed supervisor had claimed
 LEASE = 5.0
@@ -44,6 +50,25 @@ class GoAhead:
         return uuid5(_MESSAGES, f"{self.member} {self.id} {conversation_id}")
 
 
+def _read(member: str, entry: bytes, now: Micros) -> GoAhead:
+    """Raises ValueError, KeyError or TypeError for what no script writes."""
+    left = json.loads(entry)
+    return GoAhead(
+        member=member,
+        id=left["id"],
+        sandbox_id=left["sandbox"],
+        name=left["name"],
+        port=int(left["port"]),
+        actor=json.loads(left["actor"]),
+        tried_at=Micros(int(left["tried_at"])),
+        allowed_at=Micros(int(left["allowed_at"])),
+        ends_at=Micros(int(left["ends"])) if left["ends"] else None,
+        is_reached="reached" in left,
+        has_waited="waited" in left,
+        now=now,
+    )
+
+
 class GoAheads:
     """The go-aheads of all sandboxes."""
 
@@ -51,25 +76,20 @@ class GoAheads:
         self._scripts = scripts
 
     def claim(self) -> GoAhead | None:
-        """Take one that is due, for LEASE seconds; None if nothing is due. One round trip."""
-        reply = self._scripts.claim_go_ahead(SandboxKeys.root, span=int(LEASE * 1e6))
-        if reply is None:
-            return None
-        left = json.loads(reply.entry)
-        return GoAhead(
-            member=reply.member,
-            id=left["id"],
-            sandbox_id=left["sandbox"],
-            name=left["name"],
-            port=int(left["port"]),
-            actor=json.loads(left["actor"]),
-            tried_at=Micros(int(left["tried_at"])),
-            allowed_at=Micros(int(left["allowed_at"])),
-            ends_at=Micros(int(left["ends"])) if left["ends"] else None,
-            is_reached="reached" in left,
-            has_waited="waited" in left,
-            now=reply.now,
-        )
+        """Take one that is due, for LEASE seconds; None if nothing is due. One round trip.
+
+        One whose record cannot be read is forgotten, and named in the log: no later try would read it.
+        """
+        while reply := self._scripts.claim_go_ahead(SandboxKeys.root, span=int(LEASE * 1e6)):
+            try:
+                return _read(reply.member, reply.entry, reply.now)
+            except (ValueError, KeyError, TypeError) as error:
+                self._scripts.forget_go_ahead(SandboxKeys.root, member=reply.member, entry=reply.entry)
+                cause = f"{type(error).__name__}: {error}"
+                log.error(
+                    "the record of %s, which was allowed, cannot be read (%s): %s", reply.member, cause, NOBODY_TOLD
+                )
+        return None
 
     def postpone(self, go_ahead: GoAhead, seconds: float) -> None:
         """Have it looked at again after so many seconds, because its agent works."""

@@ -17,6 +17,7 @@ where that is not clear, no agent is told.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,7 +29,8 @@ from settings.specs import Specs, lacks_model
 from store import Store
 from store.approvals.audit import SERVER
 from store.conversations.queued_messages import TooManyQueued
-from store.go_aheads import GoAhead
+from store.errors import UNAVAILABLE
+from store.go_aheads import NOBODY_TOLD, GoAhead
 from store.log.text import texts
 from store.sandboxes.sandboxes import SandboxId
 from supervisor.queued_messages import WAITS_TO_BE_TOLD, last_message
@@ -38,6 +40,9 @@ log = logging.getLogger("supervisor")
 #: seconds for which an agent may work on after an approval and still be told; between two looks at it, at first and at
 #: most
 _GIVEN_UP, _POLL, _LONGEST_POLL = 86_400.0, 1.0, 30.0
+
+#: failed looks into one go-ahead after which this supervisor gives it up: some eight minutes
+MOST_FAILED = 20
 
 #: µs by which the clock of an agent, which the times of events are by, may differ from that of Redis
 _SKEW = 1_000_000
@@ -55,15 +60,37 @@ class GoAheadDriver:
     def __init__(self, store: Store, specs: Specs) -> None:
         self._store = store
         self._specs = specs
+        self._failed = Counter[str]()  #: failed looks, by the id of the go-ahead
 
     def drive_due(self) -> None:
-        """Tell the agents, or find out that they need not be told. What fails is due again when its lease ends."""
+        """Tell the agents, or find out that they need not be told. A look that fails is made again, up to an end.
+
+        Raises one of UNAVAILABLE: then it is due again when its lease ends.
+        """
         while go_ahead := self._store.go_aheads.claim():
-            again_in = self._look(go_ahead)
+            try:
+                again_in = self._look(go_ahead)
+                self._failed.pop(go_ahead.id, None)
+            except UNAVAILABLE:
+                raise
+            except Exception:  # the others must not wait for it
+                again_in = self._note_failed(go_ahead)
             if again_in is None:
                 self._store.go_aheads.close(go_ahead)
             else:
                 self._store.go_aheads.postpone(go_ahead, again_in)
+
+    def _note_failed(self, go_ahead: GoAhead) -> float | None:
+        """Log a failed look. Returns the seconds until the next one; None: it is the last."""
+        self._failed[go_ahead.id] += 1
+        failed = self._failed[go_ahead.id]
+        if failed < MOST_FAILED:
+            if failed == 1:
+                log.exception("a look whether %s lets agents go on failed: it is made again", go_ahead.member)
+            return min(_POLL * 2.0 ** (failed - 1), _LONGEST_POLL)
+        del self._failed[go_ahead.id]
+        log.exception("%s is allowed, and %d looks at its agents failed: %s", go_ahead.member, failed, NOBODY_TOLD)
+        return None
 
     def _look(self, go_ahead: GoAhead) -> float | None:
         """Tell the agents that were stopped. Returns the seconds until the next look; None: there is none."""

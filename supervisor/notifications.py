@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from core.approvals import Links, action_digest, shown_arguments
+from core.effects import greater, seen
 from core.pauses import Backoff
 from core.wire import ConversationId, Micros, micros, parse_json, utc_time
 from notifications.messages import QuietRules, Subject, body_of
@@ -106,6 +107,11 @@ class OutboxMover:
             if not self._rules.pass_tags((state or {}).get("tags") or {}):
                 return None
             subject = self._conversation(identity, entry, state) if state else Subject()
+            if subject.seen:
+                own = entry.get("risk")
+                entry |= {"risk": greater(own, subject.seen), "security_risk": own}
+            if not self._rules.pass_risk(entry):
+                return None
             if subject.trace:
                 traced[entry["id"]] = subject.trace
             return entry["id"], self._bodies(entry, subject)
@@ -151,12 +157,13 @@ class OutboxMover:
             return subject
         event = parse_json(raw) if raw else {}
         arguments = shown_arguments(event.get("action"))
-        waiting = {one["id"]: one for one in self._store.approvals.index.read_approvals(identity).pending}
-        record = waiting.get(action_id, {})
+        found = self._store.approvals.index.read_approvals(identity)
+        record: dict[str, Any] = next((one for one in found.pending if one["id"] == action_id), {})
         expires = record.get("expires")
         return subject._replace(
             summary=str(event.get("summary") or ""),
             arguments=arguments,
+            seen=seen(event.get("tool_name"), arguments, found.folder).risk if event else "",
             since=record.get("since") or "",
             trace=record.get("trace") or "",
             expires_at=utc_time(Micros(int(expires))) if expires else "",

@@ -4,11 +4,13 @@ A worker starts this process (`boot/rehearsing.py`), and holds its standard inpu
 ends, and another worker takes the rehearsal up. It runs at the lowest priority, so that requests do not wait for it.
 """
 
+import gc
 import logging
 import os
 import sys
 
 from boot.keeper import parent_is_there
+from core.pauses import serve_nobody
 from settings.config import Config
 from store.approvals.background import RehearsalNotFound
 from store.errors import UNAVAILABLE
@@ -25,9 +27,11 @@ def main(words: list[str]) -> int:
     """Run a rehearsal. Exit status 1 where it failed; the log says why."""
     rehearsal_id, runner = words
     os.nice(_NICE)
+    serve_nobody()
     config = Config.from_env()
     log_to_stderr("rehearsal", config.host.log_level.upper())
     rehearsals = open_store_of(config).approvals.background
+    gc.freeze()  # what is loaded stays: no collection looks at it again
     try:
         rehearsals.run(rehearsal_id, runner, lambda: parent_is_there(0))
     except RehearsalNotFound:

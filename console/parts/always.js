@@ -31,8 +31,10 @@ const OF_ALWAYS = [
 /** A server that proposes nothing. */
 const NONE = { items: [], scopes: [], lasts: [] };
 
-/** The member `always` of a decision that makes a rule: what the rule does not name is left open. */
-const alwaysOf = (rule) => Object.fromEntries(OF_ALWAYS.map((name) => [name, rule[name] ?? null]));
+/** The member `always` of a decision that makes a rule: all that the rule names, and what it does not name is left open. */
+function alwaysOf({ decision, tool_name, ...members }) {
+  return { ...Object.fromEntries(OF_ALWAYS.map((name) => [name, null])), ...members };
+}
 
 /** Decide an action and make a rule of it. onMade(): it was decided. */
 async function decideAlways(item, decision, always, onMade) {

@@ -45,7 +45,10 @@ def requested(item: dict[str, Any], sequence: int) -> dict[str, Any]:
         "summary": summary[:1000],
         "arguments": arguments if isinstance(arguments, dict) else {"value": arguments},
     }
-    level = _LEVELS.get(item["security_risk"])
+    own, seen = item["security_risk"], item.get("seen", {}).get("risk")
+    # What the server sees raises an agent's word, and never lowers it: an unknown one stays high.
+    level = _LEVELS.get(item.get("risk", own)) if own in _LEVELS else None
+    reasons = [f"The agent rates the risk {own}."] + ([f"The server sees a risk of {seen}."] if seen else [])
     request = {
         "id": identity(item["action_id"]),
         "created_at": item["since"],
@@ -53,7 +56,7 @@ def requested(item: dict[str, Any], sequence: int) -> dict[str, Any]:
         "origin": {"harness": "agent-server", "session_id": item["conversation_id"]},
         "action": action,
         "action_digest": "sha256:" + sha256(rfc8785.dumps(action)).hexdigest(),
-        "risk": {"level": level or "high", "reasons": [f"The agent rates the risk {item['security_risk']}."]},
+        "risk": {"level": level or "high", "reasons": reasons},
         "choices": [
             {"decision": "approve", "scope": "once", "label": "Approve"},
             {"decision": "deny", "scope": "once", "label": "Reject"},

@@ -63,7 +63,7 @@ def main() -> None:
 
     for action in call("GET", f"{conversation}/pending_actions"):
         arguments = json.dumps(action["arguments"])
-        print(f"\nWaiting for a decision: {action['tool_name']} {arguments} (risk {action['security_risk']})")
+        print(f"\nWaiting for a decision: {action['tool_name']} {arguments} (risk {action['risk']})")
     decision = {"accept": False, "reason": "Not on this machine."}
     for attempt in ("Rejecting it", "Rejecting it again"):
         result = call("POST", f"{events}/respond_to_confirmation", decision)

@@ -7,7 +7,7 @@ times in all. A rehearsal expires an hour after its last report.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import uuid4
@@ -32,7 +32,7 @@ MOST_AT_ONCE, MOST_TRIES = 2, 3
 LEASE, KEPT = 15_000, 3_600_000
 
 #: Number of entries that are read at once, and seconds between two reports.
-_CHUNK, _REPORT_SECONDS = 200, 0.5
+_CHUNK, _REPORT_SECONDS = 500, 0.5
 
 #: Maximum number of seconds of one runner.
 MOST_SECONDS = 900.0
@@ -84,13 +84,19 @@ class Progress(NamedTuple):
     examples: list[dict[str, Any]]
 
 
+def _parsed(entries: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Entries from their JSON: read together they take two thirds of the time, as names are shared."""
+    found: list[dict[str, Any]] = json.loads(b"[%s]" % b",".join(entries))
+    return found
+
+
 class BackgroundRehearsals:
     """All rehearsals in the background."""
 
     def __init__(self, redis: Redis, scripts: Scripts, audit: Audit, rules: Rules) -> None:
         self._redis = redis
         self._scripts = scripts
-        self._decisions = Decisions(redis, scripts, pause=lambda: None)
+        self._decisions = Decisions(redis, scripts)
         self._audit = audit
         self._rules = rules
 
@@ -164,7 +170,7 @@ class BackgroundRehearsals:
                 report("done", f"It ended after {MOST_SECONDS:.0f} s, having read {read:,} of {of:,} entries")
                 return
             entries = self._audit.before(place, _CHUNK)
-            trial.take([entry for _, raw in entries if raw and is_of_people(entry := json.loads(raw.decode()))])
+            trial.take([entry for entry in _parsed(raw for _, raw in entries if raw) if is_of_people(entry)])
             read += len(entries)
             if len(entries) < _CHUNK:
                 report("done")

@@ -10,7 +10,8 @@ the rule is found, a use is counted, then the action is decided in the conversat
 another decision gives the use back, unless the same rule won by another worker.
 
 After the rules the server itself approves what waits in a conversation of the approval mode `outside` and stays inside
-its folder (`core/inside.py`), unless a rule that rejects holds for it, or may.
+its folder (`core/inside.py`), unless a rule that rejects holds for it, or may. In that mode rules that approve some
+commands of a line decide it where its others stay inside.
 
 An agent that takes one decision for all gets one where rules decide all its pending actions alike; otherwise a person
 decides all of them. The agent of a sandbox receives the decision from a supervisor: a request waits for no agent.
@@ -27,7 +28,7 @@ from uuid import uuid4
 
 from core.approvals import Action, Conversation, Matched, Rule, action_digest, matching
 from core.cuts import beginning_in_bytes
-from core.inside import stays_inside
+from core.inside import beside_inside, stays_inside
 from core.refused import Kind
 from core.rehearsal import MOST_TOGETHER
 from core.wire import ConversationId, Micros, now
@@ -379,7 +380,7 @@ class RuleDecisions:
             return
         rules = [rule for rule in self._rules.in_force(now()) if rule.decision != "approve"]
         here = Conversation(conversation_id, found.tags, found.folder, found.origin)
-        folder = found.folder or self._folder_of_sandbox(found.sandbox_id)
+        folder = self._folder_of(found)
         records = {one["id"]: one for one in found.pending}
         decisions = []
         for shown in self._confirmations.pending(conversation_id):
@@ -397,21 +398,28 @@ class RuleDecisions:
                 else:
                     self._hand_over(conversation_id, found.sandbox_id, decisions, SERVER)
 
-    def _folder_of_sandbox(self, sandbox_id: str | None) -> str | None:
-        stored = self._redis.hget(SandboxKeys.box(sandbox_id), "working_dir") if sandbox_id else None
+    def _folder_of(self, found: Approvals) -> str | None:
+        """The folder of a conversation, else that of its sandbox."""
+        if found.folder or not found.sandbox_id:
+            return found.folder
+        stored = self._redis.hget(SandboxKeys.box(found.sandbox_id), "working_dir")
         return stored.decode() if stored else None
 
     def _waiting(self, conversation_id: ConversationId, found: Approvals, rules: tuple[Rule, ...]) -> list[Waiting]:
         """The pending actions that rules match."""
         tools = {rule.tool_name for rule in rules}
         here = Conversation(conversation_id, found.tags, found.folder, found.origin)
+        folder = self._folder_of(found) if found.approves_inside else None
         records = {one["id"]: one for one in found.pending if one["tool"] in tools}
         waiting = []
         for shown in self._confirmations.pending(conversation_id) if records else ():
             record = records.get(shown["id"], {"since": None})
             if record["since"] == shown["since"]:
                 action = Action(shown["tool_name"], shown["arguments"], record["risk"])
-                if (matched := matching(rules, action, here)).deciding():
+                matched = matching(rules, action, here)
+                if found.approves_inside:
+                    matched = beside_inside(matched, action, folder)
+                if matched.deciding():
                     digest = action_digest(action.tool_name, action.arguments)
                     waiting.append(Waiting(shown["id"], shown["since"], digest, matched))
         return waiting

@@ -5,7 +5,7 @@ and of none whose words, as the audit has them, show that the draft does not mat
 digest does not bind, as on the risk, it reads the event of each decision.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from core.approvals import Action, Conversation, Rule, action_digest, text_of
@@ -58,16 +58,25 @@ class Wanted(NamedTuple):
 
 def wanted_of(entry: dict[str, Any]) -> list[Wanted]:
     """The actions of an entry."""
-    ids, shown, conversation_id = (
-        entry["action_ids"],
-        entry.get("shown") or (),
+    return [_wanted(entry, place) for place in range(len(entry["action_ids"]))]
+
+
+def _wanted(entry: dict[str, Any], place: int) -> Wanted:
+    """One action of an entry."""
+    return Wanted(
+        entry["action_ids"][place],
+        entry["digests"][place],
+        _shown(entry, place),
         ConversationId(entry["conversation_id"]),
+        entry,
     )
-    known = len(shown)
-    return [
-        Wanted(action_id, digest, shown[place] if place < known else None, conversation_id, entry)
-        for place, (action_id, digest) in enumerate(zip(ids, entry["digests"], strict=True))
-    ]
+
+
+def _shown(entry: dict[str, Any], place: int) -> dict[str, Any] | None:
+    """What an entry says of an action in words; None if it does not describe it."""
+    shown = entry.get("shown") or ()
+    found: dict[str, Any] | None = shown[place] if place < len(shown) else None
+    return found
 
 
 class Example(NamedTuple):
@@ -86,11 +95,9 @@ class Example(NamedTuple):
 class Decisions:
     """Reads the actions of entries: their conversations, and their events."""
 
-    def __init__(self, redis: Redis, scripts: Scripts, pause: Callable[[], None] = take_turns) -> None:
-        """pause: called between pieces of work. A process that serves nobody else needs none."""
+    def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
-        self.pause = pause
 
     def places(self, ids: Iterable[ConversationId]) -> dict[ConversationId, ConversationPlace | None]:
         """Conversations by id; None for one that is deleted, or whose log is cold. One round trip."""
@@ -121,7 +128,7 @@ class Decisions:
                 some = numbers[start : start + SLICE]
                 events = self.events(conversation_id, [wanted[number].action_id for number in some])
                 for number, event in zip(some, events, strict=True):
-                    self.pause()
+                    take_turns()
                     if event is not None:
                         size += len(event)
                         found[number] = _action(event, wanted[number].digest)
@@ -152,6 +159,7 @@ class Trial:
         self._rules = [rule for rule in rules if rule.tool_name == draft.tool_name]
         self._basis = basis_of([draft, *self._rules])
         self._needed = needed_words(draft)
+        self._tool_name = beginning(draft.tool_name, LONGEST_TOOL)
         self._known: dict[tuple[str, str], str | None] = {}  #: words of an answered action, None of another
         self._places: dict[ConversationId, ConversationPlace | None] = {}
         self.decided = self.answered = self.rejected = self.unread = 0
@@ -179,18 +187,32 @@ class Trial:
         self.alike = [one for one in examples if one.decision == self._draft.decision]
 
     def take(self, entries: Sequence[dict[str, Any]]) -> int:
-        """Try the draft on the actions of decisions of people, the newest first. Returns the bytes of events read."""
-        wanted = [one for entry in entries for one in wanted_of(entry)]
-        self.decided += len(wanted)
-        mine = [one for one in wanted if one.may_be_of(self._draft.tool_name)]
-        self._read_places(mine)
+        """Try the draft on the actions of decisions of people, the newest first. Returns the bytes of events read.
+
+        What is done for each action is written out here: a trial on a million takes as many times as long.
+        """
+        mine: list[tuple[dict[str, Any], int, str | None]] = []  # entry, place in it, words as far as they are whole
+        for entry in entries:
+            take_turns()
+            number = len(entry["action_ids"])
+            self.decided += number
+            for place in range(number):
+                shown = _shown(entry, place)
+                if shown is None:
+                    mine.append((entry, place, None))
+                elif shown["tool_name"] == self._tool_name:
+                    text = shown["text"]
+                    mine.append((entry, place, text if len(text) < LONGEST_TEXT else None))
+        self._read_places({entry["conversation_id"] for entry, _, _ in mine})
         answers: list[tuple[int, Wanted, str]] = []
         unknown: dict[tuple[str, str], list[tuple[int, Wanted]]] = {}
-        for number, one in enumerate(mine):
-            self._decisions.pause()
-            if self._places[one.conversation_id] is None:
+        places, may_match = self._places, self._needed.may_match
+        for number, (entry, place, words) in enumerate(mine):
+            if places[entry["conversation_id"]] is None:
                 self.unread += 1
-            elif self._may_match(one):
+            elif words is None or may_match(words):
+                take_turns()
+                one = _wanted(entry, place)
                 key = self._key(one)
                 if key not in self._known:
                     unknown.setdefault(key, []).append((number, one))
@@ -202,12 +224,6 @@ class Trial:
         for _, one, text in sorted(answers, key=lambda answer: answer[0]):
             self._count(one, text)
         return size
-
-    def _may_match(self, one: Wanted) -> bool:
-        shown = one.shown
-        if shown is None or len(shown["text"]) >= LONGEST_TEXT:
-            return True
-        return self._needed.may_match(shown["text"])
 
     def _key(self, one: Wanted) -> tuple[str, str]:
         if self._basis == "digest":
@@ -240,7 +256,7 @@ class Trial:
 
     def _words(self, action: Action, one: Wanted) -> str | None:
         """The action in words if the draft would have answered it; None if not."""
-        self._decisions.pause()
+        take_turns()
         place = self._places[one.conversation_id]
         if place is None or not would_answer(self._draft, self._rules, action, place.conversation):
             return None
@@ -251,11 +267,11 @@ class Trial:
             self._known.clear()
         self._known[key] = text
 
-    def _read_places(self, wanted: Iterable[Wanted]) -> None:
-        missing = {one.conversation_id for one in wanted} - self._places.keys()
+    def _read_places(self, wanted: set[ConversationId]) -> None:
+        missing = wanted - self._places.keys()
         if len(self._places) + len(missing) > _MOST_CONVERSATIONS:
             self._places.clear()
-            missing = {one.conversation_id for one in wanted}
+            missing = wanted
         if missing:
             self._places |= self._decisions.places(missing)
 

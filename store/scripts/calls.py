@@ -204,7 +204,7 @@ class ClaimGoAhead:
 
     class Reply(NamedTuple):
         member: str
-        entry: str
+        entry: bytes
         now: Micros
 
 
@@ -931,6 +931,7 @@ class Calls:
     _find_events: Sends
     _finish_start_task: Sends
     _forget_echo: Sends
+    _forget_go_ahead: Sends
     _forget_objects: Sends
     _forget_start_task: Sends
     _freeze_log: Sends
@@ -1404,7 +1405,7 @@ class Calls:
         if reply is None:
             return None
         words = iter(reply)
-        return ClaimGoAhead.Reply(next(words).decode(), next(words).decode(), Micros(int(next(words))))
+        return ClaimGoAhead.Reply(next(words).decode(), next(words), Micros(int(next(words))))
 
     def claim_idempotency_key(
         self, root: str, *, key: str, fingerprint: str, token: str, seed: str, lease: int, span: int, most: int
@@ -1958,6 +1959,10 @@ class Calls:
         reply = self._forget_echo([root], [claim, token])
         result: bool = reply in (1, b"1")
         return result
+
+    def forget_go_ahead(self, root: str, *, member: str, entry: bytes) -> None:
+        """Forget something that was allowed, and whose record cannot be read."""
+        self._forget_go_ahead([root], [member, entry])
 
     def forget_objects(self, root: str, *, names: Iterable[str]) -> int:
         """Take objects out of the register, and the numbers of their pieces."""

@@ -2,7 +2,7 @@
 -- is to be told.
 -- KEYS  root of the sandboxes
 -- ARGV  span:int of the lease, µs
--- Returns  (member:text entry:json now:micros) | missing: nothing is due
+-- Returns  (member:text entry:bytes now:micros) | missing: nothing is due
 -- Cost  O(log g): g approvals that are not looked into yet
 -- Idempotent  no: a repeat claims another one; the first is due again when its lease ends
 -- include: _clock.lua

@@ -144,6 +144,19 @@ def test_whatever_an_agent_proposes_is_a_valid_request(house, conversation, odd)
     assert request["request"]["extensions"][EXTENSION]["action_id"] == act["id"]
 
 
+@pytest.mark.parametrize(
+    ("command", "own", "level"),
+    [("rm -rf build", "LOW", "high"), ("npm test", "LOW", "medium"), ("ls", "LOW", "low"), ("ls", "UNKNOWN", "high")],
+)
+def test_the_level_is_the_greater_of_the_agents_word_and_of_what_the_server_sees(
+    house, conversation, command, own, level
+):
+    held = Conversation(house.one, conversation)
+    held.appends(action(command, security_risk=own))
+    [request] = requests_of(held)
+    assert request["request"]["risk"]["level"] == level
+
+
 @pytest.mark.process("runs a program against a real server")
 def test_the_command_prints_what_was_decided_and_what_waits(servers, conversation):
     held = Conversation(servers.one, conversation)

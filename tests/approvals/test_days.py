@@ -1,8 +1,9 @@
 """Questions that a person answers in a day of work, without rules and with the answers that the server proposes.
 
 The person of tests/approvals/days.toml answers what waits, and never looks ahead: an action that they would refuse is
-rejected; any other is approved with the answer `like`, where the server proposes one, else with `exactly`, in the scope
-that it proposes first: the folder. What rules and the approval mode decide is compared with what the person thinks.
+rejected; any other is approved with the answer `reads`, where the server proposes one, else with `like`, else with
+`exactly`, in the scope that it proposes first: the folder. What rules and the approval mode decide is compared with
+what the person thinks.
 
 `python -m tests.approvals.test_days` prints the figures, and those of the recorded conversations.
 """
@@ -35,18 +36,11 @@ RECORDED_FOLDER = "/workspace"
 #: The mode of a person who starts the day with "ask what leaves the folder".
 OUTSIDE = "outside"
 
-#: Maximum share of the actions of all days that are asked about with rules alone; the aim is a quarter.
-MOST_ASKED = 0.53
+#: Maximum share of the actions of a day that are asked about in the mode `outside`: on its first day, and later.
+MOST_ASKED = 0.25
 
-#: The same in the mode `outside`, and there with the rules of the two other days.
-MOST_IN_MODE, MOST_AFTER_OTHERS = 0.30, 0.27
-
-#: The same of a day whose work has occurred before.
-MOST_LATER = 0.25
-
-#: What runs in the mode `outside` though the person would refuse it. The mode promises that writes inside the folder
-#: pass, and this is one: a person who wants to see such an edit needs another mode.
-RUNS_IN_MODE = {"a backend fix with tests": ["sed -i s/round/quantize/g src/orders/tax.py"]}
+#: The same of all days, for a person with rules alone, and for one in the mode with the rules of the two other days.
+MOST_WITH_RULES, MOST_AFTER_OTHERS = 0.33, 0.21
 
 
 class Asked(NamedTuple):
@@ -143,7 +137,7 @@ class Person:
         if one.is_wanted:
             found = self._client.get(f"{decisions}/{action_id}/answers").get_json()["items"]
             ready = {answer["kind"]: answer for answer in found}
-            how = next(kind for kind in ("like", "exactly") if kind in ready)
+            how = next(kind for kind in ("reads", "like", "exactly") if kind in ready)
         taken = self._client.post(f"{decisions}/decisions", json={"decisions": [decision]})
         assert taken.status_code == 200, taken.text
         if one.is_wanted:
@@ -213,19 +207,19 @@ def share_asked(outcomes, member: str) -> float:
 @pytest.mark.parametrize("member", ["again", "in_mode_again"])
 def test_nothing_is_asked_twice_that_was_allowed(outcomes, name, member):
     found = getattr(outcomes[name], member)
-    assert found.questions == found.by_answer["refused"] <= MOST_LATER * found.actions
+    assert found.questions == found.by_answer["refused"] <= MOST_ASKED * found.actions
 
 
 @pytest.mark.parametrize("name", DAYS)
-@pytest.mark.parametrize("member", ["rules", "again"])
-def test_no_rule_runs_what_the_person_would_have_refused(outcomes, name, member):
+@pytest.mark.parametrize("member", Figures._fields)
+def test_nothing_runs_that_the_person_would_have_refused(outcomes, name, member):
     assert getattr(outcomes[name], member).wrongly_run == []
 
 
 @pytest.mark.parametrize("name", DAYS)
-@pytest.mark.parametrize("member", ["in_mode", "in_mode_again", "after_others"])
-def test_the_mode_runs_nothing_that_the_person_would_have_refused_but_writes_inside_the_folder(outcomes, name, member):
-    assert getattr(outcomes[name], member).wrongly_run == RUNS_IN_MODE.get(name, [])
+def test_on_the_first_day_in_the_mode_a_person_is_asked_about_a_quarter_at_most(outcomes, name):
+    found = outcomes[name].in_mode
+    assert found.questions <= MOST_ASKED * found.actions, found
 
 
 @pytest.mark.parametrize("name", DAYS)
@@ -234,9 +228,7 @@ def test_a_day_has_enough_actions_and_some_that_are_refused(outcomes, name):
     assert outcomes[name].rules.by_answer["refused"] >= 9
 
 
-@pytest.mark.parametrize(
-    ("member", "most"), [("rules", MOST_ASKED), ("in_mode", MOST_IN_MODE), ("after_others", MOST_AFTER_OTHERS)]
-)
+@pytest.mark.parametrize(("member", "most"), [("rules", MOST_WITH_RULES), ("after_others", MOST_AFTER_OTHERS)])
 def test_a_person_is_asked_about_part_of_what_they_were_asked_without_rules(outcomes, member, most):
     assert share_asked(outcomes, member) <= most, outcomes
 

@@ -135,6 +135,29 @@ def test_a_person_talks_steers_approves_and_comes_back(url, script, model, colum
         assert shown.end() == 0
 
 
+@TERMINALS
+def test_a_mode_is_seen_and_chosen_before_the_first_line_and_later(url, script, columns, colours):
+    script += [calls(run("ls")), slowly("It read.")]
+    with terminal("chat", columns=columns, AGENT_SERVER_URL=url, **colours) as shown:
+        shown.wait_for("new")
+        shown.press("/mode\r")
+        shown.wait_for("Ask nothing. ")
+        shown.press("/mode yolo\r")
+        shown.wait_for("There is no mode yolo")
+        shown.press("/mode outside\r")
+        shown.wait_for("From the first line on: Ask what leaves the folder")
+        shown.press("read\r")
+        shown.wait_for("It read.")  # unasked
+        shown.wait_for("finished")
+        shown.press("/mode everything\r")
+        shown.wait_for("From the next action on: Ask everything")
+        shown.press("/mode\r")
+        shown.wait_for("* everything  Ask everything. ")
+        shown.press("\x04")
+        shown.wait_for("Come back")
+        assert shown.end() == 0
+
+
 def test_a_talk_goes_on_through_a_restart_of_the_server_and_sends_once_what_was_typed_meanwhile(tmp_path):
     with store_server(tmp_path) as (redis_url, _):
         settings = {"REDIS_URL": redis_url, "PORT": str(free_port())}

@@ -73,6 +73,7 @@ def typed(words: str, identity: str) -> list[str]:
     line = words.split()
     for one in COMMANDS[words].params:
         if isinstance(one, click.Option):
+            line += ["--person", "hello"] if words == "grants add" and one.name == "person" else []
             line += ["--yes"] if "--yes" in one.opts else []
             if one.required:
                 line += [one.opts[0], one.type.choices[0] if isinstance(one.type, click.Choice) else "hello"]
@@ -142,7 +143,7 @@ def said(result) -> str:
 def test_an_unknown_id_ends_a_command_with_4_or_6_and_names_the_command_that_lists_them(ctl, words, identity):
     result = ctl(typed(words, identity))
     assert result.exit_code == (6 if words in DECIDES else 4), result.output
-    assert re.search(r"`agentctl (ls|keys|inbox|rules)[^`]*` (shows|lists|has)", said(result)), result.stderr
+    assert re.search(r"`agentctl (ls|keys|inbox|rules|grants)[^`]*` (shows|lists|has)", said(result)), result.stderr
 
 
 @pytest.mark.parametrize("words", ASKING)

@@ -81,12 +81,18 @@ def words_of(ctl, client, started, tmp_path):
         if name == "rules diff":
             ctl("rules", "apply", str(file), "--prune", "--yes")
         ids = {"keys revoke": lambda: json.loads(ctl("keys", "new", uuid4().hex, "--json").stdout)["id"]}
+        grant = ("--person", uuid4().hex, "--role", "ask")
+        if name in ("grants", "grants ls"):
+            ctl("grants", "add", *grant)
+        ids["grants rm"] = lambda: json.loads(ctl("grants", "add", *grant, "--json").stdout)["id"]
         ids["rules rm"] = lambda: json.loads(ctl("rules", "add", *rule, "--json").stdout)["id"]
         more = {
             **{"run": ("x", "-d"), "send": (one, "x", "--yes"), "rm": (one, "--yes"), "approve": (one, "--yes")},
             **{"upload": (one, __file__), "sh": (one, "true"), "keys new": (uuid4().hex,), "completion": ("zsh",)},
             "download": (one, "", str(tmp_path / "to")),
             **dict.fromkeys(("rules add", "rules rehearse"), rule),
+            **dict.fromkeys(("grants", "grants ls"), ()),
+            "grants add": grant,
             **{"rules diff": (str(file),), "rules apply": (str(file), "--yes")},
             **dict.fromkeys(
                 ("ls", "agents", "inbox", "status", "whoami", "profiles", "keys", "audit", "rules", "rules ls"), ()

@@ -2,6 +2,10 @@
 
 import json
 
+import pytest
+from agent_server_client.cli.modes import modes_text
+from rich.console import Console
+
 from core.modes import MODES
 
 
@@ -27,3 +31,14 @@ def test_a_mode_is_set_and_one_that_cannot_hold_is_refused_in_words(ctl, started
 
 def test_approve_all_and_a_mode_are_not_both_given(ctl):
     assert "leave one of them out" in ctl("run", "x", "--approve", "all", "--mode", "risky", code=2).stderr
+
+
+@pytest.mark.parametrize("columns", [60, 120])
+def test_at_a_terminal_what_a_mode_means_stands_below_its_words(columns):
+    console = Console(force_terminal=True, width=columns, color_system=None)
+    rows = modes_text(console, [one._asdict() for one in MODES], "outside").plain.splitlines()
+    assert all(len(row.rstrip()) <= columns for row in rows)
+    begun = [row for row in rows if row[2] != " "]
+    assert [row[2:].split()[0] for row in begun] == [mode.name for mode in MODES]
+    assert [row for row in rows if row[:2] == "* "] == [row for row in begun if "outside" in row]
+    assert {row[: len("* everything  ")] for row in rows if row not in begun} == {" " * len("* everything  ")}

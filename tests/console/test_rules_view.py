@@ -36,6 +36,25 @@ def test_always_offers_the_answers_of_the_server_and_one_press_allows_what_is_li
     server.delete(f"/api/v1/approval-rules/{rule['id']}").raise_for_status()
 
 
+def test_an_answer_for_all_that_only_reads_allows_nothing_else(inbox, waits, server):
+    one, two, three = action("git status --short"), action("ls | wc -l"), action("rm -r build")
+    waiting = waits(one, workspace={"working_dir": "/home/ada/shop"})
+
+    press(inbox, one, "always")
+    inbox.find("answer-reads").click()
+    assert "every command that only reads, inside the folder" in inbox.text("always-dialog")
+    still(inbox)
+    inbox.find("allow-from-now-on").click()
+    inbox.says("The rule holds from now on")
+    waiting.appends(two, three)
+
+    assert pending(inbox, three).is_displayed()
+    assert waiting.pending == [three["id"]]
+    [rule] = server.get("/api/v1/approval-rules").json()
+    assert (rule["effects"], rule["uses"]) == (["reads"], 1)
+    server.delete(f"/api/v1/approval-rules/{rule['id']}").raise_for_status()
+
+
 def test_where_and_how_long_an_answer_holds_is_chosen_beside_it(inbox, waits, server):
     one = action("git status --short")
     waits(one, workspace={"working_dir": "/home/ada/shop"})

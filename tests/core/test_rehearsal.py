@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.approvals import Action, Conversation, Rule, matches
+from core.approvals import Action, Conversation, Rule, matches, matching
 from core.rehearsal import basis_of, like_answer, needed_words, ready_answers, would_answer
 from core.shell import read_line
 from core.shell.rules import allowed, command_pattern
@@ -130,6 +130,8 @@ def test_the_words_that_a_rule_needs_stand_in_every_line_that_it_allows():
         ({"command": {"command": "git status *"}}, "gi\\\nt status", True),
         ({"command": {"command": "git status *"}}, "$'\\x67it' status", True),
         ({"command": {"command": "git status *"}}, "ls && make", False),
+        ({"command": {"command": "git status *"}}, "git log --stat", False),
+        ({"command": {"command": "git log --format=*x *"}}, "git log '--for''mat=x'", True),
         ({"path": {"path": "./src//*/a.py"}}, "view src/x/a.py", True),
         ({"path": {"path": "src/**"}}, "view src", True),
         ({"path": {"path": "src/**"}}, "view docs/a.md", False),
@@ -153,8 +155,63 @@ def test_a_rule_that_rejects_needs_no_words():
         ({"reason": "x", "max_uses": 3, "expires_at": 9}, "digest"),
         ({"tags": {"team": "web"}}, "conversation"),
         ({"conversation_ids": (HERE.id,)}, "conversation"),
+        ({"effects": ("reads",)}, "conversation"),
         ({"max_risk": "LOW"}, "event"),
     ],
 )
 def test_how_a_rule_answers_depends_on_what_it_names(members, basis):
     assert basis_of([Rule("approve", "terminal"), Rule("approve", "terminal", **members)]) == basis
+
+
+WORK = Conversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {}, "/work/shop")
+
+
+def reads(command, here=WORK, **more):
+    found = ready_answers(Action("terminal", {"command": command, **more}, "UNKNOWN"), here)
+    return next((one.first.rule for one in found if one.answer.kind == "reads"), None)
+
+
+def test_a_command_that_only_reads_has_an_answer_for_all_that_only_read_as_far_outside_as_it():
+    inside, outside = reads("git status -s"), reads("tail -n 5 /var/log/nginx/error.log")
+    assert (inside.effects, outside.effects) == (("reads",), ("reads_outside", "reads"))
+    for line, is_inside, is_outside in (
+        ("cat src/a.py | sort | uniq -c", True, True),
+        ("ls /var/log/*", False, True),
+        ("cat ~/.ssh/id_rsa", False, False),
+        ("echo $GITHUB_TOKEN", False, False),
+        ("head -1 .env", False, False),
+        ("cat a > b", False, False),
+        ("git push", False, False),
+        ("eval $x", False, False),
+    ):
+        action = Action("terminal", {"command": line}, "UNKNOWN")
+        assert (matches(inside, action, WORK), matches(outside, action, WORK)) == (is_inside, is_outside), line
+
+
+@pytest.mark.parametrize("line", ["cat ~/.ssh/id_rsa", "rm a", "npm test", "echo $SECRET_KEY", "touch a", "sleep 1"])
+def test_a_command_that_does_more_than_read_has_none(line):
+    assert reads(line) is None
+    assert reads("ls", url="https://example.org") is None
+
+
+@pytest.mark.parametrize(
+    ("command", "secret"),
+    [
+        ("cat a", "cat ~/.ssh/id_rsa"),
+        ("cat a", "cat $SECRET_FILE"),
+        ("echo a", "echo $GITHUB_TOKEN"),
+        ("echo a", 'echo "${API_KEY}"'),
+        ("grep x a", "grep x $PRIVATE_KEY_PATH"),
+        ("jq . a", "jq -n '$ENV.TOKEN'"),
+        ("jq . a", "jq -n env"),
+        ("git add a", "git add .env"),
+        ("npm run build", "npm run build -- $NPM_TOKEN"),
+    ],
+)
+def test_like_a_command_is_none_that_names_secrets(command, secret):
+    rule = like(command=command).rule
+    assert matches(rule, Action("terminal", {"command": command}, "LOW"), HERE)
+    for text in (secret, f"{secret} && {command}", f"{command} && {secret}"):
+        action = Action("terminal", {"command": text}, "LOW")
+        assert not matches(rule, action, HERE), text
+        assert not matching([rule], action, HERE).deciding(), text

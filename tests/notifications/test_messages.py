@@ -14,7 +14,8 @@ from tests.notifications import SECRET
 
 def passes(kind="action.pending", *, tool="terminal", risk="HIGH", **settings):
     rules = QuietRules.of(Config.of(**settings).notify)
-    return rules.pass_entry({"type": kind, "tool": tool, "risk": risk})
+    entry = {"type": kind, "tool": tool, "risk": risk}
+    return rules.pass_entry(entry) and rules.pass_risk(entry)
 
 
 def test_without_settings_every_event_is_notified_of():

@@ -11,7 +11,7 @@ from core.prices import Budget
 from core.wire import ConversationId
 from store.approvals.audit import Actor
 from store.conversations.queued_messages import QueuedMessage
-from supervisor.go_aheads import GoAheadDriver
+from supervisor.go_aheads import MOST_FAILED, GoAheadDriver
 from supervisor.queued_messages import deliver
 from tests.agents import SPECS, agent_client, running_sandbox, scripted_agent
 from tests.conftest import as_events, event, message, status
@@ -154,6 +154,40 @@ def test_a_rule_that_allows_it_tells_the_agent_too(store, driver, here, name):
 
     assert said(here.queued()) == f"This server says: A rule has allowed {name}:443. Try again."
     store.destinations.revoke(rule.id, ADA)
+
+
+@pytest.mark.parametrize("record", [b"{", b"[]", b"\xff", b'{"id": "x"}', b'{"id": 1, "port": "x"}'])
+def test_a_record_that_cannot_be_read_is_forgotten_with_a_sentence_and_keeps_no_other_back(
+    store, driver, here, name, caplog, record
+):
+    here.asks(name)
+    here.ends()
+    here.allows(name)
+    redis = store.start_tasks._redis
+    redis.hset("{sandboxes}:go_aheads", "a broken:443", record)
+    redis.zadd("{sandboxes}:go_aheads_due", {"a broken:443": 0})
+
+    look(store, driver)
+
+    assert (said(here.queued()) is not None, left(store)) == (True, 0)
+    [words] = [one.getMessage() for one in caplog.records if "cannot be read" in one.getMessage()]
+    assert words.startswith("the record of a broken:443, which was allowed, cannot be read (")
+    assert words.endswith("its agents are not told, and go on once somebody sends them a message")
+
+
+def test_a_look_that_fails_again_and_again_ends_with_a_sentence(store, driver, here, name, caplog, monkeypatch):
+    here.asks(name)
+    here.ends()
+    here.allows(name)
+    monkeypatch.setattr(store.conversations, "get_many", lambda *_: 1 / 0)
+
+    for number in range(1, MOST_FAILED + 1):
+        look(store, driver)
+        assert left(store) == (1 if number < MOST_FAILED else 0)
+
+    first, last = [one.getMessage() for one in caplog.records if name in one.getMessage()]
+    assert "it is made again" in first
+    assert f"{MOST_FAILED} looks at its agents failed: its agents are not told" in last
 
 
 def test_what_is_refused_tells_nobody(store, driver, here, name):

@@ -305,6 +305,34 @@ def test_the_link_of_an_action_is_about_no_later_wait_of_the_same_action(store, 
     assert show_link(store, later).used_for == ""
 
 
+@pytest.mark.parametrize(
+    ("command", "own", "least", "shown"),
+    [
+        ("rm -rf build", "LOW", "HIGH", "HIGH"),
+        ("npm test", "LOW", "MEDIUM", "MEDIUM"),
+        ("npm test", "LOW", "HIGH", None),
+        ("ls", "LOW", "MEDIUM", None),
+        ("ls", "HIGH", "HIGH", "HIGH"),
+        ("ls", "UNKNOWN", "HIGH", "LOW"),  # an unknown word passes
+    ],
+)
+def test_an_action_is_notified_of_by_the_greater_of_the_agents_word_and_of_what_the_server_sees(
+    store, queues, conversation, command, own, least, shown
+):
+    config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}", notify_risk=least)
+    links = Links((), public_url="", seconds=60)
+    mover = OutboxMover(store, targets_of(config.notify), QuietRules.of(config.notify), links, public_url="")
+    store.notifications.outboxes.want()
+    store.conversations.create(conversation, confirmation_policy={"kind": "AlwaysConfirm"})
+    store.events.append(conversation, as_events([action(command, security_risk=own)]))
+
+    [raw] = store.notifications.outboxes.read(50)["approvals"]
+
+    message = mover._message(raw, {})
+    data = json.loads(message[1][0])["data"] if message else {"risk": None, "security_risk": own}
+    assert (data["risk"], data["security_risk"]) == (shown, own)
+
+
 def test_what_a_sandbox_asks_to_reach_is_notified_of_with_a_link_of_its_own(store, queues, redis_url):
     store.notifications.outboxes.want()
     sandbox = running_sandbox(fresh_sandboxes(redis_url)).id

@@ -30,6 +30,7 @@ from agent_server_client.models import (
     Event,
     GitChange,
     GitDiff,
+    GrantInfo,
     KeyInfo,
     ListedConversation,
     NewKey,
@@ -495,6 +496,20 @@ class AsyncClient:
     async def revoke_rule(self, rule_id: str) -> None:
         """Revoke an approval rule. Raises AgentServerError (404) where there is none."""
         await self.request("DELETE", f"/api/v1/approval-rules/{quote(rule_id, safe='')}")
+
+    async def grants(self) -> list[GrantInfo]:
+        """What people may do where, the newest first."""
+        grants: list[GrantInfo] = await self.get("/api/v1/grants")
+        return grants
+
+    async def make_grant(self, grant: dict[str, Any]) -> GrantInfo:
+        """Give a role. grant: the body of POST /api/v1/grants."""
+        made: GrantInfo = await self.post("/api/v1/grants", grant)
+        return made
+
+    async def revoke_grant(self, grant_id: str) -> None:
+        """Revoke a grant. Raises AgentServerError (404) where there is none."""
+        await self.request("DELETE", f"/api/v1/grants/{quote(grant_id, safe='')}")
 
     async def server_info(self) -> ServerInfo:
         """What the server says of itself."""

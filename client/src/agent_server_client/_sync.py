@@ -30,6 +30,7 @@ from agent_server_client.models import (
     Event,
     GitChange,
     GitDiff,
+    GrantInfo,
     KeyInfo,
     ListedConversation,
     NewKey,
@@ -492,6 +493,20 @@ class Client:
     def revoke_rule(self, rule_id: str) -> None:
         """Revoke an approval rule. Raises AgentServerError (404) where there is none."""
         self.request("DELETE", f"/api/v1/approval-rules/{quote(rule_id, safe='')}")
+
+    def grants(self) -> list[GrantInfo]:
+        """What people may do where, the newest first."""
+        grants: list[GrantInfo] = self.get("/api/v1/grants")
+        return grants
+
+    def make_grant(self, grant: dict[str, Any]) -> GrantInfo:
+        """Give a role. grant: the body of POST /api/v1/grants."""
+        made: GrantInfo = self.post("/api/v1/grants", grant)
+        return made
+
+    def revoke_grant(self, grant_id: str) -> None:
+        """Revoke a grant. Raises AgentServerError (404) where there is none."""
+        self.request("DELETE", f"/api/v1/grants/{quote(grant_id, safe='')}")
 
     def server_info(self) -> ServerInfo:
         """What the server says of itself."""

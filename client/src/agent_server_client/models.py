@@ -312,6 +312,16 @@ class GitDiff(Record):
     original: str | None
 
 
+class GrantInfo(Record):
+    id: str
+    person: str | None
+    group: str | None
+    role: Literal["ask", "steer", "approve", "admin"]
+    tags: dict[str, Any] | None
+    created_by: str
+    created_at: str
+
+
 class Host(Record):
     id: str
     seen_at: str
@@ -391,7 +401,7 @@ class ReadyAnswer(Record):
     sentence: str
     rule: "ApprovalRuleRequest"
     answered: int
-    kind: Literal["exactly", "like", "tool"]
+    kind: Literal["exactly", "like", "reads", "tool"]
     of: int
     proposed: str
     scopes: list["ScopedAnswer"]

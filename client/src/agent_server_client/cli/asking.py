@@ -58,7 +58,7 @@ _UP_TO = {
 _LATEST = 50
 
 #: what the prompt calls the kinds of proposed rules
-_LABELS = {"exactly": "exactly this", "like": "like this", "tool": "this tool"}
+_LABELS = {"exactly": "exactly this", "like": "like this", "reads": "what only reads", "tool": "this tool"}
 
 #: members of a rule that a decision would give a default
 _OF_ALWAYS = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses")

@@ -283,12 +283,12 @@ class _Talk:
             self._say(_NO_UNDO, "")
         elif name not in {one.split()[0] for one in _COMMANDS}:
             self._say(f"There is no {name}: /help lists the commands", "yellow")
+        elif name == "/mode":
+            await self._or_said(self._set_mode(argument))
         elif self._found is None:
             self._say("Nothing has begun: type a line, which starts a conversation", "yellow")
         elif name == "/stop":
             await self._stop()
-        elif name == "/mode":
-            await self._or_said(self._set_mode(self._found, argument))
         elif name == "/decide":
             self._approver = self._made_approver()
             await self._or_said(self._decide(self._found, is_asked=True))
@@ -329,13 +329,20 @@ class _Talk:
         )
         self._say(Text("\n").join(Text.assemble((f"{name:<14}", "dim"), shown) for name, shown in rows))
 
-    async def _set_mode(self, found: AsyncConversation, name: str) -> None:
-        """Show the modes, or set one."""
+    async def _set_mode(self, name: str) -> None:
+        """Show the modes, or set one: of the conversation, or of the one that the first line starts."""
+        modes = {one["name"]: one for one in await self._server.modes()}
         if not name:
-            self._say(modes_text(await self._server.modes(), (await found.info())["approval_mode"]))
-            return
-        await found.set_mode(name)
-        self._say(f"From the next action on: {in_line(name)}")
+            present = (await self._found.info())["approval_mode"] if self._found else self._mode or ""
+            self._say(modes_text(self._session.out, [*modes.values()], present))
+        elif self._found:
+            await self._found.set_mode(name)
+            self._say(f"From the next action on: {in_line(modes[name]['words'])}")
+        elif name in modes:
+            self._mode = name
+            self._say(f"From the first line on: {in_line(modes[name]['words'])}")
+        else:
+            self._say(f"There is no mode {in_line(name)}: /mode lists them", "yellow")
 
     async def _or_said(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something whose refusal is told."""

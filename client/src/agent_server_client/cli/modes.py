@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from rich.console import Console
 from rich.text import Text
 
 from agent_server_client.cli.program import Session, command, conversation_id, ids_completed, print_json
@@ -30,7 +31,7 @@ def mode(session: Session, conversation: str | None, mode: str | None) -> None:
     client = session.client()
     if conversation is None:
         modes = client.modes()
-        print_json(modes) if session.as_json else session.out.print(modes_text(modes, ""))
+        print_json(modes) if session.as_json else session.out.print(modes_text(session.out, modes, ""))
         return
     found = session.conversation(client, conversation)
     if mode is not None:
@@ -42,21 +43,24 @@ def mode(session: Session, conversation: str | None, mode: str | None) -> None:
     if session.as_json:
         print_json({"conversation_id": found.id, "mode": present})
         return
-    session.out.print(modes_text(client.modes(), present))
+    session.out.print(modes_text(session.out, client.modes(), present))
 
 
-def modes_text(modes: Sequence[Mapping[str, Any]], present: str | None) -> Text:
-    """The modes of a server, a line each, with the present one marked."""
+def modes_text(console: Console, modes: Sequence[Mapping[str, Any]], present: str | None) -> Text:
+    """The modes of a server with the present one marked: in a pipe a line each, else below their names."""
     width = max((len(one["name"]) for one in modes), default=0)
-    lines = [
-        Text.assemble(
-            "* " if one["name"] == present else "  ",
-            (in_line(one["name"]).ljust(width), "bold"),
-            f"  {visible(one['words'], prose=True)}. ",
-            (visible(one["detail"], prose=True), "dim"),
+    indent = len("* ") + width + len("  ")
+    room = max(20, console.width - indent) if console.is_terminal else 1 << 20
+    lines = []
+    for one in modes:
+        head = Text.assemble(
+            "* " if one["name"] == present else "  ", (in_line(one["name"]).ljust(width), "bold"), "  "
         )
-        for one in modes
-    ]
+        detail = visible(one["detail"], prose=True)
+        words = Text.assemble(f"{visible(one['words'], prose=True)}. ", (detail, "dim"))
+        for line in words.wrap(console, room):
+            lines.append(head + line)
+            head = Text(" " * indent)
     if present is None:
         lines.append(Text("It has a policy of its own, which is none of these", "dim"))
     return Text("\n").join(lines)

@@ -91,6 +91,7 @@ _COMMANDS = [
         (r"GET /api/v1/(?:pending-actions|destinations)", "`agentctl inbox`"),
         (r"GET /api/v1/keys", "`agentctl keys`"),
         (r"GET /api/v1/approval-rules", "`agentctl rules`"),
+        (r"GET /api/v1/grants", "`agentctl grants`"),
         (r"(scope (\w+).*)POST /api/v1/keys", r"\1`agentctl keys new NAME --scope \2`"),
     )
 ]
@@ -389,6 +390,16 @@ def matching(ids: list[str], start: str) -> list[str]:
 def several(things: str, start: str, found: Sequence[str]) -> Failed:
     """The refusal of the beginning of an id that several have."""
     return Failed(2, f"Several {things} begin with {start}: {', '.join(found[:5])}. Write more of the one you mean")
+
+
+def beginning_of(things: str, known: list[str], start: str) -> str:
+    """The id of a beginning; what none of the known begins with goes to the server, which refuses it. Raises Failed."""
+    if start in known:
+        return start
+    found = matching(known, start)
+    if len(found) > 1:
+        raise several(things, start, found)
+    return found[0] if found else start
 
 
 def _none(known: list[str], things: str, start: str, listing: str) -> Failed:

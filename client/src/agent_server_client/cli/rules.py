@@ -18,11 +18,10 @@ from agent_server_client.cli.program import (
     STOPPED_SHORT,
     Failed,
     Session,
+    beginning_of,
     command,
     id_from,
-    matching,
     print_json,
-    several,
 )
 from agent_server_client.cli.questions import agrees
 from agent_server_client.cli.rule_files import BadFile, Difference, arguments_of, difference, in_words, read_file
@@ -215,20 +214,10 @@ def revoke_rule(session: Session, ids: tuple[str, ...]) -> None:
     """
     client = session.client()
     known = [one["id"] for one in client.rules()]
-    whole = [_whole(known, one) for one in ids]
+    whole = [beginning_of("rules", known, one) for one in ids]
     for one in whole:
         client.revoke_rule(one)
     session.tell(whole, f"Revoked: {', '.join(whole)}", style="dim")
-
-
-def _whole(known: list[str], start: str) -> str:
-    """The id of a beginning; what no rule has goes to the server, which refuses it. Raises Failed."""
-    if start in known:
-        return start
-    found = matching(known, start)
-    if len(found) > 1:
-        raise several("rules", start, found)
-    return found[0] if found else start
 
 
 @command("rehearse")
