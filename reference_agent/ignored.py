@@ -4,9 +4,8 @@ from typing import Any
 
 from core.cuts import beginning
 from core.visible import visible
-
-#: names of tools that this agent has, by those of the published SDK and of its earlier releases
-_OWN_TOOLS = ("terminal", "TerminalTool", "BashTool", "file_editor", "FileEditorTool", "FinishTool", "finish")
+from reference_agent.toolbox import own_name
+from reference_agent.tools import TOOLS
 
 #: most names of one sentence, and most characters of a name
 _MOST_NAMES, _MOST_NAME = 10, 60
@@ -24,41 +23,42 @@ _OF_REQUEST = {
     "worktree": "the agent works in the folder itself",
 }
 
-#: members of its agent, likewise
-_OF_AGENT = {
-    "critic": "nothing rates the agent's work",
-    "system_prompt": "the agent keeps its own prompt",
-    "filter_tools_regex": "no tool is left out",
-}
+#: a member of its agent, likewise
+_OF_AGENT = {"critic": "nothing rates the agent's work"}
 
-#: members of the agent's context, likewise
+#: members that the bundled agent reads, and a program that speaks ACP in its place does not
+_OF_BUNDLED = {"system_prompt": "the agent keeps its own prompt", "filter_tools_regex": "no tool is left out"}
 _OF_CONTEXT = {
     "system_message_suffix": "the agent keeps its own prompt",
     "user_message_suffix": "messages stay as they are",
 }
 
 
-def ignored(given: dict[str, Any]) -> list[str]:
-    """The sentences about a start request."""
+def ignored(given: dict[str, Any], *, is_bundled: bool = True) -> list[str]:
+    """The sentences about a start request. is_bundled: False where a program that speaks ACP is the agent."""
     agent = _object(given, "agent") or _object(given, "agent_settings")
     context, condenser = _object(agent, "agent_context"), _object(agent, "condenser")
     kind = agent.get("kind") or agent.get("agent_kind")
     told = []
     if kind not in (None, "Agent", "openhands", "llm"):
         told.append(f"agent of the kind {_name(kind)} is ignored: the bundled agent works in its place.")
-    if tools := [one for one in _names(agent.get("tools"), "name") if one not in _OWN_TOOLS]:
-        told.append(f"tools are ignored: {_listed(tools)}. The agent has terminal, file_editor and finish alone.")
-    if servers := _names(agent.get("mcp_config"), "name"):
-        told.append(f"mcp_config is ignored: the agent calls no tool of {_listed(servers)}.")
+    if tools := [one for one in _names(agent.get("tools"), "name") if not is_bundled or own_name(one) not in TOOLS]:
+        has = f"The agent has {', '.join(TOOLS)}." if is_bundled else "The agent has its own."
+        told.append(f"tools are ignored: {_listed(tools)}. {has}")
+    servers = servers_in(agent.get("mcp_config"))
+    if unused := [name for name, one in servers.items() if not is_bundled or _is_unused(one)]:
+        why = " Logins by OAuth and the transport sse are not there." if is_bundled else ""
+        told.append(f"mcp_config is ignored: the agent calls no tool of {_listed(unused)}.{why}")
     if condenser and condenser.get("kind") != "NoOpCondenser":
         kind = _name(condenser.get("kind") or "the condenser")
         told.append(f"condenser is ignored: the agent shortens a long conversation by its own rule, not by {kind}.")
-    if skills := _names(context.get("skills"), "name"):
+    if not is_bundled and (skills := _names(context.get("skills"), "name")):
         told.append(f"agent_context.skills are ignored: {_listed(skills)}. The agent does not read them.")
-    told += [
-        f"agent_context.{name} is ignored: {instead}." for name, instead in _OF_CONTEXT.items() if context.get(name)
-    ]
-    told += [f"agent.{name} is ignored: {instead}." for name, instead in _OF_AGENT.items() if agent.get(name)]
+    for place, members, named in (
+        ("agent_context", {} if is_bundled else _OF_CONTEXT, context),
+        ("agent", _OF_AGENT if is_bundled else {**_OF_AGENT, **_OF_BUNDLED}, agent),
+    ):
+        told += [f"{place}.{name} is ignored: {instead}." for name, instead in members.items() if named.get(name)]
     told += [f"{name} is ignored: {instead}." for name, instead in _OF_REQUEST.items() if given.get(name)]
     if looked_up := [name for name, one in _object(given, "secrets").items() if _is_looked_up(one)]:
         told.append(f"secrets are ignored: {_listed(looked_up)}. The agent looks up no secret at a URL.")
@@ -74,11 +74,20 @@ def _is_looked_up(secret: Any) -> bool:
     return isinstance(secret, dict) and "url" in secret and secret.get("value") is None
 
 
+def servers_in(config: Any) -> dict[str, Any]:
+    """The MCP servers of `mcp_config` by name; older clients nest them."""
+    nested = config.get("mcpServers") if isinstance(config, dict) else None
+    return nested if isinstance(nested, dict) else config if isinstance(config, dict) else {}
+
+
+def _is_unused(server: Any) -> bool:
+    given: dict[str, Any] = server if isinstance(server, dict) else {}
+    auth = given.get("auth")
+    return auth == "oauth" or _object(given, "auth").get("strategy") == "oauth2" or given.get("transport") == "sse"
+
+
 def _names(things: Any, member: str) -> list[str]:
-    """The names of a list of objects, or of an object's members, such as `mcp_config`, which older clients nest."""
-    if isinstance(things, dict):
-        nested = things.get("mcpServers")
-        return [str(name) for name in (nested if isinstance(nested, dict) else things)]
+    """The names of a list of objects."""
     listed = things if isinstance(things, list) else []
     return [str(one.get(member, "?")) if isinstance(one, dict) else str(one) for one in listed]
 
