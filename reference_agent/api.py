@@ -42,7 +42,7 @@ AnyConversation = Union[Conversation, "AcpConversation"]
 MOST_ITEMS, PAGE_BYTES = 100, 1 << 20
 
 #: names of settings of an agent or a workspace that are neither kept nor shown
-SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|authorization|headers|env)$", re.IGNORECASE)
+SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|auth|authorization|headers|env)$", re.IGNORECASE)
 
 #: the name of a conversation's folder
 _IN_HEX = re.compile(r"[0-9a-f]{32}")

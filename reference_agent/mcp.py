@@ -15,43 +15,31 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 
-from core.cuts import beginning
+from core.cuts import beginning, head_and_tail
 from core.masking import credentials_in
-from reference_agent.events import Event
+from reference_agent.events import Event, parts
 from reference_agent.tools import MCP, Tool
 
 VERSION = "2025-06-18"
 
-#: seconds for the start of a server with the list of its tools, and for a call, unless the server's `timeout` says more
+#: seconds for the start of a server and the list of its tools, and the least for a call
 START_SECONDS, CALL_SECONDS = 30.0, 120.0
 
 #: maximum number of tools of a server, length of a description in characters, and size of one message in bytes
 MOST_TOOLS, MOST_DESCRIPTION, MOST_MESSAGE = 128, 2_000, 8 << 20
 
-#: maximum length of what a server's program said before it failed, in characters
-_MOST_LAST_WORDS = 500
+#: maximum length of the text of a result and of an image, number of images, and length of an error, in characters
+MOST_RESULT, MOST_IMAGES, _MOST_ERROR = 100_000, 4, 500
 
 Message = dict[str, Any]
 
 
 class McpError(Exception):
     """The server does not do what it was asked; the message is a sentence."""
-
-
-class Link(Protocol):
-    """A connection to a server."""
-
-    def ask(self, message: Message, seconds: float) -> Message:
-        """The response to a request. Raises McpError."""
-
-    def tell(self, message: Message) -> None:
-        """Send a message that has no response. Raises McpError."""
-
-    def close(self) -> None: ...
 
 
 class Server:
@@ -61,26 +49,24 @@ class Server:
         """given: as a start request's `mcp_config` has it."""
         self.name = name
         self._given, self._folder = given, folder
-        self._link: Link | None = None
+        seconds = given.get("timeout")
+        self._seconds = max(CALL_SECONDS, seconds) if isinstance(seconds, int | float) else CALL_SECONDS
+        self._link: _Program | _Http | None = None
         self._number = 0
 
     def secrets(self) -> list[str]:
-        """What nobody shall read: its headers, and credentials among its variables."""
+        """What nobody shall read: its headers, and credentials among its variables and arguments."""
         headers = [value.removeprefix("Bearer ") for value in _headers(self._given).values()]
-        return [*headers, *credentials_in(_texts(self._given.get("env")))]
+        return [*headers, *credentials_in(self._given)]
 
     def tools(self) -> dict[str, Tool]:
-        """Its tools by name; a first use starts it. Raises McpError."""
-        found: dict[str, Tool] = {}
-        cursor: str | None = None
-        while len(found) < MOST_TOOLS:
-            page = self._ask("tools/list", {"cursor": cursor} if cursor else {}, START_SECONDS)
+        """Its tools by name. Raises McpError."""
+        found, cursor = dict[str, Tool](), {}
+        while cursor is not None and len(found) < MOST_TOOLS:
+            page = self._ask("tools/list", cursor, START_SECONDS)
             for one in page.get("tools") or []:
-                if isinstance(one, dict) and isinstance(one.get("name"), str):
-                    found[one["name"]] = _tool(one)
-            cursor = page.get("nextCursor")
-            if not isinstance(cursor, str):
-                break
+                found[str(one["name"])] = _tool(one)
+            cursor = {"cursor": page["nextCursor"]} if page.get("nextCursor") else None
         return found
 
     def call(self, tool: str, arguments: dict[str, Any]) -> tuple[list[Event], bool]:
@@ -88,55 +74,49 @@ class Server:
 
         Raises McpError.
         """
-        answer = self._ask("tools/call", {"name": tool, "arguments": arguments}, self._seconds(CALL_SECONDS))
+        answer = self._ask("tools/call", {"name": tool, "arguments": arguments}, self._seconds)
         blocks = answer.get("content")
-        content = [part for block in (blocks if isinstance(blocks, list) else []) for part in _parts(block)]
-        if not content and "structuredContent" in answer:
-            content = [{"type": "text", "text": json.dumps(answer["structuredContent"])}]
-        return content, answer.get("isError") is True
+        content = [_part(block) for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+        text = head_and_tail("\n".join(part["text"] for part in content if "text" in part), MOST_RESULT)
+        images = [part for part in content if "image_urls" in part][:MOST_IMAGES]
+        return [*parts(text), *images], answer.get("isError") is True
 
     def close(self) -> None:
         link, self._link = self._link, None
         if link:
             link.close()
 
-    def _seconds(self, least: float) -> float:
-        given = self._given.get("timeout")
-        return max(least, given) if isinstance(given, int | float) else least
-
-    def _ask(self, method: str, params: Message, seconds: float) -> Message:
+    def _connect(self) -> None:
+        if self._given.get("url"):
+            self._link = _Http(self._given)
+        elif self._given.get("command"):
+            self._link = _Program(self._given, self._folder)
+        else:
+            raise McpError("its settings name no command and no URL, or were not kept when the agent server restarted")
+        client = {"name": "agent-server", "version": "1"}
         try:
-            if self._link is None:
-                self._connect()
-            return self._request(method, params, seconds)
-        except McpError as error:
-            if not isinstance(error, _Answered):
-                self.close()
+            hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
+            self._ask("initialize", hello, START_SECONDS)
+            self._link.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        except McpError:
+            self.close()
             raise
 
-    def _connect(self) -> None:
-        if not (self._given.get("url") or self._given.get("command")):
-            raise McpError("its settings name no command and no URL, or were not kept when the agent server restarted")
-        self._link = _Http(self._given) if self._given.get("url") else _Program(self._given, self._folder)
-        client = {"name": "agent-server", "version": "1"}
-        hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
-        self._request("initialize", hello, self._seconds(START_SECONDS))
-        self._link.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
-
-    def _request(self, method: str, params: Message, seconds: float) -> Message:
+    def _ask(self, method: str, params: Message, seconds: float) -> Message:
+        if self._link is None:
+            self._connect()
         assert self._link is not None
         self._number += 1
-        request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
-        response = self._link.ask(request, seconds)
-        if isinstance(error := response.get("error"), dict):
-            raise _Answered(beginning(str(error.get("message") or error), 1000))
-        if not isinstance(response.get("result"), dict):
-            raise McpError("it answers with no result")
-        return dict(response["result"])
-
-
-class _Answered(McpError):
-    """The server answers with an error, and goes on."""
+        try:
+            request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+            response = self._link.ask(request, seconds)
+        except McpError:
+            self.close()
+            raise
+        if not isinstance(result := response.get("result"), dict):
+            error = response.get("error")
+            raise McpError(beginning(str(error.get("message") if isinstance(error, dict) else error), _MOST_ERROR))
+        return result
 
 
 class _Program:
@@ -144,10 +124,10 @@ class _Program:
 
     def __init__(self, given: dict[str, Any], folder: Path) -> None:
         arguments = given.get("args")
-        words = [str(given.get("command")), *map(str, arguments if isinstance(arguments, list) else [])]
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the program
+        words = [str(given["command"]), *map(str, arguments if isinstance(arguments, list) else [])]
         self._responses: dict[Any, queue.SimpleQueue[Message | None]] = {}
         self._lock = threading.Lock()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the program
         try:
             self._process = subprocess.Popen(
                 words,
@@ -159,13 +139,11 @@ class _Program:
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            self._errors.close()
             raise McpError(f"{words[0]} cannot be started: {error}") from None
         threading.Thread(target=self._read, daemon=True).start()
 
     def ask(self, message: Message, seconds: float) -> Message:
-        waiting = queue.SimpleQueue[Message | None]()
-        self._responses[message["id"]] = waiting
+        waiting = self._responses[message["id"]] = queue.SimpleQueue()
         try:
             self.tell(message)
             response = waiting.get(timeout=seconds)
@@ -194,20 +172,20 @@ class _Program:
     def _last_words(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
-        with suppress(ValueError):
-            self._errors.seek(max(self._errors.seek(0, os.SEEK_END) - _MOST_LAST_WORDS, 0))
-            said = " ".join(self._errors.read().decode(errors="replace").split())
-            return f"its program ended with exit code {self._process.poll()}" + (f": {said}" if said else "")
-        return "its program ended"
+        self._errors.seek(max(self._errors.seek(0, os.SEEK_END) - _MOST_ERROR, 0))
+        said = " ".join(self._errors.read().decode(errors="replace").split())
+        return f"its program ended with exit code {self._process.poll()}" + (f": {said}" if said else "")
 
     def _read(self) -> None:
-        """Hand each response to whoever waits for it, until the program ends; a request of the server is refused."""
+        """Hand each response to whoever waits for it, until the program ends. A server's own request is refused."""
         assert self._process.stdout is not None
         while raw := self._process.stdout.readline(MOST_MESSAGE):
             with suppress(ValueError, RecursionError, McpError):
                 message = json.loads(raw)
-                if refused := _refusal(message):
-                    self.tell(refused)
+                if isinstance(message, dict) and "method" in message and "id" in message:
+                    is_ping = message["method"] == "ping"
+                    answer = {"result": {}} if is_ping else {"error": {"code": -32601, "message": "Method not found"}}
+                    self.tell({"jsonrpc": "2.0", "id": message["id"], **answer})
                 elif isinstance(message, dict) and (waiting := self._responses.get(message.get("id"))):
                     waiting.put(message)
         for waiting in [*self._responses.values()]:
@@ -219,8 +197,8 @@ class _Http:
 
     def __init__(self, given: dict[str, Any]) -> None:
         self._url = str(given["url"])
-        accepts = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": VERSION}
-        self._client = httpx.Client(headers={**_headers(given), **accepts}, follow_redirects=True)
+        accepted = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": VERSION}
+        self._client = httpx.Client(headers={**_headers(given), **accepted}, follow_redirects=True)
 
     def ask(self, message: Message, seconds: float) -> Message:
         for answer in self._post(message, seconds):
@@ -236,88 +214,60 @@ class _Http:
         self._client.close()
 
     def _post(self, message: Message, seconds: float) -> Iterator[Any]:
-        """The messages of the response to a POST."""
+        """The messages of the response to a POST: JSON, or the data of server-sent events."""
         try:
             with self._client.stream("POST", self._url, json=message, timeout=seconds) as response:
                 if session := response.headers.get("mcp-session-id"):
                     self._client.headers["mcp-session-id"] = session
                 if not response.is_success:
                     response.read()
-                    raise McpError(f"status {response.status_code}: {beginning(response.text, 300)}")
-                yield from _messages(response)
+                    raise McpError(f"status {response.status_code}: {beginning(response.text, _MOST_ERROR)}")
+                is_stream, size, rest = "event-stream" in response.headers.get("content-type", ""), 0, ""
+                for part in response.iter_text():
+                    size += len(part)
+                    if size > MOST_MESSAGE:
+                        raise McpError(f"its response has more than {MOST_MESSAGE:,} characters")
+                    *whole, rest = (rest + part).replace("\r\n", "\n").split("\n\n") if is_stream else (rest + part,)
+                    yield from filter(None, map(_data, whole))
+                if last := _data(rest) if is_stream else rest and json.loads(rest):
+                    yield last
         except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, RuntimeError, ValueError) as error:
-            raise McpError(f"{self._url}: {beginning(str(error) or type(error).__name__, 300)}") from None
+            raise McpError(f"{self._url}: {beginning(str(error) or type(error).__name__, _MOST_ERROR)}") from None
 
 
-def _messages(response: httpx.Response) -> Iterator[Any]:
-    """The messages of a body: JSON, or the data of server-sent events."""
-    is_stream = "event-stream" in response.headers.get("content-type", "")
-    rest, size, data = "", 0, list[str]()
-    for part in response.iter_text():
-        size += len(part)
-        if size > MOST_MESSAGE:
-            raise McpError(f"its response has more than {MOST_MESSAGE:,} characters")
-        *lines, rest = (rest + part).split("\n") if is_stream else (rest + part,)
-        for line in (one.removesuffix("\r") for one in lines):
-            if line.startswith("data:"):
-                data.append(line[5:].removeprefix(" "))
-            elif not line and data:
-                yield json.loads("\n".join(data))
-                data = []
-    if last := "\n".join(data) if is_stream else rest.strip():
-        yield json.loads(last)
-
-
-def _refusal(message: Any) -> Message | None:
-    """The answer to a server's own request: an empty one to a ping, else that there is no such method."""
-    if not (isinstance(message, dict) and "method" in message and "id" in message):
-        return None
-    head = {"jsonrpc": "2.0", "id": message["id"]}
-    if message["method"] == "ping":
-        return {**head, "result": {}}
-    return {**head, "error": {"code": -32601, "message": "Method not found"}}
+def _data(event: str) -> Any:
+    """The data of a server-sent event; None of one that has none."""
+    lines = [line[5:] for line in event.split("\n") if line.startswith("data:")]
+    data = "\n".join(lines).strip()
+    return json.loads(data) if data else None
 
 
 def _tool(one: dict[str, Any]) -> Tool:
     schema = one["inputSchema"] if isinstance(one.get("inputSchema"), dict) else {}
-    properties, required = schema.get("properties"), schema.get("required")
-    return Tool(
-        MCP,
-        beginning(str(one.get("description") or one["name"]), MOST_DESCRIPTION),
-        properties if isinstance(properties, dict) else {},
-        tuple(map(str, required)) if isinstance(required, list) else (),
-        schema=schema,
-    )
+    described = beginning(str(one.get("description") or one["name"]), MOST_DESCRIPTION)
+    properties, required = schema.get("properties") or {}, schema.get("required") or []
+    return Tool(MCP, described, dict(properties), tuple(map(str, required)), schema=schema)
 
 
-def _parts(block: Any) -> list[Event]:
+def _part(block: dict[str, Any]) -> Event:
     match block:
-        case {"type": "text", "text": str(text)}:
-            return [{"type": "text", "text": text}]
-        case {"type": "image", "data": str(data), "mimeType": str(kind)}:
-            return [{"type": "image", "image_urls": [f"data:{kind};base64,{data}"]}]
-        case {"type": "resource", "resource": {"text": str(text)}}:
-            return [{"type": "text", "text": text}]
-        case {"type": "resource_link", "uri": str(uri)}:
-            return [{"type": "text", "text": uri}]
-        case {"type": str(kind)}:
-            return [{"type": "text", "text": f"({kind}, which is not shown)"}]
-    return []
+        case {"type": "image", "data": str(data), "mimeType": str(kind)} if len(data) <= MOST_RESULT:
+            return {"type": "image", "image_urls": [f"data:{kind};base64,{data}"]}
+        case {"text": str(text)} | {"resource": {"text": str(text)}} | {"type": "resource_link", "uri": str(text)}:
+            return {"type": "text", "text": text}
+    return {"type": "text", "text": f"({block.get('type')}, which is not shown)"}
 
 
 def _headers(given: dict[str, Any]) -> dict[str, str]:
     """The headers of a server, and the one that its `auth` stands for."""
-    headers, auth = _texts(given.get("headers")), given.get("auth")
-    match auth:
-        case str() if auth not in ("", "oauth"):
-            headers["Authorization"] = f"Bearer {auth}"
-        case {"strategy": "bearer", "value": str(value)}:
-            headers["Authorization"] = f"Bearer {value}"
-        case {"strategy": "api_key", "value": str(value)}:
-            name = auth.get("header_name")
-            headers |= {name: value} if isinstance(name, str) and name else {"Authorization": f"Bearer {value}"}
+    headers = _texts(given.get("headers"))
+    match given.get("auth"):
         case {"strategy": "header", "headers": dict(more)}:
-            headers |= _texts(more)
+            return {**headers, **_texts(more)}
+        case {"strategy": "api_key", "value": str(value), "header_name": str(name)} if name:
+            return {**headers, name: value}
+        case {"strategy": "bearer" | "api_key", "value": str(value)} | str(value) if value not in ("", "oauth"):
+            return {**headers, "Authorization": f"Bearer {value}"}
     return headers
 
 

@@ -25,8 +25,8 @@ from reference_agent.web import fetch
 #: tools that a client's list of tools does not take away
 _ALWAYS = ("finish", "think", "invoke_skill")
 
-#: maximum length of the name of a tool, as endpoints of models take it
-MOST_NAME = 64
+#: maximum length of the name of a tool, as endpoints of models take it, and of what goes beside a prompt or a message
+MOST_NAME, MOST_CONTEXT = 64, 200_000
 
 INTERRUPTED = "Interrupted. Whether it took effect is not known; it is not repeated."
 
@@ -84,7 +84,7 @@ class Toolbox:
         told += self._always
         if isinstance(suffix := self._context.get("system_message_suffix"), str):
             told.append(suffix)
-        return "\n\n".join(["", *filter(None, told)])
+        return beginning("\n\n".join(["", *filter(None, told)]), MOST_CONTEXT)
 
     def prompt(self, own: str) -> str:
         """The prompt: the client's, where it sent one."""
@@ -97,7 +97,8 @@ class Toolbox:
         added = [_told(one) for one in skills]
         if isinstance(suffix := self._context.get("user_message_suffix"), str):
             added.append(suffix)
-        return {"activated_skills": [one.name for one in skills], "extended_content": parts("\n".join(added))}
+        told = beginning("\n".join(added), MOST_CONTEXT)
+        return {"activated_skills": [one.name for one in skills], "extended_content": parts(told)}
 
     def connect(self) -> None:
         """Start the MCP servers that were not tried yet, all at once. Cost: at most the time of the slowest."""
@@ -180,7 +181,9 @@ class Toolbox:
 
     def _skills(self) -> list[Skill]:
         names = {one.name for one in self._of_client}
-        return [*self._of_client, *(one for one in self._repository.skills() if one.name not in names)]
+        found = [*self._of_client, *(one for one in self._repository.skills() if one.name not in names)]
+        disabled = self._context.get("disabled_skills")
+        return [one for one in found if one.name not in (disabled if isinstance(disabled, list) else [])]
 
     def _tasks(self, details: Event) -> Event:
         """Take the list of tasks, or tell the one that the log has."""

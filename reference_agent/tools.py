@@ -30,6 +30,12 @@ RISKS = ("LOW", "MEDIUM", "HIGH")
 MOST_SUMMARY = 500
 
 _TEXT, _NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
+_PLACE = {**_TEXT, "description": "Where to search; default: the working folder."}
+_TASK = {
+    "type": "object",
+    "properties": {"title": _TEXT, "notes": _TEXT, "status": {**_TEXT, "enum": ["todo", "in_progress", "done"]}},
+    "required": ["title"],
+}
 
 #: the Python type for each JSON type of a parameter
 _TYPES: dict[str, type] = {"string": str, "integer": int, "array": list, "object": dict}
@@ -118,33 +124,24 @@ TOOLS = {
     ),
     "grep": Tool(
         MCP,
-        "Search the content of files by a regular expression: each line that matches, with its file and number. Files "
-        "that Git ignores are left out.",
-        {
-            "pattern": {**_TEXT, "description": "The regular expression."},
-            "path": {**_TEXT, "description": "The folder or file to search; default: the working folder."},
-            "include": {**_TEXT, "description": "Only files whose name is like this, such as `*.{ts,tsx}`."},
-        },
+        "Search files by a regular expression: each line that matches, with its file and number. What Git ignores is left "
+        "out.",
+        {"pattern": _TEXT, "path": _PLACE, "include": {**_TEXT, "description": "Names of files, such as `*.{ts,tsx}`."}},
         ("pattern",),
         rated=False,
     ),
     "glob": Tool(
         MCP,
-        "Find files by name, the newest first. Files that Git ignores are left out.",
-        {
-            "pattern": {**_TEXT, "description": "Such as `**/test_*.py`; without a slash, files at any depth."},
-            "path": {**_TEXT, "description": "The folder to search; default: the working folder."},
-        },
+        "Find files by name, the newest first: `**/test_*.py`, or without a slash at any depth. What Git ignores is left "
+        "out.",
+        {"pattern": _TEXT, "path": _PLACE},
         ("pattern",),
         rated=False,
     ),
     "fetch": Tool(
         MCP,
-        "Read a web page or a text file by its URL; HTML becomes text. A person may have to allow the host first.",
-        {
-            "url": {**_TEXT, "description": "An http or https address."},
-            "start": {**_NUMBER, "description": "The first character to show, where an earlier call was cut off."},
-        },
+        "Read a web page or a text by its URL; HTML becomes text. A person may have to allow the host first.",
+        {"url": _TEXT, "start": {**_NUMBER, "description": "The first character to show, after a call that was cut off."}},
         ("url",),
     ),
     "task_tracker": Tool(
@@ -153,36 +150,16 @@ TOOLS = {
         "`view` shows it. Have one task in progress at a time, and mark each as done as soon as it is.",
         {
             "command": {**_TEXT, "enum": ["view", "plan"]},
-            "task_list": {
-                "type": "array",
-                "description": "All tasks, for `plan`.",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "title": _TEXT,
-                        "notes": _TEXT,
-                        "status": {**_TEXT, "enum": ["todo", "in_progress", "done"]},
-                    },
-                    "required": ["title"],
-                },
-            },
+            "task_list": {"type": "array", "description": "All tasks, for `plan`.", "items": _TASK},
         },
         ("command",),
         rated=False,
     ),
     "invoke_skill": Tool(
-        "InvokeSkill",
-        "Read a skill: how something is done here. Your instructions list the skills.",
-        {"name": {**_TEXT, "description": "As the list has it."}},
-        ("name",),
-        rated=False,
+        "InvokeSkill", "Read one of the skills that your instructions list.", {"name": _TEXT}, ("name",), rated=False
     ),
     "think": Tool(
-        "Think",
-        "Write down a thought. It changes nothing.",
-        {"thought": _TEXT},
-        ("thought",),
-        rated=False,
+        "Think", "Write down a thought. It changes nothing.", {"thought": _TEXT}, ("thought",), rated=False
     ),
     "finish": Tool(
         "Finish",

@@ -1,12 +1,10 @@
 """What the bundled agent knows and may call: a repository's words, skills, tasks, web pages, tools of MCP servers."""
 
 import http.server
-import json
+import socket
 import subprocess
 import sys
-import threading
 import time
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -68,7 +66,7 @@ def test_the_model_is_told_the_day_the_machine_git_and_what_the_repository_says(
     [system] = model.told("system")
     assert f"Today is {time.strftime('%Y-%m-%d', time.gmtime())} (UTC)." in system
     assert "Branch: No commits yet on trunk." in system
-    assert f'The repository says this of itself.' in system
+    assert "The repository says this of itself." in system
     assert f'<instructions of="{folder}/AGENTS.md">\nIndent with tabs.\n</instructions>' in system
     [event] = agent.events(conversation, kind="SystemPromptEvent")
     assert event["system_prompt"]["text"] + event["dynamic_context"]["text"] == system
@@ -227,7 +225,8 @@ def test_an_mcp_server_over_http_is_asked_with_its_headers_and_a_call_is_interru
     with subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL) as server:
         wait_until(lambda: answers(port), "the MCP server")
         model.script += [calls(rated("add", first=20, second=22)), calls(rated("wait")), text("then not")]
-        url = {"url": f"http://127.0.0.1:{port}/mcp", "headers": {"Authorization": "Bearer of-a-person"}}
+        auth = {"strategy": "bearer", "value": "of-a-person-5d1b"}
+        url = {"url": f"http://127.0.0.1:{port}/mcp", "transport": "streamable-http", "auth": auth}
         conversation = agent.begin(agent={"mcp_config": {"notes": url}})
         agent.send(conversation, "go")
         wait_until(lambda: len(agent.events(conversation, kind="ActionEvent")) == 2, "the second call")
@@ -239,11 +238,11 @@ def test_an_mcp_server_over_http_is_asked_with_its_headers_and_a_call_is_interru
     assert (sum_.endswith("42"), is_error) == (True, True)
     assert told.startswith("Interrupted. Whether it took effect is not known")
     assert agent.status(conversation) == "paused"
+    kept = "".join(one.read_text() for one in agent.folder(conversation).iterdir())
+    assert "of-a-person-5d1b" not in kept + agent.client.get(conversation).text
 
 
 def answers(port):
-    import socket
-
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", port)) == 0
 
