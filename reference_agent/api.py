@@ -169,7 +169,7 @@ class Server:
             agent = self.acp.with_model(llm.model, llm.base_url or OPENAI, llm.api_key) if llm.model else self.acp
             conversation = module.AcpConversation(log, agent, folder, os.environ, secrets)
         else:
-            known = mcp or {**dict.fromkeys(kept.start.get("mcp_servers", []), {}), **self._unsealed(kept.start)}
+            known = mcp or {**{one: {} for one in kept.start.get("mcp_servers", [])}, **self._unsealed(kept.start)}
             servers = [McpServer(name, one, folder) for name, one in known.items() if llm.model]
             files, around = (Files(one, self.folder) for one in (folder, Path.cwd()))
             tools = Toolbox(log, files, around, said, servers)

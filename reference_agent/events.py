@@ -44,7 +44,12 @@ def parts(text: str) -> list[Event]:
 
 def message(source: str, content: list[Event], **members: Any) -> Event:
     """members: further ones of the event's `llm_message`, such as `reasoning_content`."""
-    said = {"role": {"agent": "assistant", "environment": "user"}.get(source, source), "content": content, "thinking_blocks": [], **members}
+    said = {
+        "role": {"agent": "assistant", "environment": "user"}.get(source, source),
+        "content": content,
+        "thinking_blocks": [],
+        **members,
+    }
     return event("MessageEvent", source, llm_message=said, activated_skills=[], extended_content=[])
 
 

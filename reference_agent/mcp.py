@@ -61,7 +61,8 @@ class Server:
 
     def tools(self) -> dict[str, Tool]:
         """Its tools by name. Raises McpError."""
-        found, cursor = dict[str, Tool](), {}
+        found = dict[str, Tool]()
+        cursor: Message | None = {}
         while cursor is not None and len(found) < MOST_TOOLS:
             page = self._ask("tools/list", cursor, START_SECONDS)
             for one in page.get("tools") or []:

@@ -488,9 +488,7 @@ class Model:
             for text in (self._tools.prompt(PROMPT.format(folder=self._folder)), self._tools.context())
         )
         told = tools.for_clients(self._tools.known)
-        return [
-            events.event("SystemPromptEvent", "agent", system_prompt=prompt, tools=told, dynamic_context=context)
-        ]
+        return [events.event("SystemPromptEvent", "agent", system_prompt=prompt, tools=told, dynamic_context=context)]
 
     def has_to_respond(self, so_far: list[Event], state: State) -> bool:
         """True after a message, and after the result of a call other than finish."""

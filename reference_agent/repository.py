@@ -78,7 +78,7 @@ class Repository:
             return f"{self._folder} is in no Git repository."
         branch, *changed = status.splitlines()
         lines = [f"{self._folder} is in a Git repository. Branch: {branch.removeprefix('## ')}."]
-        lines.append(f"Changed files that are not committed: {len(changed)}." if changed else "Everything is committed.")
+        lines.append(f"Files with uncommitted changes: {len(changed)}.")
         commits = git(self._folder, "log", f"--max-count={_COMMITS}", "--format=%h %s", seconds=_GIT_SECONDS)
         if commits:
             lines += ["Last commits:", *(f"  {beginning(one, _MOST_COMMIT)}" for one in commits.splitlines())]
@@ -170,7 +170,7 @@ def _skill(path: Path, text: str) -> Skill:
 
 
 def front_matter(text: str) -> tuple[dict[str, str | list[str]], str]:
-    """The members of a file's front matter, and what follows it. Lists and texts alone are read, as skills have them."""
+    """The members of a file's front matter, texts and lists alone, and what follows it."""
     head, end, body = text.removeprefix("---\n").partition("\n---")
     if not (text.startswith("---\n") and end):
         return {}, text

@@ -78,7 +78,15 @@ class Search:
         folder = place if place.is_dir() else place.parent
         skipped = [word for name in self._skipped(folder) for word in ("--glob", f"!**/{name}")]
         if shutil.which("rg"):
-            options = ["--no-config", "--no-messages", "--null", "--line-number", "--no-heading", "--color=never", "--hidden"]
+            options = [
+                "--no-config",
+                "--no-messages",
+                "--null",
+                "--line-number",
+                "--no-heading",
+                "--color=never",
+                "--hidden",
+            ]
             options += ["--no-require-git", "--sort=path", f"--max-columns={MOST_LINE}", "--max-columns-preview"]
             command = ["rg", *options, *skipped, "--with-filename", "--regexp", pattern, "--"]
             command.append("." if place == folder else place.name)
@@ -113,7 +121,7 @@ class Search:
 
 
 def _read(process: subprocess.Popen[bytes], names: bytes) -> Iterator[tuple[str, str]]:
-    """The lines that a search prints. Raises Refused where its time is over, and for a pattern that it does not take."""
+    """The lines that a search prints. Raises Refused for a pattern that it does not take, and when its time is over."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None

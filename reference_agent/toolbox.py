@@ -19,7 +19,7 @@ from reference_agent.log import Log
 from reference_agent.mcp import McpError, Server
 from reference_agent.repository import Repository, Skill, given_skills
 from reference_agent.search import Search
-from reference_agent.tools import MCP, TOOLS, Files, Refused, Tool, Tools
+from reference_agent.tools import TOOLS, Files, Refused, Tool, Tools
 from reference_agent.web import fetch
 
 #: tools that a client's list of tools does not take away
@@ -74,7 +74,7 @@ class Toolbox:
         return {name: tool for name, tool in self._tools.items() if name != "invoke_skill" or self._skills()}
 
     def context(self) -> str:
-        """What the agent is told beside its prompt: the day, the machine, Git, the repository's and the client's words."""
+        """What the agent is told beside its prompt: the day, the system, Git, what repository and client say."""
         told = [f"Today is {events.now()[:10]} (UTC). The machine runs {_system()}.\n{self._repository.state()}"]
         if instructions := self._repository.instructions():
             told += [_OF_REPOSITORY, instructions]

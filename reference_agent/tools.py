@@ -31,14 +31,14 @@ MOST_SUMMARY = 500
 
 _TEXT, _NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
 _PLACE = {**_TEXT, "description": "Where to search; default: the working folder."}
-_TASK = {
+_TASK: dict[str, Any] = {
     "type": "object",
     "properties": {"title": _TEXT, "notes": _TEXT, "status": {**_TEXT, "enum": ["todo", "in_progress", "done"]}},
     "required": ["title"],
 }
 
 #: the Python type for each JSON type of a parameter
-_TYPES: dict[str, type] = {"string": str, "integer": int, "array": list, "object": dict}
+_TYPES: dict[str, Any] = {"string": str, "integer": int, "array": list, "object": dict}
 
 
 _RATING = {
@@ -124,16 +124,20 @@ TOOLS = {
     ),
     "grep": Tool(
         MCP,
-        "Search files by a regular expression: each line that matches, with its file and number. What Git ignores is left "
-        "out.",
-        {"pattern": _TEXT, "path": _PLACE, "include": {**_TEXT, "description": "Names of files, such as `*.{ts,tsx}`."}},
+        "Search files by a regular expression: each line that matches, with its file and number. Not in files that "
+        "Git ignores.",
+        {
+            "pattern": _TEXT,
+            "path": _PLACE,
+            "include": {**_TEXT, "description": "Names of files, such as `*.{ts,tsx}`."},
+        },
         ("pattern",),
         rated=False,
     ),
     "glob": Tool(
         MCP,
-        "Find files by name, the newest first: `**/test_*.py`, or without a slash at any depth. What Git ignores is left "
-        "out.",
+        "Find files by name, the newest first: `**/test_*.py`, or without a slash at any depth. Not those that "
+        "Git ignores.",
         {"pattern": _TEXT, "path": _PLACE},
         ("pattern",),
         rated=False,
@@ -141,7 +145,10 @@ TOOLS = {
     "fetch": Tool(
         MCP,
         "Read a web page or a text by its URL; HTML becomes text. A person may have to allow the host first.",
-        {"url": _TEXT, "start": {**_NUMBER, "description": "The first character to show, after a call that was cut off."}},
+        {
+            "url": _TEXT,
+            "start": {**_NUMBER, "description": "The first character, after a call that was cut off."},
+        },
         ("url",),
     ),
     "task_tracker": Tool(
@@ -158,9 +165,7 @@ TOOLS = {
     "invoke_skill": Tool(
         "InvokeSkill", "Read one of the skills that your instructions list.", {"name": _TEXT}, ("name",), rated=False
     ),
-    "think": Tool(
-        "Think", "Write down a thought. It changes nothing.", {"thought": _TEXT}, ("thought",), rated=False
-    ),
+    "think": Tool("Think", "Write down a thought. It changes nothing.", {"thought": _TEXT}, ("thought",), rated=False),
     "finish": Tool(
         "Finish",
         "End the task: it is done, or you need the user's help.",

@@ -37,10 +37,10 @@ def folder(agent):
     return folder
 
 
-def played(agent, folder, said="go", status="finished", **members):
-    conversation = agent.begin(workspace={"kind": "LocalWorkspace", "working_dir": str(folder)}, **members)
-    agent.send(conversation, said)
-    agent.until(conversation, status)
+def played(server, folder, said="go", status="finished", **members):
+    conversation = server.begin(workspace={"kind": "LocalWorkspace", "working_dir": str(folder)}, **members)
+    server.send(conversation, said)
+    server.until(conversation, status)
     return conversation
 
 
@@ -48,7 +48,11 @@ def results(agent, conversation):
     """Tool, whether it failed, and text of each result but the last, which is of `finish`."""
     seen = agent.events(conversation, kind="ObservationEvent")
     return [
-        (one["tool_name"], one["observation"]["is_error"], "\n".join(part["text"] for part in one["observation"]["content"]))
+        (
+            one["tool_name"],
+            one["observation"]["is_error"],
+            "\n".join(part["text"] for part in one["observation"]["content"]),
+        )
         for one in seen
         if one["tool_name"] != "finish"
     ]
@@ -109,7 +113,9 @@ def test_a_list_of_tasks_is_kept_as_published_clients_read_it_also_over_a_kill(a
     agent.until(conversation, "finished")
 
     planned, viewed = [
-        one["observation"] for one in agent.events(conversation, kind="ObservationEvent") if one["tool_name"] != "finish"
+        one["observation"]
+        for one in agent.events(conversation, kind="ObservationEvent")
+        if one["tool_name"] != "finish"
     ]
     assert planned["kind"] == "TaskTrackerObservation"
     assert planned["task_list"] == [
@@ -165,12 +171,19 @@ def test_a_page_is_read_as_text_and_one_that_is_not_reached_is_said_in_words(age
 
 
 def test_the_tools_of_an_mcp_server_are_called_under_the_policy_with_their_arguments(agent, model, folder):
-    model.script += [calls(rated("add", first=1, second=2)), calls(rated("add", first="x", second=2)), calls(rated("token"))]
+    model.script += [
+        calls(rated("add", first=1, second=2)),
+        calls(rated("add", first="x", second=2)),
+        calls(rated("token")),
+    ]
     members = {"agent": {"mcp_config": {"mcpServers": {"notes": NOTES}}}}
     conversation = played(agent, folder, status="waiting_for_confirmation", policy="AlwaysConfirm", **members)
 
     [waits] = agent.events(conversation, kind="ActionEvent")
-    assert (waits["tool_name"], waits["action"]) == ("add", {"data": {"first": 1, "second": 2}, "kind": "MCPToolAction"})
+    assert (waits["tool_name"], waits["action"]) == (
+        "add",
+        {"data": {"first": 1, "second": 2}, "kind": "MCPToolAction"},
+    )
     decision = {"action_id": waits["id"], "decision": "edit", "arguments": {"data": {"first": 40, "second": 2}}}
     agent.decide(conversation, True, decisions=[decision])
     for _ in range(2):
@@ -214,7 +227,9 @@ def test_an_mcp_server_that_fails_is_said_in_words_and_stops_nothing(agent, mode
 
     told = [one for one in agent.events(conversation, kind="MessageEvent") if one["source"] == "environment"]
     said = [one["llm_message"]["content"][0]["text"] for one in told]
-    assert [one.split(" is not used: ")[0] for one in said] == [f"The MCP server {n}" for n in ("missing", "broken", "away")]
+    assert [one.split(" is not used: ")[0] for one in said] == [
+        f"The MCP server {n}" for n in ("missing", "broken", "away")
+    ]
     assert "No such file" in said[0]
     assert said[1].endswith("its program ended with exit code 4: no licence")
     assert results(agent, conversation)[0][1] is False

@@ -55,7 +55,10 @@ def played(server, status="finished", **members):
         (("terminal", {"command": "ls", "timeout": -1}), "terminal: timeout should be at least 0"),
         (("terminal", {"command": "ls", "timeout": True}), "terminal: timeout should be of the type integer"),
         (("file_editor", {"command": "undo", "path": "x"}), "file_editor: command should be one of: view, create"),
-        (("file_editor", {"command": "view", "path": "x", "view_range": ["a", 2]}), "view_range, item 1 should be of the"),
+        (
+            ("file_editor", {"command": "view", "path": "x", "view_range": ["a", 2]}),
+            "view_range, item 1 should be",
+        ),
         (("task_tracker", {"command": "plan", "task_list": [{"notes": "x"}]}), "task_list, item 1 needs title."),
         (("task_tracker", {"command": "plan", "task_list": [{"title": "x", "status": "?"}]}), "one of: todo, in_progr"),
         (("grep", {"path": "x"}), "grep needs the argument pattern"),

@@ -141,7 +141,10 @@ def test_the_skills_of_a_client_are_offered_or_always_count():
             ]
         }
     )
-    assert [(one.name, one.triggers, one.description) for one in skills] == [("git", ("commit",), ""), ("pdf", (), "PDFs")]
+    assert [(one.name, one.triggers, one.description) for one in skills] == [
+        ("git", ("commit",), ""),
+        ("pdf", (), "PDFs"),
+    ]
     assert [("Be brief." in one, "the client" in one) for one in always] == [(True, True)]
     for broken in ({}, {"skills": 7}, {"skills": [{"content": "x", "trigger": {"keywords": 7}}]}):
         assert given_skills(broken)[0] == []
@@ -153,11 +156,11 @@ def test_the_state_of_git_is_told_in_lines(tmp_path):
     assert one.state() == f"{tmp_path} is in no Git repository."
     for words in ("init -q -b trunk", "-c user.name=A -c user.email=a@b.c commit -q --allow-empty -m 'Begin it'"):
         subprocess.run(f"git {words}", shell=True, cwd=tmp_path, check=True)
-    assert "Everything is committed." in one.state()
+    assert "Files with uncommitted changes: 0." in one.state()
     (tmp_path / "new").touch()
 
     branch, changed, head, commit = one.state().split("\n")
 
     assert branch == f"{tmp_path} is in a Git repository. Branch: trunk."
-    assert changed == "Changed files that are not committed: 1."
+    assert changed == "Files with uncommitted changes: 1."
     assert (head, commit.endswith(" Begin it")) == ("Last commits:", True)

@@ -55,7 +55,13 @@ def test_grep_tells_each_line_with_its_file_and_leaves_out_what_git_ignores(fold
     [head, *lines] = made(folder).grep("TODO").split("\n")
     assert head == f"4 lines in 4 files below {folder}:"
     assert sorted(lines) == sorted(
-        [".github/ci.yml:1:# TODO", "app/main.py:2:TODO = 1", "app/view.ts:1:// TODO: a view", "odd/a:1:b", ".py:1:TODO"]
+        [
+            ".github/ci.yml:1:# TODO",
+            "app/main.py:2:TODO = 1",
+            "app/view.ts:1:// TODO: a view",
+            "odd/a:1:b",
+            ".py:1:TODO",
+        ]
     )
 
 
