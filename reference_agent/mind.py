@@ -340,8 +340,9 @@ class Endpoint:
                 try:
                     return self._try(client, asked, tell)
                 except (Refusal, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, Garbage) as error:
-                    if "reasoning_effort" in asked and _refuses_effort(error):
-                        self._effort = asked.pop("reasoning_effort")[:0]  # clients send it for every model
+                    if tries_left and "reasoning_effort" in asked and _refuses_effort(error):
+                        del asked["reasoning_effort"]  # clients send it for every model
+                        self._effort = ""
                         continue
                     pause, silent = _pause(error, TRIES - 1 - tries_left), silent + isinstance(error, httpx.ReadTimeout)
                     if pause is None or not tries_left or silent == SILENT_TRIES:

@@ -52,13 +52,14 @@ class Repository:
 
     def instructions(self) -> str:
         """The instructions from the repository's root down to the folder, each marked; "" if there are none."""
-        told = "\n".join(self._untold([self._folder]))
+        told = "\n".join(text for one in self._within([self._folder]) for text in self._of_folder(one))
         cut = beginning_in_bytes(told, MOST_INSTRUCTIONS)
         return told if cut == told else f"{cut}\n(Cut off here: read the files for the rest.)"
 
     def instructions_for(self, action: dict[str, Any]) -> str:
         """The instructions of folders that an action is the first to touch, each marked; "" if there are none."""
-        return "\n".join(self._untold(_folders(self._folder, action)))
+        untold = [one for one in self._within(_folders(self._folder, action)) if one not in self._told]
+        return "\n".join(text for one in untold for text in self._of_folder(one))
 
     def skills(self) -> list[Skill]:
         """The skills of the repository. What cannot be read is left out."""
@@ -94,12 +95,10 @@ class Repository:
             yield folder
             folder = folder.parent
 
-    def _untold(self, folders: Iterable[Path]) -> Iterator[str]:
+    def _within(self, folders: Iterable[Path]) -> list[Path]:
+        """Folders of the repository and those around them, from the root of it on."""
         root = self._root()
-        within = dict.fromkeys(one for folder in folders for one in self._around(folder) if one.is_relative_to(root))
-        for folder in sorted(within):
-            if folder not in self._told:
-                yield from self._of_folder(folder)
+        return sorted({one for folder in folders for one in self._around(folder) if one.is_relative_to(root)})
 
     def _of_folder(self, folder: Path) -> Iterator[str]:
         """The instructions of a folder, which are told once."""

@@ -10,7 +10,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from fnmatch import translate
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from core.cuts import beginning
 from reference_agent.printed import kill
@@ -26,8 +29,14 @@ _SECONDS, MOST_FILES = 30.0, 200_000
 #: folders that are never searched: Git's own, and the agent server's
 _SKIPPED = (".git", ".agent-server", ".outputs")
 
-#: parts of a pattern with a meaning of their own
-_PARTS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+#: what ripgrep is told beside the pattern
+_OPTIONS = (
+    "--no-config --no-messages --null --line-number --with-filename --no-heading --color=never --hidden "
+    "--no-require-git --sort=path --max-columns-preview"
+)
+
+#: maximum number of patterns that the braces of one stand for
+MOST_PATTERNS = 100
 
 _SCAN = str(Path(__file__).with_name("scan.py"))
 
@@ -40,6 +49,8 @@ class Search:
     def grep(self, pattern: str, path: str = ".", include: str = "") -> str:
         """The lines that match, each with its file and number. Raises Refused, OSError, ValueError."""
         place, matches = self._files.inside(path), matcher(include)
+        if not place.exists():
+            raise Refused("the path does not exist")
         try:
             re.compile(pattern)
         except re.error as error:
@@ -78,17 +89,8 @@ class Search:
         folder = place if place.is_dir() else place.parent
         skipped = [word for name in self._skipped(folder) for word in ("--glob", f"!**/{name}")]
         if shutil.which("rg"):
-            options = [
-                "--no-config",
-                "--no-messages",
-                "--null",
-                "--line-number",
-                "--no-heading",
-                "--color=never",
-                "--hidden",
-            ]
-            options += ["--no-require-git", "--sort=path", f"--max-columns={MOST_LINE}", "--max-columns-preview"]
-            command = ["rg", *options, *skipped, "--with-filename", "--regexp", pattern, "--"]
+            options = [*_OPTIONS.split(), f"--max-columns={MOST_LINE}"]
+            command = ["rg", *options, *skipped, "--regexp", pattern, "--"]
             command.append("." if place == folder else place.name)
             names = ""
         else:
@@ -110,7 +112,7 @@ class Search:
         listed = git(folder, "ls-files", *options, seconds=_SECONDS, errors="surrogateescape")
         skipped = self._skipped(folder)
         if listed is None:
-            return list(_walked(folder, skipped))
+            return list(islice(_walked(folder, skipped), MOST_FILES))
         names = dict.fromkeys(filter(None, listed.split("\0")))
         return [one for one in names if not {*Path(one).parts} & skipped][:MOST_FILES]
 
@@ -148,41 +150,43 @@ def _read(process: subprocess.Popen[bytes], names: bytes) -> Iterator[tuple[str,
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a path matches a pattern of a shell; a pattern without a slash matches names at any depth."""
-    if not pattern:
-        return lambda _path: True
-    anywhere = "" if "/" in pattern.strip("/") else "(?:.*/)?"
-    found = re.compile(anywhere + _translated(pattern.removeprefix("./").strip("/")), re.DOTALL)
-    return lambda path: found.fullmatch(path) is not None
+    """Whether a path matches a pattern of a shell; a pattern without a slash matches names at any depth.
+
+    Raises Refused. Cost: grows with both lengths, whatever the pattern is.
+    """
+    whole = list(islice(_expanded(pattern.removeprefix("./").strip("/")), MOST_PATTERNS + 1))
+    if len(whole) > MOST_PATTERNS:
+        raise Refused(f"the braces of the pattern stand for more than {MOST_PATTERNS} patterns")
+    several = [one.split("/") if "/" in one else ["**", one] for one in whole]
+    matchers = [[None if part == "**" else re.compile(translate(part)).match for part in parts] for parts in several]
+    return lambda path: not pattern or any(_fits(path.split("/"), parts) for parts in matchers)
 
 
-def _translated(pattern: str) -> str:
-    """The regular expression of a pattern."""
-    made, depth = "", 0
-    for part in re.findall(r"\*\*/|\*\*|\[!?\]?[^]/]*\]|.", pattern, re.DOTALL):
-        if part == "{":
-            made, depth = f"{made}(?:", depth + 1
-        elif part == "}" and depth:
-            made, depth = f"{made})", depth - 1
-        elif part == "," and depth:
-            made += "|"
-        elif len(part) > 2 and part[0] == "[":
-            said = part[1:-1].removeprefix("!").replace("\\", r"\\").replace("[", r"\[").replace("]", r"\]")
-            made += f"[{'^' if part[1] == '!' else ''}{said}]"
+def _expanded(pattern: str) -> Iterator[str]:
+    """The patterns that one with braces stands for."""
+    found = re.search(r"\{([^{}]*,[^{}]*)\}", pattern)
+    if found is None:
+        yield pattern
+        return
+    for one in found[1].split(","):
+        yield from _expanded(pattern[: found.start()] + one + pattern[found.end() :])
+
+
+def _fits(names: list[str], parts: list[Any]) -> bool:
+    """Whether the names of a path match the parts of a pattern. None stands for any number of names."""
+    reached = {0}
+    for part in parts:
+        if part is None:
+            reached = {*range(min(reached), len(names) + 1)} if reached else set()
         else:
-            made += _PARTS.get(part) or re.escape(part)
-    return made + ")" * depth
+            reached = {at + 1 for at in reached if at < len(names) and part(names[at])}
+    return len(names) in reached
 
 
 def _walked(folder: Path, skipped: set[str]) -> Iterator[str]:
-    number = 0
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(one for one in folders if one not in skipped)
-        for name in sorted(names):
-            number += 1
-            if number > MOST_FILES:
-                return
-            yield os.path.relpath(os.path.join(root, name), folder)  # noqa: PTH118 - of bytes that are no text too
+        yield from (os.path.relpath(f"{root}/{name}", folder) for name in sorted(names))
 
 
 def _written(path: Path) -> float:

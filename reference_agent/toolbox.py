@@ -67,6 +67,8 @@ class Toolbox:
         self._tools = {name: tool for name, tool in TOOLS.items() if self._is_wanted(name)}
         for server in self._servers:
             log.hide(*server.secrets())
+        if log.events:
+            self._repository.instructions()  # which the log has
 
     @property
     def known(self) -> Tools:

@@ -12,7 +12,10 @@ from reference_agent.ignored import ignored
             {"agent": {"tools": [{"name": "terminal"}, {"name": "browser_tool_set"}, {"name": "task_tracker"}]}},
             "tools are ignored: browser_tool_set. The agent has terminal, file_editor, grep, ",
         ),
-        ({"agent": {"mcp_config": {"mail": {"url": "x", "auth": "oauth"}}}}, "mcp_config is ignored: the agent calls no"),
+        (
+            {"agent": {"mcp_config": {"mail": {"url": "x", "auth": "oauth"}}}},
+            "mcp_config is ignored: the agent calls no",
+        ),
         ({"agent_settings": {"mcp_config": {"mcpServers": {"old": {"transport": "sse"}}}}}, "calls no tool of old."),
         ({"agent": {"mcp_config": {"a": {"auth": {"strategy": "oauth2"}}, "b": {}}}}, "calls no tool of a. Logins by"),
         (

@@ -127,6 +127,9 @@ def test_glob_finds_names_at_any_depth_the_newest_first(folder):
         ("**/test_?.py", ["test_1.py", "a/b/test_2.py"], ["test_10.py"]),
         ("*.{ts,tsx}", ["a.ts", "b/a.tsx"], ["a.t", "a.ts,tsx"]),
         ("[!a-c]?[0-9]", ["dx1"], ["ax1", "dxx"]),
+        ("{app,lib}/{a,b}.{py,js}", ["app/a.py", "lib/b.js"], ["app/c.py"]),
+        ("src/**", ["src/a", "src/a/b"], ["lib/a"]),
+        ("**/" * 40 + "*a" * 40 + "b", ["x/" + "a" * 40 + "b"], ["x/" * 200 + "a" * 200]),
         ("a}b,c", ["a}b,c"], ["ac"]),
         ("a[b", ["a[b"], ["ab"]),
         ("a+(b)", ["a+(b)"], ["aab"]),
@@ -135,3 +138,8 @@ def test_glob_finds_names_at_any_depth_the_newest_first(folder):
 def test_a_pattern_of_names_matches_as_in_a_shell(pattern, those, not_those):
     matches = matcher(pattern)
     assert [one for one in [*those, *not_those] if matches(one)] == those
+
+
+def test_braces_that_stand_for_too_many_patterns_are_refused():
+    with pytest.raises(Refused):
+        matcher("{a,b}" * 60)
