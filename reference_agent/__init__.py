@@ -9,6 +9,7 @@ it, `events.py` the events. `services.py`, `commands.py` and `tunnels.py` serve 
 and ports.
 
 What the agent does next is decided by a `Mind` (`mind.py`): the rule there, or the one that asks a model.
-`tools.py` reads the calls and executes them. An agent of yours is another `Mind`, which `api.py` gives to
-conversations.
+`tools.py` reads the calls. `toolbox.py` executes them, with `search.py`, `web.py` and `mcp.py`, and knows what
+`repository.py` reads of the folder and what the client said of its agent. An agent of yours is another `Mind`, which
+`api.py` gives to conversations.
 """

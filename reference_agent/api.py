@@ -25,9 +25,11 @@ from reference_agent.acp.agents import Agent, refusal
 from reference_agent.commands import Commands
 from reference_agent.conversation import Conversation, Stale, read_decisions
 from reference_agent.events import Event, now
-from reference_agent.ignored import brings_agent, ignored
+from reference_agent.ignored import brings_agent, ignored, servers_in
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
+from reference_agent.mcp import Server as McpServer
 from reference_agent.mind import NO_LLM, OPENAI, Llm, Mind, Model, ModelError, NoModel, Rule, Seal
+from reference_agent.toolbox import Toolbox
 from reference_agent.tools import Files, Terminal
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ AnyConversation = Union[Conversation, "AcpConversation"]
 MOST_ITEMS, PAGE_BYTES = 100, 1 << 20
 
 #: names of settings of an agent or a workspace that are neither kept nor shown
-SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|authorization|headers|env)$", re.IGNORECASE)
+SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|auth|authorization|headers|env)$", re.IGNORECASE)
 
 #: the name of a conversation's folder
 _IN_HEX = re.compile(r"[0-9a-f]{32}")
@@ -92,20 +94,29 @@ class Server:
             return self._loaded.get(identity) or self._load(identity, secrets={})
 
     def start(
-        self, identity: UUID, given: dict[str, Any], secrets: dict[str, str], llm: dict[str, Any] | None = None
+        self,
+        identity: UUID,
+        given: dict[str, Any],
+        secrets: dict[str, str],
+        llm: dict[str, Any] | None = None,
+        mcp: dict[str, Any] | None = None,
     ) -> tuple[AnyConversation, bool]:
-        """The conversation of that id, and whether it is new. llm: what the start request says of the model."""
+        """The conversation of that id, and whether it is new. llm: what the start request says of the model.
+
+        mcp: its MCP servers by name.
+        """
         llm = llm or {"api_key": ""}
         with self._lock:
             if known := self.find(identity):
                 return known, False
             journal = self._journal(identity)
             kept = {**llm, "api_key": self._seal.close(llm["api_key"])}
+            sealed = {"mcp": self._seal.close(json.dumps(mcp)), "mcp_servers": [*mcp]} if mcp else {}
             make_folder(working_folder(given["workspace"]))
             place = {"id": str(identity), "created_at": now(), "here": str(Path.cwd())}
-            journal.create({**place, **given, "llm": kept})
+            journal.create({**place, **given, "llm": kept, **sealed})
             try:
-                new = self._load(identity, secrets, llm["api_key"])
+                new = self._load(identity, secrets, llm["api_key"], mcp)
             except DiskError:
                 journal.remove()
                 raise
@@ -135,14 +146,21 @@ class Server:
                 del self._loaded[identity]
             return conversation is not None
 
-    def _load(self, identity: UUID, secrets: dict[str, str], api_key: str = "") -> AnyConversation | None:
-        """api_key: of the model; by default the one that the journal has."""
+    def _unsealed(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The MCP servers of a kept start request; none that were sealed with another secret."""
+        return json.loads(self._seal.open(start.get("mcp", "")) or "{}")  # type: ignore[no-any-return]
+
+    def _load(
+        self, identity: UUID, secrets: dict[str, str], api_key: str = "", mcp: dict[str, Any] | None = None
+    ) -> AnyConversation | None:
+        """api_key: of the model; by default the one that the journal has. mcp: MCP servers, likewise."""
         journal = self._journal(identity)
         kept = journal.load()
         if kept is None:
             return None
         kept = kept._replace(start={**kept.start, "workspace": moved_here(kept.start)})
         given, folder = kept.start.get("llm") or {}, working_folder(kept.start["workspace"])
+        said = kept.start.get("agent") or kept.start.get("agent_settings") or {}
         llm = self._llm.with_given({**given, "api_key": api_key or self._seal.open(given.get("api_key", ""))})
         model = self.acp.title if self.acp else llm.model
         kept = kept._replace(start={**kept.start, "agent": described(kept.start["agent"], model)})
@@ -154,8 +172,12 @@ class Server:
             agent = self.acp.with_model(llm.model, llm.base_url or OPENAI, llm.api_key) if llm.model else self.acp
             conversation = module.AcpConversation(log, agent, folder, os.environ, secrets)
         else:
-            mind: Mind = Model(llm, folder) if llm.model else Rule()
-            conversation = Conversation(log, mind, Terminal(folder), Files(folder, self.folder), secrets)
+            known = mcp or {**{one: {} for one in kept.start.get("mcp_servers", [])}, **self._unsealed(kept.start)}
+            servers = [McpServer(name, one, folder) for name, one in known.items() if llm.model]
+            files, around = (Files(one, self.folder) for one in (folder, Path.cwd()))
+            tools = Toolbox(log, files, around, said, servers)
+            mind: Mind = Model(llm, folder, tools) if llm.model else Rule()
+            conversation = Conversation(log, mind, Terminal(folder), tools, secrets)
         if kept.state is None:
             conversation.begin()
         else:
@@ -198,7 +220,7 @@ def moved_here(start: dict[str, Any]) -> dict[str, Any] | None:
 
 def described(agent: dict[str, Any] | None, model: str) -> dict[str, Any]:
     """The agent as clients are told of it: as the start request has it, with what the SDK needs to read it."""
-    tools = [{"name": name} for name in ("terminal", "file_editor")] if model else []
+    tools = [{"name": name} for name in ("terminal", "file_editor", "task_tracker")] if model else []
     llm = {"model": model or "none", "usage_id": "agent"}
     return {"kind": "Agent", "llm": llm, "tools": tools, **(agent or {})}
 
@@ -277,6 +299,7 @@ def start() -> tuple[Response, int]:
         "confirmation_policy": an_object(given, "confirmation_policy") or {"kind": "NeverConfirm"},
         "initial_message": message and {"content": content_of(message), "run": bool(message.get("run", True))},
         "agent": without_secrets(an_object(given, "agent")),
+        "agent_settings": without_secrets(an_object(given, "agent_settings")),
         "workspace": without_secrets(an_object(given, "workspace")),
         "max_iterations": max_iterations_of(given),
         "title": given.get("title"),
@@ -285,7 +308,8 @@ def start() -> tuple[Response, int]:
     if server.acp and (fault := refusal(server.acp, kept["confirmation_policy"])):
         abort(422, fault)
     program = server.acp.title if server.acp else ""
-    conversation, is_new = server.start(identity, kept, secrets_of(given), llm_of(given, is_own=not program))
+    llm = llm_of(given, is_own=not program)
+    conversation, is_new = server.start(identity, kept, secrets_of(given), llm, servers_of(given))
     told = ignored(given, program)
     if told and is_new:
         print(f"conversation {identity}: {' '.join(told)}", file=sys.stderr)
@@ -504,7 +528,16 @@ def llm_of(given: dict[str, Any], *, is_own: bool = True) -> dict[str, Any]:
     for name, text in texts.items():
         if not isinstance(text, str):
             abort(422, f"agent.llm.{name} should be a string")
-    return {**texts, "max_input_tokens": llm.get("max_input_tokens")}
+    effort = llm.get("reasoning_effort")
+    more = {"reasoning_effort": effort} if isinstance(effort, str) else {}
+    return {**texts, "max_input_tokens": llm.get("max_input_tokens"), **more}
+
+
+def servers_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The MCP servers of a start request by name, but those that it turns off."""
+    agent = an_object(given, "agent") or an_object(given, "agent_settings") or {}
+    listed = servers_in(agent.get("mcp_config"))
+    return {name: one for name, one in listed.items() if isinstance(one, dict) and one.get("enabled") is not False}
 
 
 def max_iterations_of(given: dict[str, Any]) -> int:

@@ -22,7 +22,8 @@ from reference_agent import events
 from reference_agent.events import Event
 from reference_agent.log import DiskError, Log, State, moved, usage
 from reference_agent.mind import Mind, Response, Unwanted
-from reference_agent.tools import RISKS, BadCall, Files, Terminal, read_call
+from reference_agent.toolbox import Toolbox
+from reference_agent.tools import MCP, RISKS, TOOLS, BadCall, Terminal, Tools, read_call
 
 #: the reason of a rejection by a new message
 SUPERSEDED = "Superseded by a new user message."
@@ -37,8 +38,8 @@ Decision = dict[str, Any]  #: `action_id`; `decision`: approve, reject or edit; 
 
 
 def holds(policy: dict[str, Any], actions: list[Event]) -> bool:
-    """Whether the actions of one response wait, all together. A lone finish never does."""
-    if not actions or [action["action"]["kind"] for action in actions] == ["FinishAction"]:
+    """Whether the actions of one response wait, all together. A lone finish or thought never does."""
+    if not actions or [action["action"]["kind"] for action in actions] in (["FinishAction"], ["ThinkAction"]):
         return False
     match policy.get("kind"):
         case "NeverConfirm":
@@ -101,14 +102,16 @@ def undecided(state: State) -> list[str]:
     return [action_id for action_id in state.open if action_id not in state.decided]
 
 
-def as_decided(action: Event, state: State) -> Event:
+def as_decided(action: Event, state: State, tools: Tools = TOOLS) -> Event:
     """An action as it is executed: with the arguments that a person has edited. Raises BadCall."""
     decision = state.decided.get(action["id"], {})
     if decision.get("decision") != "edit":
         return action
     arguments = decision["arguments"]
+    if action["action"]["kind"] == f"{MCP}Action" and isinstance(arguments.get("data"), dict):
+        arguments = arguments["data"]  # as people are shown them
     try:
-        details, _ = read_call(action["tool_name"], json.dumps(arguments))
+        details, _ = read_call(action["tool_name"], json.dumps(arguments), tools)
     except BadCall as error:
         raise BadCall(f"A person has edited the arguments, and they cannot be executed. {error}") from None
     return {**action, "action": details, "edited": arguments}
@@ -146,11 +149,11 @@ class Conversation:
     A method whose step the disk refuses raises DiskError; then nothing has happened, except that a pause takes effect.
     """
 
-    def __init__(self, log: Log, mind: Mind, terminal: Terminal, files: Files, secrets: dict[str, str]) -> None:
+    def __init__(self, log: Log, mind: Mind, terminal: Terminal, tools: Toolbox, secrets: dict[str, str]) -> None:
         self.log = log
         self._mind = mind
         self._terminal = terminal
-        self._files = files
+        self._tools = tools
         self._secrets = secrets
         log.hide(*secrets.values())
         self._lock = threading.RLock()
@@ -189,7 +192,7 @@ class Conversation:
             state, step = self.log.state, beginning or list[Event]()
             if state.status == "waiting_for_confirmation":
                 state, step = self._rejected(SUPERSEDED)
-            message = events.message("user", content)
+            message = events.message("user", content) | self._tools.added_to(content)
             step.append(message)
             state = state._replace(unanswered=[*state.unanswered, message["id"]])
             if state.status in ("finished", "stuck"):
@@ -217,6 +220,7 @@ class Conversation:
             if self.log.state.status in ("idle", "running"):
                 if at_once:
                     self._terminal.kill()
+                    self._tools.stop()
                     self._drop_response()
                 step = [events.event("InterruptEvent" if at_once else "PauseEvent", "user")]
                 self.log.record(moved(self.log.state, "paused", step), step)
@@ -260,6 +264,7 @@ class Conversation:
         with self._lock:
             self.log.remove()
             self._terminal.kill()
+            self._tools.close()
             self._drop_response()
 
     def _rejected(self, reason: str) -> tuple[State, list[Event]]:
@@ -335,12 +340,14 @@ class Conversation:
             return None
 
     def _respond(self, so_far: list[Event], state: State) -> None:
+        self._tools.connect()
         response = self._mind.respond(so_far, state, self._tell)
         with self._lock:
             if not self._is_wanted:
                 raise Unwanted
             self._is_thinking = False
-            self._take(response)
+            failed = [events.message("environment", events.parts(one)) for one in self._tools.failures()]
+            self._take(response._replace(events=[*failed, *response.events]))
 
     def _take(self, response: Response) -> None:
         """Append a response, and hold its actions back where the policy says so."""
@@ -373,7 +380,7 @@ class Conversation:
         """
         action = self.log.first_open()
         try:
-            action = as_decided(action, self.log.state)
+            action = as_decided(action, self.log.state, self._tools.known)
         except BadCall as error:
             self.log.step(self.log.state._replace(started=True), [])
             return partial(self._close, events.failure(action, str(error)))
@@ -394,15 +401,12 @@ class Conversation:
         self.log.show(events.event("CommandOutputEvent", "environment", action_id=action_id, text=text, size=size))
 
     def _execute(self, action: Event) -> None:
-        if action["action"]["kind"] == "FinishAction":
-            seen: Event = {"content": events.parts(action["action"]["message"]), "is_error": False}
-        else:
-            seen = self._files.observe(action["action"])
-        self._close(events.observation(action, seen))
+        self._close(events.observation(action, self._tools.observe(action)))
 
     def _close(self, result: Event) -> None:
         """Close the first open action with its result."""
         with self._lock:
             state = self.log.state
             if state.status != "deleting":
+                self._tools.add_instructions(self.log.first_open(), result)
                 self.log.record(state._replace(open=state.open[1:], started=False), [result])

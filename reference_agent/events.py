@@ -44,7 +44,12 @@ def parts(text: str) -> list[Event]:
 
 def message(source: str, content: list[Event], **members: Any) -> Event:
     """members: further ones of the event's `llm_message`, such as `reasoning_content`."""
-    said = {"role": {"agent": "assistant"}.get(source, source), "content": content, "thinking_blocks": [], **members}
+    said = {
+        "role": {"agent": "assistant", "environment": "user"}.get(source, source),
+        "content": content,
+        "thinking_blocks": [],
+        **members,
+    }
     return event("MessageEvent", source, llm_message=said, activated_skills=[], extended_content=[])
 
 
@@ -193,10 +198,11 @@ def _called(call: Event) -> Message:
 
 def _said(event: Event) -> Message:
     if event["kind"] == "SystemPromptEvent":
-        return {"role": "system", "content": event["system_prompt"]["text"]}
+        context = event.get("dynamic_context") or {"text": ""}
+        return {"role": "system", "content": f"{event['system_prompt']['text']}{context['text']}"}
     said = event["llm_message"]
     images = [url for part in said["content"] for url in part.get("image_urls") or []]
-    text = text_of([part for part in said["content"] if "text" in part])
+    text = text_of([part for part in [*said["content"], *(event.get("extended_content") or [])] if "text" in part])
     if not images or event["source"] == "agent":
         return {"role": "assistant" if event["source"] == "agent" else "user", "content": text}
     shown = [{"type": "image_url", "image_url": {"url": url}} for url in images]

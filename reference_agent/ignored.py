@@ -4,9 +4,8 @@ from typing import Any
 
 from core.cuts import beginning
 from core.visible import visible
-
-#: names of tools that this agent has, by those of the published SDK and of its earlier releases
-_OWN_TOOLS = ("terminal", "TerminalTool", "BashTool", "file_editor", "FileEditorTool", "FinishTool", "finish")
+from reference_agent.toolbox import own_name
+from reference_agent.tools import TOOLS
 
 #: most names of one sentence, and most characters of a name
 _MOST_NAMES, _MOST_NAME = 10, 60
@@ -24,18 +23,8 @@ _OF_REQUEST = {
     "worktree": "the agent works in the folder itself",
 }
 
-#: members of its agent, likewise
-_OF_AGENT = {
-    "critic": "nothing rates the agent's work",
-    "system_prompt": "the agent keeps its own prompt",
-    "filter_tools_regex": "no tool is left out",
-}
-
-#: members of the agent's context, likewise
-_OF_CONTEXT = {
-    "system_message_suffix": "the agent keeps its own prompt",
-    "user_message_suffix": "messages stay as they are",
-}
+#: a member of its agent, likewise
+_OF_AGENT = {"critic": "nothing rates the agent's work"}
 
 
 def ignored(given: dict[str, Any], program: str = "") -> list[str]:
@@ -60,23 +49,18 @@ def _of_program(agent: dict[str, Any], program: str) -> list[str]:
 
 
 def _of_agent(agent: dict[str, Any]) -> list[str]:
-    context, condenser = _object(agent, "agent_context"), _object(agent, "condenser")
-    kind = agent.get("kind") or agent.get("agent_kind")
+    condenser, kind = _object(agent, "condenser"), agent.get("kind") or agent.get("agent_kind")
     told = []
     if kind not in (None, "Agent", "openhands", "llm"):
         told.append(f"agent of the kind {_name(kind)} is ignored: the bundled agent works in its place.")
-    if tools := [one for one in _names(agent.get("tools"), "name") if one not in _OWN_TOOLS]:
-        told.append(f"tools are ignored: {_listed(tools)}. The agent has terminal, file_editor and finish alone.")
-    if servers := _names(agent.get("mcp_config"), "name"):
-        told.append(f"mcp_config is ignored: the agent calls no tool of {_listed(servers)}.")
+    if tools := [one for one in _names(agent.get("tools"), "name") if own_name(one) not in TOOLS]:
+        told.append(f"tools are ignored: {_listed(tools)}. The agent has {', '.join(TOOLS)}.")
+    if unused := [name for name, one in servers_in(agent.get("mcp_config")).items() if _is_unused(one)]:
+        why = "Logins by OAuth and the transport sse are not there."
+        told.append(f"mcp_config is ignored: the agent calls no tool of {_listed(unused)}. {why}")
     if condenser and condenser.get("kind") != "NoOpCondenser":
         kind = _name(condenser.get("kind") or "the condenser")
         told.append(f"condenser is ignored: the agent shortens a long conversation by its own rule, not by {kind}.")
-    if skills := _names(context.get("skills"), "name"):
-        told.append(f"agent_context.skills are ignored: {_listed(skills)}. The agent does not read them.")
-    told += [
-        f"agent_context.{name} is ignored: {instead}." for name, instead in _OF_CONTEXT.items() if context.get(name)
-    ]
     return told + [f"agent.{name} is ignored: {instead}." for name, instead in _OF_AGENT.items() if agent.get(name)]
 
 
@@ -89,11 +73,20 @@ def _is_looked_up(secret: Any) -> bool:
     return isinstance(secret, dict) and "url" in secret and secret.get("value") is None
 
 
+def servers_in(config: Any) -> dict[str, Any]:
+    """The MCP servers of `mcp_config` by name; older clients nest them."""
+    nested = config.get("mcpServers") if isinstance(config, dict) else None
+    return nested if isinstance(nested, dict) else config if isinstance(config, dict) else {}
+
+
+def _is_unused(server: Any) -> bool:
+    given: dict[str, Any] = server if isinstance(server, dict) else {}
+    auth = given.get("auth")
+    return auth == "oauth" or _object(given, "auth").get("strategy") == "oauth2" or given.get("transport") == "sse"
+
+
 def _names(things: Any, member: str) -> list[str]:
-    """The names of a list of objects, or of an object's members, such as `mcp_config`, which older clients nest."""
-    if isinstance(things, dict):
-        nested = things.get("mcpServers")
-        return [str(name) for name in (nested if isinstance(nested, dict) else things)]
+    """The names of a list of objects."""
     listed = things if isinstance(things, list) else []
     return [str(one.get(member, "?")) if isinstance(one, dict) else str(one) for one in listed]
 

@@ -25,6 +25,7 @@ from core.filenames import as_text
 from core.wire import as_unicode, micros
 from reference_agent.api import asked_limit, body, check_key, done, parsed, server, working_folder
 from reference_agent.commands import Command, TooManyRun
+from reference_agent.repository import run_git
 from reference_agent.tools import COMMAND_SECONDS, MOST_FILE, Files, Refused
 
 #: seconds that Git may take
@@ -340,13 +341,9 @@ def needed(folder: Path, *words: str) -> str:
 
 
 def git(folder: Path, *words: str, errors: str = "replace") -> str | None:
-    """Return what Git prints in a folder, or None if it fails. A repository around the working folder is ignored."""
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path.cwd().parent)}
-    command = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "--no-optional-locks", *words)
+    """Return what Git prints in a folder, or None if it fails."""
     try:
-        run = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, timeout=_GIT_SECONDS, check=False
-        )
+        run = run_git(folder, *words, seconds=_GIT_SECONDS)
     except subprocess.TimeoutExpired:
         abort(504, f"Git was not done within {_GIT_SECONDS} s")
     except OSError as error:

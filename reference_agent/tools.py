@@ -1,7 +1,7 @@
 """The tools of the reference agent: their schemas, the check of a call's arguments, and what executes them.
 
 `terminal`: commands, each in a shell of its own, one at a time. `file_editor`: text files in the working folder, and
-nowhere else.
+nowhere else. What the other tools do is in `toolbox.py`.
 """
 
 import json
@@ -30,9 +30,15 @@ RISKS = ("LOW", "MEDIUM", "HIGH")
 MOST_SUMMARY = 500
 
 _TEXT, _NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
+_PLACE = {**_TEXT, "description": "Where to search; default: the working folder."}
+_TASK: dict[str, Any] = {
+    "type": "object",
+    "properties": {"title": _TEXT, "notes": _TEXT, "status": {**_TEXT, "enum": ["todo", "in_progress", "done"]}},
+    "required": ["title"],
+}
 
 #: the Python type for each JSON type of a parameter
-_TYPES = {"string": str, "integer": int, "array": list}
+_TYPES: dict[str, Any] = {"string": str, "integer": int, "array": list, "object": dict}
 
 
 _RATING = {
@@ -64,6 +70,12 @@ _MOST_CHANGE = 20_000
 #: lines that an edit shows around its change
 _AROUND = 4
 
+#: most characters that are kept of earlier contents of files, for `undo_edit`
+MOST_UNDONE = 4 << 20
+
+#: the stem of a tool whose own kinds clients do not know
+MCP = "MCPTool"
+
 
 class BadCall(Exception):
     """A call that cannot be executed; the message tells the model why."""
@@ -74,7 +86,8 @@ class Tool(NamedTuple):
     description: str
     parameters: dict[str, dict[str, Any]]  #: JSON schemas by name
     required: tuple[str, ...]
-    rated: bool = True  #: whether its calls bear a risk and a summary
+    rated: bool = True  #: whether the model gives its calls a risk and a summary; else their risk is LOW
+    schema: dict[str, Any] | None = None  #: of an MCP server's tool: its server checks the arguments
 
 
 TOOLS = {
@@ -93,9 +106,9 @@ TOOLS = {
         "FileEditor",
         "View, create and edit text files in the working folder. `view` numbers a file's lines, or lists a folder. "
         "`create` writes a new file and never replaces one. `str_replace` replaces the only occurrence of old_str. "
-        "`insert` puts new_str after the line insert_line.",
+        "`insert` puts new_str after the line insert_line. `undo_edit` takes back your last edit of the file.",
         {
-            "command": {**_TEXT, "enum": ["view", "create", "str_replace", "insert"]},
+            "command": {**_TEXT, "enum": ["view", "create", "str_replace", "insert", "undo_edit"]},
             "path": {**_TEXT, "description": "Absolute, or relative to the working folder."},
             "file_text": {**_TEXT, "description": "The content, for `create`."},
             "old_str": {**_TEXT, "description": "The exact text to replace, for `str_replace`."},
@@ -109,6 +122,50 @@ TOOLS = {
         },
         ("command", "path"),
     ),
+    "grep": Tool(
+        MCP,
+        "Search files by a regular expression: each line that matches, with its file and number. Not in files that "
+        "Git ignores.",
+        {
+            "pattern": _TEXT,
+            "path": _PLACE,
+            "include": {**_TEXT, "description": "Names of files, such as `*.{ts,tsx}`."},
+        },
+        ("pattern",),
+        rated=False,
+    ),
+    "glob": Tool(
+        MCP,
+        "Find files by name, the newest first: `**/test_*.py`, or without a slash at any depth. Not those that "
+        "Git ignores.",
+        {"pattern": _TEXT, "path": _PLACE},
+        ("pattern",),
+        rated=False,
+    ),
+    "fetch": Tool(
+        MCP,
+        "Read a web page or a text by its URL; HTML becomes text. A person may have to allow the host first.",
+        {
+            "url": _TEXT,
+            "start": {**_NUMBER, "description": "The first character, after a call that was cut off."},
+        },
+        ("url",),
+    ),
+    "task_tracker": Tool(
+        "TaskTracker",
+        "Keep the list of tasks of a job that takes several steps; the user sees it. `plan` replaces the whole list, "
+        "`view` shows it. Have one task in progress at a time, and mark each as done as soon as it is.",
+        {
+            "command": {**_TEXT, "enum": ["view", "plan"]},
+            "task_list": {"type": "array", "description": "All tasks, for `plan`.", "items": _TASK},
+        },
+        ("command",),
+        rated=False,
+    ),
+    "invoke_skill": Tool(
+        "InvokeSkill", "Read one of the skills that your instructions list.", {"name": _TEXT}, ("name",), rated=False
+    ),
+    "think": Tool("Think", "Write down a thought. It changes nothing.", {"thought": _TEXT}, ("thought",), rated=False),
     "finish": Tool(
         "Finish",
         "End the task: it is done, or you need the user's help.",
@@ -119,36 +176,50 @@ TOOLS = {
 }
 
 
-def for_model() -> list[dict[str, Any]]:
+Tools = Mapping[str, Tool]
+
+
+def for_model(tools: Tools = TOOLS) -> list[dict[str, Any]]:
     """The tools as a chat completion takes them."""
-    return [{"type": "function", "function": _function(name, tool)} for name, tool in TOOLS.items()]
+    return [{"type": "function", "function": _function(name, tool)} for name, tool in tools.items()]
 
 
 def _function(name: str, tool: Tool) -> dict[str, Any]:
-    rating = _RATING if tool.rated else {}
-    schema = {"type": "object", "properties": {**tool.parameters, **rating}, "required": [*tool.required, *rating]}
+    rating = _rating(tool)
+    asked = {"properties": {**tool.parameters, **rating}, "required": [*tool.required, *rating]}
+    schema = {**(tool.schema or {}), "type": "object", **asked}
     return {"name": name, "description": tool.description, "parameters": schema}
 
 
-def for_clients() -> list[Event]:
+def _rating(tool: Tool) -> dict[str, Any]:
+    """The parameters by which a call is rated, but one that the tool itself has."""
+    return {name: schema for name, schema in _RATING.items() if tool.rated and name not in tool.parameters}
+
+
+def for_clients(tools: Tools = TOOLS) -> list[Event]:
     """The tools as a SystemPromptEvent has them."""
-    return [
-        {
-            "title": name,
-            "description": tool.description,
-            "action_type": f"{tool.stem}Action",
-            "observation_type": f"{tool.stem}Observation",
-            "kind": f"{tool.stem}Tool",
-        }
-        for name, tool in TOOLS.items()
-    ]
+    return [_for_client(name, tool) for name, tool in tools.items()]
 
 
-def read_call(name: str, arguments: str) -> tuple[Event, dict[str, str]]:
+def _for_client(name: str, tool: Tool) -> Event:
+    told = {
+        "title": name,
+        "description": tool.description,
+        "action_type": f"{tool.stem}Action",
+        "observation_type": f"{tool.stem}Observation",
+        "kind": f"{tool.stem}Tool",
+    }
+    if tool.stem != MCP:
+        return told
+    called = {"name": name, "description": tool.description, "inputSchema": _function(name, tool)["parameters"]}
+    return {**told, "kind": "MCPToolDefinition", "mcp_tool": called}
+
+
+def read_call(name: str, arguments: str, tools: Tools = TOOLS) -> tuple[Event, dict[str, str]]:
     """The action of a call, and its rating: `security_risk` and `summary`. Raises BadCall."""
-    tool = TOOLS.get(name)
+    tool = tools.get(name)
     if tool is None:
-        raise BadCall(f"There is no tool {beginning(name, 100)!r}. The tools are: {', '.join(TOOLS)}.")
+        raise BadCall(f"There is no tool {beginning(name, 100)!r}. The tools are: {', '.join(tools)}.")
     try:
         given = json.loads(arguments or "{}")
         json.dumps(given, ensure_ascii=False).encode()  # half a surrogate pair is not text
@@ -156,17 +227,32 @@ def read_call(name: str, arguments: str) -> tuple[Event, dict[str, str]]:
         raise BadCall(f"The arguments of {name} are not JSON: {beginning(str(error), 200)}.") from None
     if not isinstance(given, dict):
         raise BadCall(f"The arguments of {name} are not a JSON object.")
-    action = {key: given[key] for key in tool.parameters if given.get(key) is not None}
+    rating = _rating(tool)
+    risk, summary = (given.get(key) if key in rating else None for key in _RATING)
+    rated = {"security_risk": (risk if risk in RISKS else "UNKNOWN") if tool.rated else "LOW"}
+    if isinstance(summary, str) and summary.strip():
+        rated["summary"] = beginning(summary.strip(), MOST_SUMMARY)
+    if tool.schema is not None:
+        return {"data": {key: given[key] for key in given if key not in rating}, "kind": f"{MCP}Action"}, rated
+    action = {key: _meant(given[key], schema) for key, schema in tool.parameters.items() if given.get(key) is not None}
     if missing := [key for key in tool.required if key not in action]:
         raise BadCall(f"{name} needs the argument {missing[0]}.")
     for key, value in action.items():
         _check(f"{name}: {key}", tool.parameters[key], value)
-    risk, summary = given.get("security_risk"), given.get("summary")
-    rating = {"security_risk": risk if risk in RISKS else "UNKNOWN"}
-    if isinstance(summary, str) and summary.strip():
-        rating["summary"] = beginning(summary.strip(), MOST_SUMMARY)
+    if tool.stem == MCP:
+        return {"data": action, "kind": f"{MCP}Action"}, rated
     more = {"is_input": False, "reset": False} if name == "terminal" else {}
-    return {**action, **more, "kind": f"{tool.stem}Action"}, rating
+    return {**action, **more, "kind": f"{tool.stem}Action"}, rated
+
+
+def _meant(value: Any, schema: dict[str, Any]) -> Any:
+    """A value that came as the text of its JSON, as some models write lists and numbers."""
+    if schema["type"] == "string" or not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def _check(place: str, schema: dict[str, Any], value: Any) -> None:
@@ -174,11 +260,15 @@ def _check(place: str, schema: dict[str, Any], value: Any) -> None:
         raise BadCall(f"{place} should be of the type {schema['type']}.")
     if value not in schema.get("enum", [value]):
         raise BadCall(f"{place} should be one of: {', '.join(schema['enum'])}.")
-    if isinstance(value, int) and value < schema["minimum"]:
+    if isinstance(value, int) and value < schema.get("minimum", value):
         raise BadCall(f"{place} should be at least {schema['minimum']}.")
-    for item in value if isinstance(value, list) else ():
-        if not isinstance(item, int) or isinstance(item, bool):
-            raise BadCall(f"{place} should be a list of integers.")
+    for number, item in enumerate(value if isinstance(value, list) else (), 1):
+        _check(f"{place}, item {number}", schema["items"], item)
+    for name, one in schema.get("properties", {}).items():
+        if name in value:
+            _check(f"{place}: {name}", one, value[name])
+        elif name in schema["required"]:
+            raise BadCall(f"{place} needs {name}.")
 
 
 #: shows the end of what a command has printed so far, and how many bytes that is in all
@@ -286,6 +376,19 @@ class Files:
     def __init__(self, folder: Path, private: Path) -> None:
         """private: a folder of the agent server's own."""
         self._folder, self._private = (Path(os.path.realpath(path)) for path in (folder, private))
+        self._edits: list[tuple[Path, str | None, int]] = []  # path, content before, hash after; the last is the newest
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    @property
+    def private(self) -> Path:
+        return self._private
+
+    def text(self, given: str) -> str:
+        """The content of a text file. Raises Refused, OSError, ValueError."""
+        return _read(self.inside(given))
 
     def observe(self, action: Event) -> Event:
         """Execute an action; what it refuses, or the system does, is an observation too."""
@@ -304,6 +407,8 @@ class Files:
                 return self._listing(path), {}
             case "view":
                 return _numbered(_read(path), *_range(action)), {}
+            case "undo_edit":
+                return self._undo(path)
             case "create":
                 if os.path.lexists(path):
                     raise Refused("already exists; edit it with str_replace or insert")
@@ -322,7 +427,27 @@ class Files:
                 lines.insert(line, _needed(action, "new_str").removesuffix("\n"))
                 new = "\n".join(lines)
         _write(path, new)
+        self._edits.append((path, old, hash(new)))
+        while sum(len(before or "") for _, before, _ in self._edits) > MOST_UNDONE:
+            del self._edits[0]
         return f"{path} now reads:\n{_numbered(new, line + 1 - _AROUND, line + 1 + _AROUND)}", _change(old, new)
+
+    def _undo(self, path: Path) -> tuple[str, dict[str, Any]]:
+        """Take back the last edit of a file. The edits are known until the agent server ends."""
+        last = next((edit for edit in reversed(self._edits) if edit[0] == path), None)
+        if last is None:
+            raise Refused("no edit of it is known that could be undone")
+        _, before, after = last
+        if hash(_read(path)) != after:
+            raise Refused("has been changed since your last edit, which is not undone")
+        if before is None:
+            path.unlink()
+            text = f"{path} is removed: the edit had created it."
+        else:
+            _write(path, before)
+            text = f"Your last edit of {path} is undone."
+        self._edits.remove(last)
+        return text, {"prev_exist": True}
 
     def inside(self, given: str) -> Path:
         path = Path(os.path.realpath(self._folder / given))

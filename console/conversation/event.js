@@ -8,6 +8,7 @@ import { Time } from "../parts/time.js";
 import { CONVERSATION } from "../parts/state.js";
 import { Arguments } from "../parts/arguments.js";
 import { Code } from "../parts/code.js";
+import { progressOf, Tasks, tasksOf } from "../parts/tasks.js";
 import { Content, Images, Json, More, Output, partsOf, Prose } from "./content.js";
 import { kindOf } from "./rows.js";
 
@@ -77,6 +78,9 @@ const SAID_ELSEWHERE = ["kind", "content", "is_error", "exit_code", "command", "
 function Observation({ event }) {
   const { observation } = event;
   if (!observation || typeof observation !== "object") return html`<${Json} value=${observation ?? event} />`;
+  const tasks = tasksOf(observation);
+  if (tasks && observation.command === "plan") return html`<p class="muted">${progressOf(tasks)}</p>`;
+  if (tasks) return html`<${Tasks} tasks=${tasks} />`;
   const { text, images } = partsOf(observation.content);
   const printed =
     text ||

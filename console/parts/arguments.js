@@ -4,6 +4,7 @@ import { beginning } from "../lib/visible.js";
 import { counted } from "../lib/words.js";
 import { Code } from "./code.js";
 import { Diff } from "./diff.js";
+import { Tasks, tasksOf } from "./tasks.js";
 import { Text } from "./text.js";
 
 /** Whether arguments have names. */
@@ -81,7 +82,9 @@ function form(values) {
   const whole = named(values, WHOLE),
     before = named(values, OLD),
     after = named(values, NEW);
-  const change = changeOf(values);
+  const change = changeOf(values),
+    tasks = tasksOf(values);
+  if (tasks) return { head: null, body: html`<${Tasks} tasks=${tasks} />`, used: ["command", "task_list"] };
   if (change) {
     const { verb, path, used } = change;
     const where = (kind) => html`<p class="what">${VERBS[kind]} <code><${Text} text=${values[path]} /></code></p>`;

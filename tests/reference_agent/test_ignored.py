@@ -11,18 +11,20 @@ from reference_agent.ignored import ignored
     [
         (
             {"agent": {"tools": [{"name": "terminal"}, {"name": "browser_tool_set"}, {"name": "task_tracker"}]}},
-            "tools are ignored: browser_tool_set, task_tracker. The agent has terminal, file_editor and finish alone.",
+            "tools are ignored: browser_tool_set. The agent has terminal, file_editor, grep, ",
         ),
-        ({"agent": {"mcp_config": {"fetch": {}}}}, "mcp_config is ignored: the agent calls no tool of fetch."),
-        ({"agent": {"mcp_config": {"mcpServers": {"fetch": {}}}}}, "calls no tool of fetch."),
-        ({"agent_settings": {"mcp_config": {"fetch": {}}}}, "calls no tool of fetch."),
+        (
+            {"agent": {"mcp_config": {"mail": {"url": "x", "auth": "oauth"}}}},
+            "mcp_config is ignored: the agent calls no",
+        ),
+        ({"agent_settings": {"mcp_config": {"mcpServers": {"old": {"transport": "sse"}}}}}, "calls no tool of old."),
+        ({"agent": {"mcp_config": {"a": {"auth": {"strategy": "oauth2"}}, "b": {}}}}, "calls no tool of a. Logins by"),
         (
             {"agent": {"condenser": {"kind": "LLMSummarizingCondenser"}}},
             "condenser is ignored: the agent shortens a long conversation by its own rule, not by LLMSummarizing",
         ),
         ({"agent": {"kind": "ACPAgent"}}, "agent of the kind ACPAgent is ignored: the bundled agent works in its"),
-        ({"agent": {"agent_context": {"skills": [{"name": "git"}]}}}, "agent_context.skills are ignored: git."),
-        ({"agent": {"agent_context": {"system_message_suffix": "x"}}}, "agent_context.system_message_suffix is"),
+        ({"agent": {"critic": {"kind": "x"}}}, "agent.critic is ignored: nothing rates the agent's work."),
         ({"hook_config": {"pre_tool_use": []}}, "hook_config is ignored: its hooks do not run."),
         ({"secrets": {"T": {"kind": "LookupSecret", "url": "http://x"}}}, "secrets are ignored: T."),
         ({"agent": {"tools": [{"name": f"t{one}"} for one in range(99)]}}, "t9 and 89 more."),
@@ -42,7 +44,7 @@ def test_each_ignored_member_is_told_by_name_with_what_happens_instead(given, se
         {
             "agent": {
                 "kind": "Agent",
-                "tools": [{"name": "terminal"}, {"name": "file_editor"}],
+                "tools": [{"name": "terminal"}, {"name": "FileEditorTool"}, {"name": "BashTool"}, {"name": "GrepTool"}],
                 "mcp_config": {},
                 "include_default_tools": ["FinishTool", "ThinkTool"],
                 "agent_context": {"skills": [], "system_message_suffix": None},

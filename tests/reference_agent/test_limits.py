@@ -44,7 +44,7 @@ def played(server, status="finished", **members):
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (("browser", {"url": "x"}), "There is no tool 'browser'. The tools are: terminal, file_editor, finish."),
+        (("browser", {"url": "x"}), "There is no tool 'browser'. The tools are: terminal, file_editor, grep"),
         (("x" * 5000, {}), "There is no tool 'xxx"),
         (("terminal", '{"command": "ls'), "The arguments of terminal are not JSON"),
         (("terminal", "[" * 100_000), "The arguments of terminal are not JSON"),
@@ -55,7 +55,13 @@ def played(server, status="finished", **members):
         (("terminal", {"command": "ls", "timeout": -1}), "terminal: timeout should be at least 0"),
         (("terminal", {"command": "ls", "timeout": True}), "terminal: timeout should be of the type integer"),
         (("file_editor", {"command": "undo", "path": "x"}), "file_editor: command should be one of: view, create"),
-        (("file_editor", {"command": "view", "path": "x", "view_range": ["a", 2]}), "should be a list of integers"),
+        (
+            ("file_editor", {"command": "view", "path": "x", "view_range": ["a", 2]}),
+            "view_range, item 1 should be",
+        ),
+        (("task_tracker", {"command": "plan", "task_list": [{"notes": "x"}]}), "task_list, item 1 needs title."),
+        (("task_tracker", {"command": "plan", "task_list": [{"title": "x", "status": "?"}]}), "one of: todo, in_progr"),
+        (("grep", {"path": "x"}), "grep needs the argument pattern"),
     ],
 )
 def test_a_call_that_cannot_be_executed_is_told_to_the_model_and_the_run_goes_on(agent, model, call, told):

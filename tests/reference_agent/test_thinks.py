@@ -13,6 +13,7 @@ from reference_agent import events
 from reference_agent.conversation import Conversation
 from reference_agent.log import Journal, Kept, Log, Webhooks
 from reference_agent.mind import Response
+from reference_agent.toolbox import Toolbox
 from reference_agent.tools import Files, Terminal
 from tests.agents import scripted_agent
 from tests.agents.scripted_model import calls, completion, edit, finish, run, scripted_model, text
@@ -351,7 +352,7 @@ def test_the_mind_of_the_tour_works_in_the_place_of_the_rule(tmp_path):
     log = Log(Kept(START, [], None), Journal(tmp_path / "one"), Webhooks("", {}))
     Journal(tmp_path / "one").create(START)
     files, terminal = Files(tmp_path, tmp_path / "one"), Terminal(tmp_path)
-    conversation = Conversation(log, made["Greeter"](), terminal, files, {})
+    conversation = Conversation(log, made["Greeter"](), terminal, Toolbox(log, files, files), {})
 
     conversation.send(events.parts("hello"), run=True)
 

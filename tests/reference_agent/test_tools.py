@@ -1,5 +1,6 @@
 """The file tool of the reference agent: what it does in the working folder, and that nothing leads out of it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from reference_agent.tools import MOST_ENTRIES, MOST_FILE, Files, Terminal
+from reference_agent.tools import MOST_ENTRIES, MOST_FILE, Files, Terminal, Tool, for_model, read_call
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def do(files, command, path, **members):
     return not seen["is_error"], seen["content"][0]["text"]
 
 
-COMMANDS = ("view", "create", "str_replace", "insert")
+COMMANDS = ("view", "create", "str_replace", "insert", "undo_edit")
 ALLOWED = {("create", "missing"), ("view", "")}
 PATHS = [
     *[
@@ -140,6 +141,66 @@ def test_insert_puts_lines_after_a_line(files, folder):
         assert do(files, "insert", "file", insert_line=line, new_str=inserted)[0]
         assert (folder / "file").read_bytes().decode() == after
         assert not do(files, "insert", "file", insert_line=9, new_str=inserted)[0]
+
+
+def test_the_last_edit_of_a_file_is_undone_once_and_not_over_a_later_change(files, folder):
+    (folder / "file").write_text("a")
+    do(files, "str_replace", "file", old_str="a", new_str="b")
+    do(files, "create", "other", file_text="new")
+    do(files, "str_replace", "file", old_str="b", new_str="c")
+
+    assert do(files, "undo_edit", "file") == (True, f"Your last edit of {folder}/file is undone.")
+    assert (folder / "file").read_text() == "b"
+    (folder / "file").write_text("of a command")
+    assert do(files, "undo_edit", "file") == (
+        False,
+        "undo_edit file: has been changed since your last edit, which is not undone",
+    )
+    (folder / "file").write_text("b")
+    assert do(files, "undo_edit", "file")[0]
+    assert (folder / "file").read_text() == "a"
+    assert do(files, "undo_edit", "file") == (False, "undo_edit file: no edit of it is known that could be undone")
+    assert do(files, "undo_edit", "other")[0]
+    assert not (folder / "other").exists()
+
+
+def test_what_can_be_undone_is_bounded(files, folder, monkeypatch):
+    monkeypatch.setattr("reference_agent.tools.MOST_UNDONE", 5)
+    for name in ("one", "two"):
+        (folder / name).write_text("1234")
+        do(files, "str_replace", name, old_str="1", new_str="0")
+    assert [do(files, "undo_edit", name)[0] for name in ("one", "two")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "action"),
+    [
+        ("file_editor", {"command": "view", "path": "x", "view_range": "[1, 2]"}, {"view_range": [1, 2]}),
+        ("file_editor", {"command": "insert", "path": "x", "insert_line": "3", "new_str": "[1]"}, {"insert_line": 3}),
+        ("task_tracker", {"command": "plan", "task_list": '[{"title": "a"}]'}, {"task_list": [{"title": "a"}]}),
+    ],
+)
+def test_an_argument_that_came_as_the_text_of_its_json_is_read(name, arguments, action):
+    made, _ = read_call(name, json.dumps(arguments))
+    assert {key: made[key] for key in action} == action
+
+
+def test_a_tool_that_only_reads_or_keeps_a_list_has_a_low_risk_and_asks_the_model_for_none():
+    for name, arguments in (("grep", {"pattern": "x"}), ("task_tracker", {"command": "view"})):
+        made, rating = read_call(name, json.dumps({**arguments, "security_risk": "HIGH", "summary": "x"}))
+        assert (rating, made.get("data", {}).get("summary")) == ({"security_risk": "LOW"}, None)
+    asked = {one["function"]["name"]: one["function"]["parameters"]["required"] for one in for_model()}
+    assert (asked["grep"], asked["fetch"]) == (["pattern"], ["url", "security_risk", "summary"])
+
+
+def test_a_tool_of_a_server_keeps_its_own_arguments_of_the_names_of_our_rating():
+    schema = {"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}
+    tools = {"note": Tool("MCPTool", "Notes", schema["properties"], ("summary",), schema=schema)}
+    [asked] = for_model(tools)
+    assert asked["function"]["parameters"]["required"] == ["summary", "security_risk"]
+    made, rating = read_call("note", '{"summary": "a", "more": [1], "security_risk": "LOW"}', tools)
+    assert made == {"data": {"summary": "a", "more": [1]}, "kind": "MCPToolAction"}
+    assert rating == {"security_risk": "LOW"}
 
 
 def test_an_edit_needs_its_arguments(files, folder):

@@ -1,0 +1,217 @@
+"""What a repository says to an agent that works in it: instructions, skills, and the state of Git.
+
+Its files are the word of whoever wrote the repository, not of the user. Each text names its file and is bounded.
+Source of the names: AGENTS.md (https://agents.md), and the skills of the published agent.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from core.cuts import beginning, beginning_in_bytes
+from reference_agent.tools import Files, Refused
+
+#: files of a folder's instructions; the first that is there counts
+INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", ".openhands/microagents/repo.md")
+
+#: maximum size of one file of instructions or of a skill, and of all instructions of a prompt, in bytes
+MOST_FILE, MOST_INSTRUCTIONS = 24_000, 48_000
+
+#: folders of a repository's skills; of two with the same name the first counts
+SKILLS = (".agents/skills", ".openhands/skills", ".openhands/microagents")
+
+#: maximum number of skills, of characters of a description, and of paths of one call that are looked at
+MOST_SKILLS, MOST_DESCRIPTION, MOST_PATHS = 100, 300, 50
+
+#: seconds that Git may take, number of commits that the prompt names, and maximum length of one, in characters
+_GIT_SECONDS, _COMMITS, _MOST_COMMIT = 5, 5, 120
+
+
+class Skill(NamedTuple):
+    name: str
+    description: str
+    triggers: tuple[str, ...]  #: words of a message that bring it
+    content: str
+    source: str  #: its file, or who sent it
+
+    def is_triggered(self, text: str) -> bool:
+        return any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", text, re.IGNORECASE) for one in self.triggers)
+
+
+class Repository:
+    """The repository around one conversation's folder, or that folder alone. Not thread-safe."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        """files: of the agent server's working directory, which bounds what is read."""
+        self._folder, self._files = folder, files
+        self._told = set[Path]()  # folders whose instructions the agent has
+
+    def instructions(self) -> str:
+        """The instructions from the repository's root down to the folder, each marked; "" if there are none."""
+        told = "\n".join(text for one in self._within([self._folder]) for text in self._of_folder(one))
+        cut = beginning_in_bytes(told, MOST_INSTRUCTIONS)
+        return told if cut == told else f"{cut}\n(Cut off here: read the files for the rest.)"
+
+    def instructions_for(self, action: dict[str, Any]) -> str:
+        """The instructions of folders that an action is the first to touch, each marked; "" if there are none."""
+        untold = [one for one in self._within(_folders(self._folder, action)) if one not in self._told]
+        return "\n".join(text for one in untold for text in self._of_folder(one))
+
+    def skills(self) -> list[Skill]:
+        """The skills of the repository. What cannot be read is left out."""
+        found: dict[str, Skill] = {}
+        for name in SKILLS:
+            folder = self._root() / name
+            for path in sorted([*folder.glob("*.md"), *folder.glob("*/SKILL.md")])[:MOST_SKILLS]:
+                if path.name != "repo.md" and (text := self._read(path)):
+                    skill = _skill(path, text)
+                    found.setdefault(skill.name, skill)
+        return [*found.values()][:MOST_SKILLS]
+
+    def state(self) -> str:
+        """The state of Git, in lines."""
+        status = git(self._folder, "status", "--porcelain", "--branch", seconds=_GIT_SECONDS)
+        if status is None:
+            return f"{self._folder} is in no Git repository."
+        branch, *changed = status.splitlines()
+        lines = [f"{self._folder} is in a Git repository. Branch: {branch.removeprefix('## ')}."]
+        lines.append(f"Files with uncommitted changes: {len(changed)}.")
+        commits = git(self._folder, "log", f"--max-count={_COMMITS}", "--format=%h %s", seconds=_GIT_SECONDS)
+        if commits:
+            lines += ["Last commits:", *(f"  {beginning(one, _MOST_COMMIT)}" for one in commits.splitlines())]
+        return "\n".join(lines)
+
+    def _root(self) -> Path:
+        """The root of the repository around the folder, below the working directory; else the folder."""
+        return next((one for one in self._around(self._folder) if (one / ".git").exists()), self._folder)
+
+    def _around(self, folder: Path) -> Iterator[Path]:
+        """A folder and those above it, from the inside out, at most up to the working directory."""
+        while folder.is_relative_to(self._files.folder):
+            yield folder
+            folder = folder.parent
+
+    def _within(self, folders: Iterable[Path]) -> list[Path]:
+        """Folders of the repository and those around them, from the root of it on."""
+        root = self._root()
+        return sorted({one for folder in folders for one in self._around(folder) if one.is_relative_to(root)})
+
+    def _of_folder(self, folder: Path) -> Iterator[str]:
+        """The instructions of a folder, which are told once."""
+        for name in INSTRUCTIONS:
+            if text := self._read(folder / name):
+                self._told.add(folder)
+                yield f'<instructions of="{folder / name}">\n{text}\n</instructions>'
+                return
+
+    def _read(self, path: Path) -> str:
+        """A file's text, cut with a sentence where it is too long; "" of one that cannot be read."""
+        try:
+            text = self._files.text(str(path)).strip()
+        except (Refused, OSError, ValueError):
+            return ""
+        cut = beginning_in_bytes(text, MOST_FILE)
+        return text if cut == text else f"{cut}\n(Cut off here: {path} has {len(text.encode()):,} bytes.)"
+
+
+def given_skills(context: dict[str, Any]) -> tuple[list[Skill], list[str]]:
+    """The skills of a start request's `agent_context`, and the texts of those that always count."""
+    skills, always = list[Skill](), list[str]()
+    listed = context.get("skills")
+    for one in listed if isinstance(listed, list) else []:
+        if not (isinstance(one, dict) and isinstance(one.get("content"), str)):
+            continue
+        name, trigger = str(one.get("name") or "skill"), one.get("trigger")
+        content = beginning_in_bytes(one["content"], MOST_FILE)
+        words = (trigger.get("keywords") or trigger.get("triggers")) if isinstance(trigger, dict) else None
+        words = words if isinstance(words, list) else []
+        if not words and not one.get("is_agentskills_format"):
+            always.append(f'<instructions of="the client, {name}">\n{content}\n</instructions>')
+        else:
+            described = beginning(str(one.get("description") or ""), MOST_DESCRIPTION)
+            skills.append(Skill(name, described, tuple(map(str, words)), content, "the client"))
+    return skills[:MOST_SKILLS], always[:MOST_SKILLS]
+
+
+def run_git(folder: Path, *words: str, seconds: float) -> subprocess.CompletedProcess[bytes]:
+    """Run Git in a folder. A repository around the working directory is ignored. Raises OSError, TimeoutExpired."""
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path.cwd().parent)}
+    command = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "--no-optional-locks", *words)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=seconds, check=False)
+
+
+def git(folder: Path, *words: str, seconds: float, errors: str = "replace") -> str | None:
+    """Return what Git prints in a folder; None if it fails or cannot be run."""
+    try:
+        run = run_git(folder, *words, seconds=seconds)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return None if run.returncode else run.stdout.decode(errors=errors)
+
+
+def _skill(path: Path, text: str) -> Skill:
+    head, body = front_matter(text)
+    name = head.get("name") or (path.parent.name if path.name == "SKILL.md" else path.stem)
+    described = head.get("description") or body.strip().partition("\n")[0].strip("# ")
+    triggers = head.get("triggers", [])
+    words = triggers if isinstance(triggers, list) else triggers.split(",")
+    return Skill(
+        str(name),
+        beginning(str(described), MOST_DESCRIPTION),
+        tuple(one.strip() for one in words if one.strip()),
+        body.strip(),
+        str(path),
+    )
+
+
+def front_matter(text: str) -> tuple[dict[str, str | list[str]], str]:
+    """The members of a file's front matter, texts and lists alone, and what follows it."""
+    head, end, body = text.removeprefix("---\n").partition("\n---")
+    if not (text.startswith("---\n") and end):
+        return {}, text
+    found: dict[str, str | list[str]] = {}
+    name = ""
+    for line in head.splitlines():
+        if item := re.fullmatch(r"\s*-\s+(.*)", line):
+            before = found.get(name)
+            found[name] = [*(before if isinstance(before, list) else []), _plain(item[1])]
+        elif member := re.fullmatch(r"([\w-]+):\s*(.*)", line):
+            name, value = member[1], member[2].strip()
+            is_list = value.startswith("[") and value.endswith("]")
+            found[name] = [_plain(one) for one in value[1:-1].split(",")] if is_list else _plain(value.lstrip(">|"))
+        elif isinstance(before := found.get(name), str):
+            found[name] = f"{before} {line.strip()}".strip()
+    return found, body.partition("\n")[2]
+
+
+def _plain(value: str) -> str:
+    value = value.strip()
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
+
+
+def _folders(here: Path, action: dict[str, Any]) -> list[Path]:
+    """The folders that an action names, by a path or by a word of its command."""
+    arguments = action.get("data") if isinstance(action.get("data"), dict) else action
+    assert isinstance(arguments, dict)
+    words = [arguments["path"]] if isinstance(arguments.get("path"), str) else []
+    if action["kind"] == "TerminalAction":
+        words = _words(action["command"])
+    folders = list[Path]()
+    for word in words[:MOST_PATHS]:
+        try:
+            path = Path(os.path.realpath(here / word))
+            folders.append(path if path.is_dir() else path.parent)
+        except (OSError, ValueError):
+            continue
+    return folders
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # an open quote
+        return command.split()

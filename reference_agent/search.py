@@ -1,0 +1,196 @@
+"""Search in the working folder: `grep` and `glob`. What Git ignores is left out, and both are bounded.
+
+ripgrep searches where it is installed, else `scan.py`. `stop` may be called by any thread.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from fnmatch import translate
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from core.cuts import beginning
+from reference_agent.printed import kill
+from reference_agent.repository import git
+from reference_agent.tools import Files, Refused
+
+#: maximum number of lines and of files that a search shows, and of characters of one line
+MOST_LINES, MOST_FOUND, MOST_LINE = 200, 100, 300
+
+#: seconds that a search may take, and maximum number of files that it looks at
+_SECONDS, MOST_FILES = 30.0, 200_000
+
+#: folders that are never searched: Git's own, and the agent server's
+_SKIPPED = (".git", ".agent-server", ".outputs")
+
+#: what ripgrep is told beside the pattern
+_OPTIONS = (
+    "--no-config --no-messages --null --line-number --with-filename --no-heading --color=never --hidden "
+    "--no-require-git --sort=path --max-columns-preview"
+)
+
+#: maximum number of patterns that the braces of one stand for
+MOST_PATTERNS = 100
+
+_SCAN = str(Path(__file__).with_name("scan.py"))
+
+
+class Search:
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def grep(self, pattern: str, path: str = ".", include: str = "") -> str:
+        """The lines that match, each with its file and number. Raises Refused, OSError, ValueError."""
+        place, matches = self._files.inside(path), matcher(include)
+        if not place.exists():
+            raise Refused("the path does not exist")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            if not shutil.which("rg"):  # whose expressions differ
+                raise Refused(f"the pattern is no regular expression: {error}") from None
+        shown, files, is_more = list[str](), set[str](), False
+        for name, line in self._lines(pattern, place):
+            if matches(name):
+                if len(shown) == MOST_LINES or len({*files, name}) > MOST_FOUND:
+                    is_more = True
+                    break
+                files.add(name)
+                shown.append(f"{name}:{beginning(line, MOST_LINE)}")
+        self.stop()
+        more = ["… there is more: narrow the pattern, the path or `include`"] if is_more else []
+        return "\n".join([f"{len(shown)} lines in {len(files)} files below {place}:", *shown, *more])
+
+    def glob(self, pattern: str, path: str = ".") -> str:
+        """The files whose names match, the newest first. Raises Refused, OSError, ValueError."""
+        place, matches = self._files.inside(path), matcher(pattern)
+        if not place.is_dir():
+            raise Refused("is not a folder")
+        if Path(pattern).is_absolute():
+            matches = matcher(os.path.relpath(pattern, place))
+        found = sorted(((_written(place / name), name) for name in self._names(place) if matches(name)), reverse=True)
+        more = [f"… and {len(found) - MOST_FOUND:,} more"] if len(found) > MOST_FOUND else []
+        return "\n".join([f"{len(found):,} files below {place}:", *(name for _, name in found[:MOST_FOUND]), *more])
+
+    def stop(self) -> None:
+        """End the search that runs."""
+        if process := self._process:
+            kill(process)
+
+    def _lines(self, pattern: str, place: Path) -> Iterator[tuple[str, str]]:
+        """Each line that matches: its file, and number and text."""
+        folder = place if place.is_dir() else place.parent
+        skipped = [word for name in self._skipped(folder) for word in ("--glob", f"!**/{name}")]
+        if shutil.which("rg"):
+            options = [*_OPTIONS.split(), f"--max-columns={MOST_LINE}"]
+            command = ["rg", *options, *skipped, "--regexp", pattern, "--"]
+            command.append("." if place == folder else place.name)
+            names = ""
+        else:
+            command = [sys.executable, "-I", _SCAN, pattern]
+            names = "\0".join(self._names(place) if place == folder else [place.name])
+        self._process = process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        yield from _read(process, names.encode(errors="surrogateescape"))
+
+    def _names(self, folder: Path) -> list[str]:
+        """The files below a folder, as paths from there. In a Git repository those that it ignores are left out."""
+        options = ("-z", "--cached", "--others", "--exclude-standard")
+        listed = git(folder, "ls-files", *options, seconds=_SECONDS, errors="surrogateescape")
+        skipped = self._skipped(folder)
+        if listed is None:
+            return list(islice(_walked(folder, skipped), MOST_FILES))
+        names = dict.fromkeys(filter(None, listed.split("\0")))
+        return [one for one in names if not {*Path(one).parts} & skipped][:MOST_FILES]
+
+    def _skipped(self, folder: Path) -> set[str]:
+        private = self._files.private
+        own = {private.relative_to(folder).parts[0]} if private != folder and private.is_relative_to(folder) else set()
+        return {*_SKIPPED, *own}
+
+
+def _read(process: subprocess.Popen[bytes], names: bytes) -> Iterator[tuple[str, str]]:
+    """The lines that a search prints. Raises Refused for a pattern that it does not take, and when its time is over."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    timer = threading.Timer(_SECONDS, kill, [process])
+    timer.start()
+    try:
+        with process:
+            process.stdin.write(names)
+            process.stdin.close()
+            before = b""
+            for raw in process.stdout:
+                before += raw
+                if b"\0" in before:  # else the name of the file has a line feed
+                    name, _, line = before.decode(errors="replace").rstrip("\r\n").partition("\0")
+                    yield name.removeprefix("./"), line
+                    before = b""
+            if process.wait() == 2:
+                said = process.stderr.read().decode(errors="replace")
+                raise Refused(f"the pattern is not taken: {beginning(said, 300)}")
+            if process.returncode < 0:
+                raise Refused(f"the search was stopped: it takes longer than {_SECONDS:g} s, or was interrupted")
+    finally:
+        timer.cancel()
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a path matches a pattern of a shell; a pattern without a slash matches names at any depth.
+
+    Raises Refused. Cost: grows with both lengths, whatever the pattern is.
+    """
+    whole = list(islice(_expanded(pattern.removeprefix("./").strip("/")), MOST_PATTERNS + 1))
+    if len(whole) > MOST_PATTERNS:
+        raise Refused(f"the braces of the pattern stand for more than {MOST_PATTERNS} patterns")
+    several = [one.split("/") if "/" in one else ["**", one] for one in whole]
+    matchers = [[None if part == "**" else re.compile(translate(part)).match for part in parts] for parts in several]
+    return lambda path: not pattern or any(_fits(path.split("/"), parts) for parts in matchers)
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    """The patterns that one with braces stands for."""
+    found = re.search(r"\{([^{}]*,[^{}]*)\}", pattern)
+    if found is None:
+        yield pattern
+        return
+    for one in found[1].split(","):
+        yield from _expanded(pattern[: found.start()] + one + pattern[found.end() :])
+
+
+def _fits(names: list[str], parts: list[Any]) -> bool:
+    """Whether the names of a path match the parts of a pattern. None stands for any number of names."""
+    reached = {0}
+    for part in parts:
+        if part is None:
+            reached = {*range(min(reached), len(names) + 1)} if reached else set()
+        else:
+            reached = {at + 1 for at in reached if at < len(names) and part(names[at])}
+    return len(names) in reached
+
+
+def _walked(folder: Path, skipped: set[str]) -> Iterator[str]:
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(one for one in folders if one not in skipped)
+        yield from (os.path.relpath(f"{root}/{name}", folder) for name in sorted(names))
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
