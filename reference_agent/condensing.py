@@ -72,7 +72,8 @@ def tokens(so_far: list[Event], told: list[Message], tools: list[dict[str, Any]]
     for event in reversed(so_far):
         if event["kind"] == "Condensation":
             break
-        if event["kind"] in ("ActionEvent", "MessageEvent") and event.get("llm_response_id") == counted.get("response_id"):
+        is_reply = event["kind"] in ("ActionEvent", "MessageEvent") and "llm_response_id" in event
+        if is_reply and event["llm_response_id"] == counted.get("response_id"):
             new = sum(len(_text_of_event(event)) for event in since) // CHARACTERS_PER_TOKEN
             return max(int(counted["per_turn_token"]) + new, estimated // 2)
         since.append(event)

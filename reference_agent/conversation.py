@@ -21,8 +21,8 @@ from core.cuts import beginning
 from reference_agent import events
 from reference_agent.events import Event
 from reference_agent.log import DiskError, Log, State, moved, usage
-from reference_agent.mind import Mind, Response, Unwanted
 from reference_agent.loops import loop_in
+from reference_agent.mind import Mind, Response, Unwanted
 from reference_agent.shell import Terminal
 from reference_agent.tools import RISKS, BadCall, Files, read_call
 

@@ -77,7 +77,8 @@ def _are_the_same(steps: list[_Step]) -> bool:
 def _fail_alike(steps: list[_Step]) -> bool:
     if not all(step.failures and all(step.failures) for step in steps):
         return False
-    return all(step.calls == steps[0].calls for step in steps) or all(step.results == steps[0].results for step in steps)
+    first = steps[0]
+    return all(step.calls == first.calls for step in steps) or all(step.results == first.results for step in steps)
 
 
 def _take_turns(steps: list[_Step]) -> bool:

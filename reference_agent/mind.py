@@ -614,12 +614,13 @@ def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: 
     """The metrics of the wire, with the usage of another response, as an endpoint counts it."""
     before = stats["accumulated_token_usage"] if stats else {}
     prompt, completion = _number(used, "prompt_tokens"), _number(used, "completion_tokens")
+    # as OpenAI, DeepSeek, and what passes Anthropic's figures on, name what was read from a cache
     read = _number(used.get("prompt_tokens_details"), "cached_tokens")
+    read = read or _number(used, "prompt_cache_hit_tokens") or _number(used, "cache_read_input_tokens")
     new = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
-        # as OpenAI, DeepSeek, and what passes Anthropic's figures on, name them
-        "cache_read_tokens": read or _number(used, "prompt_cache_hit_tokens") or _number(used, "cache_read_input_tokens"),
+        "cache_read_tokens": read,
         "cache_write_tokens": _number(used, "cache_creation_input_tokens"),
         "reasoning_tokens": _number(used.get("completion_tokens_details"), "reasoning_tokens"),
     }

@@ -108,8 +108,8 @@ Show = Callable[[str, int], None]
 class _Shell:
     """A shell's process, which takes one command at a time. Raises OSError where none can be made."""
 
-    def __init__(self, folder: Path, secrets: Mapping[str, str], mark: str) -> None:
-        """mark: of the processes that it starts."""
+    def __init__(self, folder: Path, secrets: Mapping[str, str], mark: str, state: str = "") -> None:
+        """mark: of the processes that it starts. state: what an earlier shell has left."""
         bash = shutil.which("bash")
         self.is_bash = bash is not None
         self.folder = folder
@@ -144,6 +144,7 @@ class _Shell:
         except BaseException:
             self._forget()
             raise
+        self._state = state
         first = _FIRST + _OF_BASH * self.is_bash
         self._tell(first.format(status=self._quoted("status")))
 
@@ -158,13 +159,6 @@ class _Shell:
 
     def _tell(self, line: str) -> None:
         os.write(self._lines, line.encode())
-
-    def restore(self, state: str) -> None:
-        """Give the shell what an earlier one has left."""
-        raw = state.encode(errors="replace")
-        own = f"__status={self._quoted('status')}; export GIT_CONFIG_SYSTEM={shlex.quote(self._git)}"
-        self._tell(f"{self._eval(raw, 'variables')} >/dev/null 2>&1; {own}\n")
-        self._send(raw, self._variables)
 
     def _eval(self, text: bytes, name: str) -> str:
         """The command that executes a text of any length, which the shell reads from a pipe: it is on no disk."""
@@ -190,21 +184,22 @@ class _Shell:
         termios.tcflush(self._slave, termios.TCIFLUSH)  # what was typed, and no program has read
         termios.tcsetattr(self._slave, termios.TCSANOW, self._modes)
         self.report()
+        (self._files / f"output-{self._number}").unlink(missing_ok=True)
         self._number, self._reported = self._number + 1, b""
         name = f"output-{self._number}"
         output = os.fdopen(self._fifo(name, os.O_RDONLY), "rb", buffering=0)
         self._open.pop()
         holder = os.open(self._files / name, os.O_WRONLY | os.O_CLOEXEC)
         new = {key: of for key, of in secrets.items() if self._known.get(key) != of and _IDENTIFIER.fullmatch(key)}
-        exports = "; ".join(f"export {key}={shlex.quote(of)}" for key, of in new.items()).encode(errors="replace")
-        given = f"{self._eval(exports, 'variables')}; " if new else ""
-        self._known |= new
+        given = self._given(new)
+        self._known, self._state = {**self._known, **new}, ""
         raw = command.encode(errors="replace")
         where = f"<{os.ttyname(self._slave)} >{self._quoted(name)} 2>&1"
         number = f"__number={self._number}; PS1=$__prompt"
-        self._tell(f'{given}{number}; {self._eval(raw, "commands")} {where}; eval "$__report"\n')
+        self._tell(f"{self._eval(given, 'variables')} >/dev/null 2>&1\n" if given else "")
+        self._tell(f'{number}; {self._eval(raw, "commands")} {where}; eval "$__report"\n')
         try:
-            self._send(exports, self._variables)
+            self._send(given, self._variables)
             self._send(raw, self._commands)
         except OSError:
             output.close()
@@ -212,9 +207,19 @@ class _Shell:
             raise
         return output, holder
 
+    def _given(self, variables: Mapping[str, str]) -> bytes:
+        """What the shell is told before a command: what an earlier one has left, and new variables."""
+        own = {"GIT_CONFIG_SYSTEM": self._git, **variables} if self._state else variables
+        exports = [f"export {key}={shlex.quote(of)}\n" for key, of in own.items()]
+        if self._state:
+            exports.append(f"__status={self._quoted('status')}\n")
+        return (self._state + "".join(exports)).encode(errors="replace")
+
     def type(self, text: str) -> None:
         """Type into the program in the foreground. Raises BlockingIOError where it reads nothing."""
-        os.write(self.terminal, text.encode(errors="replace"))
+        typed = text.encode(errors="replace")
+        if os.write(self.terminal, typed) < len(typed):
+            raise BlockingIOError
 
     def printed(self) -> bytes:
         """What programs have printed to the terminal itself, such as a question for a password."""
@@ -372,9 +377,7 @@ class Terminal:
             self._bury(self._shell)
         if self._shell is None:
             folder = self.folder if self.folder.is_dir() else self._home
-            self._shell = _Shell(folder, secrets, self._mark)
-            if self._left:
-                self._shell.restore(self._left)
+            self._shell = _Shell(folder, secrets, self._mark, self._left)
             if not self._shell.is_bash:
                 self._notices.append("There is no bash here, so /bin/sh runs the commands.")
         try:

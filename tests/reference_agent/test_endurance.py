@@ -34,7 +34,7 @@ def last_result(body):
 
 
 def test_a_model_that_repeats_itself_is_told_once_and_then_stopped_with_a_sentence(agent, model):
-    model.react = lambda body: calls(run("echo same"))
+    model.react = lambda _body: calls(run("echo same"))
     conversation = played(agent, "stuck")
     assert len(model.asked) == 5
     [told] = [text for text in model.told("user") if "repeat yourself" in text]
@@ -64,13 +64,13 @@ def test_two_calls_by_turns_and_one_error_are_loops_too(agent, model):
     model.react = lambda body: calls(run("echo b" if last_result(body) == "a\n" else "echo a"))
     played(agent, "stuck")
     model.asked.clear()
-    model.react = lambda body: calls(("browser", {"page": len(model.asked)}))
+    model.react = lambda _body: calls(("browser", {"page": len(model.asked)}))
     played(agent, "stuck")
     assert len(model.asked) < 10
 
 
 def test_a_stuck_conversation_that_is_run_again_asks_the_model_before_it_is_stopped(agent, model):
-    model.react = lambda body: calls(run("echo same"))
+    model.react = lambda _body: calls(run("echo same"))
     conversation = played(agent, "stuck")
     number = len(model.asked)
     agent.post(f"{conversation}/run")
@@ -79,7 +79,7 @@ def test_a_stuck_conversation_that_is_run_again_asks_the_model_before_it_is_stop
 
 
 def test_a_start_may_turn_the_guard_off(agent, model):
-    model.react = lambda body: calls(run("echo same"))
+    model.react = lambda _body: calls(run("echo same"))
     conversation = played(agent, "error", stuck_detection=False, max_iterations=8)
     assert detail(agent, conversation)[0].startswith("The agent stopped after 8 responses")
 
@@ -147,7 +147,11 @@ def test_the_messages_for_the_model_are_the_same_after_a_kill_with_a_summary(age
 
 def test_a_summary_that_is_too_long_to_ask_for_is_asked_for_a_shorter_part(agent, model):
     model.script += [calls(run(f"printf '%6000s' x; echo {number}")) for number in range(12)]
-    model.script += [refusal(400, "maximum context length"), refusal(400, "maximum context length"), text("STATE: fine")]
+    model.script += [
+        refusal(400, "maximum context length"),
+        refusal(400, "maximum context length"),
+        text("STATE: fine"),
+    ]
     conversation = played(agent)
     [condensation] = agent.events(conversation, kind="Condensation")
     assert condensation["summary"] == "STATE: fine"

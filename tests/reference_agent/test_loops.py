@@ -7,7 +7,6 @@ import pytest
 from reference_agent import events
 from reference_agent.loops import loop_in
 
-
 NUMBERS = count()
 
 

@@ -43,7 +43,10 @@ def is_alive(pid: int) -> bool:
 
 def test_folder_variables_functions_aliases_and_options_last(terminal, tmp_path):
     (tmp_path / "sub").mkdir()
-    assert do(terminal, "cd sub; export A=one; b=two; f() { echo fun $1; }; alias g='echo ali'; set -o pipefail") == (0, "")
+    assert do(terminal, "cd sub; export A=one; b=two; f() { echo fun $1; }; alias g='echo ali'; set -o pipefail") == (
+        0,
+        "",
+    )
     assert do(terminal, "pwd; echo $A $b; f x; g y; false | true; echo $?") == (
         0,
         f"{tmp_path}/sub\none two\nfun x\nali y\n1\n",
@@ -180,7 +183,9 @@ def test_a_server_in_the_background_is_probed(terminal):
     assert do(terminal, "kill %1; wait; echo done")[1].endswith("done\n")
 
 
-@pytest.mark.parametrize(("command", "code"), [("exit 3", 3), ("set -e; false; echo no", 1), ("set -u; echo $NOT_SET", 1)])
+@pytest.mark.parametrize(
+    ("command", "code"), [("exit 3", 3), ("set -e; false; echo no", 1), ("set -u; echo $NOT_SET", 1)]
+)
 def test_a_shell_that_ends_is_begun_again_with_its_folder_and_variables(terminal, tmp_path, command, code):
     (tmp_path / "sub").mkdir()
     do(terminal, "cd sub; export A=one; f() { echo fun; }")
@@ -214,7 +219,7 @@ def test_a_reset_ends_what_runs_and_forgets(terminal, tmp_path):
 def test_after_a_restart_it_begins_in_the_last_folder_and_says_so(terminal, tmp_path):
     (tmp_path / "sub").mkdir()
     terminal.resume(str(tmp_path / "sub"))
-    code, text = do(terminal, "pwd")
+    _, text = do(terminal, "pwd")
     assert text.startswith("(The agent server was started again, so this is a new shell, in ")
     assert text.endswith(f"are gone.)\n{tmp_path}/sub\n")
     assert do(terminal, "pwd") == (0, f"{tmp_path}/sub\n")
@@ -270,16 +275,16 @@ def test_its_end_ends_a_command_that_is_waited_for(tmp_path):
 
 def test_a_secret_is_known_from_the_command_after_it_was_given_and_hidden(terminal):
     assert do(terminal, "echo $ONE$TWO", {"ONE": "first"}) == (0, "first\n")
-    given = {"ONE": "first", "TWO": "it's\n\"second\" $x"}
-    assert do(terminal, 'echo "$ONE$TWO"; env | grep -c TWO', given) == (0, "firstit's\n\"second\" $x\n1\n")
+    given = {"ONE": "first", "TWO": 'it\'s\n"second" $x'}
+    assert do(terminal, 'echo "$ONE$TWO"; env | grep -c TWO', given) == (0, 'firstit\'s\n"second" $x\n1\n')
     assert do(terminal, "echo $THREE", {"THREE": "abcdefgh12345"}, Mask(["abcdefgh12345"])) == (0, "<secret-hidden>\n")
 
 
 def test_git_commits_by_a_neutral_name_unless_there_is_another(terminal):
-    name = "git log -1 --format='%an %ae'"
-    assert do(terminal, f"HOME=$PWD; git init -q .; git commit -q --allow-empty -m a; {name}") == (0, "Agent agent@localhost\n")
+    name, commit = "git log -1 --format='%an %ae'", "git commit -q --allow-empty -m"
+    assert do(terminal, f"HOME=$PWD; git init -q .; {commit} a; {name}") == (0, "Agent agent@localhost\n")
     own = "git config user.name Ada; git config user.email ada@example.org"
-    assert do(terminal, f"{own}; git commit -q --allow-empty -m b; {name}") == (0, "Ada ada@example.org\n")
+    assert do(terminal, f"{own}; {commit} b; {name}") == (0, "Ada ada@example.org\n")
 
 
 def test_no_git_command_waits_in_an_editor_or_a_pager(terminal):
@@ -329,7 +334,7 @@ def test_the_shells_own_files_are_removed_with_it(tmp_path):
     terminal = Terminal(tmp_path)
     folder = do(terminal, "dirname $GIT_CONFIG_SYSTEM")[1].strip()
     assert Path(folder).is_dir()
-    assert os.stat(folder).st_mode & 0o777 == 0o700
+    assert Path(folder).stat().st_mode & 0o777 == 0o700
     terminal.end()
     assert not Path(folder).exists()
 
