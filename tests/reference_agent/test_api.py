@@ -81,7 +81,7 @@ def test_the_first_message_comes_with_the_start_request(agent):
 
 
 def test_an_accepted_action_is_executed(agent, conversation):
-    agent.send(conversation, "run: echo one\nrun: exit 3")
+    agent.send(conversation, "run: echo one\nrun: (exit 3)")
     agent.until(conversation, "waiting_for_confirmation")
     assert agent.events(conversation, kind="ObservationEvent") == []
 

@@ -74,7 +74,7 @@ def test_a_flood_in_the_background_delays_no_result_and_hides_no_last_words(run,
 
 def test_all_that_a_shell_prints_at_its_end_comes(run):
     code, text = run(
-        "(while :; do sleep 0.01; echo .; done) & echo $! >pid; head -c 60000 /dev/zero | tr '\\0' x; exit 7"
+        "(while :; do sleep 0.01; echo .; done) & echo $! >pid; head -c 60000 /dev/zero | tr '\\0' x; (exit 7)"
     )
 
     assert (code, text.count("x")) == (7, 60000)
