@@ -50,7 +50,12 @@ def loop_in(so_far: list[Event]) -> Loop | None:
     told = [index for index, event in enumerate(recent) if event["kind"] == "MessageEvent"]
     if not steps or (told and told[-1] > steps[-1].position):
         return None
-    for words, length, holds in _PATTERNS:
+    patterns = (
+        (f"the same call had the same result {REPEATS} times in a row", REPEATS, _are_the_same),
+        (f"{FAILURES} calls in a row failed in the same way", FAILURES, _fail_alike),
+        (f"the same two calls took turns with the same results {TURNS // 2} times", TURNS, _take_turns),
+    )
+    for words, length, holds in patterns:
         last = steps[-length:]
         if len(last) == length and holds(last):
             return Loop(words, any(index > last[0].position for index in told))
@@ -83,10 +88,3 @@ def _fail_alike(steps: list[_Step]) -> bool:
 
 def _take_turns(steps: list[_Step]) -> bool:
     return _are_the_same(steps[::2]) and _are_the_same(steps[1::2])
-
-
-_PATTERNS = (
-    (f"the same call had the same result {REPEATS} times in a row", REPEATS, _are_the_same),
-    (f"{FAILURES} calls in a row failed in the same way", FAILURES, _fail_alike),
-    (f"the same two calls took turns with the same results {TURNS // 2} times", TURNS, _take_turns),
-)
