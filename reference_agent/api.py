@@ -29,8 +29,9 @@ from reference_agent.ignored import brings_agent, ignored, servers_in
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
 from reference_agent.mcp import Server as McpServer
 from reference_agent.mind import NO_LLM, OPENAI, Llm, Mind, Model, ModelError, NoModel, Rule, Seal
+from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
-from reference_agent.tools import Files, Terminal
+from reference_agent.tools import Files
 
 if TYPE_CHECKING:
     from reference_agent.acp.conversation import AcpConversation
@@ -177,7 +178,8 @@ class Server:
             files, around = (Files(one, self.folder) for one in (folder, Path.cwd()))
             tools = Toolbox(log, files, around, said, servers)
             mind: Mind = Model(llm, folder, tools) if llm.model else Rule()
-            conversation = Conversation(log, mind, Terminal(folder), tools, secrets)
+            terminal = Terminal(folder, hands_back=bool(llm.model))
+            conversation = Conversation(log, mind, terminal, tools, secrets)
         if kept.state is None:
             conversation.begin()
         else:
@@ -304,6 +306,7 @@ def start() -> tuple[Response, int]:
         "max_iterations": max_iterations_of(given),
         "title": given.get("title"),
         "tags": an_object(given, "tags") or {},
+        "stuck_detection": given.get("stuck_detection") is not False,
     }
     if server.acp and (fault := refusal(server.acp, kept["confirmation_policy"])):
         abort(422, fault)
@@ -418,11 +421,13 @@ def ask_agent(identity: str) -> Response:
 
 @api.post("/<identity>/condense")
 def condense(identity: str) -> Response:
-    found(identity)
-    words = (
-        "The bundled agent shortens a conversation only when its model says that it is too long. The OpenHands agent "
-    )
-    abort(409, f"{words}condenses when it is asked: make openhands.")
+    try:
+        found(identity).condense()
+    except (NoModel, ValueError) as error:
+        abort(409, str(error))
+    except ModelError as error:
+        abort(504, error.detail)
+    return done()
 
 
 @api.post("/<identity>/pause")

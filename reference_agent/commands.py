@@ -64,7 +64,7 @@ class Command:
         assert self._process.stderr is not None
         names = {self._process.stdout: "stdout", self._process.stderr: "stderr"}
         decoders = {pipe: codecs.getincrementaldecoder("utf-8")("replace") for pipe in names}
-        for piece in pieces(self._process, list(names), self._deadline):
+        for piece in pieces(lambda: self._process.poll() is not None, list(names), self._deadline):
             if piece:
                 pipe, part = piece
                 self._keep(names[pipe], self._masked[names[pipe]].feed(decoders[pipe].decode(part, not part)))

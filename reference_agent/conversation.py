@@ -21,9 +21,11 @@ from core.cuts import beginning
 from reference_agent import events
 from reference_agent.events import Event
 from reference_agent.log import DiskError, Log, State, moved, usage
+from reference_agent.loops import loop_in
 from reference_agent.mind import Mind, Response, Unwanted
+from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
-from reference_agent.tools import MCP, RISKS, TOOLS, BadCall, Terminal, Tools, read_call
+from reference_agent.tools import MCP, RISKS, TOOLS, BadCall, Tools, read_call
 
 #: the reason of a rejection by a new message
 SUPERSEDED = "Superseded by a new user message."
@@ -33,6 +35,10 @@ UNKNOWN = "The agent server ended while this command ran. Whether it took effect
 
 #: the error of an action in which the agent itself has failed
 FAILED = "The agent failed in the middle of this action. Whether it took effect is not known; it is not repeated."
+
+#: what the model is told of a loop, and a person if the model does not leave it
+LOOP = "You repeat yourself: {words}. Once more changes nothing: try another way, or finish and say what you need."
+STUCK = "The agent was stopped, as it repeats itself: {words}. Send a message that says how to go on."
 
 Decision = dict[str, Any]  #: `action_id`; `decision`: approve, reject or edit; `reason` or `arguments`
 
@@ -176,6 +182,8 @@ class Conversation:
 
     def close_what_was_cut_short(self) -> None:
         """Pause what ran when the agent server was killed, and close the action that was being executed."""
+        if folder := self.log.state.mind.get("folder"):
+            self._terminal.resume(folder)
         state, step = self.log.state, list[Event]()
         if state.started:
             step.append(events.failure(self.log.first_open(), UNKNOWN))
@@ -250,6 +258,21 @@ class Conversation:
             so_far, state = [*self.log.events], self.log.state
         return self._mind.answer(question, so_far, state)
 
+    def condense(self) -> None:
+        """Summarize the older steps. Raises ValueError with a sentence where that cannot be, NoModel, ModelError."""
+        with self._lock:
+            so_far, state = [*self.log.events], self.log.state
+        if state.status == "running":
+            raise ValueError("The agent is running: pause it first.")
+        if (response := self._mind.condense(so_far, state)) is None:
+            raise ValueError("There is nothing to summarize yet.")
+        with self._lock:
+            if self.is_running:
+                raise ValueError("The agent has begun to run meanwhile: pause it first.")
+            step = [events.event("CondensationRequest", "environment"), *response.events]
+            step.append(events.change("stats", usage(response.stats or {})))
+            self.log.step(self.log.state._replace(stats=response.stats or {}), step)
+
     def set_policy(self, policy: dict[str, Any]) -> None:
         with self._lock:
             self.log.step(self.log.state._replace(policy=policy), [events.change("confirmation_policy", policy)])
@@ -263,9 +286,9 @@ class Conversation:
     def delete(self) -> None:
         with self._lock:
             self.log.remove()
-            self._terminal.kill()
             self._tools.close()
             self._drop_response()
+            self._terminal.end()
 
     def _rejected(self, reason: str) -> tuple[State, list[Event]]:
         """The state after a rejection of what is undecided, and the events of that step. What is approved stays so."""
@@ -327,6 +350,8 @@ class Conversation:
                     return self._begin_action()
                 if not self._mind.has_to_respond(self.log.events, self.log.state):
                     self._move("finished")
+                elif self._responses and self._is_in_loop():
+                    pass
                 elif self._responses < self.log.most_responses:
                     self._responses, self._is_thinking = self._responses + 1, True
                     return partial(self._respond, [*self.log.events], self.log.state)
@@ -338,6 +363,18 @@ class Conversation:
             if self._is_wanted:
                 self._worker = None
             return None
+
+    def _is_in_loop(self) -> bool:
+        """Tell the model that it repeats itself, once, or end the run. False if it does not."""
+        loop = loop_in(self.log.events) if self.log.start.get("stuck_detection", True) else None
+        if loop is None:
+            return False
+        state, step = self.log.state, [events.message("environment", events.parts(LOOP.format(words=loop.words)))]
+        if loop.is_told:
+            step = [events.error("AgentStuck", STUCK.format(words=loop.words))]
+            state = moved(state, "stuck", step)
+        self.log.step(state, step)
+        return True
 
     def _respond(self, so_far: list[Event], state: State) -> None:
         self._tools.connect()
@@ -386,7 +423,7 @@ class Conversation:
             return partial(self._close, events.failure(action, str(error)))
         self.log.begin(action)
         if action["action"]["kind"] == "TerminalAction":
-            if refused := self._terminal.start(action["action"]["command"], self._secrets):
+            if refused := self._terminal.start(action["action"], self._secrets):
                 return partial(self._close, events.observation(action, refused))
             return partial(self._finish_command, action)
         return partial(self._execute, action)
@@ -407,6 +444,8 @@ class Conversation:
         """Close the first open action with its result."""
         with self._lock:
             state = self.log.state
+            if result["tool_name"] == "terminal":
+                state = state._replace(mind={**state.mind, "folder": str(self._terminal.folder)})
             if state.status != "deleting":
                 self._tools.add_instructions(self.log.first_open(), result)
                 self.log.record(state._replace(open=state.open[1:], started=False), [result])

@@ -24,8 +24,12 @@ MOST_NOTICE = 20_000
 #: most characters of an action's result that a model reads: its begin and its end
 MOST_RESULT = 30_000
 
-#: what stands where the beginning of a conversation was left out
+#: what stands where steps were left out without a summary, and before a summary
 _FORGOTTEN = "(Earlier steps were left out: the conversation is longer than the model's context.)"
+_SUMMARIZED = "(Earlier steps were left out. This summary takes their place:)\n"
+
+#: the kinds of events that a model is told
+_TOLD = ("SystemPromptEvent", "MessageEvent", "ActionEvent", *RESULTS)
 
 
 def now() -> str:
@@ -44,12 +48,7 @@ def parts(text: str) -> list[Event]:
 
 def message(source: str, content: list[Event], **members: Any) -> Event:
     """members: further ones of the event's `llm_message`, such as `reasoning_content`."""
-    said = {
-        "role": {"agent": "assistant", "environment": "user"}.get(source, source),
-        "content": content,
-        "thinking_blocks": [],
-        **members,
-    }
+    said = {"role": "assistant" if source == "agent" else "user", "content": content, "thinking_blocks": [], **members}
     return event("MessageEvent", source, llm_message=said, activated_skills=[], extended_content=[])
 
 
@@ -118,38 +117,40 @@ def messages(so_far: list[Event], unanswered: Iterable[str]) -> list[Message]:
     made = list[Message]()
     for group in groups(so_far):
         if group[0]["id"] not in late:
-            made += _of_group(group, results)
-    if forgotten(so_far):
-        first = next((index for index, message in enumerate(made, 1) if message["role"] == "user"), len(made))
-        made.insert(first, {"role": "user", "content": _FORGOTTEN})
+            made += messages_of(group, results)
     return made + [_said(event) for event in so_far if event["id"] in late]
 
 
 def groups(so_far: list[Event]) -> list[list[Event]]:
     """The events that a model is told and has not forgotten, without results; the actions of a response together."""
-    gone, found = forgotten(so_far), list[list[Event]]()
-    for event in so_far:
-        if event["kind"] in ("SystemPromptEvent", "MessageEvent", "ActionEvent") and event["id"] not in gone:
-            response = event.get("llm_response_id")
-            if event["kind"] == "ActionEvent" and found and response == found[-1][0].get("llm_response_id"):
-                found[-1].append(event)
-            else:
-                found.append([event])
+    found = list[list[Event]]()
+    for event in view(so_far):
+        response = event.get("llm_response_id")
+        if event["kind"] == "ActionEvent" and found and response == found[-1][0].get("llm_response_id"):
+            found[-1].append(event)
+        elif event["kind"] not in RESULTS:
+            found.append([event])
     return found
 
 
-def forgotten(so_far: list[Event]) -> set[str]:
-    """Ids of the events that condensations have left out."""
-    return {id for event in so_far if event["kind"] == "Condensation" for id in event["forgotten_event_ids"]}
-
-
-def to_forget(so_far: list[Event], unanswered: Iterable[str]) -> list[str]:
-    """Ids of the older half of the conversation, but its first message and its last step; empty: nothing is left."""
-    kept = {*unanswered}
-    all_groups = [group for group in groups(so_far) if group[0]["id"] not in kept]
-    first = next((index for index, group in enumerate(all_groups, 1) if _is_user(group[0])), 0)
-    old = all_groups[first:-1]
-    return [event["id"] for group in old[: (len(old) + 1) // 2] for event in group]
+def view(so_far: list[Event]) -> list[Event]:
+    """The events that a model is told, with summaries in the place of those that condensations have left out."""
+    seen = list[Event]()
+    for event in so_far:
+        if event["kind"] in _TOLD:
+            seen.append(event)
+        elif event["kind"] == "Condensation":
+            gone = {*event["forgotten_event_ids"]}
+            seen = [one for one in seen if one["id"] not in gone]
+            summary, place = event.get("summary"), event.get("summary_offset")
+            if summary is None or place is None:
+                seen = [one for one in seen if one.get("summary") != _FORGOTTEN]
+                summary = _FORGOTTEN
+                place = next((index for index, one in enumerate(seen, 1) if is_user(one)), len(seen))
+            else:
+                summary = _SUMMARIZED + summary
+            seen.insert(place, {"id": f"{event['id']}-summary", "kind": "CondensationSummaryEvent", "summary": summary})
+    return seen
 
 
 def last_step(so_far: list[Event], unanswered: Iterable[str]) -> list[str]:
@@ -173,7 +174,8 @@ def result_text(result: Event) -> str:
     return f"Error: {result['error']}"
 
 
-def _of_group(group: list[Event], results: dict[str, Event]) -> list[Message]:
+def messages_of(group: list[Event], results: dict[str, Event]) -> list[Message]:
+    """A group as a chat completion takes it. results: by the id of their call."""
     if group[0]["kind"] != "ActionEvent":
         return [_said(group[0])]
     calls = [{"id": each["tool_call_id"], "type": "function", "function": _called(each["tool_call"])} for each in group]
@@ -200,6 +202,8 @@ def _said(event: Event) -> Message:
     if event["kind"] == "SystemPromptEvent":
         context = event.get("dynamic_context") or {"text": ""}
         return {"role": "system", "content": f"{event['system_prompt']['text']}{context['text']}"}
+    if event["kind"] == "CondensationSummaryEvent":
+        return {"role": "user", "content": event["summary"]}
     said = event["llm_message"]
     images = [url for part in said["content"] for url in part.get("image_urls") or []]
     text = text_of([part for part in [*said["content"], *(event.get("extended_content") or [])] if "text" in part])
@@ -209,5 +213,6 @@ def _said(event: Event) -> Message:
     return {"role": "user", "content": [{"type": "text", "text": text}, *shown]}
 
 
-def _is_user(event: Event) -> bool:
+def is_user(event: Event) -> bool:
+    """Whether it is a message of a user."""
     return bool(event["kind"] == "MessageEvent" and event["source"] == "user")

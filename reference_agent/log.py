@@ -27,6 +27,7 @@ from core.cuts import beginning
 from core.masking import Mask, credentials_in, without_secrets_of
 from reference_agent import events
 from reference_agent.events import Event
+from reference_agent.shell import GOES_ON
 
 #: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
 MOST_RESPONSES = 500
@@ -417,6 +418,7 @@ def told(event: Event, secrets: Collection[str] = (), *, is_begun: bool = True) 
                 text = f"$ {text}"
         case {"kind": "ObservationEvent", "tool_name": tool, "observation": dict(seen)}:
             text = f"{tool} ended: {seen['exit_code']}" if seen.get("exit_code") is not None else f"{tool} ended"
+            text = f"{tool} goes on" if seen.get("exit_code") == GOES_ON else text
         case {"kind": "ConversationErrorEvent" | "AgentErrorEvent" | "UserRejectObservation" as kind}:
             text = f"{kind}: {event.get('detail') or event.get('error') or event.get('rejection_reason')}"
         case _:

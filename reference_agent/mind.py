@@ -24,8 +24,9 @@ import httpx
 
 from core.cuts import beginning
 from core.prices import Prices, Used
-from reference_agent import events, tools
-from reference_agent.events import RESULTS, Event, last_step, messages, to_forget
+from reference_agent import condensing, events, tools
+from reference_agent.condensing import CHARACTERS_PER_TOKEN
+from reference_agent.events import RESULTS, Event, last_step, messages
 from reference_agent.log import State
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MOST_SUMMARY
@@ -81,9 +82,6 @@ _NEXT = {
     "LLMAuthenticationError": "Correct LLM_API_KEY, or `agent.llm` of the start. Then send a message to go on.",
     "LLMBadRequestError": "Correct LLM_MODEL, or `agent.llm` of the start. Then send a message to go on.",
 }
-
-#: characters of a token, roughly: where an endpoint counts none, and before it has counted
-CHARACTERS_PER_TOKEN = 4
 
 #: most calls of one response that are taken up
 MOST_CALLS = 32
@@ -146,6 +144,9 @@ class Mind(Protocol):
     def answer(self, question: str, so_far: list[Event], state: State) -> str:
         """The answer to a question beside the conversation, which stays as it is. Raises NoModel, ModelError."""
 
+    def condense(self, so_far: list[Event], state: State) -> Response | None:
+        """A summary in the place of older steps; None if there are too few. Raises NoModel, ModelError."""
+
 
 class Rule:
     """Turns each `run: CMD` line of a message into an action, and says to other messages that it has no model."""
@@ -168,6 +169,9 @@ class Rule:
         return Response([events.message("agent", events.parts(NO_MODEL))], [message_id])
 
     def answer(self, _question: str, _so_far: list[Event], _state: State) -> str:
+        raise NoModel
+
+    def condense(self, _so_far: list[Event], _state: State) -> Response | None:
         raise NoModel
 
 
@@ -330,7 +334,7 @@ class Endpoint:
 
         A try that failed in the middle of a response begins it again. Cost: at most RESPONSE_SECONDS for each try.
         """
-        asked: dict[str, Any] = {"model": self._model, "messages": messages, "tools": tools}
+        asked: dict[str, Any] = {"model": self._model, "messages": messages, **({"tools": tools} if tools else {})}
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
         asked |= {"reasoning_effort": self._effort} if self._effort else {}
         timeout, silent = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS), 0
@@ -493,7 +497,8 @@ class Model:
 
     def has_to_respond(self, so_far: list[Event], state: State) -> bool:
         """True after a message, and after the result of a call other than finish."""
-        last = next((event for event in reversed(so_far) if event["kind"] in (*RESULTS, "MessageEvent")), None)
+        ours = (event for event in reversed(so_far) if event["source"] != "environment" or event["kind"] in RESULTS)
+        last = next((event for event in ours if event["kind"] in (*RESULTS, "MessageEvent")), None)
         if state.unanswered or last is None:
             return bool(state.unanswered)
         is_end = last["kind"] == "ObservationEvent" and last["tool_name"] == "finish"
@@ -507,28 +512,71 @@ class Model:
             raise ModelError("LLMNoResponseError", "The model called a tool in place of an answer: ask again")
         return reply.text
 
+    def condense(self, so_far: list[Event], state: State) -> Response | None:
+        told = messages(so_far, state.unanswered)
+        window = condensing.tokens(so_far, told, tools.for_model(self._tools.known), state.stats)
+        return self._condensed(so_far, state, window, lambda *_: None)
+
     def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
         told = messages(so_far, state.unanswered)
         if so_far[0]["kind"] != "SystemPromptEvent":  # the conversation began without a model
             text = self._tools.prompt(PROMPT.format(folder=self._folder)) + self._tools.context()
             told.insert(0, {"role": "system", "content": text})
-        estimated = len(json.dumps(told)) // CHARACTERS_PER_TOKEN
+        estimated = condensing.tokens(so_far, told, tools.for_model(self._tools.known), state.stats)
         try:
+            if condensing.is_full(estimated, self._llm.context_window) and (
+                shorter := self._condensed(so_far, state, self._llm.context_window, tell)
+            ):
+                return shorter
             reply = self._endpoint.ask(told, tools.for_model(self._tools.known), tell)
         except ModelError as error:
             if error.code == TOO_LONG:
-                return _shorter(error, so_far, state.unanswered)
-            return Response([], error=error.with_next_step(_NEXT.get(error.code, "Send a message to try again.")))
-        used = reply.usage or {"prompt_tokens": estimated, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
-        response_id = _fresh(reply.id, {event.get("llm_response_id") for event in so_far}, "response")
-        stats = counted(state.stats, used, self._llm, response_id)
+                return self._shorter(error, so_far, state, estimated, tell)
+            return Response([], error=_with_next_step(error))
+        stats, response_id = self._counted(reply, estimated, so_far, state)
         return Response(_steps(reply, so_far, response_id, self._tools.known), state.unanswered, stats)
 
+    def _counted(self, reply: Reply, asked: int, so_far: list[Event], state: State) -> tuple[dict[str, Any], str]:
+        """The stats after a reply, and its id. asked: tokens of the request, if the endpoint counts none."""
+        used = reply.usage or {"prompt_tokens": asked, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
+        response_id = _fresh(reply.id, {event.get("llm_response_id") for event in so_far}, "response")
+        return counted(state.stats, used, self._llm, response_id), response_id
 
-def _shorter(error: ModelError, so_far: list[Event], unanswered: list[str]) -> Response:
-    """Forget the older half. If nothing is left of it, end the run and forget what may be too long by itself."""
-    if forgotten := to_forget(so_far, unanswered):
-        return Response([_forgetting(forgotten)])
+    def _condensed(self, so_far: list[Event], state: State, window: int, tell: Tell) -> Response | None:
+        """Replace older steps by a summary of the model's own. None if there are too few. Raises ModelError."""
+        window = window or condensing.WINDOW
+        if not (old := condensing.older(so_far, state.unanswered, window)):
+            return None
+        for part in (1, 2, 4):
+            asked = {"role": "user", "content": condensing.request(old, window // part)}
+            try:
+                reply = self._endpoint.ask([asked], [], lambda *_: tell("", ""))
+                break
+            except ModelError as error:
+                if error.code != TOO_LONG or part == 4:
+                    raise
+        stats, response_id = self._counted(reply, condensing.size([asked]) // CHARACTERS_PER_TOKEN, so_far, state)
+        event = condensing.condensation(so_far, old, reply.text.strip(), response_id)
+        return Response([event], stats=stats)
+
+    def _shorter(self, error: ModelError, so_far: list[Event], state: State, asked: int, tell: Tell) -> Response:
+        """After a request that was too long for the model: summarize more, or end the run."""
+        window = min(self._llm.context_window or condensing.WINDOW, asked)
+        try:
+            if shorter := self._condensed(so_far, state, window, tell):
+                return shorter
+        except ModelError as other:
+            if other.code != TOO_LONG:
+                return Response([], error=_with_next_step(other))
+        return _without_last(error, so_far, state.unanswered)
+
+
+def _with_next_step(error: ModelError) -> tuple[str, str]:
+    return error.with_next_step(_NEXT.get(error.code, "Send a message to try again."))
+
+
+def _without_last(error: ModelError, so_far: list[Event], unanswered: list[str]) -> Response:
+    """End the run, and forget what may be too long by itself."""
     steps = last_step(so_far, unanswered)
     gone = [*steps, *unanswered]
     words = (
@@ -588,11 +636,14 @@ def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: 
     """The metrics of the wire, with the usage of another response, as an endpoint counts it."""
     before = stats["accumulated_token_usage"] if stats else {}
     prompt, completion = _number(used, "prompt_tokens"), _number(used, "completion_tokens")
+    # as OpenAI, DeepSeek, and what passes Anthropic's figures on, name what was read from a cache
+    read = _number(used.get("prompt_tokens_details"), "cached_tokens")
+    read = read or _number(used, "prompt_cache_hit_tokens") or _number(used, "cache_read_input_tokens")
     new = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
-        "cache_read_tokens": _number(used.get("prompt_tokens_details"), "cached_tokens"),
-        "cache_write_tokens": 0,
+        "cache_read_tokens": read,
+        "cache_write_tokens": _number(used, "cache_creation_input_tokens"),
         "reasoning_tokens": _number(used.get("completion_tokens_details"), "reasoning_tokens"),
     }
     usage = {name: before.get(name, 0) + number for name, number in new.items()}

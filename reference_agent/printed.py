@@ -14,8 +14,9 @@ import subprocess
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
 #: bytes of one read
@@ -31,7 +32,7 @@ MOST_LEFT, _REST = 256, 0.05
 Pipe = IO[bytes]
 
 
-def pieces(process: subprocess.Popen[bytes], pipes: list[Pipe], deadline: float) -> Iterator[tuple[Pipe, bytes] | None]:
+def pieces(has_ended: Callable[[], bool], pipes: list[Pipe], deadline: float) -> Iterator[tuple[Pipe, bytes] | None]:
     """What a shell prints, b"" at the end of a pipe and None where nothing came; until it or its time is over.
 
     All that it has printed itself comes. The pipes are used up: those that background processes hold are read on.
@@ -40,7 +41,7 @@ def pieces(process: subprocess.Popen[bytes], pipes: list[Pipe], deadline: float)
     try:
         while is_open:
             # The end is looked for before the pipes are: what the shell has printed between the two is not missed.
-            if after is None and process.poll() is not None:
+            if after is None and has_ended():
                 after = _After(is_open)
             if after is None and time.monotonic() > deadline:
                 break
@@ -88,6 +89,14 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def end_marked(variable: str) -> None:
+    """Kill all processes that began with a variable, NAME=VALUE, in their environment."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if variable.encode() in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def code_of(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:

@@ -26,7 +26,8 @@ from core.wire import as_unicode, micros
 from reference_agent.api import asked_limit, body, check_key, done, parsed, server, working_folder
 from reference_agent.commands import Command, TooManyRun
 from reference_agent.repository import run_git
-from reference_agent.tools import COMMAND_SECONDS, MOST_FILE, Files, Refused
+from reference_agent.shell import COMMAND_SECONDS
+from reference_agent.tools import MOST_FILE, Files, Refused
 
 #: seconds that Git may take
 _GIT_SECONDS = 30

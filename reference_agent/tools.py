@@ -1,27 +1,22 @@
 """The tools of the reference agent: their schemas, the check of a call's arguments, and what executes them.
 
-`terminal`: commands, each in a shell of its own, one at a time. `file_editor`: text files in the working folder, and
+`terminal`: commands, one at a time, in the shell of `shell.py`. `file_editor`: text files in the working folder, and
 nowhere else. What the other tools do is in `toolbox.py`.
 """
 
 import json
 import os
 import shutil
-import signal
 import stat
-import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from core.cuts import beginning
-from core.masking import NOTHING, Mask
 from reference_agent.events import Event
-from reference_agent.output import Output
-from reference_agent.printed import code_of, kill, pieces
+from reference_agent.shell import COMMAND_SECONDS, SILENT_SECONDS
 
 #: the risks that a model may give a call, from the least on; without one of them a risk is UNKNOWN
 RISKS = ("LOW", "MEDIUM", "HIGH")
@@ -29,7 +24,7 @@ RISKS = ("LOW", "MEDIUM", "HIGH")
 #: most characters of a summary
 MOST_SUMMARY = 500
 
-_TEXT, _NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
+_TEXT, _NUMBER, _FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
 _PLACE = {**_TEXT, "description": "Where to search; default: the working folder."}
 _TASK: dict[str, Any] = {
     "type": "object",
@@ -38,7 +33,7 @@ _TASK: dict[str, Any] = {
 }
 
 #: the Python type for each JSON type of a parameter
-_TYPES: dict[str, Any] = {"string": str, "integer": int, "array": list, "object": dict}
+_TYPES: dict[str, Any] = {"string": str, "integer": int, "array": list, "object": dict, "boolean": bool}
 
 
 _RATING = {
@@ -50,16 +45,6 @@ _RATING = {
     },
     "summary": {**_TEXT, "description": "What this call does, in about ten words, for the person who approves it."},
 }
-
-#: seconds that a command may take, and most characters of it that its result repeats
-COMMAND_SECONDS, MOST_TOLD = 600, 20_000
-
-#: the exit code that shells give a command that cannot be executed
-NOT_EXECUTED = 126
-
-#: seconds until a command's output is shown while it runs, those between two times, and those after which it is shown
-#: again though nothing came: somebody may have begun to look
-_SHOWN_FIRST, _SHOWN_EACH, _SHOWN_AGAIN = 0.5, 1.0, 10.0
 
 #: most bytes of a file, and most characters and entries of a view
 MOST_FILE, MOST_VIEW, MOST_ENTRIES = 1 << 20, 30_000, 500
@@ -93,12 +78,23 @@ class Tool(NamedTuple):
 TOOLS = {
     "terminal": Tool(
         "Terminal",
-        "Run a shell command in the working folder. Each has a shell of its own: `cd` and variables do not last. "
-        "Commands are not interactive: one that asks for input fails. Send the output of a background process to a "
-        "file.",
+        "Run a command in a bash that lasts: `cd`, variables, functions and background jobs stay for the next command. "
+        "It begins in the working folder. Chain commands by && or ;. Run a server in the background, with its output "
+        "in a file: `serve >server.log 2>&1 &`. A result with the exit code -1 is of a command that is still running: "
+        "then send an empty command to wait for more output, or type into it with is_input.",
         {
-            "command": {**_TEXT, "description": "What `/bin/sh -c` runs."},
-            "timeout": {**_NUMBER, "description": "Seconds after which the command is killed; default and most: 600."},
+            "command": {
+                **_TEXT,
+                "description": "The command. Empty: wait for more output. With is_input: a line for the program, or a "
+                "key: C-c, C-d, C-z, UP, DOWN, LEFT, RIGHT, HOME, END, PGUP, PGDN, TAB, ESC, BS, ENTER.",
+            },
+            "is_input": {**_FLAG, "description": "Type the command into the program that is running."},
+            "timeout": {
+                **_NUMBER,
+                "description": f"Seconds after which you are asked how to go on, at most {COMMAND_SECONDS}. Without it "
+                f"you are asked after {SILENT_SECONDS} s without output. Set it for what is slow and silent.",
+            },
+            "reset": {**_FLAG, "description": "End the shell and begin a new one. Its variables and jobs are lost."},
         },
         ("command",),
     ),
@@ -241,8 +237,8 @@ def read_call(name: str, arguments: str, tools: Tools = TOOLS) -> tuple[Event, d
         _check(f"{name}: {key}", tool.parameters[key], value)
     if tool.stem == MCP:
         return {"data": action, "kind": f"{MCP}Action"}, rated
-    more = {"is_input": False, "reset": False} if name == "terminal" else {}
-    return {**action, **more, "kind": f"{tool.stem}Action"}, rated
+    default = {"is_input": False, "reset": False} if name == "terminal" else {}
+    return {**default, **action, "kind": f"{tool.stem}Action"}, rated
 
 
 def _meant(value: Any, schema: dict[str, Any]) -> Any:
@@ -256,11 +252,11 @@ def _meant(value: Any, schema: dict[str, Any]) -> Any:
 
 
 def _check(place: str, schema: dict[str, Any], value: Any) -> None:
-    if not isinstance(value, _TYPES[schema["type"]]) or isinstance(value, bool):
+    if not isinstance(value, _TYPES[schema["type"]]) or isinstance(value, bool) != (schema["type"] == "boolean"):
         raise BadCall(f"{place} should be of the type {schema['type']}.")
     if value not in schema.get("enum", [value]):
         raise BadCall(f"{place} should be one of: {', '.join(schema['enum'])}.")
-    if isinstance(value, int) and value < schema.get("minimum", value):
+    if "minimum" in schema and value < schema["minimum"]:
         raise BadCall(f"{place} should be at least {schema['minimum']}.")
     for number, item in enumerate(value if isinstance(value, list) else (), 1):
         _check(f"{place}, item {number}", schema["items"], item)
@@ -269,98 +265,6 @@ def _check(place: str, schema: dict[str, Any], value: Any) -> None:
             _check(f"{place}: {name}", one, value[name])
         elif name in schema["required"]:
             raise BadCall(f"{place} needs {name}.")
-
-
-#: shows the end of what a command has printed so far, and how many bytes that is in all
-Show = Callable[[str, int], None]
-
-
-class _Shown:
-    """When the output of one command is shown while it runs."""
-
-    def __init__(self, output: Output, show: Show) -> None:
-        self._output, self._show = output, show
-        self._at, self._size = time.monotonic() - _SHOWN_EACH + _SHOWN_FIRST, 0
-
-    def pass_time(self) -> None:
-        """Show it if it is time to."""
-        size, waited = self._output.size, time.monotonic() - self._at
-        if size and waited >= (_SHOWN_EACH if size > self._size else _SHOWN_AGAIN):
-            self._at, self._size = time.monotonic(), size
-            self._show(self._output.tail(), size)
-
-
-class Terminal:
-    """The commands of one conversation. `kill` may be called by any thread."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-        self._killed = False
-
-    def start(self, command: str, secrets: Mapping[str, str]) -> Event | None:
-        """Start a command. Returns an observation if it cannot be executed.
-
-        A secret that no environment can have is left out: with it no command could start.
-        """
-        self._killed = False
-        try:
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", command],
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **dict(filter(_is_variable, secrets.items()))},
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            return seen(command, f"The command cannot be executed: {error}", NOT_EXECUTED)
-        return None
-
-    def finish(self, action: Event, mask: Mask = NOTHING, show: Show = lambda _tail, _size: None) -> Event:
-        """Wait for the command to end, at most the seconds that the action or the tool allows. What one that was killed
-        has printed is kept.
-
-        mask: of what neither the result nor the file of its whole output shows. show: called while the command runs.
-        Limitation: a process that the command leaves behind runs on, and its output is lost unless it goes to a file.
-        """
-        process = self._process
-        assert process is not None
-        assert process.stdout is not None
-        seconds = min(action.get("timeout") or COMMAND_SECONDS, COMMAND_SECONDS)
-        deadline = time.monotonic() + seconds
-        with Output(self._folder, mask) as output:
-            shown = _Shown(output, show)
-            for piece in pieces(process, [process.stdout], deadline):
-                if piece:
-                    output.add(piece[1])
-                shown.pass_time()
-            code, is_late = code_of(process, deadline)
-            self._process = None
-            text = output.text()
-            if is_late:
-                text += f"\nKilled: it did not end within {seconds} s."
-            if self._killed and code == -signal.SIGKILL:
-                text += "\nInterrupted." if text and not text.endswith("\n") else "Interrupted."
-            return seen(action["command"], text, code)
-
-    def kill(self) -> None:
-        """End the present command."""
-        if process := self._process:
-            self._killed = True
-            kill(process)
-
-
-def seen(command: str, output: str, code: int) -> Event:
-    content = [{"type": "text", "text": output}]
-    told = beginning(command, MOST_TOLD)  # with the output it must fit into an event; the action has all of it
-    return {"content": content, "is_error": code != 0, "exit_code": code, "command": told}
-
-
-def _is_variable(secret: tuple[str, str]) -> bool:
-    name, value = secret
-    return bool(name) and "=" not in name and "\0" not in name + value
 
 
 class Refused(Exception):

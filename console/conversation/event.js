@@ -182,10 +182,15 @@ export function Label({ event }) {
   return known(kind).label ?? html`<${Text} text=${beginning(kind, 200)} />`;
 }
 
+/** The exit code of a command that was handed back while it runs. Source: the published terminal tool. */
+const GOES_ON = -1;
+
 /** How a result ended: its exit code, or that it failed. isBrief: nothing where it went well. */
 export function Outcome({ event, isBrief = false }) {
   const code = event.observation?.exit_code,
-    isFailed = event.observation?.is_error || (Number.isInteger(code) && code !== 0);
+    isRunning = code === GOES_ON && !event.observation.is_error,
+    isFailed = event.observation?.is_error || (Number.isInteger(code) && code !== 0 && !isRunning);
+  if (isRunning) return html`<span class="muted">still running</span>`;
   if (isBrief && !isFailed) return null;
   if (Number.isInteger(code)) return html`<span class=${isFailed ? "high" : "muted"}>exit code ${code}</span>`;
   return isFailed ? html`<span class="high">failed</span>` : null;

@@ -200,6 +200,9 @@ class AcpConversation:
     def ask(self, _question: str) -> str:
         raise NoModel(f"{self._agent.title} answers only in the conversation: send a message.")
 
+    def condense(self) -> None:
+        raise NoModel(f"{self._agent.title} shortens its conversations by itself.")
+
     def set_policy(self, policy: dict[str, Any]) -> None:
         """Raises ValueError with a sentence if nothing holds this agent."""
         if fault := refusal(self._agent, policy):

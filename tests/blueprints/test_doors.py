@@ -15,7 +15,7 @@ from reference_agent.api import PAGE_BYTES as AGENT_PAGE_BYTES
 from reference_agent.log import State
 from reference_agent.mind import MOST_COMMAND, MOST_COMMANDS, Rule
 from reference_agent.output import MOST_OUTPUT
-from reference_agent.tools import seen
+from reference_agent.shell import seen
 from schemas.approvals import MOST_ARGUMENTS_BYTES, MOST_REASON, DecisionsRequest
 from schemas.conversations import (
     MOST_SECRET_BYTES,

@@ -10,7 +10,7 @@ import pytest
 
 from core.masking import NOTHING
 from reference_agent.commands import Command
-from reference_agent.tools import Terminal
+from reference_agent.shell import Terminal
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.process("runs shells, and waits for what they leave behind")
@@ -27,10 +27,12 @@ FLOOD = "(exec sh -c 'echo $$ >pid; exec yes') & echo started; while [ ! -s pid 
 def run(request, tmp_path):
     """Runs a command; its exit code, and what it has printed."""
 
+    terminal = Terminal(tmp_path, hands_back=False)
+
     def in_terminal(command):
-        terminal = Terminal(tmp_path)
-        assert terminal.start(command, {}) is None
-        told = terminal.finish({"command": command, "timeout": LIMIT})
+        action = {"command": command, "timeout": LIMIT}
+        assert terminal.start(action, {}) is None
+        told = terminal.finish(action)
         return told["exit_code"], told["content"][0]["text"]
 
     def as_command(command):
@@ -40,6 +42,7 @@ def run(request, tmp_path):
         return begun.outputs[-1]["exit_code"], "".join(printed)
 
     yield in_terminal if request.param == "terminal" else as_command
+    terminal.end()
     with suppress(OSError, ValueError):
         os.killpg(os.getpgid(int((tmp_path / "pid").read_text())), signal.SIGKILL)
 
@@ -71,7 +74,7 @@ def test_a_flood_in_the_background_delays_no_result_and_hides_no_last_words(run,
 
 def test_all_that_a_shell_prints_at_its_end_comes(run):
     code, text = run(
-        "(while :; do sleep 0.01; echo .; done) & echo $! >pid; head -c 60000 /dev/zero | tr '\\0' x; exit 7"
+        "(while :; do sleep 0.01; echo .; done) & echo $! >pid; head -c 60000 /dev/zero | tr '\\0' x; (exit 7)"
     )
 
     assert (code, text.count("x")) == (7, 60000)

@@ -170,18 +170,19 @@ def test_a_run_that_ends_after_its_most_responses_says_how_to_go_on_and_that_wor
     agent.until(conversation, "finished")
 
 
-def test_a_conversation_that_is_too_long_for_the_model_forgets_its_older_half(agent, model):
-    model.script += [calls(run(f"echo {number}")) for number in range(6)]
-    model.script += [refusal(400, "maximum context length"), calls(run("echo after"))]
+def test_a_conversation_that_is_too_long_for_the_model_is_summarized_and_goes_on(agent, model):
+    model.script += [calls(run(f"printf '%2000s' {number}")) for number in range(6)]
+    model.script += [refusal(400, "maximum context length"), text("DONE: numbers"), calls(run("echo after"))]
     conversation = played(agent)
 
     [condensation] = agent.events(conversation, kind="Condensation")
     actions = agent.events(conversation, kind="ActionEvent")
-    assert condensation["forgotten_event_ids"] == [action["id"] for action in actions[:3]]
+    forgotten = {*condensation["forgotten_event_ids"]}
+    assert [action["id"] in forgotten for action in actions[:7]] == [True] * 4 + [False] * 3
     roles = [message["role"] for message in model.asked[-1]["messages"]]
-    assert roles == ["system", "user", "user", *["assistant", "tool"] * 4]
+    assert roles == ["system", "user", "user", *["assistant", "tool"] * 3]
     assert model.told("user")[0] == "go"
-    assert "left out" in model.told("user")[1]
+    assert model.told("user")[1].endswith("DONE: numbers")
 
 
 def test_a_message_that_is_too_long_for_the_model_is_left_out_and_the_next_one_goes_on(agent, model):
@@ -223,12 +224,12 @@ def test_a_long_output_is_cut_for_the_log_and_shorter_for_the_model(agent, model
 
 
 @pytest.mark.process("waits for a timeout")
-def test_a_command_ends_at_its_timeout(agent, model):
-    model.script += [calls(run("sleep 600", timeout=1))]
+def test_a_command_is_handed_back_at_its_timeout(agent, model):
+    model.script += [calls(run("sleep 600", timeout=1)), calls(run("C-c", is_input=True))]
     conversation = played(agent)
-    seen = agent.events(conversation, kind="ObservationEvent")[0]["observation"]
-    assert (seen["exit_code"], seen["is_error"]) == (-9, True)
-    assert "did not end within 1 s" in seen["content"][0]["text"]
+    seen, ended = [event["observation"] for event in agent.events(conversation, kind="ObservationEvent")[:2]]
+    assert (seen["exit_code"], seen["is_error"], ended["exit_code"]) == (-1, False, 130)
+    assert "No end within 1 s" in seen["content"][0]["text"]
 
 
 def test_a_command_that_leaves_a_process_behind_does_not_wait_for_it(agent, model):
@@ -236,7 +237,7 @@ def test_a_command_that_leaves_a_process_behind_does_not_wait_for_it(agent, mode
     conversation = played(agent)
     seen = agent.events(conversation, kind="ObservationEvent")[0]["observation"]
     with suppress(ProcessLookupError):
-        os.kill(int(seen["content"][0]["text"]), signal.SIGKILL)
+        os.kill(int(seen["content"][0]["text"].split()[-1]), signal.SIGKILL)
     assert seen["exit_code"] == 0
 
 

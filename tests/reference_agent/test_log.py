@@ -10,7 +10,7 @@ from reference_agent import events
 from reference_agent.api import Server
 from reference_agent.events import event
 from reference_agent.log import MOST_TOLD, DiskError, Journal, Log, Webhooks, moved, told
-from reference_agent.tools import seen
+from reference_agent.shell import seen
 from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
 

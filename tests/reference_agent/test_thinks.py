@@ -13,8 +13,9 @@ from reference_agent import events
 from reference_agent.conversation import Conversation
 from reference_agent.log import Journal, Kept, Log, Webhooks
 from reference_agent.mind import Response
+from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
-from reference_agent.tools import Files, Terminal
+from reference_agent.tools import Files
 from tests.agents import scripted_agent
 from tests.agents.scripted_model import calls, completion, edit, finish, run, scripted_model, text
 from tests.reference_agent.program import reference_agent
@@ -106,7 +107,7 @@ def test_a_file_is_created_edited_and_shown(agent, model):
 
 
 def test_the_calls_of_one_response_are_one_group_and_their_results_follow_it_in_the_next_request(agent, model):
-    model.script += [calls(run("echo one"), run("exit 3"), said="two things")]
+    model.script += [calls(run("echo one"), run("(exit 3)"), said="two things")]
     conversation = agent.begin()
     agent.send(conversation, "go")
     agent.until(conversation, "finished")

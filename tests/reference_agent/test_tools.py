@@ -9,7 +9,8 @@ from itertools import product
 
 import pytest
 
-from reference_agent.tools import MOST_ENTRIES, MOST_FILE, Files, Terminal, Tool, for_model, read_call
+from reference_agent.shell import Terminal
+from reference_agent.tools import MOST_ENTRIES, MOST_FILE, Files, Tool, for_model, read_call
 
 
 @pytest.fixture
@@ -259,7 +260,8 @@ def test_an_edit_is_seen_whole_or_not_at_all(files, folder):
 def test_a_secret_that_no_environment_can_have_keeps_no_command_from_its_start(folder):
     terminal, secrets = Terminal(folder), {"GOOD": "kept", "NUL": "a\0b", "a=b": "x", "": "x", "\0": "x"}
 
-    assert terminal.start("echo $GOOD$NUL", secrets) is None
+    assert terminal.start({"command": "echo $GOOD$NUL"}, secrets) is None
 
     seen = terminal.finish({"command": "echo $GOOD$NUL"})
+    terminal.end()
     assert (seen["content"][0]["text"].strip(), seen["exit_code"]) == ("kept", 0)

@@ -496,6 +496,8 @@ def _told(event: Event, most: int | None) -> tuple[str, str, Text] | None:
         seen = event.get("observation") or {}
         code = seen.get("exit_code")
         text = Text(of_output(_text_of(seen.get("content"))))
+        if code == -1 and not seen.get("is_error"):  # as the published terminal tool says it
+            return "running", "dim", text
         return ("result", "dim", text) if not code else (f"exit {code}", "red", text)
     if kind == "UserRejectObservation":
         return "rejected", "red", Text(visible(str(event.get("rejection_reason") or ""), prose=True))

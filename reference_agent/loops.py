@@ -1,0 +1,90 @@
+"""Finds an agent that repeats itself: the same step, two steps by turns, or the same error.
+
+A step is the calls of one response with their results. The numbers are those of the published agent. Of its five
+patterns two cannot happen here: a message of the agent ends its run, and so does a context that cannot be shortened.
+Source: openhands-sdk 1.58, conversation/stuck_detector.py.
+"""
+
+import json
+import re
+from typing import NamedTuple
+
+from reference_agent.events import RESULTS, Event, is_user, result_text
+
+#: steps that are the same, that fail in the same way, and that are two by turns
+REPEATS, FAILURES, TURNS = 4, 3, 6
+
+#: events that are searched
+_MOST_EVENTS = 500
+
+#: the name of the file of a whole output, which is new each time
+_FILE = re.compile(r"\.outputs/[0-9a-f]{12}\.txt")
+
+
+class Loop(NamedTuple):
+    """What is repeated, in a clause, and whether the model was told of it before."""
+
+    words: str
+    is_told: bool
+
+
+class _Step(NamedTuple):
+    position: int  #: of its first event
+    calls: list[str]
+    results: list[str]
+    failures: list[bool]
+
+    def is_like(self, other: "_Step") -> bool:
+        return (self.calls, self.results) == (other.calls, other.results)
+
+
+def loop_in(so_far: list[Event]) -> Loop | None:
+    """The loop that the conversation is in since the last message of a user; None if it is in none.
+
+    A loop of which the model was just told is none until the model has made another step.
+    """
+    recent = so_far[-_MOST_EVENTS:]
+    begin = next((index for index in reversed(range(len(recent))) if is_user(recent[index])), -1) + 1
+    recent = recent[begin:]
+    steps = _steps(recent)
+    told = [index for index, event in enumerate(recent) if event["kind"] == "MessageEvent"]
+    if not steps or (told and told[-1] > steps[-1].position):
+        return None
+    patterns = (
+        (f"the same call had the same result {REPEATS} times in a row", REPEATS, _are_the_same),
+        (f"{FAILURES} calls in a row failed in the same way", FAILURES, _fail_alike),
+        (f"the same two calls took turns with the same results {TURNS // 2} times", TURNS, _take_turns),
+    )
+    for words, length, holds in patterns:
+        last = steps[-length:]
+        if len(last) == length and holds(last):
+            return Loop(words, any(index > last[0].position for index in told))
+    return None
+
+
+def _steps(recent: list[Event]) -> list[_Step]:
+    steps, of_call = dict[str, _Step](), dict[str, _Step]()
+    for position, event in enumerate(recent):
+        if event["kind"] == "ActionEvent":
+            step = steps.setdefault(event["llm_response_id"], _Step(position, [], [], []))
+            step.calls.append(json.dumps([event["tool_name"], event["action"] or event["tool_call"]["arguments"]]))
+            of_call[event["tool_call_id"]] = step
+        elif event["kind"] in RESULTS and (known := of_call.get(event["tool_call_id"])):
+            known.results.append(_FILE.sub("", result_text(event)))
+            known.failures.append(event["kind"] == "AgentErrorEvent")
+    return list(steps.values())
+
+
+def _are_the_same(steps: list[_Step]) -> bool:
+    return all(step.is_like(steps[0]) for step in steps)
+
+
+def _fail_alike(steps: list[_Step]) -> bool:
+    if not all(step.failures and all(step.failures) for step in steps):
+        return False
+    first = steps[0]
+    return all(step.calls == first.calls for step in steps) or all(step.results == first.results for step in steps)
+
+
+def _take_turns(steps: list[_Step]) -> bool:
+    return _are_the_same(steps[::2]) and _are_the_same(steps[1::2])

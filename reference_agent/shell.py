@@ -1,0 +1,522 @@
+"""The agent's shell: one for each conversation, which keeps its folder, variables, functions and jobs.
+
+An interactive bash whose programs read from a pseudo-terminal. What a command prints goes into a pipe of its own
+instead: an output has no colours, no pages, and no words of an earlier command. The shell reads commands and reports
+their ends by pipes that are neither, so no input becomes a command, and no output is taken for the end of one.
+
+A command that is silent, or takes long, is handed back: it runs on, and the next action waits for it, types into it or
+interrupts it. What is left in the background runs on until the conversation ends.
+
+Limitation: a program that was handed back stops at 1 MiB of output until an action reads it.
+
+The names of keys and the exit code -1 are those of the published terminal tool. Source: openhands-tools 1.58, terminal.
+"""
+
+import fcntl
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import termios
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from core.cuts import beginning
+from core.masking import NOTHING, Mask
+from reference_agent.events import Event
+from reference_agent.output import Output
+from reference_agent.printed import Pipe, end_marked, pieces
+
+#: seconds until a command is handed back: of all, without output, and without output after something was typed
+COMMAND_SECONDS, SILENT_SECONDS, ANSWER_SECONDS = 600, 30, 3
+
+#: most characters of a command that its result repeats
+MOST_TOLD = 20_000
+
+#: the exit codes of a command that cannot be executed, that was handed back, and that was killed
+NOT_EXECUTED, GOES_ON, KILLED = 126, -1, -9
+
+#: most bytes that are typed at once: a terminal keeps no more for a program that does not read
+MOST_TYPED = 4000
+
+#: seconds until a command's output is shown while it runs, those between two times, and those after which it is shown
+#: again though nothing came: somebody may have begun to look
+_SHOWN_FIRST, _SHOWN_EACH, _SHOWN_AGAIN = 0.5, 1.0, 10.0
+
+#: seconds between two checks of a command; until a shell that does not end a command is killed; and that a shell may
+#: take to read one
+_CHECK, _GRACE, _START = 0.2, 2.0, 10.0
+
+#: bytes of one read, and that a command prints before somebody goes on with it; most characters that a shell leaves to
+#: the next one
+_PIECE, _PIPE, _MOST_LEFT = 1 << 16, 1 << 20, 1 << 18
+
+#: how to go on with a command that was handed back
+_NEXT = (
+    "It is still running. Go on with is_input=true: an empty command waits for more output, text is typed into the "
+    "program, C-c interrupts it. A larger timeout waits longer; reset=true ends the shell."
+)
+
+#: keys that the model may type, beside C- and a letter
+_KEYS = {
+    **{"UP": "\x1b[A", "DOWN": "\x1b[B", "RIGHT": "\x1b[C", "LEFT": "\x1b[D", "HOME": "\x1b[H", "END": "\x1b[F"},
+    **{"PGUP": "\x1b[5~", "PGDN": "\x1b[6~", "TAB": "\t", "ESC": "\x1b", "BS": "\x7f", "ENTER": "\n"},
+}
+_CONTROL = re.compile(r"C-([a-zA-Z])")
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+#: makes the terminal that of the shell's session, and drops what the shell itself prints, such as its prompts
+_BEGIN = 'exec 3<>"$0"; exec "$@" 3>&- >/dev/null 2>&1'
+
+#: what the shell is told first: how it reports the number of a command, its exit code and the folder
+_FIRST = """\
+__status={status}
+__report='command printf "%s\\0%s\\0%s\\0" "$__number" "$?" "$PWD" >"$__status"'
+__prompt='$(eval "$__report")'
+unset HISTFILE
+"""
+
+#: what bash is told besides. It leaves its variables to the next one, so that `exit` or `set -e` costs little
+_OF_BASH = """\
+set +H +o history
+trap '{{ command printf "exit\\0%s\\0%s\\0" "$?" "$PWD"; declare -p; declare -f; alias -p; }} >"$__status" 2>&-' EXIT
+"""
+
+#: the settings of Git that hold where no other ones do
+_GIT = "[include]\n\tpath = /etc/gitconfig\n[user]\n\tname = Agent\n\temail = agent@localhost\n"
+
+#: variables of the shell where the environment has no others: no program waits in an editor or a pager
+_DEFAULTS = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
+
+#: the variable that marks the processes of a conversation's shells
+_MARK = "AGENT_SHELL"
+
+#: shows the end of what a command has printed so far, and how many bytes that is in all
+Show = Callable[[str, int], None]
+
+
+class _Shell:
+    """A shell's process, which takes one command at a time. Raises OSError where none can be made."""
+
+    def __init__(self, folder: Path, secrets: Mapping[str, str], mark: str, state: str = "") -> None:
+        """mark: of the processes that it starts. state: what an earlier shell has left."""
+        bash = shutil.which("bash")
+        self.is_bash = bash is not None
+        self.folder = folder
+        self._known, self._number, self._reported = dict(secrets), 0, b""
+        self._open = list[int]()
+        self._files = Path(tempfile.mkdtemp(prefix="agent-shell-"))
+        try:
+            (self._files / "gitconfig").write_text(_GIT)
+            names = ("commands", "variables", "status")
+            self._commands, self._variables, self.status = (self._fifo(name, os.O_RDWR) for name in names)
+            self.terminal, self._slave = os.openpty()
+            self._open += [self.terminal, self._slave]
+            os.set_blocking(self.terminal, False)
+            self._modes = termios.tcgetattr(self._slave)
+            self._modes[1] &= ~termios.OPOST
+            self._modes[3] &= ~termios.ECHO
+            lines, self._lines = os.pipe()
+            self._open.append(self._lines)
+            words = [bash, "--noprofile", "--norc", "--noediting", "-i"] if bash else ["/bin/sh", "-i"]
+            # Git reads this file first, so those of a home and of a repository go before it.
+            self._git = os.environ.get("GIT_CONFIG_SYSTEM", str(self._files / "gitconfig"))
+            try:
+                self.process = subprocess.Popen(
+                    ["/bin/sh", "-c", _BEGIN, os.ttyname(self._slave), *words],
+                    cwd=folder,
+                    stdin=lines,
+                    env={**_DEFAULTS, **os.environ, "GIT_CONFIG_SYSTEM": self._git, **secrets, _MARK: mark},
+                    start_new_session=True,
+                )
+            finally:
+                os.close(lines)
+        except BaseException:
+            self._forget()
+            raise
+        self._state = state
+        first = _FIRST + _OF_BASH * self.is_bash
+        self._tell(first.format(status=self._quoted("status")))
+
+    def _fifo(self, name: str, flags: int) -> int:
+        os.mkfifo(self._files / name, 0o600)
+        file = os.open(self._files / name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._open.append(file)
+        return file
+
+    def _quoted(self, name: str) -> str:
+        return shlex.quote(str(self._files / name))
+
+    def _tell(self, line: str) -> None:
+        os.write(self._lines, line.encode())
+
+    def _eval(self, text: bytes, name: str) -> str:
+        """The command that executes a text of any length, which the shell reads from a pipe: it is on no disk."""
+        return f'eval "$(command -p head -c {len(text)} <{self._quoted(name)})"'
+
+    def _send(self, text: bytes, pipe: int) -> None:
+        deadline, sent = time.monotonic() + _START, 0
+        while sent < len(text):
+            if not select.select([], [pipe], [], max(deadline - time.monotonic(), 0))[1]:
+                raise OSError("the shell reads no command")
+            with suppress(BlockingIOError):
+                sent += os.write(pipe, text[sent : sent + _PIECE])
+
+    def start(self, command: str, secrets: Mapping[str, str]) -> tuple[Pipe, int]:
+        """Start a command. Returns the pipe that it prints to, and a file that keeps that open until it is closed.
+
+        Raises OSError where the shell reads none.
+        """
+        for pipe in (self._commands, self._variables):
+            with suppress(BlockingIOError):
+                while os.read(pipe, _PIECE):  # of a command that never began
+                    pass
+        termios.tcflush(self._slave, termios.TCIFLUSH)  # what was typed, and no program has read
+        termios.tcsetattr(self._slave, termios.TCSANOW, self._modes)
+        self.report()
+        (self._files / f"output-{self._number}").unlink(missing_ok=True)
+        self._number, self._reported = self._number + 1, b""
+        name = f"output-{self._number}"
+        output = os.fdopen(self._fifo(name, os.O_RDONLY), "rb", buffering=0)
+        self._open.pop()
+        holder = os.open(self._files / name, os.O_WRONLY | os.O_CLOEXEC)
+        new = {key: of for key, of in secrets.items() if self._known.get(key) != of and _IDENTIFIER.fullmatch(key)}
+        given = self._given(new)
+        self._known, self._state = {**self._known, **new}, ""
+        raw = command.encode(errors="replace")
+        where = f"<{os.ttyname(self._slave)} >{self._quoted(name)} 2>&1"
+        number = f"__number={self._number}; PS1=$__prompt"
+        self._tell(f"{self._eval(given, 'variables')} >/dev/null 2>&1\n" if given else "")
+        self._tell(f'{number}; {self._eval(raw, "commands")} {where}; eval "$__report"\n')
+        try:
+            self._send(given, self._variables)
+            self._send(raw, self._commands)
+        except OSError:
+            output.close()
+            os.close(holder)
+            raise
+        return output, holder
+
+    def _given(self, variables: Mapping[str, str]) -> bytes:
+        """What the shell is told before a command: what an earlier one has left, and new variables."""
+        own = {"GIT_CONFIG_SYSTEM": self._git, **variables} if self._state else variables
+        exports = [f"export {key}={shlex.quote(of)}\n" for key, of in own.items()]
+        if self._state:
+            exports.append(f"__status={self._quoted('status')}\n")
+        return (self._state + "".join(exports)).encode(errors="replace")
+
+    def type(self, text: str) -> None:
+        """Type into the program in the foreground. Raises BlockingIOError where it reads nothing."""
+        typed = text.encode(errors="replace")
+        if os.write(self.terminal, typed) < len(typed):
+            raise BlockingIOError
+
+    def printed(self) -> bytes:
+        """What programs have printed to the terminal itself, such as a question for a password."""
+        with suppress(OSError):
+            return os.read(self.terminal, _PIECE)
+        return b""
+
+    def report(self) -> int | None:
+        """The exit code of the present command; None while it runs."""
+        with suppress(BlockingIOError):
+            while part := os.read(self.status, _PIECE):
+                self._reported += part
+        *records, _ = self._reported.split(b"\0")
+        for number, code, folder in zip(records[::3], records[1::3], records[2::3], strict=False):
+            if number in (b"exit", str(self._number).encode()):
+                self.folder = Path(os.fsdecode(folder) or self.folder)
+                return int(code) if number != b"exit" else None
+        return None
+
+    def left(self) -> str:
+        """What a bash that has ended leaves to the next one."""
+        self.report()
+        state = self._reported.rpartition(b"\0")[2].decode(errors="replace")
+        return state if len(state) <= _MOST_LEFT else ""
+
+    def has_ended(self) -> bool:
+        """Whether the shell has ended, or can report no more, as a command has removed its files."""
+        return self.process.poll() is not None or not (self._files / "status").exists()
+
+    def interrupt(self) -> None:
+        """End what runs in the foreground, and the rest of its line."""
+        with suppress(OSError):
+            foreground = os.tcgetpgrp(self.terminal)
+            os.killpg(self.process.pid, signal.SIGINT)
+            if foreground != self.process.pid:
+                os.killpg(foreground, signal.SIGKILL)
+
+    def end(self) -> int:
+        """Kill the shell and what runs in its foreground; its exit code. Background processes run on."""
+        if self.process.poll() is None:
+            with suppress(OSError):
+                os.killpg(os.tcgetpgrp(self.terminal), signal.SIGKILL)
+            with suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        code = self.process.wait()
+        self._forget()
+        return code
+
+    def _forget(self) -> None:
+        for file in self._open:
+            os.close(file)
+        self._open.clear()
+        shutil.rmtree(self._files, ignore_errors=True)
+
+
+class _Shown:
+    """When the output of one command is shown while it runs."""
+
+    def __init__(self, output: Output, show: Show) -> None:
+        self._output, self._show = output, show
+        self._at, self._size = time.monotonic() - _SHOWN_EACH + _SHOWN_FIRST, 0
+
+    def pass_time(self) -> None:
+        """Show it if it is time to."""
+        size, waited = self._output.size, time.monotonic() - self._at
+        if size and waited >= (_SHOWN_EACH if size > self._size else _SHOWN_AGAIN):
+            self._at, self._size = time.monotonic(), size
+            self._show(self._output.tail(), size)
+
+
+class _Running(NamedTuple):
+    """A command of which the end is not told yet."""
+
+    shell: _Shell
+    output: Pipe
+    holder: int  #: keeps `output` open
+    since: float
+
+
+class Terminal:
+    """The shell of one conversation. `kill` and `end` may be called by any thread."""
+
+    def __init__(self, folder: Path, *, hands_back: bool = True) -> None:
+        """hands_back: whether somebody goes on with a command that is still running; else it is killed."""
+        self.folder = folder  #: in which the next command begins
+        self._home = folder
+        self._hands_back = hands_back
+        self._mark = uuid4().hex
+        self._shell: _Shell | None = None
+        self._running: _Running | None = None
+        self._left, self._notices = "", list[str]()
+        self._is_killed, self._is_over = False, False
+        self._busy = threading.Lock()
+
+    def resume(self, folder: str) -> None:
+        """Begin in a folder: that of the shell that ended with an earlier process of the agent server."""
+        self.folder = Path(folder)
+        lost = "The variables, functions and background jobs of the earlier one are gone"
+        self._notices.append(f"The agent server was started again, so this is a new shell, in {folder}. {lost}.")
+
+    def start(self, action: Event, secrets: Mapping[str, str]) -> Event | None:
+        """Start a command, or type into the one that is running. Returns an observation if there is nothing to wait
+        for.
+
+        A secret that no environment can have is left out: with it no command could start.
+        """
+        command, is_input = action["command"], bool(action.get("is_input"))
+        self._is_killed = False
+        with self._busy:
+            try:
+                if action.get("reset"):
+                    self._reset()
+                    if not command.strip():
+                        return seen(command, self._told(""), 0)
+                if self._goes_on():
+                    return self._go_on(command, is_input)
+                if self._running and (is_input or not command.strip()):
+                    if command.strip():
+                        self._notices.append("The command had ended, so nothing was typed.")
+                    return None
+                self._drop_ended()
+                if is_input or not command.strip():
+                    return seen(command, "No command is running.", NOT_EXECUTED)
+                self._begin(command, dict(filter(_is_variable, secrets.items())))
+            except (OSError, ValueError) as error:
+                return seen(command, f"The command cannot be executed: {error}", NOT_EXECUTED)
+            return None
+
+    def _goes_on(self) -> bool:
+        running = self._running
+        return running is not None and running.shell.report() is None and not running.shell.has_ended()
+
+    def _go_on(self, command: str, is_input: bool) -> Event | None:
+        """Type into the command that is running."""
+        if command.strip() and not is_input:
+            words = f"This was not executed, as the command before is still running. {_NEXT}"
+            return {**seen(command, words, GOES_ON), "is_error": True}
+        if command.strip():
+            assert self._running is not None
+            typed = _typed(command)
+            if len(typed.encode(errors="replace")) > MOST_TYPED:
+                raise ValueError(f"at most {MOST_TYPED} bytes can be typed at once; a program can read a file instead")
+            try:
+                self._running.shell.type(typed)
+            except BlockingIOError:
+                raise ValueError("the program has not read what was typed before") from None
+        return None
+
+    def _begin(self, command: str, secrets: Mapping[str, str]) -> None:
+        if "\0" in command:
+            raise ValueError("it has a null character")
+        if self._is_over:
+            raise ValueError("the conversation has ended")
+        if self._shell and self._shell.has_ended():
+            self._bury(self._shell)
+        if self._shell is None:
+            folder = self.folder if self.folder.is_dir() else self._home
+            self._shell = _Shell(folder, secrets, self._mark, self._left)
+            if not self._shell.is_bash:
+                self._notices.append("There is no bash here, so /bin/sh runs the commands.")
+        try:
+            self._running = _Running(self._shell, *self._shell.start(command, secrets), time.monotonic())
+        except OSError:
+            self._bury(self._shell)
+            raise
+
+    def finish(self, action: Event, mask: Mask = NOTHING, show: Show = lambda _tail, _size: None) -> Event:
+        """Wait until the command ends, is silent for SILENT_SECONDS, or has taken the seconds that the action allows.
+
+        mask: of what neither the result nor the file of its whole output shows. show: called while the command runs.
+        Limitation: the output of a process that the command leaves behind is lost unless it goes to a file.
+        """
+        with self._busy, Output(self._home, mask) as output:
+            running = self._running
+            assert running is not None
+            code, words = self._wait(running, action, output, _Shown(output, show))
+            text = "\n".join(part for part in (output.text().removesuffix("\n" if words else ""), words) if part)
+            return seen(action["command"], self._told(text), code)
+
+    def _wait(self, running: _Running, action: Event, output: Output, shown: _Shown) -> tuple[int, str]:
+        """Follow a command. Returns its exit code, and what is said of its end."""
+        shell, began, at = running.shell, time.monotonic(), time.monotonic()
+        limit = min(action.get("timeout") or COMMAND_SECONDS, COMMAND_SECONDS)
+        silence = SILENT_SECONDS if not (action.get("is_input") and action["command"].strip()) else ANSWER_SECONDS
+        if action.get("timeout") or not self._hands_back:
+            silence = COMMAND_SECONDS
+        killed_at, is_late, size = 0.0, False, 0
+        while True:
+            self._read(running, output)
+            shown.pass_time()
+            now = time.monotonic()
+            if output.size > size:
+                size, at = output.size, now
+            if (code := shell.report()) is not None or shell.has_ended():
+                break
+            if self._is_killed or (is_late and not self._hands_back):
+                killed_at = killed_at or now
+                shell.interrupt()
+                if now - killed_at > _GRACE:
+                    shell.process.kill()
+            elif now - began >= limit or now - at >= silence:
+                if self._hands_back:
+                    with suppress(OSError):  # it prints more before anybody reads it
+                        fcntl.fcntl(running.output, fcntl.F_SETPIPE_SZ, _PIPE)
+                    waited = f"No new output for {silence:g} s" if now - at >= silence else f"No end within {limit:g} s"
+                    return GOES_ON, f"({waited}, {now - running.since:.0f} s since its start. {_NEXT})"
+                is_late = True
+        self._drain(running, output)
+        words = [f"Killed: it did not end within {limit:g} s."] if is_late else []
+        words += ["Interrupted."] if self._is_killed else []
+        if code is None:
+            code = self._bury(shell)
+            words.append(self._notices.pop())
+        self.folder = shell.folder
+        return KILLED if is_late or self._is_killed else code, " ".join(words)
+
+    def _read(self, running: _Running, output: Output) -> None:
+        """Take what comes within a moment."""
+        shell = running.shell
+        ready, _, _ = select.select([running.output, shell.terminal, shell.status], [], [], _CHECK)
+        if running.output in ready:
+            with suppress(BlockingIOError):
+                output.add(os.read(running.output.fileno(), _PIECE))
+        if shell.terminal in ready:
+            output.add(shell.printed())
+
+    def _drain(self, running: _Running, output: Output) -> None:
+        """Take the rest of what a command has printed, which has ended."""
+        self._running = None
+        os.close(running.holder)
+        for piece in pieces(lambda: True, [running.output], time.monotonic() + COMMAND_SECONDS):
+            if piece:
+                output.add(piece[1])
+
+    def _drop_ended(self) -> None:
+        """Note the end of a command that was handed back, and what it has printed last."""
+        if running := self._running:
+            with Output(self._home) as output:
+                self._drain(running, output)
+                code, last = running.shell.report(), output.tail()
+            how = "" if code is None else f" with exit code {code}"
+            self._notices.append(f"The command before has ended{how}." + (f" It printed last:\n{last}" if last else ""))
+
+    def _bury(self, shell: _Shell) -> int:
+        """Note the end of a shell, and what it leaves to the next one. Returns its exit code."""
+        self._shell, self._left, self.folder = None, shell.left(), shell.folder
+        code = shell.end()
+        kept = "with the same variables and functions" if self._left else "without its variables and functions"
+        self._notices.append(f"The shell has ended. The next command begins a new one in {self.folder}, {kept}.")
+        return code
+
+    def _reset(self) -> None:
+        if running := self._running:
+            self._running = None
+            os.close(running.holder)
+            running.output.close()
+        if self._shell:
+            self._shell.end()
+        self._shell, self._left, self.folder = None, "", self._home
+        self._notices[:] = [f"The shell was reset: the next command begins a new one in {self._home}."]
+
+    def _told(self, text: str) -> str:
+        """A result below what happened before it."""
+        notices = [f"({notice})" for notice in self._notices]
+        self._notices.clear()
+        return "\n".join([*notices, text] if text or not notices else notices)
+
+    def kill(self) -> None:
+        """End the present command."""
+        self._is_killed = True
+        if running := self._running:
+            running.shell.interrupt()
+
+    def end(self) -> None:
+        """End the shell and all that its commands have left running."""
+        self._is_over = self._is_killed = True
+        if shell := self._shell:
+            shell.process.kill()
+        end_marked(f"{_MARK}={self._mark}")
+        with self._busy:
+            self._reset()
+
+
+def seen(command: str, output: str, code: int) -> Event:
+    content = [{"type": "text", "text": output}]
+    told = beginning(command, MOST_TOLD)  # with the output it must fit into an event; the action has all of it
+    return {"content": content, "is_error": code not in (0, GOES_ON), "exit_code": code, "command": told}
+
+
+def _typed(command: str) -> str:
+    """What is typed: a key, or a line."""
+    name = command.strip()
+    if match := _CONTROL.fullmatch(name):
+        return chr(ord(match[1].upper()) & 0x1F)
+    return _KEYS.get(name, f"{command}\n")
+
+
+def _is_variable(secret: tuple[str, str]) -> bool:
+    name, value = secret
+    return bool(name) and "=" not in name and "\0" not in name + value
