@@ -89,9 +89,17 @@ class Server:
             return self._loaded.get(identity) or self._load(identity, secrets={})
 
     def start(
-        self, identity: UUID, given: dict[str, Any], secrets: dict[str, str], llm: dict[str, Any] | None = None
+        self,
+        identity: UUID,
+        given: dict[str, Any],
+        secrets: dict[str, str],
+        llm: dict[str, Any] | None = None,
+        history: list[Event] | None = None,
     ) -> tuple[AnyConversation, bool]:
-        """The conversation of that id, and whether it is new. llm: what the start request says of the model."""
+        """The conversation of that id, and whether it is new. llm: what the start request says of the model.
+
+        history: the events that a fork begins with; the server has them.
+        """
         llm = llm or {"api_key": ""}
         with self._lock:
             if known := self.find(identity):
@@ -100,7 +108,7 @@ class Server:
             kept = {**llm, "api_key": self._seal.close(llm["api_key"])}
             make_folder(working_folder(given["workspace"]))
             place = {"id": str(identity), "created_at": now(), "here": str(Path.cwd())}
-            journal.create({**place, **given, "llm": kept})
+            journal.create({**place, **given, "llm": kept}, history)
             try:
                 new = self._load(identity, secrets, llm["api_key"])
             except DiskError:
@@ -281,7 +289,7 @@ def start() -> tuple[Response, int]:
     }
     if server.acp and (fault := refusal(server.acp, kept["confirmation_policy"])):
         abort(422, fault)
-    conversation, is_new = server.start(identity, kept, secrets_of(given), llm_of(given))
+    conversation, is_new = server.start(identity, kept, secrets_of(given), llm_of(given), history_of(given))
     told = ignored(given)
     if told and is_new:
         print(f"conversation {identity}: {' '.join(told)}", file=sys.stderr)
@@ -492,6 +500,18 @@ def llm_of(given: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(text, str):
             abort(422, f"agent.llm.{name} should be a string")
     return {**texts, "max_input_tokens": llm.get("max_input_tokens")}
+
+
+def history_of(given: dict[str, Any]) -> list[Event] | None:
+    """The events that a fork begins with; None where the request has none."""
+    history = given.get("history")
+    if history is not None and not (isinstance(history, list) and all(map(_is_event, history))):
+        abort(422, "history should be a list of events")
+    return history
+
+
+def _is_event(event: Any) -> bool:
+    return isinstance(event, dict) and all(isinstance(event.get(name), str) for name in ("id", "kind", "source"))
 
 
 def max_iterations_of(given: dict[str, Any]) -> int:
