@@ -1,7 +1,8 @@
-"""Forks of conversations of the bundled agent: in a sandbox of their own, with the files as they were at an event.
+"""Forks of conversations in sandboxes of their own, with the files as they were at an event.
 
-A start task makes such a fork, so that it is made whole or not at all, whoever is killed: `supervisor/forks.py`.
-Its files are a record that a supervisor has taken beside an event: `runtimes/moments.py`. No fork begins at an event
+The agent says by its capability `history` that it begins with the events of another conversation; the bundled one does.
+A start task makes such a fork, so that it is made whole or not at all, whoever is killed: `supervisor/forks.py`. Its
+files are a record that a supervisor has taken beside an event: `runtimes/moments.py`. No fork begins at an event
 without a record, and that is said before anything is started.
 """
 
@@ -12,7 +13,6 @@ from typing import Any
 from agents.inquiries import kept_folder
 from core.refused import Kind, Refused
 from core.wire import ConversationId, Seq
-from settings.specs import Specs, is_bundled
 from store import Store
 from store.sandboxes.files import Moment
 from store.sandboxes.sandboxes import Sandbox
@@ -34,10 +34,9 @@ class NotRecordedThere(Refused):
         )
 
 
-def has_own_forks(specs: Specs, sandbox: Sandbox | None) -> bool:
-    """Whether the forks of a sandbox's conversations get sandboxes of their own."""
-    spec = specs.find(sandbox.spec_id) if sandbox else None
-    return spec is not None and is_bundled(spec)
+def has_own_forks(state: Mapping[str, Any]) -> bool:
+    """Whether forks of a conversation get sandboxes of their own: its agent begins with the events of another one."""
+    return bool(state.get("sandbox_id")) and "history" in (state.get("capabilities") or ())
 
 
 def moments(store: Store, state: Mapping[str, Any]) -> list[Moment]:

@@ -366,13 +366,10 @@ def get_app_conversation_diff(query: dict[str, str], conversation_id: Conversati
 def list_app_conversation_records(conversation_id: ConversationId) -> dict[str, Any]:
     """List the records of the folder, the oldest first: a fork from one of their events has the files of then."""
     state = current_store.conversations.get(conversation_id)
-    if state.get("sandbox_id"):
-        state = current_store.conversations.in_sandboxes.get(conversation_id)
-    sandbox, found = state.get("sandbox"), list[Moment]()
-    has_files = has_own_forks(current_specs, sandbox)
-    if has_files and sandbox and sandbox.host and sandbox.wanted != "deleted":
-        with suppress(FolderNotRecorded, FileNotKept):
-            found = moments(current_store, state)
+    has_files, found = has_own_forks(state), list[Moment]()
+    if has_files:
+        with suppress(FolderNotRecorded, FileNotKept, NotReachable):
+            found = moments(current_store, _kept(conversation_id)[1])
     return {"forks_have_files": has_files, "records": found}
 
 

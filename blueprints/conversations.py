@@ -323,24 +323,23 @@ def fork_conversation(
     """
     state = current_store.conversations.get(conversation_id)
     _join(state, "Forks the conversation", state["confirmation_policy"])
-    if state.get("sandbox_id"):
-        state = current_store.conversations.in_sandboxes.get(conversation_id)
-        if has_own_forks(current_specs, state["sandbox"]):
-            return schemas.with_skills(_fork_with_files(state, wanted), **query)
+    if has_own_forks(state):
+        return schemas.with_skills(_fork_with_files(conversation_id, wanted), **query)
     copy = fork(current_verbs(), conversation_id, wanted, g.principal.owner)
     current_store.conversations.own(copy, g.principal.name)
     return schemas.with_skills(current_store.conversations.get(copy), **query)
 
 
-def _fork_with_files(state: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+def _fork_with_files(conversation_id: ConversationId, wanted: dict[str, Any]) -> dict[str, Any]:
     """The state of a fork in a sandbox of its own. Raises IdInUse, NotReachable, NotRecordedThere, StartFailed."""
     target = ConversationId(wanted.get("id") or str(minted("conversation")))
     [known] = current_store.conversations.get_many([target])
     if known is not None and not is_later():
         raise IdInUse
+    state = current_store.conversations.in_sandboxes.get(conversation_id)
     sandbox = state["sandbox"]
-    if known is None and (not sandbox.host or sandbox.wanted == "deleted"):
-        raise NotReachable.of(sandbox.id, sandbox)
+    if sandbox is None or (known is None and (not sandbox.host or sandbox.wanted == "deleted")):
+        raise NotReachable.of(state["sandbox_id"], sandbox)
 
     def create() -> tuple[StartTask, bool]:
         moment, event_id = moment_at(current_store, state, wanted.get("from_event_id"))

@@ -115,6 +115,8 @@ class Server:
                 journal.remove()
                 raise
             assert new is not None
+            if history:
+                new.log.post_info()
             return new, True
 
     def page(self, limit: int, first: UUID | None) -> tuple[list[AnyConversation], UUID | None]:

@@ -34,8 +34,8 @@ MOST_RESPONSES = 500
 #: most characters of a line that the agent server's log has of an event
 MOST_TOLD = 300
 
-#: what this agent understands of decisions. Source: docs/agents.md
-CAPABILITIES = ["decide_each", "edit"]
+#: what this agent understands of decisions, and that it begins with the events of another one. Source: docs/agents.md
+CAPABILITIES = ["decide_each", "edit", "history"]
 
 
 class Webhooks:
@@ -299,7 +299,7 @@ class Log:
         self._journal = journal
         self._webhooks = webhooks
         self._hidden = hidden or Hidden()
-        self.capabilities = CAPABILITIES  #: what the conversation's agent understands of decisions
+        self.capabilities = CAPABILITIES  #: what the conversation's agent can do
         self._unsaid: list[Event] = []  # has happened, but the disk refused it: the next step writes it first
 
     def hide(self, *secrets: str) -> None:
