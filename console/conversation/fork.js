@@ -28,12 +28,13 @@ export function useForks(id, status, total) {
     const later = setTimeout(ask, RECORDED); // the record of a turn that is just over is made by then
     return () => (clearTimeout(later), aborter.abort());
   }, [id, status, status === "running" ? null : total]);
-  return useMemo(() => {
-    if (!known) return { hasFiles: false, at: () => false, atEnd: false };
-    if (!known.forks_have_files) return { hasFiles: false, at: () => true, atEnd: true };
+  const hasFiles = known?.forks_have_files ?? false;
+  const at = useMemo(() => {
+    if (!hasFiles) return () => known !== null;
     const ids = new Set(known.records.flatMap((one) => one.event_ids));
-    return { hasFiles: true, at: (event) => ids.has(event.id), atEnd: known.records.at(-1)?.seq === total };
-  }, [known, total]);
+    return (event) => ids.has(event.id);
+  }, [known]);
+  return { hasFiles, at, atEnd: known !== null && (!hasFiles || known.records.at(-1)?.seq === total) };
 }
 
 /** record: the conversation. event: the last one to copy; undefined: all. hasFiles: of useForks. */

@@ -112,7 +112,7 @@ def test_a_fork_from_any_event_has_the_files_of_then_and_goes_on_beside_the_unto
             assert ids(api, fork)[: len(upto)] == upto
             assert fork["sandbox_id"] != conversation["sandbox_id"]
             assert fork["execution_status"] == "idle"
-            assert api.call("GET", "/v1/pending-actions/search", params={"conversation_id": fork["id"]})["items"] == []
+            assert api.call("GET", f"/conversations/{UUID(fork['id'])}/pending_actions") == []
             forks.append(fork)
 
     # And the original is as it was
