@@ -163,13 +163,14 @@ def test_a_fork_of_a_waiting_conversation_is_idle_with_nothing_pending_and_the_s
     # When the conversation is forked
     copy = fork(client, url)
 
-    # Then no action is pending in the copy, which behaves like any idle conversation
+    # Then no action is pending in the copy, which behaves like any idle conversation once an agent has it
     copied = f"{API}/{copy['id']}"
     assert copy["execution_status"] == "idle"
     assert client.get(f"{copied}/pending_actions").get_json() == []
     for accept in (True, False):
         response = client.post(f"{copied}/events/respond_to_confirmation", json={"accept": accept})
         assert response.get_json() == {"success": False}
+    client.post(f"/api/v1/webhooks/events/{copy['id']}", json=[said("I am here")])
     assert client.post(f"{copied}/run").status_code == 200
 
     # And the policy is the same there
