@@ -8,6 +8,7 @@ import json
 import posixpath
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from agents.client import AgentServer
 from agents.commands import relabel
 from agents.deletions import delete_with_children
 from agents.expiry import with_deadline
+from agents.forks import has_own_forks, moments
 from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder, seen_folder, within, without_place
 from agents.joins import require_start
 from agents.modes import require_right, start_fault
@@ -46,7 +48,7 @@ from settings.specs import Spec
 from store import Store
 from store.conversations.conversations import app_filter
 from store.errors import ConversationNotFound
-from store.sandboxes.files import Between
+from store.sandboxes.files import Between, FileNotKept, FolderNotRecorded, Moment
 from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import FINISHED, StartTask
 
@@ -355,6 +357,20 @@ def get_app_conversation_diff(query: dict[str, str], conversation_id: Conversati
     with without_place(state):
         difference = inquiries.git_diff(_agent_of(conversation_id), folder_of(state), inner, query["ref"])
     return jsonify(_masked(state, difference))
+
+
+@app_folders.get("/records")
+@needs("read")
+@app_folders.fails()
+@app_folders.response(200, schemas.FolderRecords)
+def list_app_conversation_records(conversation_id: ConversationId) -> dict[str, Any]:
+    """List the records of the folder, the oldest first: a fork from one of their events has the files of then."""
+    state = current_store.conversations.get(conversation_id)
+    has_files, found = has_own_forks(state), list[Moment]()
+    if has_files:
+        with suppress(FolderNotRecorded, FileNotKept, NotReachable):
+            found = moments(current_store, _kept(conversation_id)[1])
+    return {"forks_have_files": has_files, "records": found}
 
 
 @app_folders.get("/skills")

@@ -12,6 +12,7 @@ from flask import Response, g, jsonify, request
 from agents.commands import relabel
 from agents.deletions import delete
 from agents.expiry import with_deadline
+from agents.forks import fork_request, has_own_forks, moment_at
 from agents.joins import join, require_start
 from agents.model_addresses import within_reach
 from agents.starts import asked_dir, started, told_of
@@ -50,8 +51,8 @@ from schemas.fields import Success, page_id
 from schemas.sandboxes import SandboxInfo
 from settings.specs import SpecNotFound
 from store.conversations.lists import ListStream, Show
-from store.errors import SandboxNotFound, Stopping
-from store.link.attempts import minted
+from store.errors import IdInUse, SandboxNotFound, Stopping
+from store.link.attempts import is_later, minted
 from store.listing import ListingFilter
 from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import StartTask
@@ -315,12 +316,41 @@ def update_conversation_secrets(wanted: dict[str, Any], conversation_id: Convers
 def fork_conversation(
     query: dict[str, bool], wanted: dict[str, Any], conversation_id: ConversationId
 ) -> dict[str, Any]:
-    """Copy a conversation, up to an event when one is named; in a sandbox its agent copies it too, and can run it."""
+    """Copy a conversation, up to an event when one is named; in a sandbox its agent copies it too, and can run it.
+
+    A fork of the bundled agent's has a sandbox of its own, with the files as they were at the event; 409 where they
+    were not recorded then. The response waits for it.
+    """
     state = current_store.conversations.get(conversation_id)
     _join(state, "Forks the conversation", state["confirmation_policy"])
+    if has_own_forks(state):
+        return schemas.with_skills(_fork_with_files(conversation_id, wanted), **query)
     copy = fork(current_verbs(), conversation_id, wanted, g.principal.owner)
     current_store.conversations.own(copy, g.principal.name)
     return schemas.with_skills(current_store.conversations.get(copy), **query)
+
+
+def _fork_with_files(conversation_id: ConversationId, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The state of a fork in a sandbox of its own. Raises IdInUse, NotReachable, NotRecordedThere, StartFailed."""
+    target = ConversationId(wanted.get("id") or str(minted("conversation")))
+    [known] = current_store.conversations.get_many([target])
+    if known is not None and not is_later():
+        raise IdInUse
+    state = current_store.conversations.in_sandboxes.get(conversation_id)
+    sandbox = state["sandbox"]
+    if sandbox is None or (known is None and (not sandbox.host or sandbox.wanted == "deleted")):
+        raise NotReachable.of(state["sandbox_id"], sandbox)
+
+    def create() -> tuple[StartTask, bool]:
+        moment, event_id = moment_at(current_store, state, wanted.get("from_event_id"))
+        task, joiner = fork_request(state, wanted, moment, event_id), current_joiner()
+        shown = echo({"conversation_id": target, "title": wanted.get("title")})
+        return current_store.start_tasks.create_once(target, task, {}, echo=shown, owner=joiner.owner, joiner=joiner)
+
+    made, _ = started(current_store, target, create)
+    if made["forked_from_conversation_id"] != state["id"]:
+        raise IdInUse
+    return made
 
 
 @conversations.get("/<conversation_id:conversation_id>/agent_final_response")

@@ -101,10 +101,11 @@ class Server:
         secrets: dict[str, str],
         llm: dict[str, Any] | None = None,
         mcp: dict[str, Any] | None = None,
+        history: list[Event] | None = None,
     ) -> tuple[AnyConversation, bool]:
         """The conversation of that id, and whether it is new. llm: what the start request says of the model.
 
-        mcp: its MCP servers by name.
+        mcp: its MCP servers by name. history: the events that a fork begins with; the server has them.
         """
         llm = llm or {"api_key": ""}
         with self._lock:
@@ -115,13 +116,15 @@ class Server:
             sealed = {"mcp": self._seal.close(json.dumps(mcp)), "mcp_servers": [*mcp]} if mcp else {}
             make_folder(working_folder(given["workspace"]))
             place = {"id": str(identity), "created_at": now(), "here": str(Path.cwd())}
-            journal.create({**place, **given, "llm": kept, **sealed})
+            journal.create({**place, **given, "llm": kept, **sealed}, history)
             try:
                 new = self._load(identity, secrets, llm["api_key"], mcp)
             except DiskError:
                 journal.remove()
                 raise
             assert new is not None
+            if history:
+                new.log.post_info()
             return new, True
 
     def page(self, limit: int, first: UUID | None) -> tuple[list[AnyConversation], UUID | None]:
@@ -311,8 +314,8 @@ def start() -> tuple[Response, int]:
     if server.acp and (fault := refusal(server.acp, kept["confirmation_policy"])):
         abort(422, fault)
     program = server.acp.title if server.acp else ""
-    llm = llm_of(given, is_own=not program)
-    conversation, is_new = server.start(identity, kept, secrets_of(given), llm, servers_of(given))
+    llm, history = llm_of(given, is_own=not program), history_of(given)
+    conversation, is_new = server.start(identity, kept, secrets_of(given), llm, servers_of(given), history)
     told = ignored(given, program)
     if told and is_new:
         print(f"conversation {identity}: {' '.join(told)}", file=sys.stderr)
@@ -543,6 +546,18 @@ def servers_of(given: dict[str, Any]) -> dict[str, Any]:
     agent = an_object(given, "agent") or an_object(given, "agent_settings") or {}
     listed = servers_in(agent.get("mcp_config"))
     return {name: one for name, one in listed.items() if isinstance(one, dict) and one.get("enabled") is not False}
+
+
+def history_of(given: dict[str, Any]) -> list[Event] | None:
+    """The events that a fork begins with; None where the request has none."""
+    history = given.get("history")
+    if history is not None and not (isinstance(history, list) and all(map(_is_event, history))):
+        abort(422, "history should be a list of events")
+    return history
+
+
+def _is_event(event: Any) -> bool:
+    return isinstance(event, dict) and all(isinstance(event.get(name), str) for name in ("id", "kind", "source"))
 
 
 def max_iterations_of(given: dict[str, Any]) -> int:

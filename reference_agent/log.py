@@ -35,8 +35,8 @@ MOST_RESPONSES = 500
 #: most characters of a line that the agent server's log has of an event
 MOST_TOLD = 300
 
-#: what this agent understands of decisions. Source: docs/agents.md
-CAPABILITIES = ["decide_each", "edit"]
+#: what this agent understands of decisions, and that it begins with the events of another one. Source: docs/agents.md
+CAPABILITIES = ["decide_each", "edit", "history"]
 
 
 class Webhooks:
@@ -149,12 +149,16 @@ class Journal:
         self._steps = folder / "events.jsonl"
         self._size = 0  # bytes of the whole steps
 
-    def create(self, start: dict[str, Any]) -> None:
-        """Create a conversation, without a step."""
+    def create(self, start: dict[str, Any], history: list[Event] | None = None) -> None:
+        """Create a conversation, without a step, or with the events of another one as its first."""
         draft = self._start.with_suffix(".new")
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._steps.write_bytes(b"")  # a deletion that was cut short may have left events
+            with self._steps.open("wb") as file:  # a deletion that was cut short may have left events
+                if history:
+                    file.write(_step(history, taken_up(history, start["confirmation_policy"])._asdict()))
+                    file.flush()
+                    os.fsync(file.fileno())
             with draft.open("w") as file:
                 json.dump(start, file)
                 file.flush()
@@ -181,7 +185,7 @@ class Journal:
 
     def append(self, events: list[Event], state: dict[str, Any]) -> None:
         """Write a step."""
-        step = "".join(json.dumps(line) + "\n" for line in [*events, {"state": state}]).encode()
+        step = _step(events, state)
         try:
             with self._steps.open("r+b") as file:  # opened each time: a folder that was deleted takes no step
                 file.truncate(self._size)
@@ -231,6 +235,11 @@ class Journal:
                 os.truncate(self._steps, self._size)
 
 
+def _step(events: list[Event], state: dict[str, Any]) -> bytes:
+    """The lines of a step."""
+    return "".join(json.dumps(line) + "\n" for line in [*events, {"state": state}]).encode()
+
+
 def _parsed(raw: bytes) -> dict[str, Any] | None:
     """The object of a line; None for a torn or damaged one."""
     try:
@@ -264,6 +273,18 @@ class State(NamedTuple):
     mind: dict[str, Any] = {}  # what the mind itself has to remember
 
 
+def taken_up(history: list[Event], policy: dict[str, Any]) -> State:
+    """The state of a fork after the events that it begins with: nothing is open in them."""
+    unanswered = list[str]()
+    for event in history:
+        match event:
+            case {"kind": "MessageEvent", "source": "user", "id": str(identity)}:
+                unanswered.append(identity)
+            case {"kind": "MessageEvent" | "ActionEvent", "source": "agent"}:
+                unanswered = []
+    return State(policy, unanswered=unanswered)
+
+
 class Log:
     """The events and the state of a conversation, which change by steps; each is written before it is shown or posted.
 
@@ -279,7 +300,7 @@ class Log:
         self._journal = journal
         self._webhooks = webhooks
         self._hidden = hidden or Hidden()
-        self.capabilities = CAPABILITIES  #: what the conversation's agent understands of decisions
+        self.capabilities = CAPABILITIES  #: what the conversation's agent can do
         self._unsaid: list[Event] = []  # has happened, but the disk refused it: the next step writes it first
 
     def hide(self, *secrets: str) -> None:

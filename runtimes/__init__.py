@@ -198,3 +198,9 @@ class Runtime(Protocol):
 
     def copy(self, launch: Launch, source_id: str) -> None:
         """Fill such a folder with a copy of another sandbox's files on this host, as a whole or not at all."""
+
+    def recall(self, launch: Launch, source_id: str, folder: str, conversation: str, seq: int) -> None:
+        """Fill such a folder with a folder of another sandbox as it was recorded beside an event, likewise.
+
+        Raises NotRecorded.
+        """

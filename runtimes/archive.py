@@ -190,17 +190,17 @@ def pack(folder: Path, most_holes: int | None = None) -> Iterator[bytes]:
     most_holes: bytes that holes of all files may take, which are zeros in the stream; None: as many as the file system
     has. Raises RuntimeFailure that names a file which cannot be read, or the one with a hole too many.
     """
-    links, holes = _Links(), _Holes(_size_of_file_system(folder) if most_holes is None else most_holes)
+    links, holes = Links(), _Holes(_size_of_file_system(folder) if most_holes is None else most_holes)
     for entry in entries(folder):
         name = b"./" + entry.path
         if entry.is_directory:
-            yield header(_member(entry, MemberKind.DIRECTORY, name))
+            yield header(member_of(entry, MemberKind.DIRECTORY, name))
         elif entry.is_symlink:
             with unreadable(entry.path):
                 target = os.readlink(entry.name, dir_fd=entry.directory)
-                yield header(_member(entry, MemberKind.SYMLINK, name, os.fsencode(target)))
+                yield header(member_of(entry, MemberKind.SYMLINK, name, os.fsencode(target)))
         elif (first := links.first(entry)) is not None:
-            yield header(_member(entry, MemberKind.HARDLINK, name, b"./" + first))
+            yield header(member_of(entry, MemberKind.HARDLINK, name, b"./" + first))
         else:
             yield from _packed(entry, name, links, holes)
     yield END
@@ -234,24 +234,24 @@ def copy(source: Path, folder: Path) -> None:
 
     Raises RuntimeFailure that names what cannot be copied.
     """
-    links = _Links()
+    links = Links()
     with contextlib.closing(Target(folder)) as target:
         for entry in entries(source):
             with naming(entry.path):
                 if entry.is_directory:
-                    target.add(_member(entry, MemberKind.DIRECTORY, entry.path), ())
+                    target.add(member_of(entry, MemberKind.DIRECTORY, entry.path), ())
                 elif entry.is_symlink:
                     with unreadable(entry.path):
                         to = os.fsencode(os.readlink(entry.name, dir_fd=entry.directory))
-                        target.add(_member(entry, MemberKind.SYMLINK, entry.path, to), ())
+                        target.add(member_of(entry, MemberKind.SYMLINK, entry.path, to), ())
                 elif (first := links.first(entry)) is not None:
-                    target.add(_member(entry, MemberKind.HARDLINK, entry.path, first), ())
+                    target.add(member_of(entry, MemberKind.HARDLINK, entry.path, first), ())
                 else:
                     _copy_file(entry, target, links)
         target.finish()
 
 
-class _Links:
+class Links:
     """The first name of each file that has several."""
 
     def __init__(self) -> None:
@@ -262,14 +262,14 @@ class _Links:
         """An earlier name of that file; None if there is none."""
         return self._names.get(entry.identity) if entry.stat.st_nlink > 1 else None
 
-    def note(self, entry: FolderEntry) -> None:
-        """Note the first name of a file, which is stored under it now."""
+    def note(self, entry: FolderEntry, path: bytes | None = None) -> None:
+        """Note the first name of a file, which is stored under it now. path: another name than the entry's own."""
         if entry.stat.st_nlink > 1 and self._room > len(entry.path):
-            self._names[entry.identity] = entry.path
+            self._names[entry.identity] = entry.path if path is None else path
             self._room -= len(entry.path) + 200  # the bytes that Python needs beside the name
 
 
-def _member(entry: FolderEntry, kind: MemberKind, name: bytes, target: bytes = b"", size: int = 0) -> Member:
+def member_of(entry: FolderEntry, kind: MemberKind, name: bytes, target: bytes = b"", size: int = 0) -> Member:
     return Member(name, kind, stat.S_IMODE(entry.stat.st_mode), entry.stat.st_mtime_ns, size, target)
 
 
@@ -288,13 +288,13 @@ class _Holes:
             )
 
 
-def _packed(entry: FolderEntry, name: bytes, links: _Links, holes: _Holes) -> Iterator[bytes]:
+def _packed(entry: FolderEntry, name: bytes, links: Links, holes: _Holes) -> Iterator[bytes]:
     """The header and the content of a file, of the size that it has when it is opened."""
     with unreadable(entry.path), opened_file(entry.name, entry.directory) as (file, seen):
         holes.take(entry, seen)
         links.note(entry)
         size = seen.st_size
-        yield header(_member(entry, MemberKind.FILE, name, size=size))
+        yield header(member_of(entry, MemberKind.FILE, name, size=size))
         left = size
         while left:
             piece = os.read(file, min(PIECE, left)) or bytes(min(PIECE, left))
@@ -303,14 +303,14 @@ def _packed(entry: FolderEntry, name: bytes, links: _Links, holes: _Holes) -> It
         yield padding(size)
 
 
-def _copy_file(entry: FolderEntry, target: Target, links: _Links) -> None:
+def _copy_file(entry: FolderEntry, target: Target, links: Links) -> None:
     with contextlib.ExitStack() as opened:
         file, size = -1, 0
         with unreadable(entry.path):
             file, seen = opened.enter_context(opened_file(entry.name, entry.directory))
             size = seen.st_size
         if file >= 0:
-            with target.file(_member(entry, MemberKind.FILE, entry.path)) as copied:
+            with target.file(member_of(entry, MemberKind.FILE, entry.path)) as copied:
                 _copy_content(file, copied, size)
             links.note(entry)
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from runtimes import Launch, RuntimeFailure, reading
-from runtimes.folder import failing
-from runtimes.shadow import beside, forget, held
+from runtimes import Launch, RuntimeFailure, archive, reading
+from runtimes.folder import failing, remove
+from runtimes.git import NotRecorded
+from runtimes.shadow import Shadow, beside, forget, held
 from runtimes.tar_stream import (
     END,
     ArchiveUnreadable,
@@ -83,6 +84,24 @@ class Volumes(ABC):
         """Fill the volume of a new sandbox with another one's files, as `unpack` does."""
         with contextlib.closing(self._packed(replace(launch, sandbox_id=source_id))) as chunks:
             self.unpack(launch, chunks)
+
+    @abstractmethod
+    def shadow(self, launch: Launch, folder: str) -> Shadow | None:
+        """As `runtimes.Runtime` has it."""
+
+    def recall(self, launch: Launch, source_id: str, folder: str, conversation: str, seq: int) -> None:
+        """Fill the volume of a new sandbox with a folder of another one at a moment, as `unpack` does."""
+        shadow = self.shadow(replace(launch, sandbox_id=source_id), folder)
+        if shadow is None:
+            raise NotRecorded(f"The folder was not recorded at event {seq}")
+        draft = beside(self._folder / launch.sandbox_id) / "draft"
+        try:
+            remove(draft)  # of a supervisor that was killed
+            draft.mkdir(mode=0o700, parents=True)
+            shadow.restore(conversation, seq, draft)
+            self.unpack(launch, archive.pack(draft))
+        finally:
+            remove(draft)
 
     def pack(self, launch: Launch) -> Iterator[bytes]:
         """The files of a sandbox, as a tar stream. Raises RuntimeFailure where there are none."""

@@ -39,6 +39,7 @@ import re
 import signal
 import time
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -339,6 +340,11 @@ class ProcessRuntime:
         """Fill a new working directory with another sandbox's files, likewise."""
         source = self._folder_of(source_id) / "work"
         fill(self._folder_of(launch.sandbox_id) / "work", lambda folder: archive.copy(source, folder))
+
+    def recall(self, launch: Launch, source_id: str, folder: str, conversation: str, seq: int) -> None:
+        """Fill a new working directory with what another one had in a folder at a moment, likewise."""
+        shadow = self.shadow(replace(launch, sandbox_id=source_id), folder)
+        fill(self._folder_of(launch.sandbox_id) / "work", lambda new: shadow.restore(conversation, seq, new))
 
     def _folder_of(self, sandbox_id: str) -> Path:
         if not _ID.fullmatch(sandbox_id):

@@ -3,6 +3,7 @@
 PLACE/KEY/           one for each folder of a sandbox that was recorded; PLACE lies outside of the sandbox's folder
     git/             a bare repository
     copies-…/        copies of the `.gitignore` files above what is walked
+    moments/         the folder whole, for forks: `moments.py`
     state.json       the tree that was recorded last, what every file of it was seen as, and the records by event
 PLACE.lock           held by each caller that uses PLACE
 
@@ -27,7 +28,7 @@ import re
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,7 @@ from typing import NamedTuple
 from runtimes import FileTooLong, FolderNotKept, RuntimeFailure, reading
 from runtimes.folder import Directories, entries, failing, locked, opened_file, remove, unreadable, used
 from runtimes.git import COPIES, Ignored, NotRecorded, Timeout, environment_of, git_program, running
+from runtimes.moments import Moments
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +49,8 @@ MOST_PATHS, MOST_PASSED = 4 << 20, 16 << 20
 #: directories that lie in each other
 MOST_DEEP = 200
 
-#: bytes that the shadow repositories of a sandbox take, records that one has, and changed files that are listed
-MOST_BYTES, MOST_RECORDS, MOST_CHANGES = 512 << 20, 1_000, 10_000
+#: bytes that the records of a sandbox take, records that one folder has, and changed files that are listed
+MOST_BYTES, MOST_RECORDS, MOST_CHANGES = 1 << 30, 1_000, 10_000
 
 #: records of a conversation that stay when there are too many, beside its first one
 _STAY = 20
@@ -79,10 +81,19 @@ class FileChange(NamedTuple):
     path: str
 
 
+class Moment(NamedTuple):
+    """A record from which a fork gets the folder."""
+
+    seq: int
+    event_ids: list[str]
+
+
 class _Record(NamedTuple):
     conversation: str
     seq: int  #: of the event beside which the folder was recorded; 0 before the first one
     tree: str
+    moment: str = ""  #: the folder whole, as `moments.py` names it; empty: it may have changed since the event
+    events: Sequence[str] = ()  #: ids of the events at which it was the same, the last one that of seq
 
 
 #: what a file was seen as: its mode in a tree, inode, size, and times of change in ns
@@ -136,16 +147,39 @@ class Shadow:
         self._place, self._work, self._start = place, work, start
         self._own = place / hashlib.sha256(start).hexdigest()[:16]
         self._git_dir = self._own / "git"
+        self._moments = Moments(self._own)
         self._lock = -1  #: the open file of the lock, while it is held
 
-    def record(self, conversation: str, seq: int) -> None:
-        """Record the folder beside an event. An event that has a later record, or its own, changes nothing."""
+    def record(self, conversation: str, seq: int, at_rest: Callable[[int], list[str]] = lambda _: []) -> None:
+        """Record the folder beside an event. An event that has a later record, or its own, changes nothing.
+
+        at_rest: the ids of the events after a seq at which the folder was as it is now; none where it may have changed.
+        Asked before and after the folder is read: what a fork gets is of that moment, or is not kept.
+        """
         with self._used() as state:
-            if any(one.conversation == conversation and one.seq >= seq for one in state.records):
+            last = max((one.seq for one in state.records if one.conversation == conversation), default=-1)
+            if last >= seq:
                 return
-            tree = self._recorded(state)
-            state.records.append(_Record(conversation, seq, tree))
+            tree, moment, events = self._recorded(state), "", list[str]()
+            if at_rest(last):
+                moment = self._taken()
+                events = at_rest(last)
+            state.records.append(_Record(conversation, seq, tree, moment if events else "", events if moment else ()))
             self._keep(state)
+
+    def moments(self, conversation: str) -> list[Moment]:
+        """The records from which a fork of a conversation gets the folder, in the order of the log."""
+        with self._used() as state:
+            own = [one for one in state.records if one.conversation == conversation and one.moment]
+            return [Moment(one.seq, [*one.events]) for one in sorted(own, key=lambda one: one.seq)]
+
+    def restore(self, conversation: str, seq: int, folder: Path) -> None:
+        """Fill a new folder with this one as it was recorded beside an event, by its path there."""
+        with self._used() as state:
+            found = [one.moment for one in state.records if (one.conversation, one.seq) == (conversation, seq)]
+            if not any(found):
+                raise NotRecorded(f"The folder was not recorded at event {seq}")
+            self._moments.restore(found[0], folder, reading.led(self._work, self._start) or b"")
 
     def changes(
         self, conversation: str, since: int, until: int | None = None, *, walks: bool = True
@@ -232,22 +266,39 @@ class Shadow:
             log.warning("%s is damaged: the records of this folder begin again", self._own / "state.json")
         return ShadowState("", {}, [], {}, 0)
 
+    def _taken(self) -> str:
+        """The moment of the folder as it is now; empty where it cannot be kept whole, which the log says."""
+        try:
+            start = reading.led(self._work, self._start) or b""
+            return self._moments.take(self._work, start, self._environment(), Timeout(RECORD_SECONDS))
+        except RuntimeFailure as error:
+            log.info("%s: no fork gets the folder as it is now: %s", self._own, error)
+            return ""
+
     def _keep(self, state: ShadowState) -> None:
         """Write the state, and drop records while there are too many, or too many bytes."""
         is_full = used(self._place, MOST_BYTES) > MOST_BYTES
         if shrinks := is_full or len(state.records) > MOST_RECORDS:
             self._shrink(state)
+        self._write(state)
+        if shrinks:
+            self._remove_unnamed(state)  # after the state: a kill leaves references without a name, never the opposite
+            is_full = used(self._place, MOST_BYTES) > MOST_BYTES
+        if is_full and any(one.moment for one in state.records):
+            state.records = [one._replace(moment="", events=()) for one in state.records]
+            self._write(state)
+            self._moments.sweep(())
+            is_full = used(self._place, MOST_BYTES) > MOST_BYTES
+        if is_full:
+            raise NotRecorded(f"The records of the sandbox's folder take more than {MOST_BYTES >> 20} MiB")
+
+    def _write(self, state: ShadowState) -> None:
         draft = self._own / "state.json.new"
         with draft.open("w") as file:
             file.write(json.dumps(vars(state)))
             file.flush()
             os.fsync(file.fileno())  # a machine that goes down leaves the state before or this one
         draft.replace(self._own / "state.json")
-        if shrinks:
-            self._remove_unnamed(state)  # after the state: a kill leaves references without a name, never the opposite
-            is_full = used(self._place, MOST_BYTES) > MOST_BYTES
-        if is_full:
-            raise NotRecorded(f"The records of the sandbox's folder take more than {MOST_BYTES >> 20} MiB")
 
     def _shrink(self, state: ShadowState) -> None:
         """Drop all but the first record of each conversation and the last ones."""
@@ -266,6 +317,7 @@ class Shadow:
         dropped = "".join(f"delete {ref}\n" for ref in refs if ref.rpartition("/")[2] not in numbers)
         self._git("update-ref", "--stdin", given=dropped.encode())
         self._collect()
+        self._moments.sweep({one.moment for one in state.records})
 
     def _collect(self) -> None:
         """Pack what is kept and remove the rest. A failure costs room alone, and the next call tries again."""

@@ -392,6 +392,25 @@ class FolderQuery(BaseSchema):
     path = Text(load_default=".", most=_MOST_PATH, metadata={"description": "A folder in the conversation's folder."})
 
 
+class FolderRecord(BaseSchema):
+    """A record of a conversation's folder."""
+
+    seq = fields.Integer(required=True, metadata={"description": "Of the last of the events."})
+    event_ids = fields.List(
+        fields.String(), required=True, metadata={"description": "The events at which the folder was as recorded."}
+    )
+
+
+class FolderRecords(BaseSchema):
+    """The records of a conversation's folder."""
+
+    forks_have_files = fields.Boolean(
+        required=True,
+        metadata={"description": "Whether a fork has a sandbox of its own, and only begins at an event with a record."},
+    )
+    records = fields.List(fields.Nested(FolderRecord), required=True)
+
+
 def _moment(description: str) -> Text:
     return Text(load_default=None, least=1, most=MOST_REPOSITORY, metadata={"description": description})
 

@@ -54,6 +54,7 @@ class Conversation(Record):
     labels_due: str  #: request whose title or tags the agent may not have
     posted: int  #: number of the log's events that the agent has too
     agent_log: list[object] | None = None  #: how far both logs were compared: `supervisor/agent_log.py`
+    unattended: Annotated[bool | None, JSON] = None  #: a detached copy, until an agent posts to it
     interrupted: Annotated[bool | None, JSON] = None  #: a run was under way when the agent server ended or froze
     unapproved_resumes: int  #: runs that nobody decided
     approvals: str  #: a number that grows with every change of what waits, also from one life of an id to the next

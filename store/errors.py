@@ -117,6 +117,17 @@ class IllegalMove(StoreError):
         super().__init__(f"Cannot {verb}: the conversation is {status}. {later.get(status, 'Send a message instead')}")
 
 
+class NobodyRuns(StoreError):
+    """A message or a run for a copy without a sandbox, to which no agent has posted."""
+
+    kind = Kind.CONFLICT
+    words = (
+        "No agent runs this conversation: it is a copy without a sandbox. An agent of your own takes it over with its "
+        "first event to POST /api/v1/webhooks/events/{conversation_id}. Or start a new conversation: "
+        "POST /api/v1/app-conversations"
+    )
+
+
 class ActsUnasked(StoreError):
     """A policy would hold the actions of an agent that waits for nobody."""
 

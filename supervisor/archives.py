@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from agents.inquiries import kept_folder
 from core.filenames import as_text, from_text
-from core.wire import ConversationId
+from core.wire import ConversationId, Micros, Seq, now
 from runtimes import FileTooLong, FolderNotKept, Launch, Runtime, RuntimeFailure
 from runtimes.git import NotRecorded
 from runtimes.shadow import Shadow
@@ -63,6 +63,9 @@ MOST_AT_ONCE = 2
 #: folders that a host records at once; seconds of a record that is followed by a rest, of _REST times as long, in which
 #: its sandbox gets no other: what a sandbox's files cost is outside of its limits
 _MOST_RECORDED, _LONG, _REST = 2, 1.0, 9
+
+#: µs in which an agent works on a message that it was sent before its log has it
+_ON_ITS_WAY = 60_000_000
 
 #: seconds for which the result of a long read answers clients at most: a busy host makes any read long
 _STALE = 15.0
@@ -247,6 +250,9 @@ class HostArchives:
     def _fill(self, source: dict[str, Any], order: Launch, runtime: Runtime, given_up: threading.Event) -> None:
         if "archive" in source:
             self._unpack(source, order, runtime, given_up)
+        elif "conversation" in source:
+            seq = source["seq"]
+            runtime.recall(order, source["sandbox"], source["folder"], source["conversation"], seq)
         else:
             runtime.copy(order, source["sandbox"])
 
@@ -360,11 +366,39 @@ class HostFiles:
             if spec is None or state["sandbox_id"] != sandbox.id:
                 return
             if shadow := self._runtimes[spec.runtime].shadow(files_of(sandbox, spec), kept_folder(state)):
-                shadow.record(conversation_id, seq)
+                shadow.record(conversation_id, seq, partial(self._events_at_rest, conversation_id, Seq(seq)))
         except ConversationNotFound:
             return
         except RuntimeFailure as error:
             log.info("the folder of conversation %s: %s", conversation_id, error)
+
+    def _events_at_rest(self, conversation_id: ConversationId, seq: Seq, after: int) -> list[str]:
+        """The events from another one on, at which a conversation's folder was as it is at the event of `seq`.
+
+        None while the agent works, or is about to. Limitation: programs that it has left running, and people in
+        terminals, may change files all the same.
+        """
+        store, state = self._store, self._store.conversations.get(conversation_id)
+        if state["seq"] != seq or state["execution_status"] == "running":
+            return []
+        if store.sandboxes.echoes.expects_any(conversation_id, Micros(now() - _ON_ITS_WAY)):
+            return []
+        open_ids = store.approvals.confirmations.open_ids(conversation_id)
+        if state["execution_status"] == "waiting_for_confirmation":
+            delivery = store.approvals.deliveries.get(conversation_id)
+            if delivery and {*open_ids} & {*delivery.actions}:
+                return []
+        elif open_ids:  # it was paused while an action is executed
+            return []
+        return store.events.since_the_last_result(conversation_id, Seq(max(0, after)), seq)
+
+    def send_moments(self, sandbox: Sandbox, folder: str, reply: str, conversation_id: str) -> None:
+        """Reply with the records of a conversation's folder from which a fork gets it."""
+
+        def found(runtime: Runtime, order: Launch) -> bytes:
+            return json.dumps(_shadow(runtime, order, folder).moments(conversation_id)).encode()
+
+        self._send(sandbox, reply, found)
 
     def send_changes(
         self, sandbox: Sandbox, folder: str, reply: str, conversation_id: str, since: int, until: int | None

@@ -318,6 +318,7 @@ class Loop:
             "files": self._tasks.files.send_names,
             "file": self._tasks.files.send_content,
             "record": self._tasks.files.record,
+            "moments": self._tasks.files.send_moments,
             "changes": self._tasks.files.send_changes,
             "difference": self._tasks.files.send_difference,
         }

@@ -69,6 +69,7 @@ from store.errors import (
 from store.sandboxes.sandboxes import Sandbox, SandboxId, random_text
 from store.sandboxes.start_tasks import LEASE, MOST_ATTEMPTS, Failure, StartTask
 from supervisor.endings import RESUMABLE
+from supervisor.forks import agents_request, copy_log
 from supervisor.presence import LeaseLost, Silences, renewed
 from supervisor.upkeep import pool_of
 from telemetry import traces
@@ -398,6 +399,12 @@ class StartDriver:
         for status in _PASSED:
             self._advance(start, lease, status=status)
         self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
+        if fork := request.get("fork"):
+            copy_log(self._store, start, fork, sandbox)
+            self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
+            body = agents_request(self._store, start.conversation_id, sandbox, spec)
+            self._commands.agent_in(sandbox.id).start(body, self._start_seconds)
+            return ""
         new = new_conversation(self._store, start, request, sandbox, spec)
         self._store.conversations.create(start.conversation_id, **new.kept, owner=start.joiner.name)
         if not self._is_its(start):
@@ -445,13 +452,13 @@ class StartDriver:
 
     def _with_sandbox(self, start: StartTask, lease: str, request: Mapping[str, Any]) -> StartTask:
         """Choose the sandbox, or name a new one before it is started, so that a second driver starts no second one."""
-        ready = None
+        ready, fork = None, request.get("fork")
         if not start.sandbox_id:
             spec, gives_way = self._specs.get(request.get("sandbox_spec_id")), "kept" in request
             chosen = request.get("sandbox_id")
-            if not chosen and start.owner:
+            if not chosen and not fork and start.owner:
                 ready = self._workspace(spec, start, gives_way=gives_way)
-            if not chosen and not ready:
+            if not chosen and not fork and not ready:
                 chosen = self._shared and self._with_room(spec, start, request)
                 ready = None if chosen else self._warm_one(spec, start, gives_way=gives_way)
             identity = chosen or ready or f"{start.id[:10]}{random_text(12)}"
@@ -466,7 +473,13 @@ class StartDriver:
                 lease,
                 identity,
                 lambda: self._store.sandboxes.start(
-                    spec_id, identity, gives_way=gives_way, owner=start.owner, start_id=start.id
+                    spec_id,
+                    identity,
+                    source=fork["files"] if fork else None,
+                    host=fork["host"] if fork else "",
+                    gives_way=gives_way,
+                    owner=start.owner,
+                    start_id=start.id,
                 ),
             )
         return start

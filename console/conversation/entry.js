@@ -91,7 +91,7 @@ function Step({ event, results, isRunning, output, decisions, onFork }) {
  * output: a store of what the command that runs has printed; decisions: the Decisions of the conversation. onFork(row). */
 export class Entry extends Component {
   shouldComponentUpdate(next) {
-    return ["row", "isFocus", "waits", "isRunning"].some((name) => next[name] !== this.props[name]);
+    return ["row", "isFocus", "waits", "isRunning", "onFork"].some((name) => next[name] !== this.props[name]);
   }
 
   render({ row, isFocus, waits, isRunning, output, decisions, onFork }) {

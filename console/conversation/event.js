@@ -215,7 +215,7 @@ export function Body({ event, results = [], isTalk = false }) {
 /** A row of the wire: an event, and for an action its results. It is drawn again only when another event is in it, as there are hundreds. onFork(row). */
 export class Row extends Component {
   shouldComponentUpdate(next) {
-    return next.row !== this.props.row || next.isFocus !== this.props.isFocus || next.waits !== this.props.waits;
+    return ["row", "isFocus", "waits", "onFork"].some((name) => next[name] !== this.props[name]);
   }
 
   render({ row, isFocus, waits, onFork }) {

@@ -1,5 +1,5 @@
-// The question before a fork: of all events, or of the log up to one of them.
-import { useState } from "preact/hooks";
+// The question before a fork: of all events, or of the log up to one of them. And where a fork may begin.
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { beginning } from "../lib/visible.js";
@@ -10,8 +10,35 @@ import { Time } from "../parts/time.js";
 import { Label } from "./event.js";
 import { MOST_TITLE } from "./heading.js";
 
-/** record: the conversation. event: the last one to copy; undefined: all. */
-export function Fork({ record, event, onClose }) {
+/** Milliseconds after the end of a turn in which the folder is recorded. */
+const RECORDED = 1500;
+
+/** Where a fork of a conversation may begin: {hasFiles, at(event), atEnd}. Of an agent whose forks have the files of then,
+ * only at an event beside which the files were recorded; `at` changes with the records. status, total: of the conversation. */
+export function useForks(id, status, total) {
+  const [known, setKnown] = useState(null);
+  useEffect(() => {
+    const aborter = new AbortController();
+    const ask = () =>
+      call("GET /api/v1/app-conversations/{conversation_id}/records", {
+        path: { conversation_id: id },
+        signal: aborter.signal,
+      }).then(setKnown, () => undefined);
+    ask();
+    const later = setTimeout(ask, RECORDED); // the record of a turn that is just over is made by then
+    return () => (clearTimeout(later), aborter.abort());
+  }, [id, status, status === "running" ? null : total]);
+  const hasFiles = known?.forks_have_files ?? false;
+  const at = useMemo(() => {
+    if (!hasFiles) return () => known !== null;
+    const ids = new Set(known.records.flatMap((one) => one.event_ids));
+    return (event) => ids.has(event.id);
+  }, [known]);
+  return { hasFiles, at, atEnd: known !== null && (!hasFiles || known.records.at(-1)?.seq === total) };
+}
+
+/** record: the conversation. event: the last one to copy; undefined: all. hasFiles: of useForks. */
+export function Fork({ record, event, hasFiles, onClose }) {
   const [title, setTitle] = useState(beginning(`Fork of ${record.title || "a conversation"}`, MOST_TITLE));
   const [isBusy, setBusy] = useState(false);
   const fork = async (submission) => {
@@ -30,7 +57,11 @@ export function Fork({ record, event, onClose }) {
   return html`<${Dialog} title=${event ? "Fork from this event" : "Fork the conversation"} onClose=${onClose}>
     <form onSubmit=${fork}>
       ${event && html`<p data-testid="fork-event"><strong><${Label} event=${event} /></strong> <${Time} at=${event.timestamp} /></p>`}
-      <p>A fork has a copy of ${event ? "the log up to this event" : "all events"} and goes its own way. In a sandbox its agent copies it too${event && "; the files there stay as they are now"}.</p>
+      <p>A fork has a copy of ${event ? "the log up to this event" : "all events"} and goes its own way. ${
+        hasFiles
+          ? html`It gets a sandbox of its own, with the files as they were then. Secrets, running programs and what <code>.gitignore</code> leaves out are not copied.`
+          : html`In a sandbox its agent copies it too${event && "; the files there stay as they are now"}.`
+      }</p>
       <label>Title of the fork <input autofocus data-testid="fork-title" maxlength=${MOST_TITLE} value=${title} onInput=${(change) => setTitle(change.target.value)} /></label>
       <footer>
         <button type="button" class="secondary" onClick=${onClose}>Cancel</button>

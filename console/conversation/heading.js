@@ -122,7 +122,7 @@ export function Heading({
       <${More}>
         ${may("write") && html`<button type="button" class="quiet" data-testid="edit-title" onClick=${() => setNaming(true)}>Rename</button>`}
         <button type="button" class="quiet" data-testid="all-events" aria-pressed=${isWire} title="Every event as it was sent, one row each" onClick=${() => setWire(!isWire)}>All events</button>
-        ${may("write") && html`<button type="button" class="quiet" data-testid="fork" onClick=${onFork}>Fork</button>`}
+        ${onFork && html`<button type="button" class="quiet" data-testid="fork" onClick=${onFork}>Fork</button>`}
         <${Export} record=${record} total=${total} />
         ${may("admin") && html`<button type="button" class="quiet danger-text" data-testid="delete" onClick=${() => setAsking(true)}>Delete</button>`}
       <//>

@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
-import { Empty, Failure } from "../parts/notices.js";
+import { Empty, Failure, tell } from "../parts/notices.js";
 import { Markdown } from "../parts/markdown.js";
 import { Entry } from "./entry.js";
 import { Row } from "./event.js";
@@ -118,28 +118,28 @@ function isIn({ event, results }, id) {
 }
 
 /** The rows of the wire, or of the talk. isRunning: the agent works, so that a last action without a result is under way. */
-function Rows({ rows, isWire, state, waiting, isRunning, output, decisions, onFork }) {
+function Rows({ rows, isWire, state, waiting, isRunning, output, decisions, forkOf }) {
   const talk = useRef([]);
   const focus = ({ event, results }) => isIn({ event, results }, state.focus);
   if (isWire)
     return rows.map(
       (row) =>
-        html`<${Row} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${onFork} />`,
+        html`<${Row} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${forkOf(row)} />`,
     );
   talk.current = talkOf(rows, state.older, talk.current);
   const last = isRunning && !state.newer ? talk.current.findLast(({ row }) => row)?.row : null;
   return talk.current.map(({ row, line }) =>
     line
-      ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} onFork=${onFork} />`
+      ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} forkOf=${forkOf} />`
       : html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
-        isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} decisions=${decisions} onFork=${onFork} />`,
+        isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} decisions=${decisions} onFork=${forkOf(row)} />`,
   );
 }
 
 /** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now; output: a store of what its
- * command prints; decisions: its Decisions. isWire: every event has a row of its own. onFork(event): undefined where no fork is offered; without an
- * event the fork is of all. */
-export function Timeline({ log, waiting, writing, output, decisions, isWire, isRunning, isFiltered, onReset, onFork }) {
+ * command prints; decisions: its Decisions. isWire: every event has a row of its own. forks: of useForks. onFork(event): undefined where no fork is
+ * offered; without an event the fork is of all. */
+export function Timeline({ log, waiting, writing, output, decisions, isWire, isRunning, isFiltered, onReset, forks, onFork }) {
   const state = useStore(log.state);
   useEffect(() => {
     decisions.want(state.events.filter((event) => kindOf(event) === "ActionEvent").map(({ id }) => id));
@@ -153,10 +153,12 @@ export function Timeline({ log, waiting, writing, output, decisions, isWire, isR
     else log.state.set({ ...state, unseen: 0, focus: null });
   };
   const forkRow = useMemo(() => onFork && ((row) => onFork(lastOf(row))), [onFork]);
+  const forkOf = useMemo(() => (row) => (forks.at(lastOf(row)) ? forkRow : undefined), [forks.at, forkRow]);
   const fork = () => {
     const name = focusedIn(box.current)?.dataset.testid;
     const row = name && rows.current.find(({ event }) => name === `event-${event.id}`);
-    if (row) forkRow(row);
+    if (row ? !forks.at(lastOf(row)) : !forks.atEnd) tell("The files were not recorded here, so no fork begins here.");
+    else if (row) forkRow(row);
     else onFork();
   };
   useShortcuts({
@@ -172,7 +174,7 @@ export function Timeline({ log, waiting, writing, output, decisions, isWire, isR
         <${Begin} state=${state} log=${log} />
         ${isEmpty && html`<${Nothing} isFiltered=${isFiltered} onReset=${onReset} />`}
         <ol>
-          <${Rows} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} output=${output} decisions=${decisions} onFork=${forkRow} />
+          <${Rows} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} output=${output} decisions=${decisions} forkOf=${forkOf} />
         </ol>
         ${writing && !state.newer && html`<${Writing} text=${writing} />`}
         <${End} state=${state} log=${log} />

@@ -27,18 +27,18 @@ function Words({ line: { actions, milliseconds, since, tokens, events } }) {
   return facts.length ? facts.join(", ") : counted(events.length, "event");
 }
 
-function Between({ line, focus, onFork }) {
+function Between({ line, focus, forkOf }) {
   const [isOpen, setOpen] = useState(line.events.some(({ id }) => id === focus));
   return html`<details open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}>
     <summary data-testid="turn"><${Words} line=${line} /></summary>
-    ${isOpen && html`<ol>${line.events.map((event) => html`<${Row} key=${event.id} row=${{ event, results: [] }} isFocus=${event.id === focus} onFork=${onFork} />`)}</ol>`}
+    ${isOpen && html`<ol>${line.events.map((event) => html`<${Row} key=${event.id} row=${{ event, results: [] }} isFocus=${event.id === focus} onFork=${forkOf({ event, results: [] })} />`)}</ol>`}
   </details>`;
 }
 
-/** line: of talkOf. focus: the id of an event that the address names, or null. onFork(row). Drawn again when it changes. */
+/** line: of talkOf. focus: the id of an event that the address names, or null. forkOf(row): its onFork(row), or undefined. Drawn again when it changes. */
 export class Turn extends Component {
   shouldComponentUpdate(next) {
-    return next.line !== this.props.line || next.focus !== this.props.focus;
+    return ["line", "focus", "forkOf"].some((name) => next[name] !== this.props[name]);
   }
 
   render(properties) {

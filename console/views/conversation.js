@@ -17,7 +17,7 @@ import { Composer } from "../conversation/composer.js";
 import { Details } from "../conversation/details.js";
 import { Feed } from "../conversation/feed.js";
 import { Filters, filtersOf, isFiltered } from "../conversation/filters.js";
-import { Fork } from "../conversation/fork.js";
+import { Fork, useForks } from "../conversation/fork.js";
 import { Heading, mayOpen, PLACES } from "../conversation/heading.js";
 import { Log } from "../conversation/log.js";
 import { Prompts, useApp } from "../conversation/prompts.js";
@@ -108,6 +108,7 @@ export default function View({ place: { id, query } }) {
     () => (may("write") ? (/** @type {any} */ event = undefined) => setForked({ event }) : undefined),
     [may("write")],
   );
+  const forks = useForks(id, record?.execution_status, total);
   const log = useLog(feed, id, query, total !== null);
   const items = useMemo(() => (all ?? []).filter((item) => same(item.conversation_id, id)), [all, id]);
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
@@ -150,19 +151,19 @@ export default function View({ place: { id, query } }) {
   const toTalk = (open) => (next) => (shown && show(""), open(next)); // they are about the timeline
   return html`<div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
     <${Heading} record=${record} number=${items.length + asks} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
-      details=${details} shown=${shown} show=${show} onFork=${() => fork()} onDone=${refresh} />
+      details=${details} shown=${shown} show=${show} onFork=${forks.atEnd && fork ? () => fork() : undefined} onDone=${refresh} />
     <div class="main">
       ${
         shown
           ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} /></div>`
           : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
           <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
-            isFiltered=${hasFilters} onReset=${reset} onFork=${fork} />`
+            isFiltered=${hasFilters} onReset=${reset} forks=${forks} onFork=${fork} />`
       }
       <${Prompts} of=${of} app=${app} items=${items} />
       ${may("write") && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>
     ${hasDetails && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setDetails(false)} />`}
-    ${forked && html`<${Fork} record=${record} event=${forked.event} onClose=${() => setForked(null)} />`}
+    ${forked && html`<${Fork} record=${record} event=${forked.event} hasFiles=${forks.hasFiles} onClose=${() => setForked(null)} />`}
   </div>`;
 }

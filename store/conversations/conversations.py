@@ -25,6 +25,7 @@ from store.errors import (
     HeldByQuorum,
     IllegalMove,
     NeedsApproval,
+    NobodyRuns,
     NotItsSandbox,
     NotStartedHere,
     OwnerChanged,
@@ -84,7 +85,7 @@ def _groups_of(sandbox_id: str, app: Mapping[str, object]) -> str:
     return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
 
 
-def _in_sandbox(sandbox_id: str, app: Mapping[str, object], incarnation: str) -> dict[str, str]:
+def in_sandbox(sandbox_id: str, app: Mapping[str, object], incarnation: str) -> dict[str, str]:
     """The fields of a conversation in a sandbox; it is masked by the secrets of the others there, too."""
     groups = _groups_of(sandbox_id, app)
     return Conversation.fields_of(sandbox_id=sandbox_id, secrets_version=incarnation, groups=groups, app=app)
@@ -168,7 +169,7 @@ class Conversations:
         )
         fields |= info_fields(info) | _own_fields(confirmation_seconds, origin, approves_inside)
         if sandbox_id:
-            fields |= _in_sandbox(sandbox_id, app or {}, incarnation)
+            fields |= in_sandbox(sandbox_id, app or {}, incarnation)
         sealed = self._sealer.seal(conversation_id, secrets or {})
         start_id = (app or {}).get("start_id", "")
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True, start_id=start_id)
@@ -360,8 +361,8 @@ class Conversations:
     def change_status(self, conversation_id: ConversationId, verb: str, *, actor: Actor = SERVER) -> None:
         """Run, pause or interrupt, as `_status.lua` has it.
 
-        actor: who may or may not approve what waits. Raises ConversationNotFound, IllegalMove, NeedsApproval,
-        HeldByQuorum and RightsChanged.
+        actor: who may or may not approve what waits. Raises ConversationNotFound, NobodyRuns, IllegalMove,
+        NeedsApproval, HeldByQuorum and RightsChanged.
         """
         stamp, root, actor = Stamp.now(), ConversationKeys(conversation_id).root, actor.by("run")
         for attempt in range(MOST_READ):
@@ -383,6 +384,8 @@ class Conversations:
                 raise IllegalMove(verb, state.status)
             case ChangeStatus.Held():
                 raise HeldByQuorum
+            case ChangeStatus.Unattended():
+                raise NobodyRuns
             case ChangeStatus.Changed() | ChangeStatus.Unread():
                 raise RightsChanged
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.exceptions import TimeoutError
 
@@ -12,7 +12,7 @@ from core.wire import ConversationId, Event, Micros, Seq, read_event, utc_time
 from settings.limits import ConversationLimits
 from store.approvals.effects import final_effect, held_risks
 from store.conversation import Conversation, State, info_fields, title_fields
-from store.conversations.conversations import Conversations
+from store.conversations.conversations import Conversations, in_sandbox
 from store.errors import (
     UNAVAILABLE,
     ConversationNotFound,
@@ -48,6 +48,14 @@ _PAGE_BYTES = 256 * 1024
 
 #: statuses that need no agent; in any other one an import is paused
 _AT_REST = ("idle", "paused", "finished", "error", "stuck")
+
+
+class OwnSandbox(NamedTuple):
+    """What a copy has in a sandbox of its own that its source has not."""
+
+    app: dict[str, Any]  #: members that only app conversations have, its `start_id` among them
+    info: dict[str, Any]  #: of the start request: its workspace
+    start_body: bytes  #: as `Conversations.create` has it
 
 
 class Copy:
@@ -90,15 +98,25 @@ class Copy:
             raise self._lost()
         self.seq = Seq(copied)
 
-    def adopt(self, projections: Projections, fields: Mapping[str, str], claims: Sequence[str] = ()) -> bool:
+    def adopt(
+        self,
+        projections: Projections,
+        fields: Mapping[str, str],
+        claims: Sequence[str] = (),
+        start_id: str = "",
+        start_body: bytes = b"",
+    ) -> bool:
         """Make it the conversation of its id, with fields of the hash; False where that conversation exists.
 
-        claims: what the agent may claim of it, see `effects.py`. One round trip. Raises TimeoutError, CopyEnded.
+        claims: what the agent may claim of it, see `effects.py`. start_id, start_body: as `Conversations.create` has
+        them. One round trip. Raises TimeoutError, CopyEnded.
         """
         reply = self._scripts.adopt_fork(
             self._root,
             fork=self.keys.fork,
             at=self._stamp.at,
+            start_id=start_id,
+            start_body=start_body,
             claims=[f"{claim} {self.keys.fork}" for claim in claims],
             fields=fields,
         )
@@ -149,15 +167,16 @@ class Forks:
         claims: Sequence[str] = (),
         copy: Copy | None = None,
         key_id: str = "",
+        own: OwnSandbox | None = None,
     ) -> ConversationId:
         """Copy a conversation up to an event, or up to its end; the copy is idle and has no pending actions.
 
         A deletion of the copy's id ends it while it is under way.
 
         sandbox_id: that of the source, whose agent server has made the same copy; None: the copy is detached. claims:
-        what the agent may claim of the copy, see `effects.py`. copy: by `begin`. key_id: of the key that asks. Secrets
-        are not copied. Raises ConversationNotFound, EventNotFound, IdInUse, StoreFull, CopyEnded, and TimeoutError of
-        an hour without a page.
+        what the agent may claim of the copy, see `effects.py`. copy: by `begin`. key_id: of the key that asks. own:
+        where sandbox_id is the copy's own. Secrets are not copied. Raises ConversationNotFound, EventNotFound, IdInUse,
+        StoreFull, CopyEnded, and TimeoutError of an hour without a page.
         Source: docs/wire.md, 8.
         """
         target = ConversationId(id or str(minted("conversation")))
@@ -165,7 +184,7 @@ class Forks:
             return target
         copy = copy or self.begin(target, sandbox_id)
         try:
-            self._copy(copy, source, title, tags, reset_metrics, from_event_id, sandbox_id, claims, key_id)
+            self._copy(copy, source, title, tags, reset_metrics, from_event_id, sandbox_id, claims, key_id, own)
         except BaseException:
             self.close(copy)
             raise
@@ -200,13 +219,18 @@ class Forks:
         sandbox_id: str | None,
         claims: Sequence[str],
         key_id: str,
+        own: OwnSandbox | None,
     ) -> None:
         target, fork, stamp = copy.keys.id, copy.keys.fork, Stamp.now()
         state = self._conversations.get(source)
         last = state["seq"] if from_event_id is None else self._seq(source, from_event_id)
         self._fill(copy, source, state["incarnation"], last)
         origin = {"forked_from_conversation_id": source, "forked_from_event_id": from_event_id}
-        info = {**state["info"], **origin}  # the agent of a copy says itself what it is capable of
+        info = {
+            **state["info"],
+            **origin,
+            **(own.info if own else {}),
+        }  # the agent of a copy says itself what it is capable of
         fields = title_fields(title or state["title"]) | Conversation.fields_of(
             id=target,
             revision=stamp.at,
@@ -217,8 +241,9 @@ class Forks:
             updated_at=stamp.utc_time,
         )
         fields |= info_fields({name: value for name, value in info.items() if name != "capabilities"})
-        fields |= _inherited(state, sandbox_id, fork, key_id)
-        if not copy.adopt(self._projections, fields, claims):
+        fields |= _inherited(state, sandbox_id, fork, key_id, own, copy.seq)
+        start = (own.app["start_id"], own.start_body) if own else ()
+        if not copy.adopt(self._projections, fields, claims, *start):
             raise IdInUse
 
     def _seq(self, source: ConversationId, event_id: str) -> Seq:
@@ -252,7 +277,9 @@ def _pages(scripts: Scripts, conversation_id: ConversationId, incarnation: str, 
         seq = Seq(seq + len(events))
 
 
-def _inherited(state: State, sandbox_id: str | None, fork: str, key_id: str) -> dict[str, str]:
+def _inherited(
+    state: State, sandbox_id: str | None, fork: str, key_id: str, own: OwnSandbox | None, seq: Seq
+) -> dict[str, str]:
     """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox.
 
     Its key is the one that asked for the copy.
@@ -262,8 +289,11 @@ def _inherited(state: State, sandbox_id: str | None, fork: str, key_id: str) -> 
     origin = Origin.of(state["origin"] or {})._replace(key_id=key_id)
     fields = policy_fields(state) | Conversation.fields_of(origin=origin.stored)
     if sandbox_id is None:
-        return fields
+        return fields | Conversation.fields_of(unattended=True)
     app = {name: value for name, value in state["app"].items() if name != "start_id"}
+    if own:
+        app.pop("parent_conversation_id", None)  # it is in another sandbox
+        return fields | in_sandbox(sandbox_id, {**app, **own.app}, fork) | Conversation.fields_of(posted=seq)
     place = {"sandbox_id": sandbox_id, "groups": state["groups"], "secrets_version": fork}
     return fields | Conversation.fields_of(**place, app=app)
 
@@ -384,5 +414,6 @@ def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: 
         right_tags=head["tags"],
         stats=head["stats"],
         origin=Origin(key_id=key_id).stored,
+        unattended=True,
     )
     return fields | info_fields(head["info"]) | title_fields(head["title"]) | policy_fields(head)

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from core.masking import NOTHING, Mask
 from core.pauses import take_turns
-from core.wire import ConversationId, Event, Micros, Seq, user_message
+from core.wire import ConversationId, Event, Micros, Seq, read_event, user_message
 from settings.limits import ConversationLimits
 from store.approvals.audit import SERVER, Actor
 from store.approvals.decisions import SUPERSEDED
@@ -33,6 +33,7 @@ from store.errors import (
     EventsTooLong,
     LogTooLong,
     NeedsApproval,
+    NobodyRuns,
     NotItsSandbox,
     NotStartedHere,
     RightsChanged,
@@ -43,6 +44,7 @@ from store.errors import (
 from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
 from store.link.attempts import Stamp, minted
 from store.link.commands import Redis
+from store.log.feed import read_log
 from store.log.frames import PAGE_BYTES, compressed, original, originals
 from store.log.text import MessageText, Position, fold, matches, passes, record, texts, times
 from store.log.text import count as count_text
@@ -53,6 +55,9 @@ from telemetry import traces
 
 #: most events that one request of a search by `text` reads, and at most PAGE_BYTES of them
 SEARCHED_EVENTS = 1000
+
+#: most events at which a folder is known to be as recorded
+MOST_AT_REST = 20
 
 #: One batch is prepared at a time: if several took turns, every other request would wait for one turn of each.
 _preparing = Lock()
@@ -162,8 +167,8 @@ class EventLog:
     ) -> None:
         """Append a user's message; with run, start the agent. Pending actions are rejected, never approved.
 
-        actor: the sender, who may lack that right. Raises ConversationNotFound, NeedsApproval, LogTooLong and
-        StoreFull.
+        actor: the sender, who may lack that right. Raises ConversationNotFound, NobodyRuns, NeedsApproval, LogTooLong
+        and StoreFull.
         """
         stamp = Stamp.now()
         while True:
@@ -195,8 +200,24 @@ class EventLog:
                     raise NeedsApproval
                 case SendMessage.Changed():
                     raise RightsChanged
+                case SendMessage.Unattended():
+                    raise NobodyRuns
                 case SendMessage.TooLong():
                     raise LogTooLong(self._bounds.max_conversation_bytes)
+
+    def since_the_last_result(self, conversation_id: ConversationId, after: Seq, until: Seq) -> list[str]:
+        """The ids of the last events after a seq, up to another one: from the last result of an action on.
+
+        At most MOST_AT_REST. One round trip. Raises ConversationNotFound.
+        """
+        begin = Seq(max(after, until - MOST_AT_REST))
+        _, _, raws = read_log(self._scripts, conversation_id, begin, until - begin)
+        ids = list[str]()
+        for event in reversed([read_event(raw) for raw in raws]):
+            ids.append(event.id)
+            if event.kind in ("ObservationEvent", "AgentErrorEvent"):
+                break
+        return ids[::-1]
 
     def count(
         self,

@@ -105,6 +105,10 @@ class Echoes:
         """Whether the agent has not made a claim yet that is expected. One round trip."""
         return self._redis.zscore(ConversationKeys(conversation_id).echoes, f"{claim} {token}") is not None
 
+    def expects_any(self, conversation_id: ConversationId, since: Micros) -> bool:
+        """Whether something that the agent was sent since a time, such as a message, is not in the log yet."""
+        return bool(self._redis.zcount(ConversationKeys(conversation_id).echoes, since, "+inf"))
+
     def forget(self, conversation_id: ConversationId, claim: str, token: str) -> None:
         """Expect a claim no longer: the agent has refused what was sent."""
         self._scripts.forget_echo(ConversationKeys(conversation_id).root, claim=claim, token=token)

@@ -320,6 +320,13 @@ class Between(NamedTuple):
     until: Seq | None
 
 
+class Moment(NamedTuple):
+    """A record of a conversation's folder, and the events at which the folder was as recorded."""
+
+    seq: Seq  #: of the last of the events
+    event_ids: list[str]
+
+
 class SandboxFiles:
     """The files of all sandboxes. Each read raises HostSilent, FilesBusy, FileNotKept, FileUnreadable, StoreFull."""
 
@@ -345,6 +352,11 @@ class SandboxFiles:
         Limitation: a signal that is lost leaves that moment unrecorded; the one before it stands for it then.
         """
         ask_supervisors(self._redis, "record", sandbox_id, conversation_id=conversation_id, seq=seq)
+
+    def moments(self, sandbox_id: SandboxId, folder: str, conversation_id: ConversationId) -> list[Moment]:
+        """The records of a conversation's folder that forks begin with, the oldest first. Raises FolderNotRecorded."""
+        listed = self._ask("moments", sandbox_id, folder=folder, conversation_id=conversation_id)
+        return [Moment(Seq(seq), event_ids) for seq, event_ids in json.loads(listed or b"[]")]
 
     def changes(self, sandbox_id: SandboxId, folder: str, between: "Between") -> list[dict[str, str]]:
         """The files of a conversation's folder that differ between two moments. Raises FolderNotRecorded."""

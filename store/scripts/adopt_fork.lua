@@ -1,14 +1,18 @@
 -- adopt_fork: rename the keys of a finished copy to those of its conversation, unless that conversation exists.
 -- KEYS  root of the conversation
 -- ARGV  fork:text which the copy's keys bear and which is its incarnation  at:micros now
+--       start_id:text id of the start task that makes it, "" none  start_body:bytes sealed, "" none
 --       claims:text[] "CLAIM TOKEN" of each that its agent is expected to make  fields:map* of the hash
--- Returns  "adopted" "exists" (state:log_state) | missing: the copy has expired, or a deletion of the id has ended it
+-- Returns  "adopted" "exists" (state:log_state) | missing: the copy has expired, or a deletion of the id or the end of
+--          its start task has ended it
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside six
 -- Idempotent  by fork id: a repeat finds the copy renamed
 -- Log  not guarded: it writes only where no conversation is
 -- include: _log.lua
 -- include: _echoes.lua
-if redis.call('EXISTS', root .. ':ended:' .. fork) == 1 then return false end
+for _, id in ipairs({fork, start_id}) do
+  if redis.call('EXISTS', root .. ':ended:' .. id) == 1 then return false end
+end
 redis.call('HDEL', root .. ':copies', fork)
 if open_log('') then
   return close_log(redis.call('HGET', root, 'incarnation') == fork and 'adopted' or 'exists', '')
@@ -30,6 +34,7 @@ for _, member in ipairs(claims) do
   expect(claim, token, at)
 end
 redis.call('HSET', root, unpack(fields))
+if start_body ~= '' then redis.call('SET', root .. ':start', start_body) end
 redis.call('PERSIST', root .. ':audit') -- that of an earlier conversation of this id goes on
 open_log('')
 return close_log('adopted', '')

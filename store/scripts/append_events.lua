@@ -209,7 +209,8 @@ end
 if not open_log(stamp.id_prefix) then return false end
 local state = redis.call(
   'HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at', 'labels_due',
-  'confirmation_seconds', 'decided_trace', 'secrets_version', 'incarnation')
+  'confirmation_seconds', 'decided_trace', 'secrets_version', 'incarnation',
+  'unattended')
 local final_at, state_at = state[2] or '-inf', state[5] or '-inf'
 if sandbox ~= (state[1] or '') then return close_log('foreign', stamp.utc) end
 if secrets_version ~= version_of_secrets(state[9], state[10]) then return close_log('unmasked', stamp.utc) end
@@ -302,5 +303,6 @@ forget_spent()
 local told = by_agent and say_resumed(stamp, state[4]) or ''
 for _, bytes in ipairs(live) do redis.call('PUBLISH', root .. ':signal', bytes) end
 if ends_run then redis.call('PUBLISH', root .. ':signal', 'state') end
+if not made_here and state[11] then redis.call('HDEL', root, 'unattended') end
 local trace = not made_here and appended > 0 and take_trace(state[8] or '') or ''
 return close_log('appended', stamp.utc, appended, log.seq, told, trace)

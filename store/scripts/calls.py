@@ -178,6 +178,9 @@ class ChangeStatus:
     class Refused(NamedTuple):
         state: LogState
 
+    class Unattended(NamedTuple):
+        state: LogState
+
 
 class ClaimChecks:
     """Replies of `claim_checks.lua`."""
@@ -776,6 +779,9 @@ class SendMessage:
     class TooLong(NamedTuple):
         state: LogState
 
+    class Unattended(NamedTuple):
+        state: LogState
+
 
 class SetFields:
     """Replies of `set_fields.lua`."""
@@ -1029,10 +1035,20 @@ class Calls:
     _use_sandbox: Sends
 
     def adopt_fork(
-        self, root: str, *, fork: str, at: int, claims: Collection[str], fields: Mapping[str, object]
+        self,
+        root: str,
+        *,
+        fork: str,
+        at: int,
+        start_id: str,
+        start_body: bytes,
+        claims: Collection[str],
+        fields: Mapping[str, object],
     ) -> AdoptFork.Adopted | AdoptFork.Exists | None:
         """Rename the keys of a finished copy to those of its conversation, unless that conversation exists."""
-        reply = self._adopt_fork([root], [fork, at, len(claims), *claims, *chain.from_iterable(fields.items())])
+        reply = self._adopt_fork(
+            [root], [fork, at, start_id, start_body, len(claims), *claims, *chain.from_iterable(fields.items())]
+        )
         if reply is None:
             return None
         match _outcome(reply):
@@ -1341,6 +1357,7 @@ class Calls:
         | ChangeStatus.Unread
         | ChangeStatus.Held
         | ChangeStatus.Refused
+        | ChangeStatus.Unattended
         | None
     ):
         """Run, pause or interrupt a conversation, as `_status.lua` has it."""
@@ -1360,6 +1377,8 @@ class Calls:
                 return ChangeStatus.Held(_log_state(words))
             case b"refused", 8, words:
                 return ChangeStatus.Refused(_log_state(words))
+            case b"unattended", 8, words:
+                return ChangeStatus.Unattended(_log_state(words))
         raise UnknownReply("change_status", reply)
 
     def check_sandbox(self, root: str, *, id: str) -> None:
@@ -2932,7 +2951,13 @@ class Calls:
         rights: str,
         most_bytes: int,
     ) -> (
-        SendMessage.Sent | SendMessage.Early | SendMessage.Forbidden | SendMessage.Changed | SendMessage.TooLong | None
+        SendMessage.Sent
+        | SendMessage.Early
+        | SendMessage.Forbidden
+        | SendMessage.Changed
+        | SendMessage.TooLong
+        | SendMessage.Unattended
+        | None
     ):
         """Append a user's message."""
         reply = self._send_message(
@@ -2965,6 +2990,8 @@ class Calls:
                 return SendMessage.Changed(_log_state(words))
             case b"too_long", 8, words:
                 return SendMessage.TooLong(_log_state(words))
+            case b"unattended", 8, words:
+                return SendMessage.Unattended(_log_state(words))
         raise UnknownReply("send_message", reply)
 
     def set_aside(self, root: str, *, span: int) -> None:

@@ -9,7 +9,9 @@
 -- Returns  "done"(state:log_state) | "forbidden"(state:log_state): it would accept what waits
 --          | "changed"(state:log_state): the right of the caller has | "unread"(state:log_state): the quorum is no longer so
 --          | "held"(state:log_state): it would accept what several people must approve
---          | "refused"(state:log_state): by its status | missing: no such conversation
+--          | "refused"(state:log_state): by its status
+--          | "unattended"(state:log_state): a run of a detached copy, to which no agent has posted
+--          | missing: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its own event
 -- Log  needed
@@ -22,6 +24,7 @@ if not status then return close_log('refused', stamp.utc) end
 
 if status ~= log.status then
   if verb == 'run' then
+    if redis.call('HEXISTS', root, 'unattended') == 1 then return close_log('unattended', stamp.utc) end
     local open = log.status == 'waiting_for_confirmation' and open_actions() or {}
     local waiting = undecided(open)
     if #waiting > 0 then

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from store.errors import ConversationNotFound, CopyEnded, EventNotFound, IdInUse
+from store.errors import ConversationNotFound, CopyEnded, EventNotFound, IdInUse, NobodyRuns
 from tests.blueprints import API, at, log, opened, refused, said, sealed
 from tests.conftest import action, event, observation, recorded
 
@@ -119,6 +119,39 @@ def test_a_fork_and_its_source_have_separate_logs(client, url, conversation, pos
     assert client.get(f"{API}/{copy}/events/count?body=third").get_json() == 1
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/events", {"role": "user", "content": [{"type": "text", "text": "Go on"}], "run": True}), ("/run", {})],
+)
+@pytest.mark.parametrize("kind", ["fork", "import"])
+def test_a_message_or_a_run_for_a_copy_that_no_agent_runs_is_refused_until_one_has_posted_to_it(
+    client, url, post_events, kind, path, body
+):
+    # Given a copy without a sandbox
+    post_events(said("first"))
+    if kind == "fork":
+        copy = f"{API}/{fork(client, url)['id']}"
+    else:
+        exported = client.get(f"{url}/export").get_data()
+        client.delete(url)
+        assert client.post(f"{API}/import", data=exported, content_type="application/x-ndjson").status_code == 201
+        copy = url
+
+    # When a message or a run is sent
+    response = client.post(f"{copy}{path}", json=body)
+
+    # Then it is refused with the next step, and the copy is as it was
+    assert (response.status_code, response.get_json()) == (409, {"detail": NobodyRuns.words})
+    assert client.get(copy).get_json()["execution_status"] == "idle"
+    assert client.get(f"{copy}/events/count").get_json() == 1
+
+    # When an agent has posted to it, then both are taken
+    webhook = f"/api/v1/webhooks/events/{copy.rpartition('/')[2]}"
+    assert client.post(webhook, json=[event("agent", source="agent")]).status_code == 200
+    assert client.post(f"{copy}{path}", json=body).status_code == 200
+    assert client.get(copy).get_json()["execution_status"] == "running"
+
+
 def test_a_fork_of_a_waiting_conversation_is_idle_with_nothing_pending_and_the_source_still_waits(
     client, url, post_events
 ):
@@ -130,13 +163,14 @@ def test_a_fork_of_a_waiting_conversation_is_idle_with_nothing_pending_and_the_s
     # When the conversation is forked
     copy = fork(client, url)
 
-    # Then no action is pending in the copy, which behaves like any idle conversation
+    # Then no action is pending in the copy, which behaves like any idle conversation once an agent has it
     copied = f"{API}/{copy['id']}"
     assert copy["execution_status"] == "idle"
     assert client.get(f"{copied}/pending_actions").get_json() == []
     for accept in (True, False):
         response = client.post(f"{copied}/events/respond_to_confirmation", json={"accept": accept})
         assert response.get_json() == {"success": False}
+    client.post(f"/api/v1/webhooks/events/{copy['id']}", json=[said("I am here")])
     assert client.post(f"{copied}/run").status_code == 200
 
     # And the policy is the same there

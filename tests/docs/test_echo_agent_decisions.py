@@ -133,7 +133,7 @@ def test_a_copy_of_a_conversation_that_waited_executes_nothing_unapproved(server
     copy = server.post(f"/api/conversations/{conversation}/fork", json={}).json()["id"]
 
     with echo_agent(copy, server.base_url):
-        server.post(f"/api/conversations/{copy}/run")
+        wait_until(lambda: server.post(f"/api/conversations/{copy}/run").status_code == 200, "the agent of the copy")
         until(server, copy, "finished")
 
     assert (observations(server, copy), effects.read_text()) == ({}, "")

@@ -230,12 +230,12 @@ def test_the_agent_says_that_it_takes_single_decisions_and_edits_at_the_start_an
         conversation = agent.begin()
         wait_until(lambda: webhook.posted("/conversations"), "the report")
         agent.restart()
-        assert agent.client.get(conversation).json()["capabilities"] == ["decide_each", "edit"]
+        assert agent.client.get(conversation).json()["capabilities"] == ["decide_each", "edit", "history"]
 
         agent.send(conversation, "hello")
         agent.until(conversation, "finished")
         reports = webhook.posted("/conversations")
-        assert {tuple(report["capabilities"]) for report in reports} == {("decide_each", "edit")}
+        assert {tuple(report["capabilities"]) for report in reports} == {("decide_each", "edit", "history")}
 
 
 def test_single_decisions_survive_a_kill_and_the_rest_still_waits(agent, effects, waiting):

@@ -46,6 +46,25 @@ def test_a_journal_gives_back_what_was_written(journal, folder):
     assert found.state == {"status": "paused"}
 
 
+def test_a_journal_that_begins_with_the_events_of_another_has_them_or_does_not_exist(folder, monkeypatch):
+    # Given what a fork begins with: an answered message, and one that nobody has answered
+    said = [events.message(source, events.parts(source)) for source in ("user", "agent", "user")]
+    journal = Journal(folder)
+
+    # When the process ends before the whole is written, then there is no conversation
+    monkeypatch.setattr("reference_agent.log.json.dump", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(DiskError):
+        journal.create(START, said)
+    assert Journal(folder).load() is None
+    monkeypatch.undo()
+
+    # And else it has all events, and is idle with the message that is still to be answered
+    journal.create(START, said)
+    found = Journal(folder).load()
+    assert found.events == said
+    assert (found.state["status"], found.state["unanswered"], found.state["open"]) == ("idle", [said[2]["id"]], [])
+
+
 class Posted:
     """Webhooks that keep what they are given: path and body."""
 

@@ -18,7 +18,7 @@ from settings.specs import Specs
 from store.sandboxes.files import Found
 from supervisor import archives
 from supervisor.archives import MOST_AT_ONCE, MOST_LISTED, HostArchives, HostFiles, compressed, decompressed, zstd
-from tests.conftest import no_threads
+from tests.conftest import action, as_events, no_threads, observation, status
 from tests.servers import TIMEOUT, wait_until
 
 
@@ -87,7 +87,7 @@ class Folders:
         self.recorded, self.at_once, self.most = [], 0, 0
         self.may_end, self._lock = threading.Event(), threading.Lock()
 
-    def record(self, conversation: str, seq: int) -> None:
+    def record(self, conversation: str, seq: int, _at_rest: object) -> None:
         with self._lock:
             self.at_once += 1
             self.most = max(self.most, self.at_once)
@@ -109,6 +109,43 @@ def recorder(one_store, spec, runtime, clock, monkeypatch):
         return files, folders, rests
 
     return make
+
+
+def test_a_folder_is_at_rest_from_the_last_result_on_while_the_agent_stands_still(one_store, running, recorder):
+    # Given a conversation in which an action was executed, and another one waits
+    files, _, _ = recorder(0.0)
+    [one] = conversations_of(one_store, running.id, 1)
+    done, waiting = action("ls"), action("rm")
+    log = [status("running"), done, observation(done), waiting, status("waiting_for_confirmation")]
+    ids = [event["id"] for event in log]
+
+    def append(*events):
+        one_store.events.append(one, as_events([*events]), sandbox_id=running.id)
+
+    def at_rest(seq, after=0):
+        return files._events_at_rest(one, seq, after)
+
+    append(*log[:3])
+    assert at_rest(3) == [], "it runs"
+    append(*log[3:])
+    assert at_rest(5) == ids[2:]
+    assert at_rest(5, after=4) == ids[4:]
+    assert at_rest(4) == [], "an event has come since"
+    one_store.sandboxes.echoes.expect(one, ["message of a user"])
+    assert at_rest(5) == [], "the agent has a message that the log has not"
+    one_store.events._redis.delete(f"conv:{{{one}}}:echoes")
+
+
+def test_a_folder_is_not_at_rest_while_the_agent_was_paused_in_the_middle_of_an_action(one_store, running, recorder):
+    files, _, _ = recorder(0.0)
+    [one] = conversations_of(one_store, running.id, 1)
+    done = action("sleep 9")
+    one_store.events.append(one, as_events([status("running"), done, status("paused")]), sandbox_id=running.id)
+    assert files._events_at_rest(one, 3, 0) == []
+
+    result = observation(done)
+    one_store.events.append(one, as_events([result]), sandbox_id=running.id)
+    assert files._events_at_rest(one, 4, 0) == [result["id"]]
 
 
 def conversations_of(store, sandbox_id: str, number: int) -> list[str]:

@@ -57,7 +57,7 @@ def closed(api, conversation):
 
 def test_a_reference_agent_in_a_sandbox_takes_single_decisions_and_an_edit(api, waiting):
     conversation, (a, b, c) = waiting()
-    assert api.conversation(conversation)["capabilities"] == ["decide_each", "edit"]
+    assert api.conversation(conversation)["capabilities"] == ["decide_each", "edit", "history"]
 
     decide(api, conversation, (a, "reject", {"reason": "no"}), (b, "edit", {"arguments": {"command": "echo B >> ran"}}))
     assert pending(api, conversation) == [c]

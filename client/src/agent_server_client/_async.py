@@ -28,6 +28,7 @@ from agent_server_client.models import (
     ConversationInfo,
     DecisionsResult,
     Event,
+    FolderRecords,
     GitChange,
     GitDiff,
     GrantInfo,
@@ -721,6 +722,20 @@ class AsyncConversation:
         await self.client.post(f"{self._path}/run?accepts=false")
         self.turn = turn
         return turn
+
+    async def fork(self, event_id: str | None = None, *, title: str | None = None) -> "AsyncConversation":
+        """Copy it up to an event, or to its end, as a conversation of its own, and return that one.
+
+        A fork of the bundled agent's has a sandbox of its own, with the files as they were at the event. Raises
+        AgentServerError (409) where they were not recorded then: `records` has the events at which they were.
+        """
+        made = await self.client.post(f"{self._path}/fork", _given({"from_event_id": event_id, "title": title}))
+        return AsyncConversation(self.client, made["id"])
+
+    async def records(self) -> FolderRecords:
+        """The records of its folder, the oldest first: `event_ids` of each are events at which the folder was so."""
+        found: FolderRecords = await self.client.get(f"/api/v1/app-conversations/{self.id}/records")
+        return found
 
     async def pause(self) -> None:
         """Ask the agent to stop after its present step."""

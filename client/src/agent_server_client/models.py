@@ -302,6 +302,16 @@ class ExposedUrl(Record):
     port: int
 
 
+class FolderRecord(Record):
+    seq: int
+    event_ids: list[str]
+
+
+class FolderRecords(Record):
+    forks_have_files: bool
+    records: list["FolderRecord"]
+
+
 class GitChange(Record):
     status: str
     path: str

@@ -1,4 +1,4 @@
-"""Commands about conversations: run, ls, logs, send, pause, resume, rm, open."""
+"""Commands about conversations: run, ls, logs, send, fork, pause, resume, rm, open."""
 
 import contextlib
 import os
@@ -403,6 +403,27 @@ def send(
 
 @command()
 @conversation_argument
+@click.option("--at", metavar="SEQ|EVENT", help="The last event of the fork.  [default: the last one of the log]")
+@click.option("--title", help="The title of the fork.  [default: that of the conversation]")
+def fork(session: Session, conversation: str, at: str | None, title: str | None) -> None:
+    """Copy a conversation, up to an event, with the files as they were then.
+
+    The fork of the bundled agent's has a sandbox of its own, and the original stays as it is. It is refused where the
+    files were not recorded at the event: they are where the agent stops, at the end of a turn or for an action that
+    waits. The refusal names the nearest such event.
+    """
+    found = session.conversation(session.client(), conversation)
+    if at and at.isdecimal():
+        entry = next((one for one in found.log(int(at) - 1) if one.seq == int(at)), None) if int(at) else None
+        if entry is None:
+            raise Failed(NOT_FOUND, f"The log has no event {at}: agentctl logs {conversation}")
+        at = entry.event["id"]
+    made = found.fork(at, title=title)
+    session.tell({"conversation_id": made.id}, f"Forked: {shown_id(session.err, made.id)}", style="dim")
+
+
+@command()
+@conversation_argument
 @click.option("--now", is_flag=True, help="Stop it at once, in the middle of its step.")
 def pause(session: Session, conversation: str, now: bool) -> None:
     """Ask an agent to stop after its step, or pause a sandbox.
@@ -545,4 +566,4 @@ def _done(session: Session, words: str, conversation: Conversation) -> None:
     session.tell(value, f"{words}: {shown_id(session.err, conversation.id)}", style="dim")
 
 
-COMMANDS = (run, ls, logs, send, pause, resume, rm, open_)
+COMMANDS = (run, ls, logs, send, fork, pause, resume, rm, open_)

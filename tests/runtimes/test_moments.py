@@ -1,0 +1,209 @@
+"""A folder at a moment: what is brought back is bit for bit what was there, and nothing in it has a hand in that."""
+
+import os
+import stat
+
+import pytest
+
+from runtimes import RuntimeFailure, moments
+from runtimes.git import NotRecorded, Timeout, environment_of
+from runtimes.moments import Moments
+from tests.folders import fill, seen
+
+runs_git = pytest.mark.process("starts git")
+
+
+@pytest.fixture
+def work(tmp_path):
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """The moments beside a repository, of which Git needs the existence."""
+    own = tmp_path / "own"
+    for name in ("objects", "refs"):
+        (own / "git" / name).mkdir(parents=True)
+    (own / "git" / "HEAD").write_text("ref: refs/heads/none\n")
+    return Moments(own)
+
+
+def taken(kept, work, start=b""):
+    return kept.take(work, start, environment_of(kept._own / "git"), Timeout(10))
+
+
+def restored(kept, name, tmp_path, start=b""):
+    folder = tmp_path / f"new {os.urandom(4).hex()}"
+    folder.mkdir()
+    kept.restore(name, folder, start)
+    return folder
+
+
+def listed(folder):
+    return sorted(one.name for one in folder.iterdir())
+
+
+def test_a_moment_is_brought_back_bit_for_bit(kept, work, tmp_path):
+    fill(work)
+
+    assert seen(restored(kept, taken(kept, work), tmp_path)) == seen(work)
+
+
+def test_each_moment_stays_as_it_was_whatever_comes_after_it(kept, work, tmp_path):
+    # Given moments of a folder that changes by content, mode, kind and name
+    moments_of, folders = [], []
+    for step in range(5):
+        (work / "count").write_text(str(step))
+        (work / f"only {step}").mkdir()
+        (work / "count").chmod(0o600 + step)
+        if step == 2:
+            (work / "thing").write_text("a file")
+        if step == 3:
+            (work / "thing").unlink()
+            (work / "thing").mkdir()
+        moments_of.append(taken(kept, work))
+        folders.append(seen(work))
+
+    # Then each is brought back as it was
+    assert [seen(restored(kept, name, tmp_path)) for name in moments_of] == folders
+
+
+def test_a_file_that_has_changed_within_a_tick_and_kept_its_size_is_read_again(kept, work, tmp_path):
+    (work / "a").write_text("one")
+    times = (work / "a").stat()
+    first = taken(kept, work)
+    (work / "a").write_text("two")
+    os.utime(work / "a", ns=(times.st_atime_ns, times.st_mtime_ns))
+    second = taken(kept, work)
+
+    assert (restored(kept, first, tmp_path) / "a").read_text() == "one"
+    assert (restored(kept, second, tmp_path) / "a").read_text() == "two"
+
+
+def test_a_folder_below_is_brought_back_at_its_place_with_its_hard_links(kept, work, tmp_path):
+    (work / "below" / "it").mkdir(parents=True)
+    fill(work / "below" / "it")
+    (work / "beside").write_text("not of it")
+
+    new = restored(kept, taken(kept, work, b"below/it"), tmp_path, b"below/it")
+    assert seen(new / "below" / "it") == seen(work / "below" / "it")
+    assert listed(new) == ["below"]
+
+
+def test_the_agent_servers_folder_and_what_is_no_file_are_left_out(kept, work, tmp_path):
+    (work / ".agent-server" / "conversations").mkdir(parents=True)
+    (work / ".agent-server" / "conversations" / "a").write_text("of another conversation")
+    os.mkfifo(work / "fifo")
+    (work / "a").write_text("kept")
+
+    assert listed(restored(kept, taken(kept, work), tmp_path)) == ["a"]
+
+
+@runs_git
+def test_what_gitignore_leaves_out_is_left_out_but_nothing_of_a_repositorys_own(kept, work, tmp_path):
+    for name in ("node_modules/a", ".git/logs", "src/logs"):
+        (work / name).mkdir(parents=True)
+        (work / name / "x.log").write_text(name)
+    (work / ".gitignore").write_text("node_modules/\n*.log\n")
+
+    new = restored(kept, taken(kept, work), tmp_path)
+    assert listed(new) == [".git", ".gitignore", "src"]
+    assert (new / ".git" / "logs" / "x.log").read_text() == ".git/logs"
+    assert listed(new / "src" / "logs") == []
+
+
+@runs_git
+def test_nothing_of_a_hostile_folder_runs_or_is_followed(kept, work, tmp_path):
+    # Given a folder whose Git settings name programs, and whose links lead to the host's files
+    (tmp_path / "secret").write_text("of the host")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "secret").write_text("of the host")
+    trap = tmp_path / "ran"
+    (work / ".git").mkdir()
+    (work / ".git" / "config").write_text(
+        f"[core]\n\tfsmonitor = touch {trap}\n\thooksPath = .\n\tpager = touch {trap}\n"
+    )
+    (work / ".gitattributes").write_text("* filter=trap diff=trap\n")
+    (work / ".gitmodules").write_text(f'[submodule "x"]\n\tpath = x\n\turl = ext::touch {trap}\n')
+    (work / ".gitignore").symlink_to(tmp_path / "secret")
+    (work / "out").symlink_to(tmp_path / "folder")
+    (work / "up").mkdir()
+    (work / "up" / ".gitignore").write_text("nothing\n")
+
+    # When it is kept and brought back
+    new = restored(kept, taken(kept, work), tmp_path)
+
+    # Then it is the same, no program has run, and no file has come from outside
+    assert seen(new) == seen(work)
+    assert not trap.exists()
+    assert not any(b"of the host" in file.read_bytes() for file in (tmp_path / "own").rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize("damage", ["another", "cut", "gone"])
+def test_a_damaged_content_is_an_error_and_never_other_bytes(kept, work, tmp_path, damage):
+    (work / "a").write_text("the content")
+    name = taken(kept, work)
+    [content] = (tmp_path / "own" / "moments" / "contents").glob("*/*")
+    if damage == "gone":
+        content.unlink()
+    else:
+        content.write_text("another one" if damage == "another" else "the")
+
+    with pytest.raises(RuntimeFailure, match="the record of a is damaged"):
+        restored(kept, name, tmp_path)
+
+
+def test_a_damaged_manifest_is_an_error(kept, work, tmp_path):
+    (work / "a").write_text("the content")
+    name = taken(kept, work)
+    manifest = tmp_path / "own" / "moments" / "manifests" / name
+    manifest.write_bytes(manifest.read_bytes()[:-9])
+
+    with pytest.raises(RuntimeFailure, match=r"damaged|cannot be read"):
+        restored(kept, name, tmp_path)
+
+
+def test_a_sweep_leaves_the_moments_that_are_named_whole(kept, work, tmp_path):
+    (work / "a").write_text("one")
+    (work / "b").write_text("the same")
+    first = taken(kept, work)
+    (work / "a").write_text("two")
+    second, now = taken(kept, work), seen(work)
+    (work / "a").write_text("three")
+    third = taken(kept, work)
+
+    kept.sweep({second})
+
+    assert seen(restored(kept, second, tmp_path)) == now
+    for name in (first, third):
+        with pytest.raises(NotRecorded, match="gone"):
+            restored(kept, name, tmp_path)
+    assert len([*(tmp_path / "own" / "moments" / "contents").glob("*/*")]) == 2
+    (work / "a").write_text("one")
+    assert (restored(kept, taken(kept, work), tmp_path) / "a").read_text() == "one"
+
+
+@pytest.mark.parametrize(
+    ("bound", "most", "words"),
+    [
+        ("MOST_ENTRIES", 2, "more than 2 files"),
+        ("MOST_CONTENT", 1 << 20, "more than 1 MiB"),
+        ("MOST_PATHS", 10, "paths"),
+    ],
+)
+def test_a_folder_beyond_a_bound_is_a_sentence(kept, work, monkeypatch, bound, most, words):
+    for number in range(4):
+        with (work / f"name {number}").open("wb") as file:
+            file.truncate(300_000)
+    monkeypatch.setattr(moments, bound, most)
+
+    with pytest.raises(NotRecorded, match=words):
+        taken(kept, work)
+
+
+def test_what_is_kept_can_be_read_by_its_owner_alone(kept, work, tmp_path):
+    (work / "a").write_text("one")
+    taken(kept, work)
+
+    assert stat.S_IMODE((tmp_path / "own" / "moments" / "contents").stat().st_mode) == 0o700
