@@ -189,11 +189,16 @@ class AuditEntry(BaseSchema):
     conversation_id = fields.String(
         required=True,
         allow_none=True,
-        metadata={"format": "uuid", "description": "Null of a destination whose sandbox has none, or several, and of a rule that names none."},
+        metadata={
+            "format": "uuid",
+            "description": "Null of a destination whose sandbox has none, or several, and of a rule that names none.",
+        },
     )
     chain = fields.String(
-        metadata={"description": "Of destinations, and of rules that name no conversation: the chain of their day. Absent: the "
-            "conversation is the chain."}
+        metadata={
+            "description": "Of destinations, and of rules that name no conversation: the chain of their day. Absent: "
+            "the conversation is the chain."
+        }
     )
     seq = fields.Integer(required=True, metadata={"minimum": 1, "description": "1, 2, 3 … within a chain."})
     time = fields.String(required=True, metadata={"format": "date-time"})
@@ -224,7 +229,9 @@ class AuditEntry(BaseSchema):
     destination = fields.Nested(AuditedDestination, metadata={"description": "Absent: the entry is about none."})
     budget = fields.Nested(AuditedBudget, metadata={"description": "Absent: the entry is about no budget."})
     sandbox_id = fields.String(metadata={"description": "Of a join: the sandbox. Absent: the entry is about none."})
-    rule_id = fields.String(metadata={"description": "Of a rule for destinations that was made, revoked or used, and of an approval rule."})
+    rule_id = fields.String(
+        metadata={"description": "Of a rule for destinations that was made, revoked or used, and of an approval rule."}
+    )
     scope = fields.String(
         metadata={"enum": ["once", "conversation", "always"], "description": "Of a decision about a destination."}
     )
@@ -240,7 +247,9 @@ class ActionDecision(BaseSchema):
         fields.String(), required=True, metadata={"description": "All that were decided with the same entry."}
     )
     actor = fields.Nested(Decider, required=True)
-    decision = fields.String(required=True, metadata={"enum": ["approve", "reject", "edit", "unapproved", "deleted", "mode_changed"]})
+    decision = fields.String(
+        required=True, metadata={"enum": ["approve", "reject", "edit", "unapproved", "deleted", "mode_changed"]}
+    )
     edited_shown = fields.List(
         fields.Nested(ShownAction),
         metadata={"description": "Of an edit: what was approved in place of what was shown."},

@@ -99,7 +99,9 @@ function ModeChange({ event, decisions, isFocus }) {
     modes = useModes();
   const words = modes.find(({ name }) => name === event.value?.mode)?.words ?? event.value?.mode;
   if (!decision) return null;
-  const mode = words ? `the mode to ${words.charAt(0).toLowerCase()}${words.slice(1)}` : "a policy that is none of the modes";
+  const mode = words
+    ? `the mode to ${words.charAt(0).toLowerCase()}${words.slice(1)}`
+    : "a policy that is none of the modes";
   return html`<li class=${`event entry change ${isFocus ? "focus" : ""}`} data-testid=${`event-${event.id}`} data-kind="mode" tabindex="-1">
     <div class="head"><${Time} at=${event.timestamp} /></div>
     <div class="body" title=${visible(decision.reason)}><strong><${Text} text=${whoOf(decision, true)} prose /></strong> set ${mode}</div>

@@ -54,7 +54,9 @@ export function changesMode(event) {
 function isBetween(event) {
   const kind = kindOf(event);
   return (
-    BETWEEN.has(kind) && !changesMode(event) && !(kind === "HookExecutionEvent" && (event.blocked || event.error || event.success === false))
+    BETWEEN.has(kind) &&
+    !changesMode(event) &&
+    !(kind === "HookExecutionEvent" && (event.blocked || event.error || event.success === false))
   );
 }
 

@@ -87,7 +87,9 @@ function readTitles() {
   titles.set(new Map([...[...known].slice(-MOST), ...fresh.map((id) => [id, ""])]));
   call("GET /api/v1/app-conversations", { query: { ids: fresh } }).then(
     (found) =>
-      titles.set(new Map([...titles.get(), ...found.flatMap((one, place) => (one?.title ? [[fresh[place], one.title]] : []))])),
+      titles.set(
+        new Map([...titles.get(), ...found.flatMap((one, place) => (one?.title ? [[fresh[place], one.title]] : []))]),
+      ),
     () => {}, // it is called a conversation then
   );
 }

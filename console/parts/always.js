@@ -175,7 +175,14 @@ function initial(item, answers) {
   const like = answers.items.find(({ kind }) => kind === "like")?.rule.arguments ?? {};
   const said = Object.entries(item.arguments).filter(([, value]) => !isNoCondition(value));
   const tests = said.map(([name, value]) => [name, like[name] ?? firstTest(name, value, item.arguments)]);
-  return { decision: "approve", tests: Object.fromEntries(tests), scope: "conversation", hours: "", until: "", uses: "" };
+  return {
+    decision: "approve",
+    tests: Object.fromEntries(tests),
+    scope: "conversation",
+    hours: "",
+    until: "",
+    uses: "",
+  };
 }
 
 /** The scopes of a rule where the server offers none. */

@@ -15,7 +15,17 @@ import { Deadline } from "./deadline.js";
 import { Lazy } from "./lazy.js";
 import { tell } from "./notices.js";
 import { Outcome } from "./outcome.js";
-import { areMixed, highestRisk, patternOf, placeOf, quorumOf, riskOf, RISKS, titleOf, whyNot } from "./prompt_filters.js";
+import {
+  areMixed,
+  highestRisk,
+  patternOf,
+  placeOf,
+  quorumOf,
+  riskOf,
+  RISKS,
+  titleOf,
+  whyNot,
+} from "./prompt_filters.js";
 import { namesOf, RejectSeveral } from "./several.js";
 import { onceHeld, useSteady } from "./steady.js";
 import { Text } from "./text.js";

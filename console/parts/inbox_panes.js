@@ -193,8 +193,7 @@ export function InboxPanes({ items, query, chosen, onChoose }) {
   useLayoutEffect(() => {
     if (isWide && !about.length && first) choose(first);
   });
-  const isDone =
-    about.length > 0 && !about.some(waits) && about.some(({ item }) => fateOf(item)?.state === "taken");
+  const isDone = about.length > 0 && !about.some(waits) && about.some(({ item }) => fateOf(item)?.state === "taken");
   const next = isDone ? nextAfter(rows, current.key, waits) : null;
   useEffect(() => move(next), [next]);
   useEffect(() => {

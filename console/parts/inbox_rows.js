@@ -157,7 +157,10 @@ function Place({ items, isShort }) {
   const names = new Set(items.map(placeOf)),
     [name] = names;
   if (names.size > 1) return html`<span class="place">${counted(names.size, "place")}</span>`;
-  return name && html`<span class="place" data-testid="row-place" title=${visible(name)}><${Text} text=${isShort ? endOf(name) : name} prose /></span>`;
+  return (
+    name &&
+    html`<span class="place" data-testid="row-place" title=${visible(name)}><${Text} text=${isShort ? endOf(name) : name} prose /></span>`
+  );
 }
 
 /** The deadline that comes first, or null. */

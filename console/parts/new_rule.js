@@ -63,7 +63,9 @@ function lackOf({ tool, scope, where }) {
 function faultsOf({ body }) {
   if (!Array.isArray(body?.detail)) return null;
   const named = body.detail.filter(({ loc }) => loc?.[0] === "body" && loc.length > 1);
-  return named.length ? Object.fromEntries(named.map(({ loc, msg }) => [loc[1], [...loc.slice(2), msg].join(": ")])) : null;
+  return named.length
+    ? Object.fromEntries(named.map(({ loc, msg }) => [loc[1], [...loc.slice(2), msg].join(": ")]))
+    : null;
 }
 
 /** What a field for a scope may name, by id: conversations of late, or the keys; none where they cannot be read. */
@@ -98,12 +100,16 @@ function Where({ fields: { scope, where }, faults, onChange }) {
 /** The effects of a rule: no other, where it approves; any of them, where it rejects. */
 function Effects({ decision, effects, fault, onChange }) {
   const words = effects.length ? effects.map((name) => EFFECTS[name].toLowerCase()).join(", ") : "whatever they are";
-  const set = (name, isChosen) => onChange(Object.keys(EFFECTS).filter((one) => (one === name ? isChosen : effects.includes(one))));
+  const set = (name, isChosen) =>
+    onChange(Object.keys(EFFECTS).filter((one) => (one === name ? isChosen : effects.includes(one))));
   return html`<details class="quiet effects" data-testid="rule-effects">
     <summary>${decision === "approve" ? "No other effect than" : "Any effect of"}: ${words}</summary>
     <div class="choices-of">
       ${Object.entries(EFFECTS).map(
-        ([name, text]) => html`<label key=${name}><input type="checkbox" data-testid=${`effect-${name}`} checked=${effects.includes(name)}
+        ([
+          name,
+          text,
+        ]) => html`<label key=${name}><input type="checkbox" data-testid=${`effect-${name}`} checked=${effects.includes(name)}
           onChange=${(event) => set(name, event.target.checked)} />${" "}${text}</label>`,
       )}
     </div>

@@ -81,7 +81,7 @@ const FILTERS = {
   tool_name: ["Tool", (item) => [item.tool_name], (value) => value],
   conversation_id: [
     "Conversation",
-    (item) => [item.conversation_id],
+    (item) => (item.conversation_id ? [item.conversation_id] : []),
     (value, items) => titleOf(items.find((item) => item.conversation_id === value) ?? {}),
   ],
   tag: ["Tag", tagsOf, (value) => value],
@@ -119,7 +119,7 @@ export function groupOf(item, { group }) {
   if (!GROUPED.includes(group)) return ["", ""];
   const [, valuesOf, wordsOf] = FILTERS[group],
     [value] = valuesOf(item);
-  if (item.asked && group !== "conversation_id") return ["asked", "Destinations and budgets"];
+  if (item.asked && (group !== "conversation_id" || !value)) return ["asked", "Destinations and budgets"];
   return [value, wordsOf(value, [item])];
 }
 

@@ -87,11 +87,13 @@ export function TestFields({ name, given, test, onChange }) {
 
 /** What is wrong with a field, beside it. fault: of the server; undefined where nothing is. */
 export function Fault({ of, fault }) {
-  return fault && html`<small class="high" role="alert" data-testid=${`fault-${of}`}><${Text} text=${fault} prose /></small>`;
+  return (
+    fault && html`<small class="high" role="alert" data-testid=${`fault-${of}`}><${Text} text=${fault} prose /></small>`
+  );
 }
 
 /** How long and how often. value: {hours, until, uses}, as the fields have them. faults: of the server, by member. */
-export function TermFields({ value, faults = {}, onChange }) {
+export function TermFields({ value, faults = /** @type {Record<string, string>} */ ({}), onChange }) {
   return html`<label>How long
       <select data-testid="rule-hours" onChange=${(event) => onChange({ ...value, hours: event.target.value })}>
         ${HOURS.map(

@@ -176,7 +176,7 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
     capabilities, sandbox_id = json.loads(told or b"[]"), sandbox.decode() if sandbox else None
     expires = record.get("expires")
     tool_name, arguments = json.loads(record["tool"]), shown_arguments(event.get("action"))
-    like, began = like_answer(Action(tool_name, arguments)), Origin.of(json.loads(origin or b"{}"))
+    like, began = like_answer(Action(tool_name, arguments, record["risk"])), Origin.of(json.loads(origin or b"{}"))
     return PendingAction(
         conversation_id=entry.conversation_id,
         conversation_title=json.loads(title),

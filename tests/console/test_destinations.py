@@ -137,7 +137,9 @@ def test_always_makes_a_rule(browser, asks, server):
     )
     card.find_element("css selector", "[data-testid=allow-always]").click()
     assert server.get("/api/v1/destination-rules").json() == []
-    assert "Every sandbox, of every conversation, may reach always.example.org:443" in " ".join(browser.driver.find_element("css selector", "dialog[open]").text.split())
+    assert "Every sandbox, of every conversation, may reach always.example.org:443" in " ".join(
+        browser.driver.find_element("css selector", "dialog[open]").text.split()
+    )
     browser.find("yes").click()
     wait_until(lambda: "Allowed always by" in card.text, "the outcome")
     [rule] = server.get("/api/v1/destination-rules").json()

@@ -602,4 +602,7 @@ class WaitingAction(Record):
     complete: bool
     risk: Literal["LOW", "MEDIUM", "HIGH"]
     seen: "SeenAction"
+    like: dict[str, Any] | None
+    folder: str | None
+    repository: str | None
     quorum: "ShownQuorum"

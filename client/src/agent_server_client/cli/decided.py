@@ -44,7 +44,7 @@ def whole_log(conversation: Conversation, after: int, *, follows: bool) -> Itera
 
 
 def _with_decisions(conversation: Conversation, known: list[Entry]) -> Iterator[Entry]:
-    """Entries, and after each action or change of the mode that was decided its decision. At a server that tells none there are none."""
+    """Entries, and after each action or change of the mode its decision. At a server that tells none there are none."""
     ids = [one.event["id"] for one in known if _is_decided(one.event)]
     decisions: dict[str, ActionDecision] = {}
     with contextlib.suppress(AgentServerError):
