@@ -26,7 +26,7 @@ for name, value, is_event in fields() do
     if in_sandbox and (name == 'title' or name == 'tags') then log.fields.labels_due = stamp.id_prefix end
   end
 end
-if mode and is_new then
+if mode ~= '' and is_new then
   local id = next_id()
   state_event_of(id, 'approval_mode', mode, stamp)
   write_audit('mode_changed', {}, actor, reason, stamp.utc)
