@@ -103,8 +103,8 @@ function ModeChange({ event, decisions, isFocus }) {
     ? `the mode to ${words.charAt(0).toLowerCase()}${words.slice(1)}`
     : "a policy that is none of the modes";
   return html`<li class=${`event entry change ${isFocus ? "focus" : ""}`} data-testid=${`event-${event.id}`} data-kind="mode" tabindex="-1">
-    <div class="head"><${Time} at=${event.timestamp} /></div>
     <div class="body" title=${visible(decision.reason)}><strong><${Text} text=${whoOf(decision, true)} prose /></strong> set ${mode}</div>
+    <div class="head"><${Time} at=${event.timestamp} /></div>
   </li>`;
 }
 

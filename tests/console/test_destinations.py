@@ -247,7 +247,7 @@ def test_what_waits_is_decided_among_the_rows_of_actions_by_the_same_keys(browse
     wait_until(lambda: card.find_elements("css selector", "[data-steady]"), "still buttons")
     browser.press("a")
 
-    browser.says("Allowed once by you", "index")
+    browser.says("Allowed once by", "index")
     shows(browser, two)
     assert waiting.pending == [one["id"]]
     assert asks("keys.example.org").is_allowed
