@@ -189,17 +189,19 @@ class Commands:
     def set_policy(
         self, conversation_id: ConversationId, policy: dict[str, Any], *, approves_inside: bool = False
     ) -> None:
-        """Set the policy that holds back the actions from now on. Raises ActsUnasked.
+        """Set the policy that holds back the actions from now on. The audit says who did. Raises ActsUnasked.
 
         approves_inside: this server approves what waits and stays inside the folder.
         """
-        agent_info = self.store.conversations.get(conversation_id).get("agent")
-        if policy["kind"] != "NeverConfirm" and acts_unasked(agent_info):
+        before = self.store.conversations.get(conversation_id)
+        if policy["kind"] != "NeverConfirm" and acts_unasked(before.get("agent")):
             raise ActsUnasked
         if agent := self.awake_agent_of(conversation_id):
             self.store.sandboxes.echoes.expect(conversation_id, [policy_claim(policy)])
             agent.post(conversation_id, "confirmation_policy", {"policy": policy}, repeatable=True)
-        self.store.approvals.confirmations.set_policy(conversation_id, policy, approves_inside=approves_inside)
+        self.store.approvals.confirmations.set_policy(
+            conversation_id, policy, approves_inside=approves_inside, before=before, actor=self._actor
+        )
 
     def set_security_analyzer(self, conversation_id: ConversationId, security_analyzer: dict[str, Any] | None) -> None:
         """Set the analyzer that rates the risk of the agent's actions."""

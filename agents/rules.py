@@ -1,8 +1,9 @@
 """Approval rules as they are made and revoked by people: each is recorded with who and when.
 
-The record of the rules says who made each and who revoked it, for all rules. A rule that names conversations is also in
-the audit of each of them, with its sentence. Limitation: the two are in different slots, so a process that is killed
-between them leaves the entry of the audit out. The repeat of a request that makes a rule writes it.
+The record of the rules says who made each and who revoked it, for all rules. The audit says so too, with the rule in a
+sentence: that of each conversation that the rule names, or that of the day. Limitation: record and audit are in
+different slots, so a process that is killed between them leaves the entry of the audit out. The repeat of a request
+that makes a rule writes it.
 """
 
 from contextlib import suppress
@@ -29,6 +30,8 @@ def revoke_rule(store: Store, rule_id: str, actor: Actor) -> None:
 
 
 def _note(store: Store, rule: Rule, actor: Actor, what: str) -> None:
+    if not rule.conversation_ids:
+        store.destinations.note_rule(actor, what, rule)
     for conversation_id in rule.conversation_ids or ():
         with suppress(ConversationNotFound):  # a rule may name one that is deleted, or not made yet
             store.approvals.terminals.rule_changed(conversation_id, actor, what, rule)

@@ -65,3 +65,9 @@ def mode_of(policy: Mapping[str, Any] | None, approves_inside: bool | None = Non
     whole = {**wanted, **(policy or {"kind": "NeverConfirm"})}
     found = [mode for mode in MODES if dict(mode.policy) == whole]
     return next((mode.name for mode in found if len(found) == 1 or mode.approves_inside == bool(approves_inside)), None)
+
+
+def policy_words(policy: Mapping[str, Any] | None, approves_inside: bool | None = None) -> str:
+    """A policy in words: those of its mode, or the policy's own name where it is none of the modes."""
+    name = mode_of(policy, approves_inside)
+    return f"“{mode_named(name).words}”" if name else f"The policy {(policy or {}).get('kind')}"

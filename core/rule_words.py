@@ -35,7 +35,7 @@ def rule_sentence(rule: Rule) -> str:
         parts.append(f"at most {rule.max_uses} uses")
     if rule.expires_at:
         parts.append(f"until {utc_time(rule.expires_at)}")
-    verb = "Approves" if rule.decision == "approve" else "Rejects"
+    verb = {"approve": "Approves", "reject": "Rejects", "ask": "Asks about"}[rule.decision]
     return beginning(f"{verb} {quoted(rule.tool_name)}: {'; '.join(parts)}", _MOST)
 
 

@@ -719,6 +719,20 @@ class WaitingAction(BaseSchema):
     )
     risk = fields.String(required=True, metadata=_GREATER)
     seen = fields.Nested(SeenAction, required=True)
+    like = fields.Raw(
+        required=True,
+        metadata={
+            "type": ["object", "null"],
+            "description": "The arguments of a rule that would approve actions like it: the ready answer `like`. Null: "
+            "none is proposed.",
+        },
+    )
+    folder = fields.String(
+        required=True, allow_none=True, metadata={"description": "That the start of its conversation named."}
+    )
+    repository = fields.String(
+        required=True, allow_none=True, metadata={"description": "The same, as HOST/OWNER/NAME."}
+    )
     quorum = fields.Nested(
         ShownQuorum,
         metadata={"description": "Absent: no rule asks, and one person decides."},

@@ -28,7 +28,7 @@ DECISIONS = (
     *("rule_made", "rule_revoked"),  # of destinations, and of a conversation
     *("terminal_opened", "terminal_closed", "preview_opened"),
     "joined",  # of sandboxes alone
-    *("agree", "owner_changed"),
+    *("agree", "owner_changed", "mode_changed"),
 )
 
 #: pattern of the name of a chain of the destinations of a day
@@ -189,10 +189,16 @@ class AuditEntry(BaseSchema):
     conversation_id = fields.String(
         required=True,
         allow_none=True,
-        metadata={"format": "uuid", "description": "Null of a destination whose sandbox has none, or several."},
+        metadata={
+            "format": "uuid",
+            "description": "Null of a destination whose sandbox has none, or several, and of a rule that names none.",
+        },
     )
     chain = fields.String(
-        metadata={"description": "Of destinations: the chain of their day. Absent: the conversation is the chain."}
+        metadata={
+            "description": "Of destinations, and of rules that name no conversation: the chain of their day. Absent: "
+            "the conversation is the chain."
+        }
     )
     seq = fields.Integer(required=True, metadata={"minimum": 1, "description": "1, 2, 3 … within a chain."})
     time = fields.String(required=True, metadata={"format": "date-time"})
@@ -223,7 +229,9 @@ class AuditEntry(BaseSchema):
     destination = fields.Nested(AuditedDestination, metadata={"description": "Absent: the entry is about none."})
     budget = fields.Nested(AuditedBudget, metadata={"description": "Absent: the entry is about no budget."})
     sandbox_id = fields.String(metadata={"description": "Of a join: the sandbox. Absent: the entry is about none."})
-    rule_id = fields.String(metadata={"description": "Of a rule for destinations that was made, revoked or used."})
+    rule_id = fields.String(
+        metadata={"description": "Of a rule for destinations that was made, revoked or used, and of an approval rule."}
+    )
     scope = fields.String(
         metadata={"enum": ["once", "conversation", "always"], "description": "Of a decision about a destination."}
     )
@@ -239,7 +247,9 @@ class ActionDecision(BaseSchema):
         fields.String(), required=True, metadata={"description": "All that were decided with the same entry."}
     )
     actor = fields.Nested(Decider, required=True)
-    decision = fields.String(required=True, metadata={"enum": ["approve", "reject", "edit", "unapproved", "deleted"]})
+    decision = fields.String(
+        required=True, metadata={"enum": ["approve", "reject", "edit", "unapproved", "deleted", "mode_changed"]}
+    )
     edited_shown = fields.List(
         fields.Nested(ShownAction),
         metadata={"description": "Of an edit: what was approved in place of what was shown."},

@@ -95,6 +95,9 @@ _PENDING = {
         "risk": "LOW",
         "effects": [{"effect": "writes_inside", "risk": "LOW", "words": "Writes files", "because": "> hello.txt"}],
     },
+    "like": None,
+    "folder": "/workspace/project",
+    "repository": None,
 }
 
 _BOX = {

@@ -24,11 +24,12 @@ from typing import Any, Literal
 
 from core import wire
 from core.access import Joiner
-from core.approvals import canonical
+from core.approvals import Rule, canonical
 from core.cuts import beginning
 from core.egress import MOST_NAME, is_destination_name
 from core.people import is_person_id
 from core.refused import Kind
+from core.rule_words import rule_sentence
 from core.wire import ConversationId, Micros, micros, utc_time
 from settings.limits import ConversationLimits
 from store.approvals.audit import Actor, audit_member, said
@@ -440,6 +441,22 @@ class Destinations:
             raise SandboxNotFound
         self.note()
         return outcome == "joined"
+
+    def note_rule(self, actor: Actor, what: str, rule: Rule) -> None:
+        """Audit that an approval rule which names no conversation is made or revoked, in one sentence.
+
+        what: `rule_made` or `rule_revoked`. Two round trips.
+        """
+        self._scripts.note_rule(
+            SandboxKeys.root,
+            time=utc_time(wire.now()),
+            kept=self._chain_kept,
+            actor=actor.json,
+            what=what,
+            id=rule.id,
+            reason=said(f"Rule {rule.id}. {rule_sentence(rule)}."),
+        )
+        self.note()
 
     def rules(self) -> list[DestinationRule]:
         """The rules for destinations with their uses, the newest first. One round trip."""

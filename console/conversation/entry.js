@@ -2,13 +2,16 @@
 import { Component } from "preact";
 import { html } from "../lib/html.js";
 import { useStore } from "../lib/store.js";
+import { visible } from "../lib/visible.js";
 import { millis } from "../lib/words.js";
 import { Copy } from "../parts/copy.js";
-import { Became, By } from "../parts/outcome.js";
+import { Became, By, whoOf } from "../parts/outcome.js";
+import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 import { Content, More, Output, partsOf, Prose } from "./content.js";
 import { Body, Head, Label, lookOf, Outcome, Proposal, Risk, Summary, Waits } from "./event.js";
-import { answerOf, kindOf } from "./rows.js";
+import { useModes } from "../lib/modes.js";
+import { answerOf, changesMode, kindOf } from "./rows.js";
 import { Since } from "./turn.js";
 
 function Fork({ onFork }) {
@@ -87,6 +90,24 @@ function Step({ event, results, isRunning, output, decisions, onFork }) {
       ${results.map((result) => html`<${Result} key=${result.id} result=${result} />`)}</div>`;
 }
 
+/**
+ * Who changed the approval mode. Nothing without a decision: an agent may append such an event, and the server alone
+ * writes decisions.
+ */
+function ModeChange({ event, decisions, isFocus }) {
+  const decision = useStore(decisions.all).get(event.id),
+    modes = useModes();
+  const words = modes.find(({ name }) => name === event.value?.mode)?.words ?? event.value?.mode;
+  if (!decision) return null;
+  const mode = words
+    ? `the mode to ${words.charAt(0).toLowerCase()}${words.slice(1)}`
+    : "a policy that is none of the modes";
+  return html`<li class=${`event entry change ${isFocus ? "focus" : ""}`} data-testid=${`event-${event.id}`} data-kind="mode" tabindex="-1">
+    <div class="body" title=${visible(decision.reason)}><strong><${Text} text=${whoOf(decision, true)} prose /></strong> set ${mode}</div>
+    <div class="head"><${Time} at=${event.timestamp} /></div>
+  </li>`;
+}
+
 /** An entry is drawn again only when another event is in it, as there are hundreds. isRunning: it has no result yet.
  * output: a store of what the command that runs has printed; decisions: the Decisions of the conversation. onFork(row). */
 export class Entry extends Component {
@@ -98,6 +119,7 @@ export class Entry extends Component {
     const { event, results } = row,
       kind = kindOf(event),
       fork = onFork && (() => onFork(row));
+    if (changesMode(event)) return html`<${ModeChange} event=${event} decisions=${decisions} isFocus=${isFocus} />`;
     const isSaid = kind === "MessageEvent" || answerOf(event) !== null;
     const look = kind === "ActionEvent" && isSaid ? "message" : lookOf(event);
     const parts = isSaid

@@ -113,6 +113,8 @@ function Change({ event: { key, value } }) {
   if (key === "execution_status") return CONVERSATION[value]?.[0] ?? String(value);
   if (key === "title") return html`Title: <${Text} prose text=${String(value)} />`;
   if (key === "confirmation_policy") return `From now on ${POLICIES[value?.kind] ?? value?.kind}`;
+  if (key === "approval_mode")
+    return `Approval mode: ${value?.mode ?? "none of the modes"}, before: ${value?.before ?? "none of them"}`;
   if (key === "tags")
     return html`Tags: <${Text} prose text=${
       Object.entries(value ?? {})

@@ -126,6 +126,7 @@ export class Feed {
     if (!record) return;
     if (key === "full_state") this.record.set({ ...record, ...value });
     else if (MEMBERS.has(key)) this.record.set({ ...record, [key]: value });
+    else if (key === "approval_mode") this.record.set({ ...record, approval_mode: value?.mode ?? null });
     if (key === "execution_status" && value !== "running") this.writing.set("");
   }
 

@@ -45,11 +45,18 @@ const BETWEEN = new Set([
   "HookExecutionEvent",
 ]);
 
-/** A hook that stopped something, or failed, is a step of its own. */
+/** Whether an event says that somebody changed the approval mode. Who did, only the decision of its id tells. */
+export function changesMode(event) {
+  return kindOf(event) === "ConversationStateUpdateEvent" && event.key === "approval_mode";
+}
+
+/** A change of the approval mode is a step of its own, and so is a hook that stopped something, or failed. */
 function isBetween(event) {
   const kind = kindOf(event);
   return (
-    BETWEEN.has(kind) && !(kind === "HookExecutionEvent" && (event.blocked || event.error || event.success === false))
+    BETWEEN.has(kind) &&
+    !changesMode(event) &&
+    !(kind === "HookExecutionEvent" && (event.blocked || event.error || event.success === false))
   );
 }
 

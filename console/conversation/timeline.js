@@ -7,7 +7,7 @@ import { Empty, Failure, tell } from "../parts/notices.js";
 import { Markdown } from "../parts/markdown.js";
 import { Entry } from "./entry.js";
 import { Row } from "./event.js";
-import { kindOf, lastOf, rowsOf, talkOf } from "./rows.js";
+import { changesMode, kindOf, lastOf, rowsOf, talkOf } from "./rows.js";
 import { Turn } from "./turn.js";
 
 /** Pixels from the end at which the person is "at the end"; from an edge at which the next page is fetched. */
@@ -142,7 +142,8 @@ function Rows({ rows, isWire, state, waiting, isRunning, output, decisions, fork
 export function Timeline({ log, waiting, writing, output, decisions, isWire, isRunning, isFiltered, onReset, forks, onFork }) {
   const state = useStore(log.state);
   useEffect(() => {
-    decisions.want(state.events.filter((event) => kindOf(event) === "ActionEvent").map(({ id }) => id));
+    const isDecided = (event) => kindOf(event) === "ActionEvent" || changesMode(event);
+    decisions.want(state.events.filter(isDecided).map(({ id }) => id));
   }, [state.events]);
   const rows = useRef([]);
   const { box, onScroll } = useSteadyScroll(log, state);

@@ -1,5 +1,6 @@
 // Decisions of a person: each is bound to what was shown, goes once, and shows its result.
 import { call } from "./api.js";
+import { outcomes } from "./destinations.js";
 import { nameOf } from "./pending.js";
 import { Store } from "./store.js";
 
@@ -33,9 +34,15 @@ function note(items, fateOf) {
   fates.set(all);
 }
 
+/** What became of this page's decision of an item: of `fates`; of a destination or a budget its outcome, in the same form. */
+export function fateOf(item) {
+  if (!item.asked) return fates.get().get(nameOf(item));
+  return outcomes.get().get(item.digest)?.fate;
+}
+
 /** Whether a decision of an item is on its way or taken. */
 export function isGone(item) {
-  return ["sent", "taken"].includes(fates.get().get(nameOf(item))?.state);
+  return ["sent", "taken"].includes(fateOf(item)?.state);
 }
 
 /**

@@ -1,7 +1,7 @@
 // What sandboxes ask to reach, and budgets that are used up, live, and decisions about them: each is bound to what was shown.
 import { call } from "./api.js";
 import { announce } from "./announce.js";
-import { Store } from "./store.js";
+import { Store, useStore } from "./store.js";
 
 /** What waits, the longest wait first: items as GET /api/v1/destinations has them, by digest. null before they are known. */
 export const asked = new Store(null);
@@ -17,7 +17,7 @@ export const waitingAsks = new Store([]);
 export const askedNumber = new Store(0),
   budgetNumber = new Store(0);
 
-/** How destinations ended that this page showed: digest → {state, words, isAllowed}: sent, failed or ended. */
+/** How destinations ended that this page showed: digest → {state, words, isAllowed, fate}: sent, failed or ended. */
 export const outcomes = new Store(new Map());
 
 /** Most outcomes that are remembered, and milliseconds for which an ended one is still shown. */
@@ -36,10 +36,14 @@ function show() {
   if (isReady) asked.set([...known.values()].sort((a, b) => (a.since < b.since ? -1 : a.since > b.since ? 1 : 0)));
 }
 
+/** The state of an outcome as the inbox has that of an action's decision. */
+const fateOfState = ({ state, isGuess }) => (state === "ended" ? (isGuess ? "lost" : "taken") : state);
+
 function note(digest, outcome) {
-  outcomes.set(
-    new Map([...[...outcomes.get()].filter(([name]) => name !== digest).slice(1 - MOST), [digest, outcome]]),
-  );
+  const { words } = outcome,
+    fate = { state: fateOfState(outcome), words, at: Date.now() };
+  const others = [...outcomes.get()].filter(([name]) => name !== digest).slice(1 - MOST);
+  outcomes.set(new Map([...others, [digest, { ...outcome, fate }]]));
 }
 
 /** It waits no longer: its card says so for a while, and keeps its place. isGuess: who decided it is not known yet. */
@@ -70,6 +74,55 @@ const BUDGETS = {
   MODEL_BUDGET_KEY: "Model budget of a key, for today",
   MODEL_BUDGET_DAY: "Model budget of all keys, for today",
 };
+
+/** The titles of conversations in which something is asked, by id; "" for one without. */
+const titles = new Store(new Map());
+
+/** Read the titles that are not known yet. */
+function readTitles() {
+  const known = titles.get();
+  const ids = waitingAsks.get().map(({ conversation_id: id }) => id);
+  const fresh = [...new Set(ids)].filter((id) => id && !known.has(id));
+  if (!fresh.length) return;
+  titles.set(new Map([...[...known].slice(-MOST), ...fresh.map((id) => [id, ""])]));
+  call("GET /api/v1/app-conversations", { query: { ids: fresh } }).then(
+    (found) =>
+      titles.set(
+        new Map([...titles.get(), ...found.flatMap((one, place) => (one?.title ? [[fresh[place], one.title]] : []))]),
+      ),
+    () => {}, // it is called a conversation then
+  );
+}
+waitingAsks.subscribe(readTitles);
+
+const items = new WeakMap();
+
+/** What is asked as an item of the inbox, beside actions; the same object as long as nothing of it changes. */
+function itemOf(ask, title) {
+  const known = items.get(ask);
+  if (known?.conversation_title === title) return known;
+  const { conversation_id, sandbox_id, since, expires_at, digest, program, budget } = ask;
+  const item = {
+    asked: ask,
+    conversation_id: conversation_id ?? "",
+    conversation_title: title,
+    action_id: `asked-${digest}`,
+    tool_name: budget ? "budget" : "network",
+    arguments: { name: nameOfAsked(ask), program: program ?? "" },
+    ...{ sandbox_id, since, expires_at, digest },
+  };
+  items.set(ask, item);
+  return item;
+}
+
+/** What waits beside the actions, as items of the inbox. */
+export function useAsked() {
+  const known = useStore(titles);
+  return useStore(waitingAsks).map((ask) => itemOf(ask, known.get(ask.conversation_id) ?? ""));
+}
+
+/** The title of the conversation in which something is asked; "" where it is not known. */
+export const useTitle = (ask) => useStore(titles).get(ask.conversation_id) ?? "";
 
 const SCOPES = { once: "once", conversation: "for the conversation", always: "always" };
 

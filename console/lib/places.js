@@ -1,5 +1,5 @@
 // The places of what waits in a list: none moves by itself, whatever comes and goes. And the rows of the inbox that they
-// make: a row is an action, or a group of the same command.
+// make: a row is an action, or a group of the same command, or of like ones.
 import { byAge, nameOf } from "./pending.js";
 import { ours } from "./root.js";
 

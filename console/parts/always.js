@@ -1,13 +1,13 @@
 // A decision that holds from now on: the answers that the server proposes, or a rule of a person's own.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
-import { decide, fates } from "../lib/decide.js";
+import { decide, decideAll, fates } from "../lib/decide.js";
 import { html } from "../lib/html.js";
 import { nameOf } from "../lib/pending.js";
 import { useStore } from "../lib/store.js";
 import { Dialog } from "./dialog.js";
 import { tell } from "./notices.js";
-import { riskOf } from "./prompt_filters.js";
+import { riskOf, whyNot } from "./prompt_filters.js";
 import { endsAt, firstTest, isNoCondition, TermFields, TestFields } from "./rule_fields.js";
 import { RuleHead, RuleWords } from "./rule_words.js";
 import { onceHeld, useSteady } from "./steady.js";
@@ -36,14 +36,28 @@ function alwaysOf({ decision, tool_name, ...members }) {
   return { ...Object.fromEntries(OF_ALWAYS.map((name) => [name, null])), ...members };
 }
 
-/** Decide an action and make a rule of it. onMade(): it was decided. */
-async function decideAlways(item, decision, always, onMade) {
+/** Decide an action and make a rule of it; once it holds, approve others that wait. onMade(): it was decided. */
+async function decideAlways(item, decision, always, onMade, others = []) {
   const rules = await decide([item], decision, { always });
   for (const { rule_id, detail } of rules ?? []) {
     if (rule_id) tell("The rule holds from now on. “Rules” lists it.");
     else tell(`No rule was made: ${detail}`, "failed");
   }
   if (rules) onMade();
+  if (rules?.length && rules.every(({ rule_id }) => rule_id)) await decideAll(others, "approve");
+}
+
+/** Those of the other actions of a group that a rule holds for, as far as the page knows; none of a high risk. */
+function coveredBy(answer, members, item, others) {
+  const { conversation_ids: ids, folder, repository, key_id } = members;
+  const isIn = (one) =>
+    one.conversation_id === item.conversation_id ||
+    (!key_id &&
+      (!ids || ids.includes(one.conversation_id)) &&
+      (!repository || one.repository === repository) &&
+      (!folder || `${one.folder ?? ""}/`.startsWith(`${folder}/`)));
+  const isLike = (one) => answer.kind !== "exactly" || one.digest === item.digest;
+  return others.filter((one) => riskOf(one) !== "HIGH" && !whyNot(one) && isLike(one) && isIn(one));
 }
 
 /** What the server proposes ({items, scopes, lasts}): null until it is here. */
@@ -66,8 +80,8 @@ function useFocus() {
   return element;
 }
 
-/** The dialog: the proposed answers first, and "More conditions" opens the form. */
-export default function Always({ item, onClose }) {
+/** The dialog: the proposed answers first, and "More conditions" opens the form. others: of the item's group in the inbox. */
+export default function Always({ item, others = [], onClose }) {
   const answers = useAnswers(item);
   const [isForm, openForm] = useState(false);
   const fate = useStore(fates).get(nameOf(item));
@@ -75,7 +89,7 @@ export default function Always({ item, onClose }) {
   if (isForm || answers?.items.length === 0)
     shown = html`<${Conditions} item=${item} answers=${answers} onClose=${onClose} />`;
   else if (answers) {
-    shown = html`<${Answers} item=${item} answers=${answers} onMore=${() => openForm(true)} onClose=${onClose} />`;
+    shown = html`<${Answers} item=${item} others=${others} answers=${answers} onMore=${() => openForm(true)} onClose=${onClose} />`;
   }
   return html`<${Dialog} title="From now on, without asking" class="always" onClose=${onClose} data-testid="always-dialog">
     ${fate?.state === "failed" && html`<p class="failed" role="alert">${fate.words}</p>`}
@@ -118,9 +132,10 @@ function ScopeFields({ scopes, scope, lasts, last, onScope, onLast }) {
   </div>`;
 }
 
-function Answers({ item, answers, onMore, onClose }) {
+function Answers({ item, others, answers, onMore, onClose }) {
   const [element, press] = useSteady();
-  const [chosen, choose] = useState(0);
+  const ofGroup = others.length ? answers.items.findIndex(({ kind }) => kind === "like") : 0;
+  const [chosen, choose] = useState(Math.max(0, ofGroup));
   const [wanted, setWanted] = useState("");
   const [last, setLast] = useState(0);
   const first = useFocus();
@@ -128,13 +143,14 @@ function Answers({ item, answers, onMore, onClose }) {
     { scope, rule } = inScope(items[chosen], wanted);
   const mayHold = scopes.filter((one) => items[chosen].scopes.some((of) => of.scope === one.scope));
   const always = () => alwaysOf({ ...rule, expires_at: endAfter(lasts[last].seconds) });
-  const submit = (event) => press(event, () => decideAlways(item, "approve", always(), onClose));
+  const covered = coveredBy(items[chosen], rule, item, others);
+  const submit = (event) => press(event, () => decideAlways(item, "approve", always(), onClose, covered));
   return html`<form onSubmit=${submit}>
     <fieldset class="answers" aria-label="What to allow">
       ${items.map((answer, place) => {
         const { sentence, answered } = inScope(answer, wanted);
         return html`<label key=${answer.kind}>
-          <input ref=${place === 0 ? first : null} type="radio" name="answer" checked=${place === chosen}
+          <input ref=${place === Math.max(0, ofGroup) ? first : null} type="radio" name="answer" checked=${place === chosen}
             data-testid=${`answer-${answer.kind}`} onChange=${() => choose(place)} />
           <span><${Marked} text=${sentence} />
             ${
@@ -146,6 +162,7 @@ function Answers({ item, answers, onMore, onClose }) {
       })}
     </fieldset>
     <${ScopeFields} scopes=${mayHold} scope=${scope} lasts=${lasts} last=${last} onScope=${setWanted} onLast=${setLast} />
+    ${others.length > 0 && html`<p class="muted" data-testid="covered">Approves ${covered.length + 1} of the ${others.length + 1} that wait in this group.</p>`}
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet more" data-testid="more-conditions" onClick=${onMore}>More conditions</button>
       <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
@@ -160,7 +177,14 @@ function initial(item, answers) {
   const like = answers.items.find(({ kind }) => kind === "like")?.rule.arguments ?? {};
   const said = Object.entries(item.arguments).filter(([, value]) => !isNoCondition(value));
   const tests = said.map(([name, value]) => [name, like[name] ?? firstTest(name, value, item.arguments)]);
-  return { decision: "approve", tests: Object.fromEntries(tests), scope: "conversation", hours: "", uses: "" };
+  return {
+    decision: "approve",
+    tests: Object.fromEntries(tests),
+    scope: "conversation",
+    hours: "",
+    until: "",
+    uses: "",
+  };
 }
 
 /** The scopes of a rule where the server offers none. */
@@ -170,13 +194,13 @@ const scopesWithout = ({ conversation_id }) => [
 ];
 
 /** The members of the rule, as `always` of a decision takes them. */
-function members({ decision, tests, scope, hours, uses }, item, scopes) {
+function members({ decision, tests, scope, hours, until, uses }, item, scopes) {
   return {
     arguments: tests,
     conversation_ids: null,
     ...scopes.find((one) => one.scope === scope).members,
     max_risk: decision === "approve" && KNOWN.includes(item.security_risk) ? riskOf(item) : null,
-    expires_at: endsAt(hours),
+    expires_at: endsAt(hours, until),
     max_uses: uses ? Number(uses) : null,
   };
 }

@@ -45,7 +45,7 @@ export function AuditEntry({ entry, actions, onOnly }) {
       <summary>Entry ${entry.seq}</summary>
       ${entry.shown && decided}
       <${Facts} entry=${entry} />
-      <button type="button" class="quiet" onClick=${() => onOnly(chain ? { chain } : { conversation_id })}>${chain ? "This day's destinations alone" : "This conversation alone"}</button>
+      <button type="button" class="quiet" onClick=${() => onOnly(chain ? { chain } : { conversation_id })}>${chain ? "This day's destinations and rules alone" : "This conversation alone"}</button>
     </details>
   </li>`;
 }
@@ -87,6 +87,7 @@ function Subject({ entry }) {
       <a href=${href("sandboxes", budget.sandbox_id)}>sandbox ${budget.sandbox_id.slice(0, 8)}</a> ${of && html`<span>in</span> ${of}`}`;
   }
   if (shown) return html`<${Shown} shown=${shown} edited=${edited_shown} number=${number} /><span>in</span> ${of}`;
+  if (!destination && !of) return null; // of a rule that names no conversation
   if (!destination) return html`<span>${{ 0: "in", 1: "an action of" }[number] ?? `${number} actions of`}</span> ${of}`;
   const { name, port, sandbox_id } = destination;
   return html`<span><code>${name}:${port}</code>${scope && ` ${SCOPES[scope] ?? scope}`}${sandbox_id && " for"}</span>

@@ -32,6 +32,9 @@ export const DECISIONS = {
   terminal_closed: "Terminal closed",
   preview_opened: "Preview opened",
   joined: "Sandbox joined",
+  agree: "Approved, one of several",
+  owner_changed: "Owner changed",
+  mode_changed: "Approval mode set",
 };
 
 /** Filters that most people leave alone, and all. */

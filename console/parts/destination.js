@@ -1,10 +1,11 @@
 // A destination that a sandbox asks for, or a budget that is used up: what it is, and the decisions of a person about it.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
-import { asked, decideDestination, isOf, nameOfAsked, outcomes } from "../lib/destinations.js";
+import { asked, decideDestination, isOf, nameOfAsked, outcomes, useTitle } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
 import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
+import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { counted } from "../lib/words.js";
 import { Deadline } from "./deadline.js";
@@ -14,22 +15,53 @@ import { onceHeld, useSteady } from "./steady.js";
 import { Text } from "./text.js";
 import { Time } from "./time.js";
 
-function Buttons({ item }) {
-  const [element, press] = useSteady();
+/** isCurrent: the keys of the keyboard are its. since, onAside(): as those of a prompt. */
+function Buttons({ item, isCurrent, since, onAside }) {
+  const [element, press] = useSteady(since);
+  const [isAsking, ask] = useState(false);
   const decide = (verb, scope) => (event) => press(event, () => decideDestination(item, verb, scope));
-  if (item.budget) {
+  const { budget, conversation_id } = item,
+    allow = decide("approve", "once"),
+    refuse = decide("reject", "conversation");
+  const always = (event) => !event.repeat && ask(true);
+  useShortcuts(
+    isCurrent && {
+      a: { label: budget ? "Add to the budget" : "Allow it once", run: allow },
+      r: { label: "Refuse it", run: refuse },
+      ...(!budget && { w: { label: "Always: a rule for every sandbox", run: always } }),
+      ...(onAside && { n: { label: "Not now: to the end of the list", run: (event) => press(event, onAside) } }),
+    },
+  );
+  const aside =
+    onAside &&
+    html`<button type="button" class="quiet" data-testid="not-now" title="Key: n" onClick=${(event) => press(event, onAside)}>Not now</button>`;
+  if (budget) {
     return html`<footer ref=${element} onKeyDown=${onceHeld}>
-      <button type="button" data-testid="allow-once" onClick=${decide("approve", "once")}>Add ${moreOf(item.budget)}</button>
-      <button type="button" class="secondary" data-testid="refuse" title="Until the budget is whole again" onClick=${decide("reject", "conversation")}>Refuse</button>
+      <button type="button" data-testid="allow-once" title="Key: a" onClick=${allow}>Add ${moreOf(budget)}</button>
+      <button type="button" class="secondary" data-testid="refuse" title="Until the budget is whole again" onClick=${refuse}>Refuse</button>
+      ${aside}
     </footer>`;
   }
-  const length = item.conversation_id ? "conversation" : "sandbox";
+  const length = conversation_id ? "conversation" : "sandbox";
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
-    <button type="button" data-testid="allow-once" title="The next connection within 10 minutes" onClick=${decide("approve", "once")}>Allow once</button>
+    <button type="button" data-testid="allow-once" title="The next connection within 10 minutes" onClick=${allow}>Allow once</button>
     <button type="button" class="secondary" data-testid="allow-conversation" title="As long as the sandbox is" aria-label=${`Allow for this ${length}`} onClick=${decide("approve", "conversation")}><span class="where-wide">For this </span><span class="where-narrow">${length}</span></button>
-    <button type="button" class="secondary" data-testid="allow-always" title="A rule for every sandbox" onClick=${decide("approve", "always")}>Always</button>
-    <button type="button" class="secondary" data-testid="refuse" title="As long as the sandbox is" onClick=${decide("reject", "conversation")}>Refuse</button>
+    <button type="button" class="secondary" data-testid="allow-always" title="A rule for every sandbox" aria-label="Always, everywhere" onClick=${always}><span class="where-wide">Always, everywhere…</span><span class="where-narrow only">Always…</span></button>
+    <button type="button" class="secondary" data-testid="refuse" title="As long as the sandbox is" onClick=${refuse}>Refuse</button>
+    ${aside}
+    ${isAsking && html`<${Everywhere} item=${item} onClose=${() => ask(false)} />`}
   </footer>`;
+}
+
+/** Asks before a rule is made that holds for every sandbox. */
+function Everywhere({ item, onClose }) {
+  const allow = () => {
+    onClose();
+    decideDestination(item, "approve", "always");
+  };
+  return html`<${Question} title="Allow it everywhere, from now on?" yes="Allow everywhere" onYes=${allow} onClose=${onClose}>
+    Every sandbox, of every conversation, may reach <code><${Text} text=${nameOfAsked(item)} /></code> without asking. “Rules” lists the rule and revokes it.
+  <//>`;
 }
 
 /** What an approval adds to a budget, in words. */
@@ -38,21 +70,32 @@ function moreOf({ dollars, tokens }) {
   return parts.filter(Boolean).join(" and ");
 }
 
-/** isHere: its conversation is in view. onAgain(item): asks the agent to try what is allowed now; undefined where nobody may.
+/** What waits, as the detail of the inbox: the card that the conversation shows. isEnded: it waits no longer. */
+export function AskedCard({ item, isEnded, isCurrent, since, takesFocus, onAside }) {
+  const element = useRef(null);
+  useEffect(() => {
+    if (takesFocus && document.activeElement === document.body)
+      element.current.querySelector("article").focus({ preventScroll: true });
+  }, [isEnded]);
+  return html`<div ref=${element} class="asked-card"><${Card} item=${item} isHere=${false} isOver=${isEnded} isCurrent=${isCurrent} since=${since} onAside=${onAside} /></div>`;
+}
+
+/** isHere: its conversation is in view. isOver: it waits no longer, whoever decided it. isCurrent, since, onAside: of the inbox. onAgain(item): asks the agent to try what is allowed now; undefined where nobody may.
  * goesOn: the server tells the agent by itself. */
-function Card({ item, isHere, onAgain, goesOn }) {
+function Card({ item, isHere, onAgain, goesOn, isOver = false, isCurrent = false, since = 0, onAside }) {
   const outcome = useStore(outcomes).get(item.digest),
-    isEnded = outcome?.state === "ended";
+    title = useTitle(item),
+    isEnded = isOver || outcome?.state === "ended";
   const { budget, program, tries, sandbox_id, conversation_id } = item,
     name = nameOfAsked(item);
-  return html`<article class=${isEnded ? "prompt card destination ended" : "prompt card destination"} data-testid=${`destination-${budget?.setting ?? name}`}>
+  return html`<article class=${isEnded ? "prompt card destination ended" : "prompt card destination"} tabindex="-1" data-testid=${`destination-${budget?.setting ?? name}`}>
     <header>
       <h2>${budget ? name : html`Reach <code class="tool"><${Text} text=${name} /></code>`}</h2>
       <p class="facts">
         <span>Asked <${Time} at=${item.since} /></span>
         ${tries > 1 && html`<span>${tries.toLocaleString("en")} tries</span>`}
         ${item.expires_at && !isEnded && html`<${Deadline} at=${item.expires_at} />`}
-        ${conversation_id && !isHere && html`<a href=${href("conversations", conversation_id)}>Conversation</a>`}
+        ${conversation_id && !isHere && html`<a href=${href("conversations", conversation_id)}><${Text} text=${title || "Conversation"} prose /></a>`}
         <a href=${href("sandboxes", sandbox_id)}>Sandbox</a>
       </p>
     </header>
@@ -63,21 +106,21 @@ function Card({ item, isHere, onAgain, goesOn }) {
       ${outcome?.state === "failed" && html`<p class="failed" role="alert" data-testid="problem">${outcome.words}</p>`}
       ${
         isEnded
-          ? html`<p class="outcome" role="status" data-testid="outcome"><strong><${Text} text=${outcome.words} prose /></strong></p>
-            ${goesOn && outcome.isAllowed && html`<p class="muted" data-testid="goes-on">If this stopped the agent, it is told, and goes on.</p>`}
-            ${onAgain && outcome.isAllowed && html`<button type="button" class="secondary" data-testid="try-again" onClick=${() => onAgain(item)}>Ask the agent to try again</button>`}`
-          : may("approve") && html`<${Buttons} item=${item} />`
+          ? html`<p class="outcome" role="status" data-testid="outcome"><strong><${Text} text=${outcome?.words ?? "No longer asked."} prose /></strong></p>
+            ${goesOn && outcome?.isAllowed && html`<p class="muted" data-testid="goes-on">If this stopped the agent, it is told, and goes on.</p>`}
+            ${onAgain && outcome?.isAllowed && html`<button type="button" class="secondary" data-testid="try-again" onClick=${() => onAgain(item)}>Ask the agent to try again</button>`}`
+          : may("approve") && html`<${Buttons} item=${item} isCurrent=${isCurrent} since=${since} onAside=${onAside} />`
       }
     </div>
   </article>`;
 }
 
-/** What sandboxes ask for, above the actions; nothing where none asks. of: the conversation that it is of; null for all. */
-export default function DestinationList({ of = null, onAgain = undefined, goesOn = false }) {
-  const items = useStore(asked)?.filter((item) => !of || isOf(item, of));
+/** What sandboxes ask for, above the actions; nothing where none asks. of: the conversation that it is of. */
+export default function DestinationList({ of, onAgain = undefined, goesOn = false }) {
+  const items = useStore(asked)?.filter((item) => isOf(item, of));
   if (!items?.length) return null;
   return html`<section class="destinations" aria-label="Destinations and budgets that sandboxes ask for" data-testid="destinations">
-    ${items.map((item) => html`<${Card} key=${item.digest} item=${item} isHere=${of !== null} onAgain=${onAgain} goesOn=${goesOn} />`)}
+    ${items.map((item) => html`<${Card} key=${item.digest} item=${item} isHere onAgain=${onAgain} goesOn=${goesOn} />`)}
   </section>`;
 }
 

@@ -1,7 +1,6 @@
 // What holds the places of a list: the pointer over it, and a person's own decision of a moment ago.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { fates } from "../lib/decide.js";
-import { nameOf } from "../lib/pending.js";
+import { fateOf } from "../lib/decide.js";
 import { isOpen } from "../lib/places.js";
 
 /** Milliseconds for which a person's own decision keeps its place in any case, so that its result can be read. */
@@ -9,7 +8,7 @@ const READ = 10_000;
 
 /** Whether a person decided it here a moment ago. */
 export function isOwn({ item }) {
-  return Date.now() - (fates.get().get(nameOf(item))?.at ?? 0) < READ;
+  return Date.now() - (fateOf(item)?.at ?? 0) < READ;
 }
 
 /** Whether the pointer rests over an element. A finger rests there until it touches elsewhere. */

@@ -1,6 +1,7 @@
 // What waits in the inbox: rows, and beside them, or on a page of its own in a small window, what the current row is about.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { fates, isGone } from "../lib/decide.js";
+import { fateOf, fates, isGone } from "../lib/decide.js";
+import { outcomes } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
 import { useMedia } from "../lib/media.js";
 import { nameOf } from "../lib/pending.js";
@@ -27,12 +28,13 @@ import { InboxRows } from "./inbox_rows.js";
 import { Lazy } from "./lazy.js";
 import { tell } from "./notices.js";
 import { Prompt } from "./prompt.js";
-import { byGroup, fits, groupingOf, groupOf } from "./prompt_filters.js";
+import { areMixed, byGroup, fits, groupingOf, groupOf, riskOf } from "./prompt_filters.js";
 
 /** Windows in which the detail stands beside the rows; in others it takes their place. */
 const WIDE = "(min-width: 1100px) and (min-height: 30rem)";
 
-const loadGroup = () => import("./inbox_group.js");
+const loadGroup = () => import("./inbox_group.js"),
+  loadAsked = () => import("./destination.js").then(({ AskedCard }) => ({ default: AskedCard }));
 
 /** Whether a place waits for a decision, of which none is on its way. */
 const waits = (place) => isOpen(place) && !isGone(place.item);
@@ -68,13 +70,16 @@ function Back({ rows, index, onBack }) {
   </p>`;
 }
 
-/** What is current, whole: an action, or a group. about: its places. */
-function Detail({ about, current, onAside, show }) {
+/** What is current, whole: an action, a destination, or a group. about: its places. row: of what is current. */
+function Detail({ about, current, row, onAside, show, fold }) {
   const takesFocus = current.since > 0,
     [place] = about;
   if (current.key === headOf(place.group))
     return html`<${Lazy} load=${loadGroup} key=${current.key} places=${about} since=${current.since}
-      takesFocus=${takesFocus} onAside=${onAside} show=${show} />`;
+      takesFocus=${takesFocus} onAside=${onAside} show=${show} isUnfolded=${Boolean(row?.isUnfolded)} onUnfold=${() => fold(row)} />`;
+  if (place.item.asked)
+    return html`<${Lazy} load=${loadAsked} key=${place.key} item=${place.item.asked} isEnded=${!isOpen(place)} isCurrent
+      since=${current.since} takesFocus=${takesFocus} onAside=${onAside} />`;
   return html`<${Prompt} key=${place.key} item=${place.item} ended=${isOpen(place) ? false : place.state} isCurrent
     since=${current.since} takesFocus=${takesFocus} onAside=${onAside} />`;
 }
@@ -125,8 +130,9 @@ export function InboxPanes({ items, query, chosen, onChoose }) {
   const [current, choose] = useCurrent();
   const [unfolded, setUnfolded] = useState(new Set());
   const redraw = useRedraw(),
-    decided = useStore(fates),
     hasPushed = useRef(false);
+  useStore(fates);
+  useStore(outcomes);
   const isCurrent = ({ key, group }) => key === current.key || headOf(group) === current.key;
   const places = usePlaces(items, query, (place) => isOver || isOwn(place) || isCurrent(place));
   const rows = sectioned(places.current, unfolded, query),
@@ -163,6 +169,14 @@ export function InboxPanes({ items, query, chosen, onChoose }) {
     setUnfolded(changed);
     if (isMember) move(headOf(group));
   };
+  const isSeen = (row) => row.isMember || row.isUnfolded || !areMixed(row.places.map(({ item }) => item));
+  // Nobody decides like commands unseen: what is chosen with others of its group has a row of its own.
+  const chooseSeen = (items, isChosen) => {
+    const names = new Set(items.map(nameOf)),
+      unseen = rows.filter((row) => !isSeen(row) && row.places.some(({ item }) => names.has(nameOf(item))));
+    if (isChosen) setUnfolded(new Set([...unfolded, ...unseen.map(({ group }) => group)]));
+    onChoose(items, isChosen);
+  };
   const postpone = () => {
     const open = about.filter(isOpen),
       next = nextAfter(rows, current.key, (place) => waits(place) && !open.includes(place));
@@ -179,8 +193,7 @@ export function InboxPanes({ items, query, chosen, onChoose }) {
   useLayoutEffect(() => {
     if (isWide && !about.length && first) choose(first);
   });
-  const isDone =
-    about.length > 0 && !about.some(waits) && about.some(({ item }) => decided.get(nameOf(item))?.state === "taken");
+  const isDone = about.length > 0 && !about.some(waits) && about.some(({ item }) => fateOf(item)?.state === "taken");
   const next = isDone ? nextAfter(rows, current.key, waits) : null;
   useEffect(() => move(next), [next]);
   useEffect(() => {
@@ -188,23 +201,27 @@ export function InboxPanes({ items, query, chosen, onChoose }) {
     if (place && !about.some(({ item }) => nameOf(item) === query.open)) choose(place.key);
   }, [query.open, items.length > 0]);
   useFocus(list, { current, isPage, isWide });
-  const open = about.filter(isOpen).map(({ item }) => item);
+  const open = about.filter(isOpen).map(({ item }) => item),
+    choosable = open.filter((item) => !item.asked && (about.length === 1 || riskOf(item) !== "HIGH"));
   useKeys({
     ...{ move, rows, index, current: current.key, about, isPage, fold, back },
     hasDecision: isShown && about.some(waits),
-    choose: onChoose && open.length ? () => onChoose(open, !open.every((item) => chosen.has(nameOf(item)))) : undefined,
+    choose:
+      onChoose && choosable.length
+        ? () => chooseSeen(choosable, !choosable.every((item) => chosen.has(nameOf(item))))
+        : undefined,
   });
   const isEmpty = !items.length && !rows.length;
   return html`<div class=${isWide && !isEmpty ? "panes" : "paged"} hidden=${isEmpty}>
     <div class="index" data-testid="index" ref=${list} hidden=${isPage} ...${hover}>
-      <${InboxRows} all=${items} ...${{ rows, index, query, decided, chosen, onChoose, show, fold }}
+      <${InboxRows} all=${items} ...${{ rows, index, query, chosen, show, fold }} onChoose=${onChoose && chooseSeen}
         onStep=${(by) => move(stepFrom(rows, current.key, by, waits))} />
     </div>
     ${
       isShown &&
       html`<section class="detail" ref=${detail} aria-label="What is open">
       ${isPage && html`<${Back} rows=${rows} index=${index} onBack=${back} />`}
-      ${about.length > 0 && html`<${Detail} about=${about} current=${current} show=${show} onAside=${items.length > open.length ? postpone : undefined} />`}
+      ${about.length > 0 && html`<${Detail} about=${about} current=${current} row=${rows[index]} show=${show} fold=${fold} onAside=${items.length > open.length ? postpone : undefined} />`}
     </section>`
     }
   </div>`;

@@ -2,15 +2,29 @@
 import { Component } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
+import { fateOf, fates, isGone } from "../lib/decide.js";
+import { nameOfAsked, outcomes } from "../lib/destinations.js";
 import { alikeOf, ends, nameOf } from "../lib/pending.js";
 import { groupBy, isOpen, targetOf } from "../lib/places.js";
 import { setQuery } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
+import { visible } from "../lib/visible.js";
 import { age, counted } from "../lib/words.js";
 import { isIncomplete, lineOf } from "./arguments.js";
 import { NearDeadline } from "./deadline.js";
 import { Outcome } from "./outcome.js";
-import { effectsInWords, isFiltered, PromptFilters, quorumOf, riskOf, titleOf } from "./prompt_filters.js";
+import {
+  areMixed,
+  effectsOf,
+  highestRisk,
+  isFiltered,
+  patternOf,
+  placeOf,
+  PromptFilters,
+  quorumOf,
+  riskOf,
+  titleOf,
+} from "./prompt_filters.js";
 import { Text } from "./text.js";
 import { Time } from "./time.js";
 
@@ -36,10 +50,34 @@ function whereOf(items) {
   return size > 1 ? counted(size, "conversation") : titleOf(items[0]);
 }
 
+/** What a row is about, in a line: [lead, text]. A group of like commands is called by what they have in common. */
+function wordsOf(items) {
+  const [item] = items;
+  if (item.asked) return [item.asked.budget ? "More of" : "Reach", nameOfAsked(item.asked)];
+  const [lead, text] = lineOf(item);
+  return [lead, items.length > 1 && areMixed(items) ? patternOf(item) : text];
+}
+
+/** What the server sees in any of some items, in words, who has approved, and whether less is shown than will run. */
+function seenIn(items) {
+  const words = new Set(items.flatMap((item) => effectsOf(item).map((one) => one.words))),
+    isPart = items.some((item) => isIncomplete(item.arguments)) && "Shown in part";
+  return [isPart, items.length === 1 && quorumOf(items[0]), ...words].filter(Boolean).join(" · ");
+}
+
+/** When the first of some items began to wait; of a group also when the last did, where that reads otherwise. */
+function Ages({ items }) {
+  const since = items.map((item) => item.since).sort(),
+    [first, last] = [since[0], since.at(-1)];
+  const isSpan = age(first) !== age(last);
+  return html`${isSpan && html`<${Time} at=${last} words=${age} />–`}<${Time} at=${first} words=${age} />`;
+}
+
 /** How what a row is about ended, or that it is being decided. */
 function Fate({ row, fate, end }) {
   const [{ item }] = row.places;
   if (fate?.state === "sent") return html`<span class="outcome" aria-busy="true">Deciding</span>`;
+  if (item.asked) return html`<span class="outcome"><${Text} text=${fate?.words ?? "No longer asked"} prose /></span>`;
   if (row.places.length > 1) return html`<span class="outcome">${counted(row.places.length, "action")} decided</span>`;
   return html`<span class="outcome" data-testid=${`outcome-${item.action_id}`}><${Outcome} fate=${fate} end=${end} /></span>`;
 }
@@ -54,45 +92,46 @@ class Row extends Component {
     const isSame = (name) => next[name] === this.props[name];
     const isSamePlace = ({ item, state }, at) => item === row.places[at]?.item && state === row.places[at].state;
     return !(
-      ["isCurrent", "isStop", "isChosen", "number", "fate", "end", "query", "mayChoose"].every(isSame) &&
+      ["isCurrent", "isStop", "isChosen", "number", "fate", "end", "query", "places", "mayChoose"].every(isSame) &&
       next.row.isUnfolded === row.isUnfolded &&
       next.row.places.length === row.places.length &&
       next.row.places.every(isSamePlace)
     );
   }
 
-  render({ row, number, isCurrent, isStop, isChosen, fate, end, query, mayChoose, acts }) {
-    const { item } = row.places.find(isOpen) ?? row.places[0],
-      open = row.places.filter(isOpen).map((place) => place.item),
+  render({ row, number, isCurrent, isStop, isChosen, fate, end, query, places, mayChoose, acts }) {
+    const open = row.places.filter(isOpen).map((place) => place.item),
+      shown = open.length ? open : row.places.map((place) => place.item),
+      [item] = shown,
       isGroup = row.places.length > 1;
-    const risk = riskOf(item),
-      [lead, text] = lineOf(item),
-      isPart = isIncomplete(item.arguments) && "Shown in part",
-      seen = [isPart, quorumOf(item), effectsInWords(item)].filter(Boolean).join(" · "),
+    const risk = highestRisk(shown),
+      [lead, text] = wordsOf(shown),
+      seen = seenIn(shown),
       tab = isStop ? 0 : -1;
     const classes = [
       isCurrent && "current",
       !number && "ended",
       row.isMember && "member",
       isGroup && "group",
-      `risk-${risk.toLowerCase()}`,
+      item.asked ? "asked" : `risk-${risk.toLowerCase()}`,
     ];
-    return html`<li class=${classes.filter(Boolean).join(" ")} data-testid=${isGroup ? `same-${item.action_id}` : `line-${item.action_id}`}>
+    const can = isGroup ? open.filter((one) => riskOf(one) !== "HIGH") : open; // no group decides a high risk
+    return html`<li class=${classes.filter(Boolean).join(" ")} data-testid=${isGroup ? `same-${row.places[0].item.action_id}` : `line-${item.action_id}`}>
       ${
         mayChoose &&
-        html`<input type="checkbox" tabindex=${tab} data-testid="choose" title="Key: x" aria-label=${`Choose ${item.tool_name}: ${text}`} checked=${isChosen} disabled=${!number}
-        onChange=${(event) => acts.current.choose(open, event.target.checked)} />`
+        html`<input type="checkbox" tabindex=${tab} data-testid="choose" title="Key: x" aria-label=${`Choose ${item.tool_name}: ${text}`} checked=${isChosen}
+        disabled=${!number || !can.length || item.asked} onChange=${(event) => acts.current.choose(can, event.target.checked)} />`
       }
       <button type="button" class="quiet open" data-testid="open" tabindex=${tab} aria-current=${isCurrent} title="Key: Enter" onClick=${() => acts.current.show(row)}>
-        <span class=${`risk ${risk.toLowerCase()}`}>${RISK[risk]}</span>
+        ${item.asked ? html`<span class="risk unknown">${item.asked.budget ? "Budget" : "Network"}</span>` : html`<span class=${`risk ${risk.toLowerCase()}`}>${RISK[risk]}</span>`}
         <span class="what"><span class="says">${lead && html`<span class="lead"><${Text} text=${lead} prose /></span> `}<code><${Text} text=${text} prose /></code></span>
           ${seen && html`<span class="seen" data-testid="row-seen"><${Text} text=${seen} prose /></span>`}</span>
-        ${isGroup && html`<span class="count" title=${`The same command in ${counted(conversationsOf(open).size, "conversation")}`}>${number || row.places.length}×</span>`}
+        ${isGroup && html`<span class="count" title=${`${areMixed(shown) ? "Commands like it" : "The same command"} in ${counted(conversationsOf(shown).size, "conversation")}`}>${number || row.places.length}×</span>`}
         ${
           !number
             ? html`<${Fate} row=${row} fate=${fate} end=${end} />`
-            : html`<span class="of">${query.group === "conversation_id" ? "" : html`<${Text} text=${whereOf(open)} prose />`}</span>
-            <span class="when"><${NearDeadline} at=${soonest(open)}><${Time} at=${item.since} words=${age} /><//></span>`
+            : html`<span class="of">${places && html`<${Place} items=${open} isShort=${places === "short"} />`}${query.group === "conversation_id" ? "" : html`<${Text} text=${whereOf(open)} prose />`}</span>
+            <span class="when"><${NearDeadline} at=${soonest(open)}><${Ages} items=${open} /><//></span>`
         }
       </button>
       ${
@@ -102,6 +141,27 @@ class Row extends Component {
       }
     </li>`;
   }
+}
+
+/** How rows name the repositories and folders of a list: "" where it has fewer than two, "short" where ends tell them apart. */
+function placeNamesOf(items) {
+  const names = new Set(items.map(placeOf).filter(Boolean)),
+    ends = new Set([...names].map(endOf));
+  if (names.size < 2) return "";
+  return ends.size === names.size ? "short" : "full";
+}
+
+const endOf = (name) => name.split("/").at(-1);
+
+/** In which repository or folder items wait. */
+function Place({ items, isShort }) {
+  const names = new Set(items.map(placeOf)),
+    [name] = names;
+  if (names.size > 1) return html`<span class="place">${counted(names.size, "place")}</span>`;
+  return (
+    name &&
+    html`<span class="place" data-testid="row-place" title=${visible(name)}><${Text} text=${isShort ? endOf(name) : name} prose /></span>`
+  );
 }
 
 /** The deadline that comes first, or null. */
@@ -120,8 +180,11 @@ function sectionsOf(rows) {
   return [...sections.values()].map((some) => [...some[0].section, some]);
 }
 
+/** The actions of rows that wait: those that boxes choose. */
 const itemsOf = (rows) =>
-  rows.filter((row) => !row.isMember).flatMap(({ places }) => places.filter(isOpen).map(({ item }) => item));
+  rows
+    .filter((row) => !row.isMember)
+    .flatMap(({ places }) => places.filter((place) => isOpen(place) && !place.item.asked).map(({ item }) => item));
 
 /** Low risk alone: an agent that takes one decision for several must have none of another risk among them. */
 function ofLowRisk(items) {
@@ -143,12 +206,13 @@ function Choices({ items, all, query, chosen, onChoose }) {
 }
 
 /**
- * all: the pending actions. rows: of those that pass the filters. index: of the current row. decided: what this page
- * decided. show(key), fold(row): open what a row leads to, and the members of a group. onStep(by): to another row.
+ * all: what waits. rows: of what passes the filters. index: of the current row. show(key), fold(row): open what a row leads to, and the members of a group. onStep(by): to another row.
  */
-export function InboxRows({ all, rows, index, query, decided, chosen, onChoose, show, fold, onStep }) {
+export function InboxRows({ all, rows, index, query, chosen, onChoose, show, fold, onStep }) {
   const acts = useRef({}),
     ended = useStore(ends);
+  useStore(outcomes);
+  useStore(fates);
   acts.current = {
     choose: onChoose,
     fold,
@@ -156,6 +220,7 @@ export function InboxRows({ all, rows, index, query, decided, chosen, onChoose, 
   };
   if (!all.length && !rows.length) return null;
   const items = itemsOf(rows),
+    placeNames = placeNamesOf(all),
     drawn = rows.slice(0, DRAWN),
     stop = Math.max(0, index);
   const onKeyDown = (event) => {
@@ -176,10 +241,11 @@ export function InboxRows({ all, rows, index, query, decided, chosen, onChoose, 
   const line = (row) => {
     const [{ item }] = row.places,
       open = row.places.filter(isOpen),
-      number = open.filter((place) => !["sent", "taken"].includes(decided.get(nameOf(place.item))?.state)).length;
+      can = open.filter((place) => row.places.length === 1 || riskOf(place.item) !== "HIGH"),
+      number = open.filter((place) => !isGone(place.item)).length;
     return html`<${Row} key=${row.id} row=${row} number=${number} isCurrent=${row === rows[index]} isStop=${row === rows[stop]} query=${query}
-      isChosen=${open.length > 0 && open.every((place) => chosen.has(nameOf(place.item)))} fate=${decided.get(nameOf(item))} end=${ended.get(nameOf(item))}
-      mayChoose=${Boolean(onChoose)} acts=${acts} />`;
+      isChosen=${can.length > 0 && can.every((place) => chosen.has(nameOf(place.item)))} fate=${fateOf(item)} end=${ended.get(nameOf(item))}
+      places=${placeNames} mayChoose=${Boolean(onChoose)} acts=${acts} />`;
   };
   return html`
     <div class="tools">

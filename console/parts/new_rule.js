@@ -1,18 +1,31 @@
 // Makes an approval rule: shows what it will match before it is made.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
+import { EFFECTS } from "../lib/effects.js";
 import { html } from "../lib/html.js";
-import { attempt } from "./notices.js";
+import { visible } from "../lib/visible.js";
+import { tell } from "./notices.js";
 import { Rehearsal } from "./rehearsal.js";
 import { onEscape } from "./reject.js";
-import { endsAt, TermFields, wayOf } from "./rule_fields.js";
+import { endsAt, Fault, TermFields, wayOf } from "./rule_fields.js";
 import { RuleHead, RuleWords } from "./rule_words.js";
 
 /** Most arguments that the form has rows for. */
 const MOST_ROWS = 20;
 
 const ROW = { name: "", how: "", pattern: "" };
-const INITIAL = { decision: "approve", tool: "", isAny: false, rows: [ROW], risk: "", hours: "", uses: "", reason: "" };
+const INITIAL = {
+  ...{ decision: "approve", tool: "", isAny: false, rows: [ROW], risk: "", hours: "", until: "", uses: "", reason: "" },
+  ...{ scope: "", where: "", effects: [] },
+};
+
+/** Where a rule may hold: name → [words, member of the rule, label of its field, placeholder]. */
+const SCOPES = {
+  conversation: ["in one conversation", "conversation_ids", "Conversation", "ID of the conversation"],
+  folder: ["in a folder", "folder", "Folder", "/home/ada/shop"],
+  repository: ["about a repository", "repository", "Repository", "github.com/ada/shop"],
+  key: ["that a key starts", "key_id", "Key", "ID of the key"],
+};
 
 /** What a pattern of each kind may be like. */
 const EXAMPLES = { command: "git status *", path: "src/**", pattern: "feature/*" };
@@ -21,7 +34,7 @@ const selected = (value, options) =>
   options.map(([name, words]) => html`<option value=${name} selected=${name === value}>${words}</option>`);
 
 /** The rule of the fields, as POST /api/v1/approval-rules takes it. */
-function ruleOf({ decision, tool, isAny, rows, risk, hours, uses, reason }) {
+function ruleOf({ decision, tool, isAny, rows, risk, hours, until, uses, reason, scope, where, effects }) {
   const named = rows.filter(({ name }) => name);
   const tests = named.map(({ name, how, pattern }) => [
     name,
@@ -32,10 +45,76 @@ function ruleOf({ decision, tool, isAny, rows, risk, hours, uses, reason }) {
     tool_name: tool,
     arguments: isAny ? null : Object.fromEntries(tests),
     max_risk: risk || null,
-    expires_at: endsAt(hours),
+    effects: effects.length ? effects : null,
+    ...(scope && { [SCOPES[scope][1]]: scope === "conversation" ? [where] : where }),
+    expires_at: endsAt(hours, until),
     max_uses: uses ? Number(uses) : null,
     reason,
   };
+}
+
+/** What the fields lack for a rule, in words; "" for nothing. */
+function lackOf({ tool, scope, where }) {
+  if (!tool) return "Name a tool";
+  return scope && !where ? `Name the ${SCOPES[scope][2].toLowerCase()}` : "";
+}
+
+/** What the server says is wrong, by the member of the rule that it names; null for a failure of another kind. */
+function faultsOf({ body }) {
+  if (!Array.isArray(body?.detail)) return null;
+  const named = body.detail.filter(({ loc }) => loc?.[0] === "body" && loc.length > 1);
+  return named.length
+    ? Object.fromEntries(named.map(({ loc, msg }) => [loc[1], [...loc.slice(2), msg].join(": ")]))
+    : null;
+}
+
+/** What a field for a scope may name, by id: conversations of late, or the keys; none where they cannot be read. */
+function useKnown(scope) {
+  const [known, setKnown] = useState(/** @type {[string, string][]} */ ([]));
+  useEffect(() => {
+    setKnown([]);
+    const take = (items) => setKnown(items.map(({ id, title, name }) => [id, title ?? name ?? ""]));
+    const nothing = () => {};
+    if (scope === "conversation")
+      call("GET /api/v1/conversations/search", { query: { limit: 50 } }).then(({ items }) => take(items), nothing);
+    if (scope === "key") call("GET /api/v1/keys").then(take, nothing);
+  }, [scope]);
+  return known;
+}
+
+/** Where the rule holds. */
+function Where({ fields: { scope, where }, faults, onChange }) {
+  const known = useKnown(scope),
+    [, member, label, placeholder] = SCOPES[scope] ?? [];
+  return html`<label>Where<select data-testid="rule-scope" onChange=${(event) => onChange({ scope: event.target.value, where: "" })}>
+      ${selected(scope, [["", "everywhere"], ...Object.entries(SCOPES).map(([name, [words]]) => [name, words])])}</select></label>
+    ${
+      scope &&
+      html`<label>${label}<input type="text" required spellcheck=${false} list="known-places" placeholder=${placeholder}
+        data-testid="rule-place" value=${where} onInput=${(event) => onChange({ where: event.target.value.trim() })} />
+        <datalist id="known-places">${known.map(([id, name]) => html`<option key=${id} value=${id}>${visible(name)}</option>`)}</datalist>
+        <${Fault} of=${member} fault=${faults[member]} /></label>`
+    }`;
+}
+
+/** The effects of a rule: no other, where it approves; any of them, where it rejects. */
+function Effects({ decision, effects, fault, onChange }) {
+  const words = effects.length ? effects.map((name) => EFFECTS[name].toLowerCase()).join(", ") : "whatever they are";
+  const set = (name, isChosen) =>
+    onChange(Object.keys(EFFECTS).filter((one) => (one === name ? isChosen : effects.includes(one))));
+  return html`<details class="quiet effects" data-testid="rule-effects">
+    <summary>${decision === "approve" ? "No other effect than" : "Any effect of"}: ${words}</summary>
+    <div class="choices-of">
+      ${Object.entries(EFFECTS).map(
+        ([
+          name,
+          text,
+        ]) => html`<label key=${name}><input type="checkbox" data-testid=${`effect-${name}`} checked=${effects.includes(name)}
+          onChange=${(event) => set(name, event.target.checked)} />${" "}${text}</label>`,
+      )}
+    </div>
+    <${Fault} of="effects" fault=${fault} />
+  </details>`;
 }
 
 function Rows({ rows, onChange }) {
@@ -71,20 +150,28 @@ function Rows({ rows, onChange }) {
 export function NewRule({ onMade, onClose }) {
   const [fields, setFields] = useState(INITIAL);
   const [isSent, setSent] = useState(false);
-  const set = (change) => setFields({ ...fields, ...change });
+  const [faults, setFaults] = useState(/** @type {Record<string, string>} */ ({}));
+  const set = (change) => {
+    setFaults({});
+    setFields({ ...fields, ...change });
+  };
   const field = (name) => (event) => set({ [name]: event.target.value });
   const submit = async (event) => {
     event.preventDefault();
     if (isSent) return;
     setSent(true);
-    const made = await attempt(
-      () => call("POST /api/v1/approval-rules", { body: ruleOf(fields) }),
-      "The rule holds from now on.",
-    );
+    try {
+      await call("POST /api/v1/approval-rules", { body: ruleOf(fields) });
+      tell("The rule holds from now on.");
+      onMade();
+    } catch (fault) {
+      const found = faultsOf(fault);
+      if (found) setFaults(found);
+      else tell(fault.message, "failed");
+    }
     setSent(false);
-    if (made !== undefined) onMade();
   };
-  const rule = ruleOf({ ...fields, tool: fields.tool || "…" });
+  const rule = ruleOf({ ...fields, tool: fields.tool || "…", where: fields.where || "…" });
   return html`<form class="card new-rule" onSubmit=${submit} onKeyDown=${onEscape(onClose)}>
     <h2>New rule</h2>
     <div class="fields">
@@ -94,28 +181,31 @@ export function NewRule({ onMade, onClose }) {
           ["reject", "rejects"],
         ])}</select></label>
       <label>Tool<input type="text" required spellcheck=${false} placeholder="terminal" data-testid="rule-tool"
-        value=${fields.tool} onInput=${field("tool")} /></label>
+        value=${fields.tool} onInput=${field("tool")} /><${Fault} of="tool_name" fault=${faults.tool_name} /></label>
       <label>Risk at most<select data-testid="rule-risk" onChange=${field("risk")}>
         ${selected(fields.risk, [
           ["", "any"],
           ["LOW", "low"],
           ["MEDIUM", "medium"],
           ["HIGH", "high"],
-        ])}</select></label>
-      <${TermFields} value=${fields} onChange=${set} />
+        ])}</select><${Fault} of="max_risk" fault=${faults.max_risk} /></label>
+      <${Where} fields=${fields} faults=${faults} onChange=${set} />
+      <${TermFields} value=${fields} faults=${faults} onChange=${set} />
     </div>
     <label>
       <input type="checkbox" checked=${fields.isAny} onChange=${(event) => set({ isAny: event.target.checked })} />
       ${" "}Whatever the arguments are
     </label>
     ${!fields.isAny && html`<${Rows} rows=${fields.rows} onChange=${(rows) => set({ rows })} />`}
+    <${Fault} of="arguments" fault=${faults.arguments} />
+    <${Effects} decision=${fields.decision} effects=${fields.effects} fault=${faults.effects} onChange=${(effects) => set({ effects })} />
     <label>Reason, shown in the list of rules<input type="text" maxlength="200" value=${fields.reason}
-      onInput=${field("reason")} /></label>
+      onInput=${field("reason")} /><${Fault} of="reason" fault=${faults.reason} /></label>
     <div class="preview" data-testid="rule-preview">
       <h3>From now on, without asking</h3>
       <p><${RuleHead} rule=${rule} /></p>
       <${RuleWords} rule=${rule} />
-      <${Rehearsal} rule=${ruleOf(fields)} />
+      <${Rehearsal} rule=${ruleOf(fields)} lacks=${lackOf(fields)} />
     </div>
     <footer>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>

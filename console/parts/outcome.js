@@ -28,15 +28,22 @@ function actorOf({ actor }) {
   return ACTORS[actor?.kind]?.(actor.name) ?? (actor?.name || "somebody");
 }
 
+/** Who decided: "you", where it was the reader. isFirst: it begins a sentence. */
+export function whoOf(decision, isFirst = false) {
+  const { kind, name } = decision.actor;
+  if (["key", "person"].includes(kind) && name === me.get()?.name) return isFirst ? "You" : "you";
+  const words = actorOf(decision);
+  return isFirst && kind in ACTORS ? words.charAt(0).toUpperCase() + words.slice(1) : words;
+}
+
 /** Who decided an action, in the head of its row; for administrators with the way to the audit. id: of the conversation. */
 export function By({ decision, id }) {
   const { actor, decision: verb, time } = decision,
-    isRefused = verb === "reject" || verb === "unapproved",
-    isOwn = ["key", "person"].includes(actor.kind) && actor.name === me.get()?.name;
+    isRefused = verb === "reject" || verb === "unapproved";
   const words =
     actor.kind === "expiry"
       ? "Rejected: nobody decided in time"
-      : html`${DONE[verb] ?? verb} by <${Text} text=${isOwn ? "you" : actorOf(decision)} prose />`;
+      : html`${DONE[verb] ?? verb} by <${Text} text=${whoOf(decision)} prose />`;
   const said = may("admin") ? html`<a href=${href("audit", "", { conversation_id: id })}>${words}</a>` : words;
   const title = actor.kind === "rule" ? `${exact(time)}, rule ${actor.name}` : exact(time);
   return html`<span class="by" data-testid="decided-by" title=${title}>

@@ -15,6 +15,21 @@ export function riskOf(item) {
   return Object.hasOwn(RISKS, risk) ? risk : "UNKNOWN";
 }
 
+/** The highest risk of items. */
+export function highestRisk(items) {
+  const found = items.map(riskOf);
+  return Object.keys(RISKS).find((risk) => found.includes(risk)) ?? "UNKNOWN";
+}
+
+/** Whether some actions are not all the same command. */
+export const areMixed = (items) => items.some(({ digest }) => digest !== items[0].digest);
+
+/** What actions like an item have in common, as a rule has it: `git status *`, or files in `src/**`; "" for no proposal. */
+export function patternOf({ like }) {
+  const tests = Object.values(like ?? {});
+  return tests.map(({ command, path }) => command ?? path).find(Boolean) ?? "";
+}
+
 /** What the server sees that an item does: [{effect, words, because}]. */
 export function effectsOf(item) {
   return item.seen?.effects ?? [];
@@ -47,6 +62,7 @@ function effectWords(effect, items = []) {
 }
 
 export function titleOf(item) {
+  if (item.asked && !item.conversation_title) return item.conversation_id ? "Conversation" : "Sandbox";
   return item.conversation_title || "Conversation without a title";
 }
 
@@ -60,12 +76,12 @@ function tagsOf(item) {
  * @type {Record<string, [string, (item: any) => string[], (value: string, items?: any[]) => string]>}
  */
 const FILTERS = {
-  security_risk: ["Risk", (item) => [riskOf(item)], (value) => RISKS[value] ?? value],
+  security_risk: ["Risk", (item) => (item.asked ? [] : [riskOf(item)]), (value) => RISKS[value] ?? value],
   effect: ["Effect", (item) => effectsOf(item).map(({ effect }) => effect), effectWords],
   tool_name: ["Tool", (item) => [item.tool_name], (value) => value],
   conversation_id: [
     "Conversation",
-    (item) => [item.conversation_id],
+    (item) => (item.conversation_id ? [item.conversation_id] : []),
     (value, items) => titleOf(items.find((item) => item.conversation_id === value) ?? {}),
   ],
   tag: ["Tag", tagsOf, (value) => value],
@@ -103,23 +119,31 @@ export function groupOf(item, { group }) {
   if (!GROUPED.includes(group)) return ["", ""];
   const [, valuesOf, wordsOf] = FILTERS[group],
     [value] = valuesOf(item);
+  if (item.asked && (group !== "conversation_id" || !value)) return ["asked", "Destinations and budgets"];
   return [value, wordsOf(value, [item])];
 }
 
-/** What makes items of a section one group: the same command, risk and effects, where each can be decided on its own. */
+/**
+ * What makes items of a section one group: a rule would approve all of them that is proposed for each; where none is,
+ * the same command, risk and effects. An item that cannot be decided on its own is in no group.
+ */
 export function groupingOf(items, query) {
   const numbers = new Map();
   for (const { conversation_id } of items) numbers.set(conversation_id, (numbers.get(conversation_id) ?? 0) + 1);
   return (item) => {
-    const isBound = item.decided_together && numbers.get(item.conversation_id) > 1;
+    const [section] = groupOf(item, query);
+    if (item.asked || (item.decided_together && numbers.get(item.conversation_id) > 1))
+      return JSON.stringify([section, nameOf(item)]);
+    if (item.like) return JSON.stringify([section, "like", item.tool_name, item.like]);
     const effects = effectsOf(item).map(({ effect }) => effect);
-    return JSON.stringify([
-      groupOf(item, query)[0],
-      isBound ? nameOf(item) : item.digest,
-      riskOf(item),
-      effects.sort(),
-    ]);
+    return JSON.stringify([section, item.digest, riskOf(item), effects.sort()]);
   };
+}
+
+/** The repository of an item, else its folder, as a row names it: OWNER/NAME, or the end of a path; "" for neither. */
+export function placeOf({ repository, folder }) {
+  if (repository) return repository.split("/").slice(1).join("/");
+  return folder ? folder.split("/").filter(Boolean).slice(-2).join("/") : "";
 }
 
 /** Compares two items by their groups, and by age in a group. items: all of them; a group has the place of its oldest one. */

@@ -57,9 +57,9 @@ function Found({ found, decision, isAll }) {
     ${found.rejected > contrary.length && html`<p class="muted">and ${number(found.rejected - contrary.length)} more</p>`}`;
 }
 
-/** A draft that is rehearsed whenever it changes. rule: as POST /api/v1/approval-rules takes it. */
-export function Rehearsal({ rule }) {
-  const body = rule.tool_name ? JSON.stringify({ ...rule, expires_at: null, max_uses: null, reason: "" }) : "";
+/** A draft that is rehearsed whenever it changes. rule: as POST /api/v1/approval-rules takes it; lacks: what it lacks still, "" for nothing. */
+export function Rehearsal({ rule, lacks }) {
+  const body = !lacks ? JSON.stringify({ ...rule, expires_at: null, max_uses: null, reason: "" }) : "";
   const [state, setState] = useState(/** @type {Record<string, any>} */ ({}));
   const [asked, askAll] = useState("");
   useEffect(() => {
@@ -83,7 +83,7 @@ export function Rehearsal({ rule }) {
     return () => end.abort();
   }, [asked, body]);
   if (!body || state.body !== body) {
-    return html`<p class="muted">${body ? "Trying it on what people have decided…" : "Name a tool to try the rule on what people have decided."}</p>`;
+    return html`<p class="muted">${body ? "Trying it on what people have decided…" : `${lacks} to try the rule on what people have decided.`}</p>`;
   }
   const { found, error, isAll, isRunning } = state;
   return html`<div class="rehearsal" data-testid="rehearsal" aria-live="polite">

@@ -1,5 +1,6 @@
 // The fields of a rule that is made: how each argument is compared, how long and how often it holds.
 import { html } from "../lib/html.js";
+import { timeOf } from "../lib/words.js";
 import { saysNothing } from "./arguments.js";
 import { Text } from "./text.js";
 
@@ -10,13 +11,15 @@ const HOURS = [
   ["24", "For a day"],
   ["168", "For a week"],
   ["720", "For 30 days"],
+  ["at", "Until a time"],
 ];
 
 /** Most uses that the server takes. */
 const MOST_USES = 1_000_000_000;
 
-/** When a rule ends that begins now: a time of the wire, or null. hours: of the field, "" for never. */
-export function endsAt(hours) {
+/** When a rule ends that begins now: a time of the wire, or null. hours: of the field, "" for never; until: a time of its own. */
+export function endsAt(hours, until = "") {
+  if (hours === "at") return timeOf(until) || null;
   return hours ? new Date(Date.now() + Number(hours) * 3_600_000).toISOString() : null;
 }
 
@@ -82,8 +85,15 @@ export function TestFields({ name, given, test, onChange }) {
   </div>`;
 }
 
-/** How long and how often. value: {hours, uses}, as the fields have them. */
-export function TermFields({ value, onChange }) {
+/** What is wrong with a field, beside it. fault: of the server; undefined where nothing is. */
+export function Fault({ of, fault }) {
+  return (
+    fault && html`<small class="high" role="alert" data-testid=${`fault-${of}`}><${Text} text=${fault} prose /></small>`
+  );
+}
+
+/** How long and how often. value: {hours, until, uses}, as the fields have them. faults: of the server, by member. */
+export function TermFields({ value, faults = /** @type {Record<string, string>} */ ({}), onChange }) {
   return html`<label>How long
       <select data-testid="rule-hours" onChange=${(event) => onChange({ ...value, hours: event.target.value })}>
         ${HOURS.map(
@@ -91,9 +101,19 @@ export function TermFields({ value, onChange }) {
           ${words}</option>`,
         )}
       </select>
+      ${value.hours !== "at" && html`<${Fault} of="expires_at" fault=${faults.expires_at} />`}
     </label>
+    ${
+      value.hours === "at" &&
+      html`<label>Until when
+        <input type="datetime-local" required data-testid="rule-until" value=${value.until ?? ""}
+          onInput=${(event) => onChange({ ...value, until: event.target.value })} />
+        <${Fault} of="expires_at" fault=${faults.expires_at} />
+      </label>`
+    }
     <label>How often at most
       <input type="number" min="1" max=${MOST_USES} placeholder="any number" data-testid="rule-uses"
         value=${value.uses} onInput=${(event) => onChange({ ...value, uses: event.target.value })} />
+      <${Fault} of="max_uses" fault=${faults.max_uses} />
     </label>`;
 }

@@ -1,4 +1,5 @@
 // What an approval rule matches, in words.
+import { EFFECTS } from "../lib/effects.js";
 import { html } from "../lib/html.js";
 import { counted, exact } from "../lib/words.js";
 import { Text } from "./text.js";
@@ -19,14 +20,14 @@ function Test({ name, test }) {
   if ("command" in test) return html`${label} is a command like <${Value} value=${test.command} />`;
   if ("path" in test) return html`${label} is a path like <${Value} value=${test.path} />`;
   if ("pattern" in test) return html`${label} fits <${Value} value=${test.pattern} />`;
-  if ("command" in test) return html`${label} runs <${Value} value=${test.command} />`;
-  if ("path" in test) return html`${label} is a path like <${Value} value=${test.path} />`;
   return html`${label} is ${test.equals === "" ? "empty" : html`exactly <${Value} value=${test.equals} />`}`;
 }
 
+const VERBS = { approve: "Approves", reject: "Rejects", ask: "Asks several people about" };
+
 /** What a rule does, and to which tool. */
 export function RuleHead({ rule }) {
-  return html`${rule.decision === "approve" ? "Approves" : "Rejects"} <code><${Text} text=${rule.tool_name} /></code>`;
+  return html`${VERBS[rule.decision]} <code><${Text} text=${rule.tool_name} /></code>`;
 }
 
 /** What must hold for a rule, as POST /api/v1/approval-rules takes it and GET has it. */
@@ -57,7 +58,7 @@ export function RuleWords({ rule }) {
       ([name, value]) => html` with the tag <code>
       ${name}${value !== null && html`=<${Text} text=${value} />`}</code>`,
     )}</li>
-    ${rule.effects && html`<li>${rule.decision === "approve" ? "with no other effect than" : "with any effect of"} ${rule.effects.join(", ").replaceAll("_", " ")}</li>`}
+    ${rule.effects && html`<li>${rule.decision === "approve" ? "with no other effect than" : "with any effect of"} ${rule.effects.map((effect) => (EFFECTS[effect] ?? effect).toLowerCase()).join(", ")}</li>`}
     <li>${rule.max_risk ? HIGHEST[rule.max_risk] : "whatever the risk is"}</li>
     <li>${often}${rule.expires_at ? `until ${exact(rule.expires_at)}` : "until it is revoked"}</li>
   </ul>`;

@@ -1,9 +1,9 @@
 // The inbox: every pending action of every conversation, and what sandboxes ask for, live.
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { setWish, wish } from "../lib/announce.js";
-import { asked, askedNumber, budgetNumber } from "../lib/destinations.js";
+import { askedNumber, budgetNumber, useAsked } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
-import { alikeOf, nameOf, pending } from "../lib/pending.js";
+import { alikeOf, byAge, nameOf, pending } from "../lib/pending.js";
 import { href, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
@@ -13,8 +13,7 @@ import { Empty } from "../parts/notices.js";
 import { fits } from "../parts/prompt_filters.js";
 
 /** What most visits to the inbox do not need at once. */
-const loadDestinations = () => import("../parts/destination.js"),
-  loadSeveral = () => import("../parts/several.js");
+const loadSeveral = () => import("../parts/several.js");
 
 function Wish() {
   const state = useStore(wish);
@@ -37,17 +36,18 @@ function useChosen() {
 }
 
 export default function Inbox({ place: { query } }) {
-  const items = useStore(pending),
-    shown = useStore(asked)?.length ?? 0;
+  const actions = useStore(pending),
+    asked = useAsked(),
+    items = useMemo(() => actions && [...asked, ...actions].sort(byAge), [actions, ...asked]);
   const budgets = useStore(budgetNumber),
     destinations = useStore(askedNumber) - budgets;
   const [names, choose, clear] = useChosen(),
     onChoose = may("approve") ? choose : undefined;
   const passes = (item) => fits(item, query);
   // what a filter hides is not decided, unless its agent decides it with something that is shown
-  const chosen = (items ?? []).filter((item) => names.has(nameOf(item)) && alikeOf(item).some(passes));
+  const chosen = (actions ?? []).filter((item) => names.has(nameOf(item)) && alikeOf(item).some(passes));
   const counts = [
-    [items?.length ?? 0, "action"],
+    [actions?.length ?? 0, "action"],
     [destinations, "destination"],
     [budgets, "budget"],
   ].filter(([number]) => number);
@@ -65,8 +65,7 @@ export default function Inbox({ place: { query } }) {
     ${
       items === null
         ? html`<p aria-busy="true">Loading</p>`
-        : html`${shown > 0 && html`<${Lazy} load=${loadDestinations} />`}
-          <${InboxPanes} items=${items} query=${query} chosen=${names} onChoose=${onChoose} />
+        : html`<${InboxPanes} items=${items} query=${query} chosen=${names} onChoose=${onChoose} />
           ${
             items.length > 0 &&
             !items.some(passes) &&
@@ -77,7 +76,6 @@ export default function Inbox({ place: { query } }) {
           ${chosen.length > 0 && html`<${Lazy} load=${loadSeveral} items=${chosen} onClear=${clear} />`}
           ${
             !items.length &&
-            !shown &&
             html`<${Empty} title="Nothing waits for you">
             What needs a decision appears here by itself.
             ${may("write") ? html` <a href=${href("start")}>Start a conversation</a>, or look at the ` : " See the "}

@@ -5,11 +5,12 @@ is `waiting_for_confirmation`. An append opens and closes actions (`effects.py`)
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from core.approvals import action_digest
+from core.modes import mode_of, policy_words
 from core.refused import Kind
 from core.scopes import Origin
 from core.wire import ConversationId, Event, Micros
@@ -323,15 +324,35 @@ class Confirmations:
         self._projections.refresh(conversation_id)
 
     def set_policy(
-        self, conversation_id: ConversationId, policy: dict[str, object], *, approves_inside: bool = False
+        self,
+        conversation_id: ConversationId,
+        policy: dict[str, object],
+        *,
+        approves_inside: bool = False,
+        before: Mapping[str, Any] | None = None,
+        actor: Actor = SERVER,
     ) -> None:
-        """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
+        """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError.
+
+        before: the record as it was. With it a change is also an entry of the audit, `mode_changed`, by the actor.
+        """
         fields = Conversation.fields_of(confirmation_policy=policy)
         inside = Conversation.fields_of(approves_inside=True)["approves_inside"] if approves_inside else ""
+        noted: dict[str, str] = {}
+        if before is not None:
+            was, is_now = (before.get("confirmation_policy"), before.get("approves_inside")), (policy, approves_inside)
+            noted = {
+                "mode": json.dumps({"before": mode_of(*was), "mode": mode_of(*is_now)}),
+                "actor": actor.json,
+                "reason": said(f"{policy_words(*is_now)}. Before: {policy_words(*was)}."),
+            }
         reply = self._scripts.set_fields(
             ConversationKeys(conversation_id).root,
             stamp=Stamp.now(),
             held=held_risks(policy),
+            mode=noted.get("mode"),
+            actor=noted.get("actor"),
+            reason=noted.get("reason"),
             fields=[*((name, text, True) for name, text in fields.items()), ("approves_inside", inside, False)],
         )
         self._projections.settled(conversation_id, reply)

@@ -27,9 +27,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from core.approvals import shown_arguments
+from core.approvals import Action, shown_arguments
 from core.incomplete import is_complete
 from core.refused import Kind
+from core.rehearsal import like_answer
 from core.scopes import Origin
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
 from store.approvals.decisions import MOST_ENTRIES, Approvals
@@ -54,7 +55,7 @@ _UNKNOWN_SIZE = 1024 * 1024
 Cursor = tuple[Micros, str, int]
 
 
-_STATE = ["execution_status", "title", "tags", "sandbox_id", f"{REPORTED_FIELD}capabilities", "folder"]
+_STATE = ["execution_status", "title", "tags", "sandbox_id", f"{REPORTED_FIELD}capabilities", "folder", "origin"]
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and scripts of one page
 SCAN_CHUNK, MOST_CHUNKS = 1000, 5
@@ -120,6 +121,9 @@ class PendingAction:
     decided_together: bool  #: whether its agent takes one decision for all that wait in the conversation
     risk: str  #: the greater of `security_risk` and of what the server sees
     seen: dict[str, Any]  #: what the server sees of it
+    like: dict[str, Any] | None  #: the arguments of a rule for actions like it; None where none is proposed
+    folder: str | None  #: that the start of its conversation named
+    repository: str | None  #: the same, HOST/OWNER/NAME
     opened: str  #: id of the entry of the stream by which it was opened
 
     @property
@@ -162,7 +166,7 @@ def load(redis: Redis, entries: Sequence[InboxEntry]) -> list[PendingAction | No
 
 def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes | None) -> PendingAction | None:
     """The pending action of an entry; None where the conversation says otherwise."""
-    status, title, tags, sandbox, told, folder = state
+    status, title, tags, sandbox, told, folder, origin = state
     if status != b"waiting_for_confirmation" or stored is None or kept is None:
         return None
     record, event = json.loads(stored), parse_json(original(kept))
@@ -172,6 +176,7 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
     capabilities, sandbox_id = json.loads(told or b"[]"), sandbox.decode() if sandbox else None
     expires = record.get("expires")
     tool_name, arguments = json.loads(record["tool"]), shown_arguments(event.get("action"))
+    like, began = like_answer(Action(tool_name, arguments, record["risk"])), Origin.of(json.loads(origin or b"{}"))
     return PendingAction(
         conversation_id=entry.conversation_id,
         conversation_title=json.loads(title),
@@ -190,6 +195,9 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
         can=["approve", "reject", *(["edit"] if "edit" in capabilities else [])],
         decided_together=sandbox_id is not None and "decide_each" not in capabilities,
         **shown_seen(tool_name, arguments, folder and folder.decode(), record["risk"]),
+        like=None if like is None else dict(like.rule.arguments or {}),
+        folder=began.folder or None,
+        repository=began.repository or None,
         opened=entry.item["opened"],
     )
 

@@ -280,7 +280,9 @@ class Conversations:
         stored = Conversation.fields_of(**fields, app=app or {})
         rows = [(name, text, name in _ANNOUNCED) for name, text in stored.items()]
         root = ConversationKeys(conversation_id).root
-        reply = self._scripts.set_fields(root, stamp=Stamp.now(), held="-", fields=rows)
+        reply = self._scripts.set_fields(
+            root, stamp=Stamp.now(), held="-", mode=None, actor=None, reason=None, fields=rows
+        )
         return isinstance(self._projections.settled(conversation_id, reply), SetFields.Due)
 
     def right_tags(self, conversation_id: ConversationId) -> dict[str, str]:

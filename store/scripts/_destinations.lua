@@ -19,7 +19,8 @@ end
 -- Writes one entry of the audit in canonical JSON (RFC 8785), chained to the entry before of the same day, and leaves it
 -- to be indexed. by: {time = UTC text with Z, kept = ms for which the chain of a day stays}. actor: canonical JSON.
 -- of: {name, port}, and as they apply: key (of a budget), sandbox, digest, program, reason (both canonical JSON), rule,
--- scope; item: what waits. A join has sandbox, conversation and reason, and no name and port. An entry is never before the one that it follows, though their writers' clocks may differ.
+-- scope; item: what waits. A join has sandbox, conversation and reason, and no name and port; an approval rule has rule
+-- and reason alone. An entry is never before the one that it follows, though their writers' clocks may differ.
 local function audit(by, decision, actor, of)
   local last = redis.call('HGET', root .. ':destinations', 'audited') or ''
   local time = by.time < last and last or by.time
@@ -37,7 +38,7 @@ local function audit(by, decision, actor, of)
     destination .. ',"digests":[' .. (of.digest and '"' .. of.digest .. '"' or '') .. ']'
   local tail = '"previous":"' .. (before and string.match(before, '"hash":"(%x+)"') or '') .. '","reason":' ..
     (of.reason or '""') .. (of.rule and ',"rule_id":"' .. of.rule .. '"' or '') ..
-    (of.port == nil and ',"sandbox_id":"' .. of.sandbox .. '"' or '') ..
+    (of.port == nil and of.sandbox and ',"sandbox_id":"' .. of.sandbox .. '"' or '') ..
     (of.scope and ',"scope":"' .. of.scope .. '"' or '') .. ',"seq":' .. string.format('%d', seq) ..
     ',"time":"' .. time .. '"}'
   local entry = head .. ',"hash":"' .. sha256(head .. ',' .. tail) .. '",' .. tail

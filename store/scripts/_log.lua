@@ -125,11 +125,14 @@ local function append_event(id, pair, score, bytes, text)
   return seq
 end
 
-local function state_event(key, value, stamp)
-  local id = next_id()
+local function state_event_of(id, key, value, stamp)
   append_event(id, 'ConversationStateUpdateEvent:environment', stamp.score,
     '{"id":"' .. id .. '","timestamp":"' .. stamp.iso .. '","source":"environment","key":"' .. key ..
     '","value":' .. value .. ',"kind":"ConversationStateUpdateEvent"}', '')
+end
+
+local function state_event(key, value, stamp)
+  state_event_of(next_id(), key, value, stamp)
 end
 
 local function set_status(status, stamp)

@@ -968,6 +968,7 @@ class Calls:
     _note_destinations: Sends
     _note_objects: Sends
     _note_person: Sends
+    _note_rule: Sends
     _open_delivery: Sends
     _open_rehearsal: Sends
     _open_sandbox: Sends
@@ -2287,6 +2288,12 @@ class Calls:
         result: bool = reply in (1, b"1")
         return result
 
+    def note_rule(self, root: str, *, time: str, kept: int, actor: str, what: str, id: str, reason: str) -> bool:
+        """Note in the audit of the day that an approval rule which names no conversation was made or revoked."""
+        reply = self._note_rule([root], [time, kept, actor, what, id, reason])
+        result: bool = reply in (1, b"1")
+        return result
+
     def open_delivery(
         self, root: str, *, entry: str, token: str, lease: int, host_span: int, start_span: int, check_span: int
     ) -> OpenDelivery.Reply:
@@ -2999,7 +3006,15 @@ class Calls:
         self._set_aside([root], [span])
 
     def set_fields(
-        self, root: str, *, stamp: Stamp, held: str, fields: Iterable[tuple[str, str, bool]]
+        self,
+        root: str,
+        *,
+        stamp: Stamp,
+        held: str,
+        mode: str | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        fields: Iterable[tuple[str, str, bool]],
     ) -> SetFields.Set | SetFields.Due | None:
         """Set fields of a conversation."""
         reply = self._set_fields(
@@ -3007,6 +3022,9 @@ class Calls:
             [
                 *stamp.args,
                 held,
+                "" if mode is None else mode,
+                "" if actor is None else actor,
+                "" if reason is None else reason,
                 *(word for name, value, is_event in fields for word in (name, value, "1" if is_event else "")),
             ],
         )

@@ -11,7 +11,7 @@ from app import create_app
 from core.modes import MODES, mode_of
 from settings.config import Config
 from tests.blueprints.test_rule_scopes import ADMIN, House
-from tests.conftest import action
+from tests.conftest import action, event
 
 MODES_URL = "/api/v1/approval-modes"
 
@@ -66,6 +66,65 @@ def test_asking_nothing_is_refused_where_no_sandbox_holds_the_agent(house):
     refused = set_mode(house, conversation, "nothing", status=409)
     assert refused["detail"].startswith("“Ask nothing” is for conversations in a sandbox: this one has none")
     assert mode_shown(house, conversation) == "everything"
+
+
+def changes(house, conversation):
+    """The changes of the mode in a conversation's log."""
+    found = house.ask("GET", f"/api/conversations/{conversation}/events/search")["items"]
+    return [event for event in found if event.get("key") == "approval_mode"]
+
+
+def audit(house, conversation):
+    return house.ask("GET", f"/api/v1/conversation/{conversation}/audit")["items"]
+
+
+def test_who_changes_a_mode_and_to_what_is_in_the_log_beside_it_and_in_the_audit(house):
+    ada = house.key("ada", "approve", "write")
+    conversation = house.starts(ADMIN)
+    for mode in ("risky", "risky", "outside"):
+        set_mode(house, conversation, mode, ada["key"])
+
+    first, second = changes(house, conversation)
+    assert first["value"] == {"before": "everything", "mode": "risky"}
+    assert second["value"] == {"before": "risky", "mode": "outside"}
+    entries = audit(house, conversation)
+    words = "“Ask what leaves the folder”. Before: “Ask what is risky”."
+    assert [(one["decision"], one["actor"]["name"], one["action_ids"]) for one in entries] == [
+        ("mode_changed", "ada", []),
+        ("mode_changed", "ada", []),
+    ]
+    assert entries[1]["reason"] == words
+    ids = "&".join(f"action_id={event['id']}" for event in (first, second))
+    found = house.ask("GET", f"/api/v1/conversation/{conversation}/decisions?{ids}")
+    assert [(one["actor"], one["seq"]) for one in found] == [({"kind": "key", "name": "ada"}, seq) for seq in (1, 2)]
+    everywhere = house.ask("GET", "/api/v1/audit?decision=mode_changed&text=leaves the folder")["items"]
+    assert [one["hash"] for one in everywhere] == [entries[1]["hash"]]
+
+
+def test_a_policy_of_the_wire_is_recorded_as_the_mode_that_it_is_or_by_its_own_name(house):
+    conversation = house.starts(ADMIN)
+    policies = ({"kind": "NeverConfirm"}, {"kind": "ConfirmRisky", "threshold": "LOW", "confirm_unknown": False})
+    for policy in policies:
+        path = f"/api/conversations/{conversation}/confirmation_policy"
+        house.ask("POST", path, json={"policy": policy})
+
+    assert [event["value"]["mode"] for event in changes(house, conversation)] == ["nothing", None]
+    assert [one["reason"] for one in audit(house, conversation)] == [
+        "“Ask nothing”. Before: “Ask everything”.",
+        "The policy ConfirmRisky. Before: “Ask nothing”.",
+    ]
+
+
+def test_an_event_of_an_agent_that_looks_like_a_change_of_the_mode_has_no_decision(house):
+    conversation = house.starts(ADMIN)
+    value = {"before": "everything", "mode": "nothing"}
+    forged = event("ConversationStateUpdateEvent", "environment", key="approval_mode", value=value)
+    house.ask("POST", f"/api/v1/webhooks/events/{conversation}", json=[forged])
+
+    assert mode_shown(house, conversation) == "everything"
+    assert audit(house, conversation) == []
+    path = f"/api/v1/conversation/{conversation}/decisions?action_id={forged['id']}"
+    assert house.ask("GET", path) == [None]
 
 
 def test_a_key_that_may_only_write_changes_no_mode(house):

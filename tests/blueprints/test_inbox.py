@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 
 from core.approvals import action_digest
+from core.scopes import Origin
 from tests.conftest import action, as_events, status
 
 ALWAYS = {"kind": "AlwaysConfirm"}
@@ -87,7 +88,33 @@ def test_an_item_has_the_members_of_the_design(client, begin, team):
             "risk": "LOW",
             "effects": [{"effect": "reads", "risk": "LOW", "words": "Reads", "because": "ls"}],
         },
+        "like": {"command": {"command": "ls *"}},
+        "folder": None,
+        "repository": None,
     }
+
+
+def test_an_item_says_what_a_rule_like_it_would_have_and_where_its_conversation_began(client, store, team):
+    conversation = str(uuid4())
+    began = Origin("", "github.com/ada/shop", "/home/ada/shop")
+    store.conversations.create(conversation, confirmation_policy=ALWAYS, tags={"team": team}, origin=began)
+    edit = {"command": "create", "path": "src/a.py", "file_text": "1", "kind": "FileEditorAction"}
+    actions = [
+        action("git status -s"),
+        action("git push"),
+        action("x", tool_name="file_editor", action=edit),
+        action("ls", tool_name=None, action=["no", "object"]),
+    ]
+    store.events.append(conversation, as_events(actions))
+
+    items = client.get(URL, query_string={"conversation_id": conversation}).get_json()["items"]
+    assert [item["like"] for item in items] == [
+        {"command": {"command": "git status *"}},
+        None,
+        {"path": {"path": "src/**"}, "file_text": {"any": True}, "command": {"equals": "create"}},
+        None,
+    ]
+    assert {(item["folder"], item["repository"]) for item in items} == {("/home/ada/shop", "github.com/ada/shop")}
 
 
 def test_what_the_server_sees_is_a_filter_of_the_list_and_of_the_count(begin, inbox, number):

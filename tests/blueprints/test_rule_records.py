@@ -74,6 +74,35 @@ def test_a_decision_with_always_is_in_the_audit_with_the_rule_that_it_makes(hous
     )
 
 
+@pytest.mark.parametrize("where", [{}, {"folder": "/home/ada/shop"}])
+def test_a_rule_that_names_no_conversation_is_in_the_audit_of_the_day_which_verifies(house, tmp_path, where):
+    ada = house.key("ada", "approve")
+    made = house.ask("POST", RULES, ada["key"], 201, json={**LS, **where})
+    house.ask("DELETE", f"{RULES}/{made['id']}")
+
+    found = house.ask("GET", "/api/v1/audit?sort_order=TIME")["items"]
+    entries = [one for one in found if one.get("rule_id") == made["id"]]
+    assert [(one["decision"], one["actor"]["name"]) for one in entries] == [
+        ("rule_made", "ada"),
+        ("rule_revoked", "settings-1"),
+    ]
+    assert {one["conversation_id"] for one in entries} == {None}
+    assert "`command` like `ls *`" in entries[0]["reason"]
+    assert entries[0]["reason"] == entries[1]["reason"]
+    export, headers = tmp_path / "audit.jsonl", {"Authorization": f"Bearer {ADMIN}"}
+    url = f"/api/v1/audit?chain={entries[0]['chain']}&format=jsonl"
+    export.write_bytes(house.client.get(url, headers=headers).data)
+    assert main(["verify", str(export)]) == 0
+
+
+def test_a_repeated_request_makes_one_rule_and_one_entry_also_where_it_names_no_conversation(house):
+    headers = {"Authorization": f"Bearer {ADMIN}", "Idempotency-Key": "once-and-only-once-for-this-wide-rule"}
+    [made, again] = [house.client.post(RULES, json=LS, headers=headers).get_json() for _ in range(2)]
+    found = house.ask("GET", "/api/v1/audit?decision=rule_made")["items"]
+    assert made["id"] == again["id"]
+    assert len([one for one in found if one.get("rule_id") == made["id"]]) == 1
+
+
 def test_a_repeated_request_makes_one_rule_and_one_entry(house):
     conversation = house.starts(ADMIN)
     headers = {"Authorization": f"Bearer {ADMIN}", "Idempotency-Key": "once-and-only-once-for-this-rule"}

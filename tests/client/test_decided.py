@@ -10,7 +10,7 @@ from agent_server_client.errors import AgentServerError
 from agent_server_client.wire import Entry
 from rich.console import Console
 
-from tests.conftest import action, message
+from tests.conftest import action, event, message
 
 
 def decision(verb="approve", *, kind="key", name="ada", reason="", **members):
@@ -57,6 +57,13 @@ def test_a_decision_follows_its_action_and_the_log_goes_on_after_it():
     assert kinds(whole_log(log, 1, follows=True)) == [(2, "MessageEvent"), (3, "MessageEvent")]
 
 
+def test_who_changed_the_mode_follows_the_event_of_the_change():
+    log = Log({"m1": decision("mode_changed")})
+    change = event("ConversationStateUpdateEvent", "environment", id="m1", key="approval_mode", value={"mode": "risky"})
+    log._entries[0] = Entry(1, change)
+    assert kinds(whole_log(log, 0, follows=False))[:2] == [(1, change["kind"]), (None, "DecisionEvent")]
+
+
 def test_the_decisions_of_a_long_log_are_asked_for_a_hundred_entries_at_a_time():
     log = Log({}, number=250)
     assert len(list(whole_log(log, 0, follows=False))) == 251
@@ -80,6 +87,7 @@ EDIT = {"edited_shown": [{"tool_name": "terminal", "text": "rm -r build/old", "s
         (decision(kind="rule", name="1f2e"), "approved  by rule 1f2e"),
         (decision("reject", kind="expiry", name=""), "rejected  by its deadline"),
         (decision("unapproved", kind="agent", name="", reason="It went on."), "unasked   by the agent: It went on."),
+        (decision("mode_changed", reason="“Ask nothing”."), "mode set  by ada: “Ask nothing”."),
         (decision(name="a\u202eb\nc"), "approved  by a\\u{202e}b\\u{a}c"),
     ],
 )

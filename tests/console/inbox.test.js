@@ -14,7 +14,16 @@ import {
   targetOf,
 } from "../../console/lib/places.js";
 import { lineOf } from "../../console/parts/arguments.js";
-import { effectsInWords, groupingOf, quorumOf, whyNot } from "../../console/parts/prompt_filters.js";
+import {
+  areMixed,
+  effectsInWords,
+  groupingOf,
+  highestRisk,
+  patternOf,
+  placeOf,
+  quorumOf,
+  whyNot,
+} from "../../console/parts/prompt_filters.js";
 
 const item = (action_id, digest = action_id) => ({ conversation_id: "c", action_id, digest, since: action_id });
 const groupOf = ({ digest }) => digest;
@@ -179,4 +188,46 @@ test("what several people must approve says who has, and why the reader may not"
   assert.match(whyNot({ quorum: { ...held, voted: true }, can: ["reject"] }), /already/);
   assert.match(whyNot({ quorum: { ...held, own: true }, can: ["reject"] }), /asked for it/);
   assert.match(whyNot({ can: [] }), /no right/);
+});
+
+const liked = (action_id, command, pattern, others = {}) => ({
+  ...item(action_id, command),
+  tool_name: "terminal",
+  like: pattern && { command: { command: pattern } },
+  ...others,
+});
+
+test("actions that one rule would approve are a group, whatever their risks; others are where they are the same", () => {
+  const items = [
+    liked("1", "git status -s", "git status *"),
+    liked("2", "git status -v", "git status *", { risk: "HIGH" }),
+    liked("3", "git log", "git log *"),
+    liked("4", "make", null),
+    liked("5", "make", null),
+    liked("6", "git status -s", "git status *", { tool_name: "bash" }),
+  ];
+  const places = merged([], items, { ...held, groupOf: groupingOf(items, {}) });
+  assert.deepEqual(names(rowsOf(places, NONE)), ["1+2", "3", "4+5", "6"]);
+  assert.deepEqual([areMixed(items.slice(0, 2)), areMixed(items.slice(3, 5))], [true, false]);
+  assert.equal(highestRisk(items.slice(0, 2)), "HIGH");
+  assert.equal(patternOf(items[0]), "git status *");
+  assert.equal(patternOf({ like: { path: { path: "src/**" }, command: { equals: "create" } } }), "src/**");
+  assert.equal(patternOf(items[3]), "");
+});
+
+test("what is asked for is in no group, and what an agent decides together neither", () => {
+  const items = [
+    { ...item("1", "a"), asked: {} },
+    { ...item("2", "a"), asked: {} },
+    liked("3", "ls", "ls *", { decided_together: true }),
+    liked("4", "ls", "ls *", { decided_together: true }),
+  ];
+  const places = merged([], items, { ...held, groupOf: groupingOf(items, {}) });
+  assert.deepEqual(names(rowsOf(places, NONE)), ["1", "2", "3", "4"]);
+});
+
+test("a row names its repository, else the end of its folder", () => {
+  assert.equal(placeOf({ repository: "github.com/ada/shop", folder: "/home/ada/shop" }), "ada/shop");
+  assert.equal(placeOf({ folder: "/home/ada/work/shop" }), "work/shop");
+  assert.equal(placeOf({}), "");
 });

@@ -1,7 +1,7 @@
 // Rows of the timeline, the usage of a conversation, and text as people can read it.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { answerOf, kindOf, lastOf, rowsOf, talkOf } from "../../console/conversation/rows.js";
+import { answerOf, changesMode, kindOf, lastOf, rowsOf, talkOf } from "../../console/conversation/rows.js";
 import { usageOf } from "../../console/conversation/usage.js";
 import { Store } from "../../console/lib/store.js";
 import { beginning, parts, visible } from "../../console/lib/visible.js";
@@ -92,4 +92,14 @@ test("a store tells each subscriber of a new value, and of no equal one", () => 
   end();
   store.set(4);
   assert.deepEqual([heard, store.get()], [[2, 3], 4]);
+});
+
+test("a change of the approval mode is a step of its own, and another change of the state is not", () => {
+  const change = (id, key) => ({ kind: "ConversationStateUpdateEvent", id, key, timestamp: "2026-11-20T10:00:00" });
+  const talk = talkOf(rowsOf([change("s", "stats"), change("m", "approval_mode")]), false);
+  assert.deepEqual(
+    talk.map(({ row, line }) => row?.event.id ?? line.events.map(({ id }) => id)),
+    ["m", ["s"]],
+  );
+  assert.equal(changesMode(change("s", "stats")), false);
 });

@@ -151,6 +151,26 @@ def test_of_an_agent_that_asks_nobody_no_mode_is_offered(browser, server):
     assert browser.all("mode") == []
 
 
+def test_the_talk_says_who_changed_the_mode_and_to_what_also_after_a_reload(browser, server):
+    identity = conversation(server, message("m"), title="Modes")
+    browser.open(f"conversations/{identity}")
+    browser.says("Modes")
+    browser.opens("details")
+    Select(browser.find("mode")).select_by_value("risky")
+    change = "[data-kind=mode]"
+    browser.wait(lambda: browser.driver.find_elements("css selector", change), "the change in the talk")
+    assert browser.driver.find_element("css selector", change).text.startswith("You set the mode to ask what is risky")
+
+    path = f"/api/v1/conversation/{identity}/approval-mode"
+    server.post(path, json={"mode": "outside"}).raise_for_status()
+    wait_until(lambda: browser.find("mode").get_attribute("value") == "outside", "the mode of another window")
+    browser.driver.refresh()
+    browser.wait(lambda: len(browser.driver.find_elements("css selector", change)) == 2, "both changes")
+    last = browser.driver.find_elements("css selector", change)[-1]
+    assert last.text.startswith("You set the mode to ask what leaves the folder")
+    assert "Before: “Ask what is risky”." in last.find_element("class name", "body").get_attribute("title")
+
+
 def test_title_tags_and_mode_are_changed_in_place(browser, server):
     identity = conversation(server, message("m"), title="Before")
     browser.open(f"conversations/{identity}")

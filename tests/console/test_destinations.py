@@ -7,7 +7,8 @@ import pytest
 from core.prices import Budget
 from core.wire import ConversationId
 from store.approvals.audit import Actor
-from tests.conftest import limits_of, store_of
+from tests.conftest import action, limits_of, store_of
+from tests.console.prompts import shows
 from tests.servers import agent_server, store_server, wait_until
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
@@ -51,6 +52,18 @@ def asks(whole, sandbox):
         store.destinations.decide(one, "reject", "conversation", ELSEWHERE)
 
 
+def opened(browser, name, *, is_budget=False):
+    """The card of what is asked for, in the inbox: its row is opened."""
+    said = {"MODEL_BUDGET_CONVERSATION": "Model budget of a conversation"}.get(name, name)
+    find = """
+    const row = [...document.querySelectorAll(".index li.asked")].find((one) => one.textContent.includes(arguments[0]));
+    if (row) row.querySelector("[data-testid=open]").click();
+    return Boolean(row);
+    """
+    browser.wait(lambda: browser.script(find, said), f"the row of {name}")
+    return browser.find(f"destination-{name}" if is_budget else f"destination-{name}:443")
+
+
 @pytest.mark.parametrize(
     ("button", "passes", "words"),
     [
@@ -63,7 +76,7 @@ def test_a_destination_is_decided_where_it_came_up(browser, asks, button, passes
     name = f"{button}.example.org"
     browser.open("inbox")
     asks(name)
-    card = browser.find(f"destination-{name}:443")
+    card = opened(browser, name)
     assert browser.text("badge") == "1"
     wait_until(
         lambda: card.find_element("tag name", "footer").get_attribute("data-steady") is not None, "still buttons"
@@ -118,11 +131,16 @@ def test_what_a_shared_sandbox_asks_for_is_shown_in_each_of_its_conversations(br
 def test_always_makes_a_rule(browser, asks, server):
     browser.open("inbox")
     asks("always.example.org")
-    card = browser.find("destination-always.example.org:443")
+    card = opened(browser, "always.example.org")
     wait_until(
         lambda: card.find_element("tag name", "footer").get_attribute("data-steady") is not None, "still buttons"
     )
     card.find_element("css selector", "[data-testid=allow-always]").click()
+    assert server.get("/api/v1/destination-rules").json() == []
+    assert "Every sandbox, of every conversation, may reach always.example.org:443" in " ".join(
+        browser.driver.find_element("css selector", "dialog[open]").text.split()
+    )
+    browser.find("yes").click()
     wait_until(lambda: "Allowed always by" in card.text, "the outcome")
     [rule] = server.get("/api/v1/destination-rules").json()
     assert (rule["name"], rule["port"], rule["decision"]) == ("always.example.org", 443, "approve")
@@ -134,7 +152,7 @@ def test_the_four_decisions_stand_in_one_row_on_a_phone(browsers, asks, server):
     browser.command("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=False)
     asks("a-phone.example.org")
     browser.open("inbox")
-    card = browser.find("destination-a-phone.example.org:443")
+    card = opened(browser, "a-phone.example.org")
     buttons = card.find_elements("css selector", "footer button")
     assert len({button.rect["y"] for button in buttons}) == 1, [button.text for button in buttons]
     room = card.find_element("tag name", "footer").rect
@@ -154,7 +172,7 @@ def test_the_audit_says_in_words_what_a_new_rule_does(browser, server):
 def test_what_a_program_calls_itself_hides_nothing_and_runs_nothing(browser, asks):
     asks(program="<img src=x onerror=alert(1)> \u202egnp")
     browser.open("inbox")
-    card = browser.find(f"destination-{NAME}:443")
+    card = opened(browser, NAME)
     assert "<img src=x onerror=alert(1)> \\u{202e}gnp" in card.text
     assert card.find_elements("tag name", "img") == []
 
@@ -163,11 +181,12 @@ def test_a_decision_from_elsewhere_is_told_and_the_card_goes(browser, asks, whol
     _, store = whole
     browser.open("inbox")
     asks("elsewhere.example.org")
-    card = browser.find("destination-elsewhere.example.org:443")
+    card = opened(browser, "elsewhere.example.org")
     [one] = [one for one in store.destinations.waiting() if one.name == "elsewhere.example.org"]
     store.destinations.decide(one, "reject", "conversation", ELSEWHERE)
     wait_until(lambda: "Refused for the conversation by ada <b>" in card.text, "who decided")
-    browser.gone("destination-elsewhere.example.org:443")
+    assert not card.find_elements("css selector", "footer button")
+    browser.wait(lambda: browser.script("return document.querySelector('.index li.asked.ended') !== null"), "its end")
 
 
 def test_a_rule_for_a_destination_is_revoked_where_the_rules_are(browser, server):
@@ -193,7 +212,7 @@ def test_a_budget_that_is_used_up_is_decided_in_the_inbox_and_offers_no_always(
     browser.open("inbox")
     wanted = {"more": Budget(5_000_000_000, 2_000_000), "day": store.spending.so_far(sandbox).today}
     store.spending.refuse(sandbox, "", "MODEL_BUDGET_CONVERSATION", "127.0.0.1", 80, "Used up", **wanted)
-    card = browser.find("destination-MODEL_BUDGET_CONVERSATION")
+    card = opened(browser, "MODEL_BUDGET_CONVERSATION", is_budget=True)
     assert "Model budget of a conversation" in card.text
     browser.says("1 budget")
     buttons = [one.text for one in card.find_elements("css selector", "footer button")]
@@ -204,5 +223,31 @@ def test_a_budget_that_is_used_up_is_decided_in_the_inbox_and_offers_no_always(
     card.find_element("css selector", f"[data-testid={button}]").click()
     wait_until(lambda: words in card.text, "the outcome")
     assert store.spending.of_sandbox(sandbox).allowed_tokens == tokens
-    browser.gone("destination-MODEL_BUDGET_CONVERSATION")
     store.sandboxes.ask(sandbox, "delete")
+
+
+def test_what_waits_is_decided_among_the_rows_of_actions_by_the_same_keys(browser, asks, waits):
+    one, two = action("make docs"), action("make test")
+    waiting = waits(one)
+    asks("keys.example.org")
+    waits(two)
+    browser.open("inbox")
+    card = opened(browser, "keys.example.org")
+    names = browser.script("return [...document.querySelectorAll('.index li')].map((one) => one.textContent)")
+    assert ["keys.example.org" in name for name in names] == [False, True, False]
+    browser.press("k")
+    shows(browser, one)
+    browser.press("j")
+    card = browser.find("destination-keys.example.org:443")
+    wait_until(lambda: card.find_elements("css selector", "[data-steady]"), "still buttons")
+    browser.press("n")
+    shows(browser, two)
+    browser.press("j")
+    card = browser.find("destination-keys.example.org:443")
+    wait_until(lambda: card.find_elements("css selector", "[data-steady]"), "still buttons")
+    browser.press("a")
+
+    browser.says("Allowed once by", "index")
+    shows(browser, two)
+    assert waiting.pending == [one["id"]]
+    assert asks("keys.example.org").is_allowed

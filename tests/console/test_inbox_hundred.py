@@ -61,6 +61,10 @@ def decide(browser, count) -> str:
         browser.wait(lambda: is_still(browser), "a form that is still")
         browser.press(Keys.ENTER)
     else:
+        if browser.all("see-group"):  # the commands of a group are seen before they are approved
+            browser.press("a")
+            browser.gone("see-group")
+            browser.wait(lambda: is_still(browser), "buttons that are still")
         browser.press("a")
     wait_until(lambda: current(browser) != before or not count(), "the next action")
     return "r" if is_high else "a"
@@ -146,21 +150,116 @@ def test_what_joins_a_group_is_decided_only_once_its_number_has_been_shown_for_a
     wait_until(lambda: not any(one.pending for one in waiting), "the decision of all")
 
 
-def test_a_high_risk_is_approved_by_a_second_press_also_in_a_group_and_of_several(inbox, waits):
+def test_no_group_approves_a_high_risk_and_of_several_it_takes_a_second_press(inbox, waits):
     same = [action("rm -rf /srv", security_risk="HIGH") for _ in range(2)]
     waiting = [waits(one) for one in same]
     open_group(inbox)
     wait_until(lambda: is_still(inbox), "buttons that are still")
+    assert not inbox.all("approve-group")
+    inbox.says("2 are of high risk: open each alone", "why-left")
     inbox.press("a")
-    inbox.says("press again", "approve-group")
+    inbox.says("2 are of high risk: open each alone", "alike")
     inbox.press("x")
+    assert not inbox.all("several")
+    assert all(one.pending for one in waiting)
+
+    inbox.press("o", "j", "x", "j", "x")
     bar = inbox.find("several")
     wait_until(lambda: bar.find_elements("css selector", "[data-steady]"), "a bar that is still")
     inbox.press("A")
     inbox.says("press again", "approve-all")
     assert all(one.pending for one in waiting)
-    inbox.press("a")
+    inbox.press("A")
     wait_until(lambda: not any(one.pending for one in waiting), "the decision of all")
+
+
+LIKE = ("git status --short", "git status -v", "git status src")
+
+
+def test_like_commands_are_one_row_that_is_approved_by_keys_once_each_of_them_is_shown(inbox, waits):
+    actions = [action(text, security_risk="LOW") for text in LIKE]
+    waiting = [waits(one, title=f"Number {number}") for number, one in enumerate(actions)]
+    other = action("make docs")
+    waits(other)
+    head = inbox.find(f"same-{actions[0]['id']}")
+    assert "git status *" in head.text
+    assert "3×" in head.text
+    count = head.find_element("class name", "count")
+    assert count.get_attribute("title") == "Commands like it in 3 conversations"
+    open_group(inbox)
+    inbox.says("3 actions like git status *", "alike")
+    assert not inbox.all("approve-group")
+    assert not any(text in inbox.text("alike") for text in LIKE)
+
+    wait_until(lambda: is_still(inbox), "buttons that are still")
+    inbox.press("a")
+    for one, text in zip(actions, LIKE, strict=True):
+        inbox.says(text, "alike")
+        row(inbox, one)
+    assert all(one.pending for one in waiting)
+    wait_until(lambda: is_still(inbox), "buttons that are still")
+    inbox.press("a")
+
+    shows(inbox, other)
+    assert [[entry["decision"] for entry in one.entries] for one in waiting] == [["approve"]] * 3
+
+
+def test_like_commands_are_approved_by_the_pointer_without_the_one_of_high_risk(inbox, waits):
+    actions = [action(LIKE[0], security_risk="HIGH"), *(action(text, security_risk="LOW") for text in LIKE[1:])]
+    waiting = [waits(one) for one in actions]
+    open_group(inbox)
+    assert "Up to high risk" in inbox.text("alike")
+    inbox.find("see-group").click()
+    inbox.says("One is of high risk: open it alone", "why-left")
+    wait_until(lambda: is_still(inbox), "buttons that are still")
+    inbox.find("approve-group").click()
+
+    wait_until(lambda: not any(one.pending for one in waiting[1:]), "the decision of the others")
+    assert waiting[0].pending == [actions[0]["id"]]
+
+
+def test_the_box_of_a_folded_group_opens_its_rows_so_that_nothing_is_chosen_unseen(inbox, waits):
+    actions = [action(text, security_risk="LOW") for text in LIKE]
+    for one in actions:
+        waits(one)
+    head = inbox.find(f"same-{actions[0]['id']}")
+    inbox.find("choose", head).click()
+
+    for one in actions:
+        row(inbox, one)
+    assert "3 chosen" in inbox.text("several")
+
+
+def test_a_rule_like_this_approves_the_group_in_its_scope_and_holds_from_then_on(inbox, waits, server):
+    actions = [action(text, security_risk="LOW") for text in LIKE]
+    waiting = [waits(one) for one in actions]
+    open_group(inbox)
+    wait_until(lambda: is_still(inbox), "buttons that are still")
+    inbox.press("w")
+    inbox.find("always-dialog")
+    assert inbox.find("answer-like").is_selected()
+    inbox.says("Approves 1 of the 3 that wait", "covered")
+    inbox.find("answer-where").find_element("css selector", 'option[value="everywhere"]').click()
+    inbox.says("Approves 3 of the 3 that wait", "covered")
+    dialog = inbox.find("always-dialog")
+    wait_until(lambda: dialog.find_elements("css selector", "[data-steady]"), "a still dialog")
+    inbox.find("allow-from-now-on").click()
+
+    wait_until(lambda: not any(one.pending for one in waiting), "the decision of all")
+    [rule] = server.get("/api/v1/approval-rules").json()
+    assert rule["arguments"] == {"command": {"command": "git status *"}}
+    server.delete(f"/api/v1/approval-rules/{rule['id']}").raise_for_status()
+
+
+def test_rows_name_their_folder_where_there_is_more_than_one(inbox, waits):
+    one, two = action("make docs"), action("make test")
+    waits(one, workspace={"working_dir": "/home/ada/shop"})
+    row(inbox, one)
+    assert not inbox.all("row-place")
+    waits(two, workspace={"working_dir": "/home/ada/bank"})
+    row(inbox, two)
+    wait_until(lambda: len(inbox.all("row-place")) == 2, "both folders")
+    assert {element.text for element in inbox.all("row-place")} == {"shop", "bank"}
 
 
 def test_a_row_that_is_decided_elsewhere_says_by_whom_and_no_key_hits_the_next(inbox, waits):
@@ -262,8 +361,12 @@ def test_no_window_cuts_a_row_or_hides_a_decision(browser, waits, width, height)
         browser.press("j", Keys.ENTER)
     browser.find("alike")
     wait_until(lambda: is_still(browser), "buttons that are still")
-    browser.press("j")
-    shows(browser, actions[1])
+    browser.press("a")
+    browser.find("approve-group")
+    assert browser.script(CUT) == []
+    assert browser.violations() == []
+    browser.press("o", "j", "j")
+    shows(browser, actions[2])
 
     assert browser.script(CUT) == []
     assert browser.violations() == []

@@ -192,6 +192,55 @@ def test_a_draft_is_tried_on_what_people_have_decided_and_shows_what_a_person_re
     assert server.get("/api/v1/approval-rules").json() == []
 
 
+def test_where_until_when_and_with_which_effects_a_rule_holds_is_chosen_and_tried(browser, waits, server):
+    shop, bank = action("git status"), action("git status")
+    decided(server, waits(shop, workspace={"working_dir": "/home/ada/shop"}), approve=[shop])
+    decided(server, waits(bank, workspace={"working_dir": "/home/ada/bank"}), reject=[bank])
+    browser.open("rules")
+    browser.find("new-rule").click()
+    browser.find("rule-tool").send_keys("terminal")
+    browser.find("rule-argument").send_keys("command")
+    browser.find("rule-pattern").send_keys("git status")
+    browser.says("1 of them a person decided otherwise", "rehearsal")
+    select(browser, "rule-scope", "folder")
+    browser.says("Name the folder to try the rule", "rule-preview")
+    browser.find("rule-place").send_keys("/home/ada/shop")
+    browser.says("none of them was decided otherwise", "rehearsal")
+    browser.find("rule-effects").find_element("tag name", "summary").click()
+    browser.find("effect-reads").click()
+    select(browser, "rule-hours", "at")
+    browser.script(
+        """
+        const field = document.querySelector("[data-testid=rule-until]");
+        field.value = "2031-01-31T12:00";
+        field.dispatchEvent(new Event("input", { bubbles: true }));
+        """
+    )
+    for words in ("in the folder /home/ada/shop", "with no other effect than reads", "until 31 Jan 2031"):
+        browser.says(words, "rule-preview")
+    browser.find("make-rule").click()
+
+    browser.says("The rule holds from now on")
+    [rule] = server.get("/api/v1/approval-rules").json()
+    assert (rule["folder"], rule["effects"], rule["expires_at"][:4]) == ("/home/ada/shop", ["reads"], "2031")
+    server.delete(f"/api/v1/approval-rules/{rule['id']}").raise_for_status()
+
+
+def test_a_fault_of_a_new_rule_stands_beside_the_field_that_has_it(browser, server):
+    browser.open("rules")
+    browser.find("new-rule").click()
+    browser.find("rule-tool").send_keys("terminal")
+    browser.find("rule-argument").send_keys("command")
+    browser.find("rule-pattern").send_keys("git status")
+    select(browser, "rule-scope", "repository")
+    browser.find("rule-place").send_keys("shop")
+    browser.find("make-rule").click()
+    browser.says("Input should be HOST/OWNER/NAME", "fault-repository")
+    select(browser, "rule-scope", "key")
+    browser.gone("fault-repository")
+    assert server.get("/api/v1/approval-rules").json() == []
+
+
 def test_what_is_approved_again_and_again_is_proposed_and_one_press_makes_the_rule(browser, waits, server):
     logs = [action(f"git shortlog -{number}") for number in range(4)]
     decided(server, waits(*logs), approve=logs)

@@ -4,6 +4,7 @@ Source: docs/approvals.md#what-the-server-sees.
 """
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def test_the_corpus_names_each_line_once_and_every_effect():
     assert len({text for _, text in LINES}) == len(LINES)
     assert set(CORPUS["letters"].values()) == set(RISK_OF) == set(WORDS_OF)
     assert {letter for letters, _ in LINES for letter in letters} == set(CORPUS["letters"])
+
+
+def test_the_console_has_the_words_of_every_effect_in_their_order():
+    shown = (Path(__file__).parent.parent.parent / "console/lib/effects.js").read_text()
+    assert re.findall(r'^  (\w+): "(.+)",$', shown, re.MULTILINE) == list(WORDS_OF.items())
 
 
 @pytest.mark.parametrize(("letters", "text"), LINES, ids=[text for _, text in LINES])

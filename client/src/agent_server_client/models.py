@@ -21,7 +21,7 @@ class Record(dict[str, Any]):
 class ActionDecision(Record):
     action_ids: list[str]
     actor: "Decider"
-    decision: Literal["approve", "reject", "edit", "unapproved", "deleted"]
+    decision: Literal["approve", "reject", "edit", "unapproved", "deleted", "mode_changed"]
     edited_shown: list["ShownAction"]
     reason: str
     seq: int
@@ -195,6 +195,7 @@ class AuditEntry(Record):
         "joined",
         "agree",
         "owner_changed",
+        "mode_changed",
     ]
     action_ids: list[str]
     digests: list[str]
@@ -621,4 +622,7 @@ class WaitingAction(Record):
     complete: bool
     risk: Literal["LOW", "MEDIUM", "HIGH"]
     seen: "SeenAction"
+    like: dict[str, Any] | None
+    folder: str | None
+    repository: str | None
     quorum: "ShownQuorum"

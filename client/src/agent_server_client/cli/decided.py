@@ -23,6 +23,7 @@ _WORDS = {
     "reject": ("rejected", "red"),
     "unapproved": ("unasked", "bold red"),
     "deleted": ("deleted", "dim"),
+    "mode_changed": ("mode set", "cyan"),
 }
 
 #: kinds of actors whose name says less than their kind
@@ -43,19 +44,21 @@ def whole_log(conversation: Conversation, after: int, *, follows: bool) -> Itera
 
 
 def _with_decisions(conversation: Conversation, known: list[Entry]) -> Iterator[Entry]:
-    """Entries, and after each action that was decided its decision. At a server that tells none there are none."""
-    ids = [one.event["id"] for one in known if _is_action(one.event)]
+    """Entries, and after each action or change of the mode its decision. At a server that tells none there are none."""
+    ids = [one.event["id"] for one in known if _is_decided(one.event)]
     decisions: dict[str, ActionDecision] = {}
     with contextlib.suppress(AgentServerError):
         decisions = conversation.decisions(ids)
     for one in known:
         yield one
-        if _is_action(one.event) and (decision := decisions.get(one.event["id"])):
+        if _is_decided(one.event) and (decision := decisions.get(one.event["id"])):
             yield Entry(None, _event_of(decision))
 
 
-def _is_action(event: Event) -> bool:
-    return str(event["kind"]).rpartition(".")[2] == "ActionEvent"
+def _is_decided(event: Event) -> bool:
+    """Whether people decide what an event is about: an action, or the approval mode."""
+    kind = str(event["kind"]).rpartition(".")[2]
+    return kind == "ActionEvent" or (kind == "ConversationStateUpdateEvent" and event.get("key") == "approval_mode")
 
 
 def _event_of(decision: ActionDecision) -> Any:
