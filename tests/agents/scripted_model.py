@@ -1,12 +1,13 @@
 """A model that needs no model: an OpenAI-compatible endpoint on a real socket, which streams what a test says.
 
-Each request takes the next reply of `script`; with the script at its end the model calls `finish`.
+Each request takes the next reply of `script`; with the script at its end the model calls `finish`. Where `react` is set
+it makes the reply from the request instead.
 """
 
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,6 +42,7 @@ class Model(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.script: list[Reply] = []
+        self.react: Callable[[dict[str, Any]], Reply] | None = None
         self.asked: list[dict[str, Any]] = []  #: the bodies of the requests
         self.keys: list[str] = []
         serve(self)
@@ -65,7 +67,10 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.keys.append(self.headers["Authorization"])
         self.server.asked.append(body)
-        reply = self.server.script.pop(0) if self.server.script else calls(finish())
+        if self.server.react:
+            reply = self.server.react(body)
+        else:
+            reply = self.server.script.pop(0) if self.server.script else calls(finish())
         self.send_response(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)

@@ -26,3 +26,4 @@ def fresh(model):
     model.script.clear()
     model.asked.clear()
     model.keys.clear()
+    model.react = None
