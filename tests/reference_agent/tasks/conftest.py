@@ -19,7 +19,7 @@ ENDS = ("finished", "error", "stuck")
 def agent(tmp_path_factory, model):
     """An agent whose home has no settings, and whose PATH begins with the Python of the tests."""
     home = tmp_path_factory.mktemp("tasks")
-    environment = {"LLM_MODEL": "scripted", "LLM_BASE_URL": model.url, "HOME": str(home)}
+    environment = {"LLM_MODEL": "scripted", "LLM_BASE_URL": model.url, "HOME": str(home), "NO_PROXY": "127.0.0.1"}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with reference_agent(home, **environment, PATH=path) as agent:
         yield agent
