@@ -87,7 +87,7 @@ def test_a_decision_is_one_round_trip_and_the_inbox_has_it_then(store, begun, is
         with counted() as trips:
             decide(begun, accept=True, reason="", actor=ALICE)
 
-    assert trips.number == (6 if is_cluster else 1)
+    assert trips.number == (7 if is_cluster else 1)
     assert waiting(store, begun) == []
 
 

@@ -12,6 +12,7 @@ from core.people import Grant, Person
 from store.approvals.audit import Actor
 from store.approvals.decisions import Decision, StaleDecision
 from store.errors import RightsChanged
+from store.link.connection import LazyCluster
 from tests.conftest import action, as_events
 
 PEOPLE = ("ada", "bob", "eve", "pam")
@@ -109,7 +110,9 @@ def test_any_order_of_steps_ends_as_the_model_says(store, steps):
             real.revoke(who)
 
 
-def test_a_right_that_was_read_before_it_was_revoked_decides_nothing(store):
+def test_a_right_that_was_read_before_it_was_revoked_decides_nothing(store, redis):
+    if isinstance(redis, LazyCluster):
+        pytest.skip("in a cluster a right is read directly before the decision: store/access/people.py")
     real = Real(store)
     real.grant("ada")
     principal = store.access.people.admit(Person("ada"), real.id)
