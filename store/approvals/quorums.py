@@ -70,7 +70,7 @@ class Quorums:
                     for vote in self._standing(record, conversation_id)
                     if not _is_own(hold, vote["voter"], owner.decode(), asker.decode())
                 ],
-                "votes": len(record.get("votes", ())),
+                "votes": [vote["voter"] for vote in record.get("votes", ())],
             }
         return json.dumps({**read, "owner": owner.decode(), "asker": asker.decode(), "actions": actions})
 

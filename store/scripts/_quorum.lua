@@ -1,9 +1,17 @@
 -- _quorum: actions that several people must approve, as the caller has read the rules that say so.
 -- read is {version = of the rules, owner, asker = of the conversation, actions = by id {since, needed, own = whether the
--- voter may not approve it, rules, standing = voters of its record whose right still holds, votes = their number in it}};
+-- voter may not approve it, rules, standing = voters of its record whose right still holds, votes = all of its voters}};
 -- without `actions` no rule asks. A record's votes are ballots, as `decide_pending.lua` has them.
 -- include: _decisions.lua
 -- include: _rights.lua
+
+-- Whether others have voted since: one whose right has ended may have made room for another.
+local function are_others(read, votes)
+  for i = 1, math.max(#read, #votes) do
+    if read[i] ~= (votes[i] or {}).voter then return true end
+  end
+  return false
+end
 
 -- Whether what was read is no longer so: the caller reads again.
 local function is_outdated(read, actions)
@@ -15,7 +23,7 @@ local function is_outdated(read, actions)
   if (here[1] or '') ~= read.owner or (here[2] or '') ~= read.asker then return true end
   for _, action in ipairs(actions) do
     local held = read.actions[action.id]
-    if not held or held.since ~= action.since or held.votes ~= #(action.votes or {}) then return true end
+    if not held or held.since ~= action.since or are_others(held.votes, action.votes or {}) then return true end
   end
   return false
 end

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from admin import audit as verification
+from store.approvals.quorums import Quorums
 from tests.conftest import action
 from tests.people import Team, by, proxied_app, through
 
@@ -183,6 +184,32 @@ def test_a_revoked_right_takes_its_approval_with_it(team, conversation):
     assert team.decides(conversation, act["id"], through("mallory@example.org")).status_code == 403
     assert team.decides(conversation, act["id"], ADA).json["waiting"][0]["approved_by"] == ["ada@example.org"]
     assert team.decides(conversation, act["id"], BOB).json.get("waiting") is None
+
+
+def test_an_approval_that_takes_the_place_of_a_revoked_one_is_not_lost_to_one_at_the_same_moment(
+    team, conversation, monkeypatch
+):
+    mallory = team.grants("approve", person="mallory@example.org")
+    team.asks(quorum=3)
+    team.starts(conversation)
+    act = action("make")
+    team.posts(conversation, act)
+    for who in (through("mallory@example.org"), ADA):
+        assert team.decides(conversation, act["id"], who).status_code == 200
+    team.revokes(mallory)
+    standing, others = Quorums._standing, [BOB]
+
+    def standing_before_bob(*words):
+        found = standing(*words)
+        for who in [others.pop() for _ in others[:1]]:
+            assert team.decides(conversation, act["id"], who).status_code == 200
+        return found
+
+    monkeypatch.setattr(Quorums, "_standing", standing_before_bob)
+    team.decides(conversation, act["id"], EVE)
+
+    assert team.decided(conversation)[-1] == ("approve", "eve@example.org")
+    assert team.audit(conversation)[-1]["agreed"] == [f"{name}@example.org" for name in ("ada", "bob", "eve")]
 
 
 def test_a_revoked_key_takes_its_approval_with_it(team, held):
