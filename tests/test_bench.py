@@ -8,7 +8,7 @@ import sys
 import httpx
 import pytest
 
-from bench import agents, measure, servers
+from bench import measure, servers
 from bench.measure import Row
 from tests.conftest import event
 from tests.servers import PROJECT, redis_program, store_server
@@ -79,12 +79,6 @@ def test_figures_are_told_with_their_median_and_their_spread():
         "figures": [1.0, 3.0, 2.0],
     }
     assert measure.spread("ms") == "ms"
-
-
-def test_no_agent_that_is_not_installed_has_a_row(monkeypatch, tmp_path):
-    monkeypatch.setenv("AGENTS_DIR", str(tmp_path))
-
-    assert agents.agents(measure.QUICK) == []
 
 
 @pytest.mark.process("measures on a redis-server and servers of its own")

@@ -1,7 +1,6 @@
 """The tests of this folder need the published agent server: `make test-interop` sets it up."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,6 @@ from docs.examples.openhands_agent import VENV
 from tests.interop import model
 from tests.interop.forks import loaded
 from tests.interop.sides import alone, environment, ours
-from tests.servers import program
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -48,13 +46,3 @@ def our_side(tmp_path_factory, scripted, sdk):
     """This server, two workers, with the published agent server in its sandboxes."""
     with ours(tmp_path_factory.mktemp("ours"), scripted, sdk) as side:
         yield side
-
-
-@pytest.fixture(scope="module")
-def canvas():
-    """The folder of the web client. Skips the tests where there is none: it is fetched by hand."""
-    folder = Path(os.environ.get("AGENT_CANVAS", ""))
-    if not os.environ.get("AGENT_CANVAS") or not (folder / "build/index.html").exists():
-        pytest.skip("AGENT_CANVAS is not the folder of @openhands/agent-canvas: tests/interop/web_client.sh fetches it")
-    program("node"), program("chromium"), program("chromedriver")
-    return folder

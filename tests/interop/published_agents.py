@@ -111,12 +111,12 @@ def specs_of(names: list[str]) -> str:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, names: list[str], **more: str) -> Iterator[httpx.Client]:
-    """A client of a server that offers these agents, the first one by default. more: settings."""
+def serving(folder: Path, names: list[str]) -> Iterator[httpx.Client]:
+    """A client of a server that offers these agents, the first one by default."""
     (folder / "specs.toml").write_text(specs_of(names))
     with scripted() as model:
         settings = {"SANDBOX_SPECS": str(folder / "specs.toml"), "AGENTS_DIR": str(folder / "none")}
-        settings |= {"SESSION_API_KEY": KEY, "SANDBOX_START_SECONDS": "120", **environment_of(model), **more}
+        settings |= {"SESSION_API_KEY": KEY, "SANDBOX_START_SECONDS": "120", **environment_of(model)}
         with supervised_server(folder, **settings) as (client, _):
             client.headers["X-Session-API-Key"] = KEY
             client.timeout = httpx.Timeout(60)

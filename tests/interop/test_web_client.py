@@ -3,22 +3,31 @@
 `tests/interop/web_client.sh DIR` fetches it; AGENT_CANVAS is then DIR/package. Nothing of it lies in this repository.
 """
 
+import json
 import os
 import re
 import signal
+import time
+from pathlib import Path
 
 import httpx
 import psutil
 import pytest
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.common.keys import Keys
 
 from docs.make import COMPATIBILITY
 from settings.specs import BUNDLED
-from tests.console import end_browsers
+from tests.console import Browser, end_browsers
 from tests.interop import model
-from tests.interop.web_client import KEY, Canvas, before, first_run, responses
-from tests.servers import free_port, supervised_server, wait_until
+from tests.servers import free_port, program, running, supervised_server, wait_until
 
 pytestmark = pytest.mark.interop("runs a published web client in Chromium, and a server with sandboxes")
+
+KEY = "a-key-for-tests-only"
+
+#: paths that the client's own static server passes on to this server
+_PASSED_ON = ("/api", "/sockets", "/server_info", "/health", "/alive", "/ready")
 
 #: pages of the client beside that of a conversation
 _PAGES = (
@@ -26,10 +35,23 @@ _PAGES = (
     *("settings/agents", "mcp", "skills", "plugins", "apps", "automations", "conversations"),
 )
 
+#: seconds without a response after which a page has asked for all it asks for
+_QUIET_SECONDS = 2
+
 
 @pytest.fixture(scope="session", autouse=True)
 def openhands():
     """These tests need no published agent server, as the others of this folder do."""
+
+
+@pytest.fixture(scope="module")
+def canvas():
+    """The folder of the web client. Skips the tests where there is none: it is fetched by hand."""
+    folder = Path(os.environ.get("AGENT_CANVAS", ""))
+    if not os.environ.get("AGENT_CANVAS") or not (folder / "build/index.html").exists():
+        pytest.skip("AGENT_CANVAS is not the folder of @openhands/agent-canvas: tests/interop/web_client.sh fetches it")
+    program("node"), program("chromium"), program("chromedriver")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +69,97 @@ def served(canvas, tmp_path_factory):
     ):
         client.headers["X-Session-API-Key"] = KEY
         url = str(client.base_url).rstrip("/")
-        with before(canvas, port, url):
+        command = [
+            "node",
+            str(canvas / "scripts/static-server.mjs"),
+            "--port",
+            str(port),
+            "--host",
+            "127.0.0.1",
+            "--dir",
+        ]
+        command += [str(canvas / "build"), "--session-api-key", KEY, "--disable-telemetry"]
+        for path in _PASSED_ON:
+            command += ["--route", f"{path}={url}"]
+        with running(command):
+            wait_until(lambda: _answers(f"{page}/server_info"), "the web client's static server")
             yield client, master, page, llm
     end_browsers()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, headers={"X-Session-API-Key": KEY}).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+class Canvas(Browser):
+    """The web client's window."""
+
+    def fill(self, css: str, text: str) -> None:
+        """Replace the text of an input."""
+        self.click(css)
+        [element] = self._within_reach(css)
+        element.send_keys(Keys.CONTROL, "a")
+        element.send_keys(text)
+
+    def press(self, testid: str) -> None:
+        self.click(f'[data-testid="{testid}"]')
+
+    def click(self, css: str) -> None:
+        """Click an element as soon as it can be clicked: slides move, and dialogues cover what lies below them."""
+
+        def clicked() -> bool:
+            try:
+                self._within_reach(css)[0].click()
+            except (IndexError, WebDriverException):
+                return False
+            return True
+
+        self.wait(clicked, f"a click on {css}")
+
+    def _within_reach(self, css: str) -> list:
+        return [one for one in self.driver.find_elements("css selector", css) if one.is_displayed()][:1]
+
+    def says(self, text: str) -> None:
+        self.wait(lambda: text in self.script("return document.body.innerText"), f"the text {text!r}")
+
+    def sends(self, text: str) -> None:
+        self.press("chat-input")
+        self.find("chat-input").send_keys(text)
+        self.press("submit-button")
+
+    def visit(self, path: str) -> list[tuple[str, int]]:
+        """Open a page, and return path and status of each response until no more come."""
+        self.driver.get(f"{self.base_url}/{path}")
+        found, quiet_since = [], time.monotonic()
+        while time.monotonic() - quiet_since < _QUIET_SECONDS:
+            if more := _responses(self):
+                found, quiet_since = [*found, *more], time.monotonic()
+            time.sleep(0.1)
+        return found
+
+
+def _first_run(browser: Canvas, page: str, llm: str) -> None:
+    """From the first page to a model that is set and a first message."""
+    browser.driver.get(page)
+    browser.press("confirm-telemetry-preferences")
+    browser.press("onboarding-agent-next")
+    browser.press("sdk-section-advanced-toggle")
+    browser.fill('[data-testid="llm-custom-model-input"]', "openai/scripted")
+    browser.fill('[data-testid="llm-api-key-input"]', "sk-scripted-0123456789")
+    browser.fill('[placeholder="https://api.openai.com"]', llm)
+    browser.press("onboarding-llm-next")
+    browser.fill('[data-testid="onboarding-hello-input"]', "run: echo approved > hello.txt; git init -q; cat hello.txt")
+    browser.click('[data-testid="onboarding-hello-input-form"] [data-testid="submit-button"]')
 
 
 def test_a_person_works_in_the_published_web_client(served):
     client, master, page, llm = served
     browser = Canvas(page, width=1500, height=950)
     try:
-        first_run(browser, page, llm)
+        _first_run(browser, page, llm)
 
         browser.press("action-confirm-button")  # "Continue"
         browser.find("agent-message")
@@ -85,7 +188,7 @@ def test_a_person_works_in_the_published_web_client(served):
 
         browser.driver.get(page + "/conversations/" + identity)  # the history, from the server alone
         browser.says("run: rm hello.txt")
-        seen = responses(browser)
+        seen = _responses(browser)
         for place in _PAGES:
             seen += browser.visit(place)
         assert [path for path, status in seen if status >= 500 or status in (401, 403, 409, 422)] == []
@@ -120,3 +223,10 @@ def _shares_a_key(browser: Canvas, client: httpx.Client) -> None:
 
 def _count(client: httpx.Client, identity: str, kind: str) -> int:
     return client.get(f"/api/conversations/{identity}/events/count", params={"kind": kind}).json()
+
+
+def _responses(browser: Canvas) -> list[tuple[str, int]]:
+    """Path and status of every response that the page has had of this server since the log was read last."""
+    messages = (json.loads(entry["message"])["message"] for entry in browser.driver.get_log("performance"))
+    received = (one["params"]["response"] for one in messages if one["method"] == "Network.responseReceived")
+    return [(one["url"].removeprefix(browser.base_url), one["status"]) for one in received]
