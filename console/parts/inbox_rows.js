@@ -156,10 +156,10 @@ const endOf = (name) => name.split("/").at(-1);
 function Place({ items, isShort }) {
   const names = new Set(items.map(placeOf)),
     [name] = names;
-  if (names.size > 1) return html`<span class="place">${counted(names.size, "place")}</span>`;
+  if (names.size > 1) return html`<span class="row-place">${counted(names.size, "place")}</span>`;
   return (
     name &&
-    html`<span class="place" data-testid="row-place" title=${visible(name)}><${Text} text=${isShort ? endOf(name) : name} prose /></span>`
+    html`<span class="row-place" data-testid="row-place" title=${visible(name)}><${Text} text=${isShort ? endOf(name) : name} prose /></span>`
   );
 }
 
