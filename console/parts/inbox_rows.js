@@ -9,7 +9,7 @@ import { groupBy, isOpen, targetOf } from "../lib/places.js";
 import { setQuery } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
 import { visible } from "../lib/visible.js";
-import { age, counted } from "../lib/words.js";
+import { age, counted, millis } from "../lib/words.js";
 import { isIncomplete, lineOf } from "./arguments.js";
 import { NearDeadline } from "./deadline.js";
 import { Outcome } from "./outcome.js";
@@ -30,6 +30,9 @@ import { Time } from "./time.js";
 
 /** Rows that are drawn. */
 const DRAWN = 500;
+
+/** Milliseconds between the first and the last of a group from which on its row has both ages. */
+const SPAN = 60_000;
 
 const RISK = { HIGH: "High", MEDIUM: "Medium", LOW: "Low", UNKNOWN: "Unknown" };
 
@@ -65,11 +68,11 @@ function seenIn(items) {
   return [isPart, items.length === 1 && quorumOf(items[0]), ...words].filter(Boolean).join(" · ");
 }
 
-/** When the first of some items began to wait; of a group also when the last did, where that reads otherwise. */
+/** When the first of some items began to wait; of a group also when the last did, where it came much later. */
 function Ages({ items }) {
   const since = items.map((item) => item.since).sort(),
     [first, last] = [since[0], since.at(-1)];
-  const isSpan = age(first) !== age(last);
+  const isSpan = millis(last) - millis(first) >= SPAN;
   return html`${isSpan && html`<${Time} at=${last} words=${age} />–`}<${Time} at=${first} words=${age} />`;
 }
 
@@ -157,10 +160,10 @@ const endOf = (name) => name.split("/").at(-1);
 function Place({ items, isShort }) {
   const names = new Set(items.map(placeOf)),
     [name] = names;
-  if (names.size > 1) return html`<span class="place">${counted(names.size, "place")}</span>`;
+  if (names.size > 1) return html`<span class="row-place">${counted(names.size, "place")}</span>`;
   return (
     name &&
-    html`<span class="place" data-testid="row-place" title=${visible(name)}><${Text} text=${isShort ? endOf(name) : name} prose /></span>`
+    html`<span class="row-place" data-testid="row-place" title=${visible(name)}><${Text} text=${isShort ? endOf(name) : name} prose /></span>`
   );
 }
 

@@ -99,11 +99,11 @@ function Where({ fields: { scope, where }, faults, onChange }) {
 
 /** The effects of a rule: no other, where it approves; any of them, where it rejects. */
 function Effects({ decision, effects, fault, onChange }) {
-  const words = effects.length ? effects.map((name) => EFFECTS[name].toLowerCase()).join(", ") : "whatever they are";
+  const words = effects.map((name) => EFFECTS[name].toLowerCase()).join(", ");
   const set = (name, isChosen) =>
     onChange(Object.keys(EFFECTS).filter((one) => (one === name ? isChosen : effects.includes(one))));
   return html`<details class="quiet effects" data-testid="rule-effects">
-    <summary>${decision === "approve" ? "No other effect than" : "Any effect of"}: ${words}</summary>
+    <summary>${effects.length ? `${decision === "approve" ? "No other effect than" : "Any effect of"}: ${words}` : "Effects: whatever they are"}</summary>
     <div class="choices-of">
       ${Object.entries(EFFECTS).map(
         ([
