@@ -196,8 +196,8 @@ class _Shell:
         raw = command.encode(errors="replace")
         where = f"<{os.ttyname(self._slave)} >{self._quoted(name)} 2>&1"
         number = f"__number={self._number}; PS1=$__prompt"
-        self._tell(f"{self._eval(given, 'variables')} >/dev/null 2>&1\n" if given else "")
-        self._tell(f'{number}; {self._eval(raw, "commands")} {where}; eval "$__report"\n')
+        before = f"{self._eval(given, 'variables')} >/dev/null 2>&1; " if given else ""
+        self._tell(f'{before}{number}; {self._eval(raw, "commands")} {where}; eval "$__report"\n')
         try:
             self._send(given, self._variables)
             self._send(raw, self._commands)
