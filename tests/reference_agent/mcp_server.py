@@ -4,6 +4,7 @@ import os
 import sys
 
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 
 server = MCPServer("notes")
 
@@ -23,7 +24,7 @@ def token() -> str:
 @server.tool()
 def fail(reason: str) -> str:
     """Fails."""
-    raise ValueError(reason)
+    raise ToolError(reason)
 
 
 @server.tool()

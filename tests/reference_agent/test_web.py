@@ -12,8 +12,8 @@ from reference_agent.web import html_text
     [
         ("<h1>News</h1><p>It <b>works</b>,\n really.", "# News\n\nIt works, really."),
         ("<head><title>x</title></head><script>if (a<b) {}</script><style>p>a{}</style>so", "so"),
-        ("</script>still <svg/>here", "still here"),
-        ("<ul><li>one<li>two</ul>", "- one\n\n- two"),
+        ("</script>still <svg/>here", "still\nhere"),
+        ("<ul><li>one<li>two</ul>", "- one\n- two"),
         ("<table><tr><td>a</td><td>b</td></tr></table>", "| a | b"),
         ("<pre>def f():\n    return 1</pre>after", "def f():\n    return 1\nafter"),
         ('<a class=x href="https://a.test/?a=1&amp;b">it</a> <a href="#top">top</a>', "it (https://a.test/?a=1&b) top"),

@@ -202,7 +202,7 @@ def test_a_clients_own_loopback_url_is_the_servers_model_and_what_is_ignored_is_
     url, seen = model
     monkeypatch.setattr(seen, "proposes", "true")
     seen.shown.clear()
-    conversation, tools = str(uuid4()), [{"name": "terminal"}, {"name": "task_tracker"}]
+    conversation, tools = str(uuid4()), [{"name": "terminal"}, {"name": "browser_tool_set"}]
     llm = {"model": "theirs", "base_url": url.replace("127.0.0.1", "localhost"), "api_key": "the clients own key"}
     body = {
         "conversation_id": conversation,
@@ -219,7 +219,7 @@ def test_a_clients_own_loopback_url_is_the_servers_model_and_what_is_ignored_is_
     assert set(seen.shown) == {f"Bearer {KEY}"}
     told = started.headers["X-Start-Detail"]
     assert "as the service model of the spec" in told
-    assert "tools are ignored: task_tracker." in told
+    assert "tools are ignored: browser_tool_set." in told
     assert "the clients own key" not in told
     [start] = client.get("/api/v1/app-conversations/start-tasks/search").json()["items"][:1]
     assert (start["status"], start["detail"]) == ("READY", told)
