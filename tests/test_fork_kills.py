@@ -54,7 +54,7 @@ def fork_until_taken(api, conversation, identity, event_id) -> None:
             continue
         if response.status_code == 201:
             return
-        assert response.status_code in (429, 502, 503, 504), response.text
+        assert response.status_code in (409, 429, 502, 503, 504), response.text  # 409: a killed request goes on
         time.sleep(0.2)
     raise TimeoutError(identity)
 

@@ -139,7 +139,19 @@ function Rows({ rows, isWire, state, waiting, isRunning, output, decisions, fork
 /** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now; output: a store of what its
  * command prints; decisions: its Decisions. isWire: every event has a row of its own. forks: of useForks. onFork(event): undefined where no fork is
  * offered; without an event the fork is of all. */
-export function Timeline({ log, waiting, writing, output, decisions, isWire, isRunning, isFiltered, onReset, forks, onFork }) {
+export function Timeline({
+  log,
+  waiting,
+  writing,
+  output,
+  decisions,
+  isWire,
+  isRunning,
+  isFiltered,
+  onReset,
+  forks,
+  onFork,
+}) {
   const state = useStore(log.state);
   useEffect(() => {
     const isDecided = (event) => kindOf(event) === "ActionEvent" || changesMode(event);

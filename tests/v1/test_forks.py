@@ -79,7 +79,7 @@ def test_a_fork_from_any_event_has_the_files_of_then_and_goes_on_beside_the_unto
         calls(run("mkdir -p a/b && printf 1 > a/b/x && chmod 711 a && rm plain.txt")),
         calls(edit("create", "plan.txt", file_text="one\ntwo\n")),
         calls(
-            run("ln -s a link; mv run.sh \"$(printf 'odd\\nname')\"; mkdir void; chmod 700 void; echo x > .gitignore")
+            run("ln -s a link; mv run.sh \"$(printf 'odd\\nname')\"; mkdir void; chmod 700 void; echo y > .gitignore")
         ),
         calls(edit("str_replace", "plan.txt", old_str="two", new_str="2")),
         calls(run("git init -q r && cd r && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one")),
