@@ -300,15 +300,16 @@ def test_a_run_that_accepts_nothing_is_refused_while_an_action_waits(place, effe
 @pytest.mark.parametrize("seconds", [0.5, 2.5])
 def test_the_time_of_a_frozen_sandbox_is_no_silence_of_its_agent(tmp_path, seconds):
     """seconds: of the agent's silence in all, 2 of which are frozen. More than 1 is too much."""
+    heard = tmp_path / "heard"
     code = f"""
         from pathlib import Path
         from types import SimpleNamespace
         from reference_agent.acp import client
         client.SILENCE_SECONDS = 1.0
-        program = client.Program({[sys.executable, str(PROGRAM)]}, Path("."), {{}}, SimpleNamespace())
+        variables = {{"SCRIPTED_HEARD": {str(heard)!r}}}
+        program = client.Program({[sys.executable, str(PROGRAM)]}, Path("."), variables, SimpleNamespace())
         program.start()
         program.begin({{}})
-        print("begins", flush=True)
         try:
             print(program.prompt([{{"type": "text", "text": "nap {2 + seconds}"}}], lambda: False)["stopReason"])
         except client.AgentError as error:
@@ -317,7 +318,7 @@ def test_the_time_of_a_frozen_sandbox_is_no_silence_of_its_agent(tmp_path, secon
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     command = [sys.executable, "-c", textwrap.dedent(code)]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "begins\n"
+        wait_until(lambda: "session/prompt" in heard.read_text(), "the prompt")
         process.send_signal(signal.SIGSTOP)
         time.sleep(2)
         process.send_signal(signal.SIGCONT)

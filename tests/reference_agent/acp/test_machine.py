@@ -29,6 +29,8 @@ from reference_agent.events import RESULTS
 from reference_agent.log import DiskError, Hidden, Journal, Log, Webhooks
 from tests.chance import often
 
+pytestmark = pytest.mark.faults("kills an agent server, in a model, in many orders")
+
 AGENT = Agent("scripted", "Scripted", ("scripted",), mode="careful")
 ALWAYS, NEVER = {"kind": "AlwaysConfirm"}, {"kind": "NeverConfirm"}
 KINDS = ["allow_always", "allow_once", "reject_once", "reject_always"]
@@ -419,8 +421,8 @@ def test_nothing_is_granted_undecided_or_twice_and_no_request_stays_open_in_any_
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=often(4, 400),
-            stateful_step_count=often(30, 60),
+            max_examples=often(40, 1000),
+            stateful_step_count=often(40, 60),
             deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
