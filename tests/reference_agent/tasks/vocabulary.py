@@ -47,8 +47,8 @@ FEATURES = {
 
 
 def needs(feature: str) -> pytest.MarkDecorator:
-    """Expect a task to fail as long as the agent has not a feature."""
-    return pytest.mark.xfail(not FEATURES[feature], reason=f"the bundled agent has not {feature}", strict=True)
+    """Expect a task to fail as long as the agent lacks a feature."""
+    return pytest.mark.xfail(not FEATURES[feature], reason=f"the bundled agent lacks {feature}", strict=True)
 
 
 class Unexpected(Exception):
