@@ -7,7 +7,7 @@ import { groupBy, isOpen, targetOf } from "../lib/places.js";
 import { setQuery } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
 import { age, counted } from "../lib/words.js";
-import { isIncomplete, lineOf } from "./arguments.js";
+import { lineOf } from "./arguments.js";
 import { NearDeadline } from "./deadline.js";
 import { Outcome } from "./outcome.js";
 import { effectsInWords, isFiltered, PromptFilters, quorumOf, riskOf, titleOf } from "./prompt_filters.js";
@@ -67,8 +67,7 @@ class Row extends Component {
       isGroup = row.places.length > 1;
     const risk = riskOf(item),
       [lead, text] = lineOf(item),
-      isPart = isIncomplete(item.arguments) && "Shown in part",
-      seen = [isPart, quorumOf(item), effectsInWords(item)].filter(Boolean).join(" · "),
+      seen = [quorumOf(item), effectsInWords(item)].filter(Boolean).join(" · "),
       tab = isStop ? 0 : -1;
     const classes = [
       isCurrent && "current",
