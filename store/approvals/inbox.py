@@ -24,6 +24,7 @@ import logging
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -59,6 +60,9 @@ _STATE = ["execution_status", "title", "tags", "sandbox_id", f"{REPORTED_FIELD}c
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and scripts of one page
 SCAN_CHUNK, MOST_CHUNKS = 1000, 5
+
+#: Maximum number of characters of the arguments of an action for which a rule is proposed in lists.
+_MOST_LIKE = 4096
 
 #: actions that are read at once, and that a count reads at most
 _READ, MOST_COUNTED = 100, 10_000
@@ -164,6 +168,17 @@ def load(redis: Redis, entries: Sequence[InboxEntry]) -> list[PendingAction | No
     ]
 
 
+def _like(tool_name: object, arguments: str) -> str | None:
+    """The arguments of a rule for actions like one, as JSON; None where none is proposed. Longer ones get none."""
+    return _known_like(tool_name, arguments) if isinstance(tool_name, str) and len(arguments) <= _MOST_LIKE else None
+
+
+@lru_cache(maxsize=4096)
+def _known_like(tool_name: str, arguments: str) -> str | None:
+    answer = like_answer(Action(tool_name, json.loads(arguments), "UNKNOWN"))
+    return None if answer is None else json.dumps(answer.rule.arguments)
+
+
 def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes | None) -> PendingAction | None:
     """The pending action of an entry; None where the conversation says otherwise."""
     status, title, tags, sandbox, told, folder, origin = state
@@ -176,7 +191,7 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
     capabilities, sandbox_id = json.loads(told or b"[]"), sandbox.decode() if sandbox else None
     expires = record.get("expires")
     tool_name, arguments = json.loads(record["tool"]), shown_arguments(event.get("action"))
-    like, began = like_answer(Action(tool_name, arguments, record["risk"])), Origin.of(json.loads(origin or b"{}"))
+    like, began = _like(tool_name, json.dumps(arguments)), Origin.of(json.loads(origin or b"{}"))
     return PendingAction(
         conversation_id=entry.conversation_id,
         conversation_title=json.loads(title),
@@ -195,7 +210,7 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
         can=["approve", "reject", *(["edit"] if "edit" in capabilities else [])],
         decided_together=sandbox_id is not None and "decide_each" not in capabilities,
         **shown_seen(tool_name, arguments, folder and folder.decode(), record["risk"]),
-        like=None if like is None else dict(like.rule.arguments or {}),
+        like=None if like is None else json.loads(like),
         folder=began.folder or None,
         repository=began.repository or None,
         opened=entry.item["opened"],
