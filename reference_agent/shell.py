@@ -439,10 +439,11 @@ class Terminal:
     def _read(self, running: _Running, output: Output) -> None:
         """Take what comes within a moment."""
         shell = running.shell
-        ready, _, _ = select.select([running.output, shell.terminal, shell.status], [], [], _CHECK)
-        if running.output in ready:
+        output_file = running.output.fileno()
+        ready, _, _ = select.select([output_file, shell.terminal, shell.status], [], [], _CHECK)
+        if output_file in ready:
             with suppress(BlockingIOError):
-                output.add(os.read(running.output.fileno(), _PIECE))
+                output.add(os.read(output_file, _PIECE))
         if shell.terminal in ready:
             output.add(shell.printed())
 

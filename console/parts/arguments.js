@@ -12,6 +12,12 @@ export function isObject(given) {
   return given !== null && typeof given === "object" && !Array.isArray(given);
 }
 
+/** Whether the agent shows words in place of arguments, so that more may run than is shown. As core/incomplete.py says it. */
+export const isIncomplete = (given) => isObject(given) && isObject(given.data) && "_incomplete" in given.data;
+
+/** The arguments by name: those of a tool that is not the server's own are all in `data`. */
+const byName = (given) => (isObject(given.data) && Object.keys(given).length === 1 ? given.data : given);
+
 const isText = (value) => typeof value === "string";
 
 /** What some tools call the members of a change of a file. */
@@ -55,7 +61,7 @@ const endOf = (path) => path.replace(/^.*(?=\/[^/]+\/[^/]+$)/s, "…");
  * does to a file; a command has none.
  */
 export function lineOf({ tool_name, arguments: given }) {
-  const values = isObject(given) ? given : {},
+  const values = isIncomplete(given) ? { title: given.data.title } : isObject(given) ? byName(given) : {},
     change = changeOf(values);
   if (change) {
     const { verb, path } = change;
@@ -116,13 +122,19 @@ function Rest({ values, isBrief }) {
     }`;
 }
 
+/** What a person has to know before they read arguments that are incomplete. */
+const Incomplete = () =>
+  html`<p class="incomplete" role="note" data-testid="incomplete"><strong>What is shown is less than what will run.</strong>${" "}
+    The agent does not show the arguments of this call, so no rule decides it.</p>`;
+
 /** All arguments of an action. arguments: JSON of any form, as the agent gave it. isBrief: without those that say nothing. */
 export function Arguments({ arguments: given, isBrief = false }) {
   if (!isObject(given)) {
     return html`<${Code} text=${JSON.stringify(given ?? null, null, 2)} label="Arguments" name="json" />`;
   }
-  const { head, body, used } = form(given);
-  const rest = Object.fromEntries(Object.entries(given).filter(([name]) => !used.includes(name)));
-  if (!Object.keys(given).length) return html`<p class="muted">No arguments.</p>`;
-  return html`<div class="arguments">${head}${body}<${Rest} values=${rest} isBrief=${isBrief} /></div>`;
+  const values = byName(given),
+    { head, body, used } = form(values);
+  const rest = Object.fromEntries(Object.entries(values).filter(([name]) => !used.includes(name)));
+  if (!Object.keys(values).length) return html`<p class="muted">No arguments.</p>`;
+  return html`<div class="arguments">${isIncomplete(given) && html`<${Incomplete} />`}${head}${body}<${Rest} values=${rest} isBrief=${isBrief} /></div>`;
 }

@@ -7,7 +7,7 @@ import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
-import { Arguments, isObject } from "./arguments.js";
+import { Arguments, isIncomplete, isObject } from "./arguments.js";
 import { Deadline } from "./deadline.js";
 import { Lazy } from "./lazy.js";
 import { Outcome } from "./outcome.js";
@@ -80,7 +80,7 @@ function Buttons({ item, isCurrent, since, open, onAside }) {
     });
   const reject = () => open({ name: isOfSeveral() ? "together" : "reject", verb: "reject" });
   const canEdit = item.can.includes("edit") && isObject(item.arguments),
-    canAlways = isObject(item.arguments) && !refusal;
+    canAlways = isObject(item.arguments) && !isIncomplete(item.arguments) && !refusal;
   const once = (run) => (event) => !event.repeat && run();
   useShortcuts(
     isCurrent && {

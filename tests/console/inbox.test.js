@@ -156,6 +156,8 @@ test("a row has the command; of a change of a file the path; of any other tool i
   assert.deepEqual(line("create_issue", { number: 7, title: "It flickers" }), ["create_issue", "It flickers"]);
   assert.deepEqual(line("browser", { index: 3 }), ["browser", '{"index":3}']);
   assert.deepEqual(line("odd", [1]), ["odd", "[1]"]);
+  assert.deepEqual(line("execute", { data: { command: "make", cwd: "/w" } }), ["", "make"]);
+  assert.deepEqual(line("execute", { data: { kind: "execute", title: "make", _incomplete: "" } }), ["execute", "make"]);
 });
 
 const seenAs = (action_id, ...effects) => ({

@@ -49,6 +49,19 @@ def test_a_command_is_shown_whole_and_with_its_other_arguments(inbox, waits):
     assert "1 argument at the default" in text
 
 
+def test_a_prompt_says_first_that_less_is_shown_than_will_run_and_offers_no_rule(inbox, waits):
+    data = {"kind": "execute", "title": "touch proof", "_incomplete": "The agent shows words."}
+    part = action(tool_name="execute", action={"kind": "MCPToolAction", "data": data})
+    whole = action(tool_name="execute", action={"kind": "MCPToolAction", "data": {"command": "make", "cwd": "/w"}})
+    waits(part, whole)
+
+    assert shown(inbox, part).startswith("What is shown is less than what will run.")
+    assert not pending(inbox, part).find_elements("css selector", '[data-testid="always"]')
+    assert "Shown in part" in row(inbox, part).get_property("textContent")
+    assert shown(inbox, whole).startswith("make")
+    assert pending(inbox, whole).find_elements("css selector", '[data-testid="always"]')
+
+
 def test_a_change_of_a_file_is_shown_as_a_diff_and_a_new_file_whole(inbox, waits):
     change = edit(
         command="str_replace", path="/work/a.py", old_str="one\ntwo\nthree\n", new_str="one\n2\nthree\nfour\n"

@@ -406,7 +406,7 @@ def send(
 @click.option("--at", metavar="SEQ|EVENT", help="The last event of the fork.  [default: the last one of the log]")
 @click.option("--title", help="The title of the fork.  [default: that of the conversation]")
 def fork(session: Session, conversation: str, at: str | None, title: str | None) -> None:
-    """Copy a conversation, up to an event, with the files as they were then.
+    """Copy a conversation with its files, up to an event.
 
     The fork of the bundled agent's has a sandbox of its own, and the original stays as it is. It is refused where the
     files were not recorded at the event: they are where the agent stops, at the end of a turn or for an action that
