@@ -125,7 +125,9 @@ _PREFIXES = st.sampled_from(
         *("stdbuf -o0 ", "xargs ", "env ", "/usr/bin/env ", "busybox "),
     ]
 )
-_COMMANDS = [text for text in TEXTS if text and "\n" not in text and "#" not in text and "<<" not in text and text[0] != "|"]
+_COMMANDS = [
+    text for text in TEXTS if text and "\n" not in text and "#" not in text and "<<" not in text and text[0] != "|"
+]
 
 
 def risk_of(text):
