@@ -223,6 +223,8 @@ def test_an_import_with_any_text_in_any_member_is_taken_or_refused_and_what_was_
             url = f"/api/conversations/{response.get_json()['id']}"
             assert client.get(f"{url}/export").status_code == 200
             hello = {"content": [{"type": "text", "text": "hello"}]}
+            posted = client.post(f"/api/v1/webhooks/events/{response.get_json()['id']}", json=[message("hello")])
+            assert posted.status_code == 200  # from then on an agent runs it, which takes messages
             assert client.post(f"{url}/events", json=hello).status_code == 200
 
 

@@ -54,7 +54,9 @@ function isRuled(spec) {
 
 /** Whether a spec runs the bundled agent with its own mind. */
 function isBundled(spec) {
-  return spec?.command.includes("reference_agent") && !("ACP_AGENT" in spec.initial_env || "ACP_COMMAND" in spec.initial_env);
+  return (
+    spec?.command.includes("reference_agent") && !("ACP_AGENT" in spec.initial_env || "ACP_COMMAND" in spec.initial_env)
+  );
 }
 
 /** What a person chooses by: the agent's name and version, and the id of its spec where that says more. */

@@ -315,7 +315,8 @@ def cautious(tmp_path, monkeypatch):
     given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
     given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
     conversation, _ = server.start(uuid4(), given, {"A": "first-secret"})
-    return conversation
+    yield conversation
+    conversation.delete()  # with its shell
 
 
 def test_a_line_looks_like_a_command_that_ran_only_once_it_begins_and_as_a_person_edited_it(capfd, cautious):

@@ -118,6 +118,7 @@ def test_a_message_about_an_action_has_what_a_person_decides_by(store, queues, c
         "action_id": one["id"],
         "tool": "terminal",
         "risk": "HIGH",
+        "security_risk": "HIGH",
         "title": "Tidy up",
         "summary": "Cleaning up",
         "arguments": '{"command":"rm -rf build"}',
