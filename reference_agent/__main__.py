@@ -78,7 +78,8 @@ def main() -> None:
     llm = Llm(model, url, model_key, prices=prices)
     folder = Path(os.environ.get("OH_CONVERSATIONS_PATH") or ".agent-server/conversations").absolute()
     webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
-    app = create_app(Server(key, folder, webhooks, llm, secret, acp))
+    server = Server(key, folder, webhooks, llm, secret, acp)
+    app = create_app(server)
     app.register_blueprint(services, url_prefix="/api")
     app.register_blueprint(services, url_prefix="/api/conversations/<identity>", name="services_of_conversation")
     app.register_blueprint(terminals, url_prefix="/api")
@@ -92,6 +93,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=http.shutdown).start())
     print(f"serving on {arguments.host}:{arguments.port}", flush=True)
     http.serve_forever()
+    server.end()
     webhooks.flush(3.0)
 
 

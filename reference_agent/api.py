@@ -89,6 +89,13 @@ class Server:
         with self._lock:
             return self.commands.work() or any(conversation.is_running for conversation in self._loaded.values())
 
+    def end(self) -> None:
+        """End what its conversations have started."""
+        with self._lock:
+            loaded = [*self._loaded.values()]
+        for conversation in loaded:
+            conversation.end()
+
     def find(self, identity: UUID) -> AnyConversation | None:
         """A conversation; None if there is none of that id."""
         with self._lock:

@@ -286,9 +286,13 @@ class Conversation:
     def delete(self) -> None:
         with self._lock:
             self.log.remove()
-            self._tools.close()
             self._drop_response()
-            self._terminal.end()
+            self.end()
+
+    def end(self) -> None:
+        """End its shell and its MCP servers, as the agent server ends."""
+        self._tools.close()
+        self._terminal.end()
 
     def _rejected(self, reason: str) -> tuple[State, list[Event]]:
         """The state after a rejection of what is undecided, and the events of that step. What is approved stays so."""

@@ -52,9 +52,9 @@ MOST_TYPED = 4000
 #: again though nothing came: somebody may have begun to look
 _SHOWN_FIRST, _SHOWN_EACH, _SHOWN_AGAIN = 0.5, 1.0, 10.0
 
-#: seconds between two checks of a command; until a shell that does not end a command is killed; and that a shell may
-#: take to read one
-_CHECK, _GRACE, _START = 0.2, 2.0, 10.0
+#: seconds between two checks of a command; until one that is interrupted is killed, with its shell; and that a shell
+#: may take to read one
+_CHECK, _GRACE, _START = 0.2, 1.0, 10.0
 
 #: bytes of one read, and that a command prints before somebody goes on with it; most characters that a shell leaves to
 #: the next one
@@ -250,20 +250,24 @@ class _Shell:
         return self.process.poll() is not None or not (self._files / "status").exists()
 
     def interrupt(self) -> None:
-        """End what runs in the foreground, and the rest of its line."""
+        """End what runs in the foreground as Ctrl-C does, and the rest of its line."""
         with suppress(OSError):
             foreground = os.tcgetpgrp(self.terminal)
             os.killpg(self.process.pid, signal.SIGINT)
             if foreground != self.process.pid:
-                os.killpg(foreground, signal.SIGKILL)
+                os.killpg(foreground, signal.SIGINT)
+
+    def kill(self) -> None:
+        """Kill the shell, and then what runs in its foreground: nothing of the line begins after it."""
+        with suppress(OSError):
+            foreground = os.tcgetpgrp(self.terminal)
+            os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(foreground, signal.SIGKILL)
 
     def end(self) -> int:
         """Kill the shell and what runs in its foreground; its exit code. Background processes run on."""
         if self.process.poll() is None:
-            with suppress(OSError):
-                os.killpg(os.tcgetpgrp(self.terminal), signal.SIGKILL)
-            with suppress(OSError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            self.kill()
         code = self.process.wait()
         self._forget()
         return code
@@ -417,9 +421,10 @@ class Terminal:
                 break
             if self._is_killed or (is_late and not self._hands_back):
                 killed_at = killed_at or now
-                shell.interrupt()
                 if now - killed_at > _GRACE:
-                    shell.process.kill()
+                    shell.kill()
+                else:
+                    shell.interrupt()
             elif now - began >= limit or now - at >= silence:
                 if self._hands_back:
                     with suppress(OSError):  # it prints more before anybody reads it

@@ -223,6 +223,11 @@ class AcpConversation:
             if self._program:
                 self._program.end("The conversation was deleted.")
 
+    def end(self) -> None:
+        """End its program, as the agent server ends."""
+        if self._program:
+            self._program.end("The agent server ended.")
+
     # What the agent reports and asks. Runs in the thread of its process.
 
     def on_update(self, update: dict[str, Any]) -> None:

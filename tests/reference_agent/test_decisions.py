@@ -304,6 +304,7 @@ def test_a_file_that_ends_after_any_line_keeps_every_decision_that_was_written(t
         played.decide_each(request)
     wait_until(lambda: played.log.state.status == "finished", "the end of the run")
     assert effects.read_text().split() == ["A", "c"]
+    played.end()
     folder = tmp_path / "played" / identity.hex
     lines = (folder / "events.jsonl").read_bytes().splitlines(keepends=True)
     begin = next(number for number, line in enumerate(lines) if b"waiting_for_confirmation" in line)
@@ -322,6 +323,7 @@ def test_a_file_that_ends_after_any_line_keeps_every_decision_that_was_written(t
         elif was.status != "finished":
             conversation.run()
         wait_until(lambda found=conversation: found.log.state.status == "finished", "the end of the run")
+        conversation.end()
 
         assert effects.read_text().split() == [name for one, name in ((a, "A"), (c, "c")) if one in was.open]
         closed = [event.get("action_id") for event in conversation.log.events if "rejection_reason" in event]

@@ -18,8 +18,8 @@ def agent(tmp_path_factory, model):
         yield agent
 
 
-def played(agent, status="finished", message="go", **members):
-    conversation = agent.begin(**members)
+def played(agent, status="finished", message="go", llm=None):
+    conversation = agent.begin(**({"agent": {"llm": llm}} if llm else {}))
     agent.send(conversation, message)
     agent.until(conversation, status)
     return conversation
@@ -119,7 +119,7 @@ def filling(steps):
 def test_a_conversation_is_summarized_before_it_is_too_long_and_nothing_is_done_twice(agent, model):
     model.react = filling(60)
     llm = {"model": "scripted", "base_url": model.url, "max_input_tokens": 12_000}
-    conversation = played(agent, message="Do sixty steps: the word is xyzzy", agent={"llm": llm})
+    conversation = played(agent, message="Do sixty steps: the word is xyzzy", llm=llm)
 
     sizes = [len(json.dumps(body)) // 4 for body in model.asked]
     assert max(sizes) < 12_000
@@ -136,7 +136,7 @@ def test_a_conversation_is_summarized_before_it_is_too_long_and_nothing_is_done_
 def test_the_messages_for_the_model_are_the_same_after_a_kill_with_a_summary(agent, model):
     model.react = filling(30)
     llm = {"model": "scripted", "base_url": model.url, "max_input_tokens": 12_000}
-    conversation = played(agent, agent={"llm": llm})
+    conversation = played(agent, llm=llm)
     agent.restart()
     model.react = None
     agent.send(conversation, "again")

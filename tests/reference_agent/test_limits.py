@@ -178,9 +178,9 @@ def test_a_conversation_that_is_too_long_for_the_model_is_summarized_and_goes_on
     [condensation] = agent.events(conversation, kind="Condensation")
     actions = agent.events(conversation, kind="ActionEvent")
     forgotten = {*condensation["forgotten_event_ids"]}
-    assert [action["id"] in forgotten for action in actions[:7]] == [True] * 4 + [False] * 3
+    assert [action["id"] in forgotten for action in actions[:7]] == [True] * 5 + [False] * 2
     roles = [message["role"] for message in model.asked[-1]["messages"]]
-    assert roles == ["system", "user", "user", *["assistant", "tool"] * 3]
+    assert roles == ["system", "user", "user", *["assistant", "tool"] * 2]
     assert model.told("user")[0] == "go"
     assert model.told("user")[1].endswith("DONE: numbers")
 

@@ -233,6 +233,7 @@ def played(tmp_path):
     conversation.send(text(f"run: echo f >> {effects}"), False)
     run_to_the_end(conversation)
     assert effects.read_text().split() == list("abdef")
+    conversation.end()
     folder = tmp_path / "played" / identity.hex
     return (folder / "events.jsonl").read_bytes().splitlines(keepends=True), folder / "start.json", effects
 
@@ -251,6 +252,7 @@ def test_a_conversation_whose_file_ends_after_any_line_runs_to_its_end(played, t
         conversation = Server("", folder, Webhooks("", {})).find(UUID(start.parent.name))
         wait_until(lambda found=conversation: not found.is_running, "the first message")
         check(conversation, [json.loads(line) for line in lines[:number]], effects)
+        conversation.end()
 
 
 def check(conversation, before, effects):
@@ -316,7 +318,7 @@ def cautious(tmp_path, monkeypatch):
     given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
     conversation, _ = server.start(uuid4(), given, {"A": "first-secret"})
     yield conversation
-    conversation.delete()  # with its shell
+    conversation.end()
 
 
 def test_a_line_looks_like_a_command_that_ran_only_once_it_begins_and_as_a_person_edited_it(capfd, cautious):

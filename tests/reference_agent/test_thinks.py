@@ -360,3 +360,4 @@ def test_the_mind_of_the_tour_works_in_the_place_of_the_rule(tmp_path):
     wait_until(lambda: log.state.status == "finished", "the end of the run")
     [seen] = [event for event in log.events if event["kind"] == "ObservationEvent"]
     assert seen["observation"]["content"][0]["text"] == "one\n"
+    conversation.end()
