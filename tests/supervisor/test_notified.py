@@ -54,7 +54,7 @@ def test_an_action_that_waits_reaches_a_webhook_and_its_link_decides(tmp_path, h
 
         page = data["approval_link"].removeprefix("http://agents.example")
         assert client.get(page).status_code == 200
-        assert client.post(page, data={"decision": "approve"}).status_code == 200
+        assert client.post(page, data={"decision": "approve", "sure": "on"}).status_code == 200
         wait_until(lambda: len(hook.taken) == 2, "the notification of the decision")
         decided = hook.taken[1]
         assert (decided["type"], decided["data"]["decision"]) == ("action.decided", "approve")

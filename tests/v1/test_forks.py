@@ -104,7 +104,7 @@ def test_a_fork_from_any_event_has_the_files_of_then_and_goes_on_beside_the_unto
     # When it is forked from the first and from the last event of each record
     forks = []
     for record, files in moments:
-        for event_id in {record["event_ids"][0], record["event_ids"][-1]}:
+        for event_id in dict.fromkeys([record["event_ids"][0], record["event_ids"][-1]]):
             fork = forked(api, conversation, event_id)
             # Then the fork has the log up to the event, and the files of then, in a sandbox of its own
             assert files_of(work_of(home, fork)) == files
@@ -121,7 +121,7 @@ def test_a_fork_from_any_event_has_the_files_of_then_and_goes_on_beside_the_unto
     # And a fork from an action that waited goes on with its own files; the agent knows that it was not executed
     fork = next(
         one
-        for one in forks
+        for one in reversed(forks)  # of a record the last event is the action
         if (work_of(home, one) / "plan.txt").exists() and not (work_of(home, one) / "void").exists()
     )
     model.script += [calls(run("cat plan.txt > copy.txt")), calls(finish("copied"))]
