@@ -18,8 +18,8 @@ def agent(tmp_path_factory, model):
         yield agent
 
 
-def played(agent, status="finished", message="go", llm=None):
-    conversation = agent.begin(**({"agent": {"llm": llm}} if llm else {}))
+def played(agent, status="finished", message="go", llm=None, **members):
+    conversation = agent.begin(**members, **({"agent": {"llm": llm}} if llm else {}))
     agent.send(conversation, message)
     agent.until(conversation, status)
     return conversation
