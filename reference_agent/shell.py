@@ -81,7 +81,7 @@ _BEGIN = 'exec 3<>"$0"; exec "$@" 3>&- >/dev/null 2>&1'
 #: what the shell is told first: how it reports the number of a command, its exit code and the folder
 _FIRST = """\
 __status={status}
-__report='command printf "%s\\0%s\\0%s\\0" "$__number" "$?" "$PWD" >"$__status"'
+__report='command printf "%s\\0%s\\0%s\\0" "$__number" "$?" "$PWD" 1<>"$__status"'
 __prompt='$(eval "$__report")'
 unset HISTFILE
 """
@@ -89,7 +89,7 @@ unset HISTFILE
 #: what bash is told besides. It leaves its variables to the next one, so that `exit` or `set -e` costs little
 _OF_BASH = """\
 set +H +o history
-trap '{{ command printf "exit\\0%s\\0%s\\0" "$?" "$PWD"; declare -p; declare -f; alias -p; }} >"$__status" 2>&-' EXIT
+trap '{{ command printf "exit\\0%s\\0%s\\0" "$?" "$PWD"; declare -p; declare -f; alias -p; }} 1<>"$__status" 2>&-' EXIT
 """
 
 #: the settings of Git that hold where no other ones do
