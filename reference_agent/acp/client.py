@@ -122,6 +122,16 @@ class Program:
         self.told: dict[str, Any] = {}  #: the response to `initialize`
         self.has_ended = threading.Event()
 
+    def is_there(self) -> bool:
+        """Whether the process lives. One that was killed a moment ago does not, though nobody has read its end yet."""
+        if (process := self._process) is None or self.has_ended.is_set():
+            return False
+        with suppress(ChildProcessError):  # it was waited for
+            if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return True
+        self.has_ended.wait(CANCEL_SECONDS)
+        return False
+
     def start(self) -> None:
         """Start the process and initialize it."""
         ready: Future[None] = Future()

@@ -427,7 +427,7 @@ class AcpConversation:
 
     def _ready(self) -> Program:
         """Return the process, with a session in the mode that asks. Raises AgentError."""
-        if self._program and not self._program.has_ended.is_set():
+        if self._program and self._program.is_there():
             return self._program
         if fault := refusal(self._agent, self.log.state.policy):
             raise AgentError(fault)
