@@ -21,7 +21,7 @@ from core.cuts import beginning
 from reference_agent import events
 from reference_agent.events import Event
 from reference_agent.log import DiskError, Log, State, moved, usage
-from reference_agent.loops import loop_in
+from reference_agent.loops import HINT, loop_in
 from reference_agent.mind import Mind, Response, Unwanted
 from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
@@ -36,8 +36,7 @@ UNKNOWN = "The agent server ended while this command ran. Whether it took effect
 #: the error of an action in which the agent itself has failed
 FAILED = "The agent failed in the middle of this action. Whether it took effect is not known; it is not repeated."
 
-#: what the model is told of a loop, and a person if the model does not leave it
-LOOP = "You repeat yourself: {words}. Once more changes nothing: try another way, or finish and say what you need."
+#: what a person is told where the model does not leave a loop
 STUCK = "The agent was stopped, as it repeats itself: {words}. Send a message that says how to go on."
 
 Decision = dict[str, Any]  #: `action_id`; `decision`: approve, reject or edit; `reason` or `arguments`
@@ -373,7 +372,7 @@ class Conversation:
         loop = loop_in(self.log.events) if self.log.start.get("stuck_detection", True) else None
         if loop is None:
             return False
-        state, step = self.log.state, [events.message("environment", events.parts(LOOP.format(words=loop.words)))]
+        state, step = self.log.state, [events.message("environment", events.parts(HINT.format(words=loop.words)))]
         if loop.is_told:
             step = [events.error("AgentStuck", STUCK.format(words=loop.words))]
             state = moved(state, "stuck", step)

@@ -9,7 +9,10 @@ import json
 import re
 from typing import NamedTuple
 
-from reference_agent.events import RESULTS, Event, is_user, result_text
+from reference_agent.events import RESULTS, Event, is_user, result_text, text_of
+
+#: what the model is told of a loop, once
+HINT = "You repeat yourself: {words}. Once more changes nothing: try another way, or finish and say what you need."
 
 #: steps that are the same, that fail in the same way, and that are two by turns
 REPEATS, FAILURES, TURNS = 4, 3, 6
@@ -47,7 +50,7 @@ def loop_in(so_far: list[Event]) -> Loop | None:
     begin = next((index for index in reversed(range(len(recent))) if is_user(recent[index])), -1) + 1
     recent = recent[begin:]
     steps = _steps(recent)
-    told = [index for index, event in enumerate(recent) if event["kind"] == "MessageEvent"]
+    told = [index for index, event in enumerate(recent) if _is_hint(event)]
     if not steps or (told and told[-1] > steps[-1].position):
         return None
     patterns = (
@@ -60,6 +63,11 @@ def loop_in(so_far: list[Event]) -> Loop | None:
         if len(last) == length and holds(last):
             return Loop(words, any(index > last[0].position for index in told))
     return None
+
+
+def _is_hint(event: Event) -> bool:
+    begins = HINT.partition("{")[0]
+    return event["kind"] == "MessageEvent" and text_of(event["llm_message"]["content"]).startswith(begins)
 
 
 def _steps(recent: list[Event]) -> list[_Step]:

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from reference_agent import events
-from reference_agent.loops import loop_in
+from reference_agent.loops import HINT, loop_in
 
 NUMBERS = count()
 
@@ -23,7 +23,7 @@ def log(*steps):
     return [events.message("user", events.parts("go")), *(event for each in steps for event in each)]
 
 
-NUDGE = [events.message("environment", events.parts("you repeat yourself"))]
+NUDGE = [events.message("environment", events.parts(HINT.format(words="the same call")))]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,13 @@ def test_a_message_of_a_user_begins_anew():
     same = [step() for _ in range(3)]
     assert loop_in([*log(*same), *log(*[step() for _ in range(3)])]) is None
     assert loop_in(log(*same, step())) is not None
+
+
+def test_another_message_of_the_agent_server_is_no_hint():
+    failed = [events.message("environment", events.parts("The MCP server prices is not used: it ended."))]
+    found = loop_in(log(step(), failed, *[step() for _ in range(3)]))
+    assert found is not None
+    assert not found.is_told
 
 
 def test_the_model_is_told_once_and_its_next_step_decides():

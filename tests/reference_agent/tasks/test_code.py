@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.reference_agent.tasks.vocabulary import edit, needs, run
+from tests.reference_agent.tasks.vocabulary import edit, run
 
 pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.process("starts an agent")]
 
@@ -91,7 +91,6 @@ def test_an_edit_that_is_not_unique_is_repaired(play, folder):
     assert file.read_text() == "[reader]\ntimeout = 10\n\n[writer]\ntimeout = 60\n"
 
 
-@needs("instructions of a repository")
 def test_the_tests_are_run_as_the_repository_says(play, folder, git):
     git("init", "-q")
     (folder / "AGENTS.md").write_text("# How we work\n\nRun the tests with `sh check.sh --all`, in no other way.\n")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.reference_agent.tasks.vocabulary import edit, needs, run
+from tests.reference_agent.tasks.vocabulary import edit, run
 
 pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.process("starts an agent")]
 
@@ -23,7 +23,6 @@ def repository(folder, git):
     return commit
 
 
-@needs("a shell that lasts")  # without it `git rebase --continue` waits in an editor
 def test_a_rebase_with_a_conflict_is_carried_through(play, folder, git, repository):
     repository("Begin", greeting="hello\n", end="bye\n")
     git("checkout", "-q", "-b", "loud")
@@ -89,7 +88,6 @@ def test_the_commit_of_a_fault_is_found_by_bisection(play, git, repository):
     assert git("rev-parse", "--abbrev-ref", "HEAD") == "main"
 
 
-@needs("a shell that lasts")
 def test_a_commit_has_the_name_of_the_repository_or_else_a_neutral_one(play, folder, git):
     (folder / "plan.txt").write_text("one\n")
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.reference_agent.tasks.vocabulary import call, needs, run
+from tests.reference_agent.tasks.vocabulary import call, run
 
 pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.process("starts an agent")]
 
@@ -32,7 +32,6 @@ for line in sys.stdin:
 """
 
 
-@needs("MCP servers")
 def test_a_tool_of_an_mcp_server_is_used(play, folder):
     (folder / "prices.py").write_text(PRICES)
     servers = {"prices": {"command": sys.executable, "args": [str(folder / "prices.py")]}}
@@ -54,7 +53,6 @@ def test_a_tool_of_an_mcp_server_is_used(play, folder):
     assert (folder / "bill.txt").read_text() == "8\n"
 
 
-@needs("a list of tasks")
 def test_a_list_of_tasks_is_kept_over_ten_steps(play, folder):
     titles = [f"Write chapter {number}" for number in range(1, 11)]
 
@@ -82,7 +80,7 @@ def test_a_list_of_tasks_is_kept_over_ten_steps(play, folder):
     assert (folder / "book.txt").read_text().splitlines() == [f"chapter {number}" for number in range(1, 11)]
 
 
-@needs("delegation")
+@pytest.mark.xfail(reason="the bundled agent delegates nothing", strict=True)
 def test_a_sub_task_is_delegated_and_its_result_used(play, folder):
     (folder / "north.txt").write_text("17\n")
 

@@ -6,7 +6,7 @@ import re
 import psutil
 import pytest
 
-from tests.reference_agent.tasks.vocabulary import Unexpected, call, edit, needs, run
+from tests.reference_agent.tasks.vocabulary import Unexpected, call, edit, run
 
 pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.process("starts an agent")]
 
@@ -68,7 +68,6 @@ def test_an_output_that_floods_is_told_by_its_head_and_its_tail(play, agent, fol
     assert memory().rss - before < 48 << 20
 
 
-@needs("summaries")
 def test_a_task_survives_the_overflow_of_the_context(play, folder):
     """The model knows only what it is told: the numbers that it has read earlier are in the summary or nowhere."""
     parts = 24
@@ -101,7 +100,6 @@ def test_a_task_survives_the_overflow_of_the_context(play, folder):
     assert len(commands) == parts + 1
 
 
-@needs("a guard against loops")
 def test_a_model_that_repeats_itself_is_stopped_with_a_true_sentence(play, folder):
     (folder / "door").write_text("closed\n")
 

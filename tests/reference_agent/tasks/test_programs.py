@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from tests.reference_agent.tasks.vocabulary import key, needs, run, wait
+from tests.reference_agent.tasks.vocabulary import key, run, wait
 
 pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.process("starts an agent")]
 
@@ -41,7 +41,6 @@ def test_a_server_is_started_in_the_background_probed_and_stopped(play, folder):
     assert not psutil.pid_exists(started[0]) or psutil.Process(started[0]).status() == psutil.STATUS_ZOMBIE
 
 
-@needs("a shell that lasts")
 def test_a_program_that_asks_is_answered(play, folder):
     (folder / "new.py").write_text(
         "name = input('Name of the project? ')\n"
@@ -69,7 +68,6 @@ def test_a_program_that_asks_is_answered(play, folder):
     assert (folder / "rocket").read_text() == "made"
 
 
-@needs("a shell that lasts")
 def test_a_long_build_is_handed_back_while_it_is_silent_and_waited_for(play, folder):
     (folder / "build.sh").write_text("echo compiling\nsleep 31\necho linking\nsleep 1\necho built >out; cat out\n")
     waits = []
@@ -89,7 +87,6 @@ def test_a_long_build_is_handed_back_while_it_is_silent_and_waited_for(play, fol
     assert 1 <= len(waits) <= 3
 
 
-@needs("a shell that lasts")
 def test_the_folder_and_the_variables_of_a_shell_last(play, folder):
     def model(told):
         told = yield run("mkdir -p deep/below && cd deep/below && export COLOR=green && say() { echo it is $COLOR; }")
@@ -108,7 +105,6 @@ def test_the_folder_and_the_variables_of_a_shell_last(play, folder):
     assert (folder / "deep" / "result.txt").read_text() == "it is green\n"
 
 
-@needs("a shell that lasts")
 def test_a_virtual_environment_is_activated_and_used(play, folder):
     (folder / "rocket.py").write_text("print('lift off')\n")
 

@@ -14,15 +14,11 @@ What it did not expect it says, and the task has failed (`Player.fault`).
 import json
 import re
 from collections.abc import Callable, Generator
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-import pytest
-
-from reference_agent.tools import TOOLS
 from tests.agents.scripted_model import USAGE, Reply, calls, edit, finish, refusal, run, text
 
-__all__ = ["End", "Model", "Player", "Reading", "call", "edit", "key", "needs", "run", "wait"]
+__all__ = ["End", "Model", "Player", "Reading", "call", "edit", "key", "run", "wait"]
 
 #: a call of a tool: its name and its arguments
 Call = tuple[str, dict[str, Any]]
@@ -32,23 +28,6 @@ MOST_CHARACTERS = 400_000
 
 #: most characters of a result that a message of a fault repeats
 _MOST_READ = 1500
-
-
-#: what a task needs of the agent, and whether this one has it
-FEATURES = {
-    "a shell that lasts": "is_input" in TOOLS["terminal"].parameters,
-    "a guard against loops": find_spec("reference_agent.loops") is not None,
-    "summaries": find_spec("reference_agent.condensing") is not None,
-    "instructions of a repository": find_spec("reference_agent.repository") is not None,
-    "MCP servers": find_spec("reference_agent.mcp") is not None,
-    "a list of tasks": "task_tracker" in TOOLS,
-    "delegation": "delegate" in TOOLS,
-}
-
-
-def needs(feature: str) -> pytest.MarkDecorator:
-    """Expect a task to fail as long as the agent lacks a feature."""
-    return pytest.mark.xfail(not FEATURES[feature], reason=f"the bundled agent lacks {feature}", strict=True)
 
 
 class Unexpected(Exception):
