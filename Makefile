@@ -10,6 +10,9 @@ INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
+# A sandbox's user may write nothing here, and would compile the agent at each start: two thirds of its time.
+COMPILED = $(BIN)/python -c 'import reference_agent.__main__, runtimes.launch'
+
 .venv/run: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
 	@echo 'Setting up .venv, once. This takes a minute or two.'
@@ -25,6 +28,7 @@ help: ## list the targets
 # Ctrl-C ends the sandboxes too, as no later server may adopt them. STOP_SANDBOXES=0 leaves them running.
 run: export STOP_SANDBOXES ?= 1
 run: .venv/run ## start the server on http://127.0.0.1:8000
+	@$(COMPILED)
 	$(BIN)/gunicorn -c gunicorn.conf.py 'app:create_app()'
 
 SUITE = $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore tests/interop
@@ -66,6 +70,7 @@ openhands: ## set up the published OpenHands agent server (Python >= 3.12), and 
 	@$(PYTHON) docs/examples/openhands_agent.py
 
 bench: .venv/dev ## measure throughput; prints ratios, writes them into docs/performance.md and bench/results
+	@$(COMPILED)
 	$(BIN)/python -m bench
 
 vendor: .venv/run ## fetch the files of other projects that the pages load from npm, as docs/vendor.py names them

@@ -27,6 +27,7 @@ from admin.backup import AOF, written_failure
 from admin.backup_file import BackupHead, Damaged, Reader, is_restored
 from boot.embedded import RESTORING, EmbeddedStore, release, server_program
 from core.disk import RESERVE
+from core.program import keep_private
 from core.visible import visible
 from runtimes import RuntimeFailure
 from runtimes.archive import Target, naming
@@ -72,7 +73,7 @@ class _Restored:
 def main(words: list[str] | None = None) -> int:
     """Run the command; returns the exit status."""
     given = _parser().parse_args(words)
-    os.umask(0o077)
+    keep_private()
     folder = Path(given.data_dir).absolute()
     try:
         with _source(given.file) as source, _taken(folder, force=given.force) as staged:

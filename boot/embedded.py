@@ -36,6 +36,7 @@ from boot.broken_write import broke_off
 from boot.children import Child
 from boot.keeper import end, keep_running
 from core.disk import shortage
+from core.program import keep_private
 from core.programs import admin
 from settings.data_dir import STORE_URL_FILE, make_private
 from telemetry.logs import say
@@ -123,7 +124,7 @@ def running_url(folder: Path) -> str | None:
 def main(data_dir: str, most_bytes: int, url: str = "") -> int:
     """Run the store until standard input ends. url: of the process before. Returns the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    os.umask(0o077)  # the files are for their owner alone, also those that the server writes
+    keep_private()  # the files are for their owner alone, also those that the server writes
     folder = Path(data_dir)
     try:
         make_private(folder)

@@ -14,7 +14,7 @@ gc.disable()  # what is being loaded stays
 
 from gevent import monkey  # type: ignore[import-untyped]
 
-from core.program import plugins_looked_up_once
+from core.program import keep_private, plugins_looked_up_once
 
 with plugins_looked_up_once():
     monkey.patch_all()
@@ -79,7 +79,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m egress", description="Run the way out of sandboxes.")
     parser.add_argument("socket", help="path of the Unix socket to listen on, or ADDRESS:PORT")
     options = parser.parse_args()
-    os.umask(0o077)
+    keep_private()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     gc.freeze()  # what is loaded stays shared with each child
     gc.enable()

@@ -318,7 +318,7 @@ def child(module: str, argument: int, files: Sequence[int], env: Mapping[str, st
     Raises OSError.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", module, str(argument)],
+        [sys.executable, "-B", "-m", module, str(argument)],  # -B: as `keep_private` says
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

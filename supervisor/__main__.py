@@ -31,6 +31,7 @@ from agents.expiry import ExpiryDriver
 from boot.keeper import keep_running, parent_is_there
 from core.approvals import Links
 from core.pauses import Backoff
+from core.program import keep_private
 from notifications.messages import QuietRules
 from notifications.sending import open_sender, targets_of
 from runtimes import Runtime
@@ -91,7 +92,7 @@ def main() -> int:
     parser.add_argument("--stand-by", action="store_true", help="wait while another supervisor runs on this host")
     parser.add_argument("--tallies", type=int, help="descriptor of the memory that it counts in")
     options = parser.parse_args()
-    os.umask(0o077)  # the files of sandboxes are for their owner alone, also those that the sandboxes write
+    keep_private()  # the files of sandboxes are for their owner alone, also those that the sandboxes write
     stop = _stop_event()
     try:
         config = _config()

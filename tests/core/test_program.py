@@ -59,3 +59,14 @@ def test_a_program_that_ends_by_itself_keeps_its_status():
     for status, value in ((0, "None"), (0, "0"), (1, "1"), (3, "sys.exit(3)")):
         done = subprocess.run([sys.executable, "-c", source.replace("{}", value)], cwd=PROJECT, check=False)
         assert done.returncode == status
+
+
+def test_a_program_with_private_files_leaves_no_bytecode_that_others_could_not_read(tmp_path):
+    (tmp_path / "imported.py").write_text("")
+    child = [sys.executable, "-c", "import imported"]
+    source = (
+        f"from core.program import keep_private; keep_private(); import imported, subprocess; subprocess.run({child})"
+    )
+    given = {**os.environ, "PYTHONPATH": f"{PROJECT}:{tmp_path}", "PYTHONDONTWRITEBYTECODE": ""}
+    subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=given, check=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["imported.py"]
