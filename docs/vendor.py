@@ -47,6 +47,7 @@ PACKAGES = (
     Package("@picocss/pico", "2.1.1", ("css/pico.classless.min.css", "LICENSE.md"), "console/vendor/pico"),
     Package("uplot", "1.6.32", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE"), "console/vendor/uplot"),
     Package("ansi_up", "6.0.6", ("ansi_up.js", "LICENSE"), "console/vendor/ansi_up"),
+    Package("diff", "9.0.0", ("libesm/diff/base.js", "libesm/diff/array.js", "LICENSE"), "console/vendor/diff"),
     Package("@xterm/xterm", "6.0.0", ("lib/xterm.mjs", "css/xterm.css", "LICENSE"), "console/vendor/xterm"),
     Package("@xterm/addon-fit", "0.11.0", ("lib/addon-fit.mjs", "LICENSE"), "console/vendor/xterm-fit"),
     Package(

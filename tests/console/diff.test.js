@@ -1,9 +1,9 @@
 // A change of a text, line by line.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { changes } from "../../console/parts/diff.js";
+import { changedWords, changes } from "../../console/parts/diff.js";
 
-const written = (before, after) => changes(before, after).map(([sign, line]) => sign + line);
+const written = (before, after) => changes(before, after).lines.map(([sign, line]) => sign + line);
 
 test("equal texts have no changed line, and empty ones have no line", () => {
   assert.deepEqual(written("a\nb\n", "a\nb\n"), [" a", " b"]);
@@ -36,14 +36,34 @@ test("lines of any change give back both texts", () => {
   const text = () => Array.from({ length: random(12) }, () => `${"abc"[random(3)]}\n`).join("");
   for (let round = 0; round < 500; round++) {
     const [before, after] = [text(), text()];
-    const lines = changes(before, after);
+    const { lines } = changes(before, after);
     const side = (sign) => lines.flatMap(([one, line]) => (one === " " || one === sign ? `${line}\n` : [])).join("");
     assert.deepEqual([side("-"), side("+")], [before, after]);
   }
 });
 
-test("a change beyond the bound is all that goes, then all that comes", () => {
-  const many = (letter) => Array.from({ length: 600 }, (_, number) => `${letter}${number}\n`).join("");
-  const signs = changes(many("a"), many("b")).map(([sign]) => sign);
-  assert.equal(signs.join(""), "-".repeat(600) + "+".repeat(600));
+test("what is too large to align is all of the old text, and then all of the new one", () => {
+  const text = (name) => Array.from({ length: 2_001 }, (_, number) => `${name} ${number}\n`).join("");
+  const { lines, isAligned } = changes(text("old"), text("new"));
+  assert.equal(isAligned, false);
+  assert.deepEqual(lines.map(([sign]) => sign).join(""), "-".repeat(2_001) + "+".repeat(2_001));
+});
+
+test("the words of a changed line are told apart", () => {
+  assert.deepEqual(changedWords("let x = 1;", "let y = 1;"), [
+    [
+      ["let ", false],
+      ["x", true],
+      [" = 1;", false],
+    ],
+    [
+      ["let ", false],
+      ["y", true],
+      [" = 1;", false],
+    ],
+  ]);
+});
+
+test("lines with little in common have no words of their own", () => {
+  assert.equal(changedWords("return parse(text)", "raise TooLong"), null);
 });

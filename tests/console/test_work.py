@@ -1,10 +1,13 @@
 """What came of a conversation: the changes of its folder, whose lines can be commented, and its files."""
 
 import base64
+import subprocess
 from uuid import UUID
 
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.select import Select
 
 from tests.servers import wait_until
 
@@ -45,18 +48,97 @@ def work(server):
     return path.rpartition("/")[2]
 
 
+def line_of(browser, name: str):
+    """A line of a change, by its name, shown and in sight."""
+    find = f"//*[@role='group'][@aria-label='{name}']"
+    browser.wait(lambda: browser.driver.find_elements("xpath", find), name)
+    return browser.driver.find_element("xpath", find)
+
+
+def since_the_commit(browser, work) -> None:
+    """Show what has changed since the last commit of the repository."""
+    browser.open(f"conversations/{work}?show=changes")
+    Select(browser.find("changes-since")).select_by_value("repository")
+    line_of(browser, "Removed line 2")
+
+
+def test_several_lines_are_chosen_by_keyboard_and_commented_at_once(browser, server, work):
+    since_the_commit(browser, work)
+    line_of(browser, "Line 1").send_keys(Keys.SHIFT, Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    browser.says("line 1 to line 2", "changes-panel")
+    browser.find("comment").send_keys("Both.")
+    browser.find("send-comments").click()
+
+    browser.says("The agent has your comments.")
+    found = server.get(f"/api/conversations/{work}/events/search", params={"kind": "MessageEvent", "limit": 100}).json()
+    said = [part["text"] for one in found["items"] for part in one["llm_message"]["content"]]
+    [comment] = [text for text in said if "Both." in text]
+    assert comment.split("\n\n")[1:] == [
+        '"plan.txt", line 1 to line 2:',
+        "      one\n    - two\n    + 2 <img src=x onerror=document.title=1>",
+        "Both.",
+    ]
+
+
+def test_a_line_is_commented_with_the_mouse(browser, work):
+    browser.open(f"conversations/{work}?show=changes")
+    line = line_of(browser, "Added line 2")
+    ActionChains(browser.driver).move_to_element(line).perform()
+    browser.find("comment-line", line).click()
+    assert browser.driver.switch_to.active_element == browser.find("comment")
+    browser.find("drop-comment").click()
+    browser.gone("comment")
+
+
+def test_a_review_goes_file_by_file_and_remembers_what_was_viewed(browser, work):
+    browser.open(f"conversations/{work}?show=changes")
+    browser.says("+2", "changes-panel")
+    browser.press("]")
+    first = browser.driver.switch_to.active_element.text
+    browser.press("]")
+    assert browser.driver.switch_to.active_element.text != first
+
+    browser.all("viewed")[0].click()
+    browser.says("1 of 2 viewed", "changes-panel")
+    browser.open(f"conversations/{work}?show=changes")
+    browser.says("1 of 2 viewed", "changes-panel")
+    assert [one.get_attribute("open") for one in browser.all("changed")] == [None, "true"]
+
+
+def test_a_change_stands_in_two_columns_without_a_fault_of_accessibility(browser, work):
+    browser.open(f"conversations/{work}?show=changes")
+    line_of(browser, "Added line 2")
+    assert browser.violations() == []
+    browser.find("split").click()
+    browser.wait(lambda: browser.driver.find_elements("css selector", ".pair"), "two columns")
+    assert browser.violations() == []
+    browser.find("split").click()
+
+
+def test_a_change_leaves_as_a_patch_that_git_applies(browser, work, tmp_path):
+    browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "down"))
+    since_the_commit(browser, work)
+    browser.find("patch").click()
+    patch = tmp_path / "down" / f"{work}.patch"
+    wait_until(patch.exists, "the download")
+
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "plan.txt").write_text("one\ntwo\nthree\n")
+    subprocess.run(["git", "apply", patch], cwd=tree, check=True)
+    assert (tree / "plan.txt").read_text() == "one\n2 <img src=x onerror=document.title=1>\nthree\n"
+    assert (tree / "deep/er/<b>page.html").read_text() == "<script>document.title=2</script>\n"
+
+
 def test_a_change_is_shown_and_its_line_is_commented_in_one_message(browser, server, work):
     browser.open(f"conversations/{work}")
     browser.find("timeline")
     browser.find("changes").click()
 
     browser.says("2 changed files", "changes-panel")
-    browser.driver.execute_script(
-        "document.querySelectorAll('details.changed:not([open]) > summary').forEach((one) => one.click())"
-    )
     browser.says("2 <img src=x onerror=document.title=1>", "changes-panel")
-    added = next(one for one in browser.all("comment-line") if "added line 2" in one.get_attribute("aria-label"))
-    added.click()
+    line_of(browser, "Added line 2").send_keys(Keys.ENTER)
     browser.find("comment").send_keys("Say it in words.")
     browser.find("send-comments").click()
 
