@@ -269,9 +269,7 @@ class Comparison:
             change = {"key": "full_state", "value": {"execution_status": status}}
         event = own_event(str(uuid4()), "ConversationStateUpdateEvent", wire.now(), **change)
         posted = posted_of(self._state)
-        self._store.events.append(
-            self._id, [event], sandbox_id=self._sandbox_id, made_here=not waited, posted=posted
-        )
+        self._store.events.append(self._id, [event], sandbox_id=self._sandbox_id, made_here=not waited, posted=posted)
 
     def _note(self, mark: Mark, *, ended: bool = False) -> None:
         if mark != self._mark or ended:
