@@ -93,10 +93,10 @@ def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[St
     state = state._replace(
         open=[action_id for action_id in state.open if action_id not in reasons], decided={**state.decided, **kept}
     )
-    step = list[Event]()
+    # First the rejections: an agent that leaves its wait before it has said them went on by itself.
+    step = [events.rejection(log.known(action_id), reason) for action_id, reason in reasons.items()]
     if new and not undecided(state):
         state = moved(state, "running" if state.open else rest, step)
-    step += [events.rejection(log.known(action_id), reason) for action_id, reason in reasons.items()]
     return state, step
 
 

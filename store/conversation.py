@@ -83,6 +83,8 @@ class ConversationUpkeep(Record):
     owner_set: str  #: id prefix of the request that set the owner last
     state_at: Micros  #: time of the agent's newest event that set a state, µs
     decision_id: str  #: id prefix of the request that decided last
+    early_ends: list[list[str]]  #: ends of actions that came before their actions, and the times of the ends, µs
+    sender: Mapping[str, str]  #: actor and reason of the last message to the agent, each as canonical JSON
     decided_trace: str  #: W3C traceparent of the last decision, for the agent's next batch; empty: none
     delivery_verb: str  #: `accept` or `reject`
     delivery_reason: Annotated[str, JSON]

@@ -429,6 +429,13 @@ class RightsChanged(StoreError):
     words = "Rights, rules or the owner changed at this moment, and nothing was done: send the request again"
 
 
+class Outdated(StoreError):
+    """An agent has posted events since those on which a change rests."""
+
+    kind = Kind.BUSY
+    words = "The agent has posted events at this moment, and nothing was done: send the request again"
+
+
 class HeldByQuorum(StoreError):
     """A run would approve what several people must."""
 

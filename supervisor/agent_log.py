@@ -18,16 +18,16 @@ One comparison with an agent that lives finds what was never posted, and whether
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable, ResponseTooLong
 from core import wire
-from core.wire import EXECUTION_STATUSES, ConversationId, Event, Micros, own_event, read_event
+from core.wire import EXECUTION_STATUSES, ConversationId, Event, own_event, read_event
 from store import Store
-from store.approvals.effects import CLOSING_KINDS, is_kept
-from store.errors import TooManyKinds
+from store.approvals.effects import is_kept
+from store.errors import Outdated, TooManyKinds
 from store.sandboxes.checks import Check
 
 log = logging.getLogger("supervisor")
@@ -126,7 +126,7 @@ def _read_on(
 ) -> tuple[Mark, bool]:
     """Read the agent's log from the mark to its end, or all of it where the agent does not know the mark's event."""
     page_id, limit, seen = mark.last or None, _PAGE, {mark.last}
-    count, last, appended, is_whole = mark.length - 1 if mark.last else 0, mark.last, False, True
+    count, last, is_whole = mark.length - 1 if mark.last else 0, mark.last, True
     until = time.monotonic() + _READ_SECONDS
     while True:
         try:
@@ -146,7 +146,7 @@ def _read_on(
             continue
         if page_id == mark.last and (not events or events[0].id != mark.last):
             count = 0
-        appended |= _append(store, conversation_id, sandbox_id, _missing(store, conversation_id, events))
+        _append(store, conversation_id, sandbox_id, _missing(store, conversation_id, events))
         count, last = count + len(events), events[-1].id if events else last
         if following is None:
             break
@@ -157,8 +157,6 @@ def _read_on(
         if len(seen) == most_pages or time.monotonic() > until:  # the next comparison goes on from here
             is_whole = False
             break
-    if appended:
-        _drop_ended(store, conversation_id)
     return mark.compared(count, posted_of(store.conversations.get(conversation_id)), last), is_whole
 
 
@@ -177,39 +175,12 @@ def _missing(store: Store, conversation_id: ConversationId, events: list[Event])
     return [event for event in kept if event.id in unknown]
 
 
-def _append(store: Store, conversation_id: ConversationId, sandbox_id: str, events: list[Event]) -> bool:
-    """Whether there were any."""
+def _append(store: Store, conversation_id: ConversationId, sandbox_id: str, events: list[Event]) -> None:
     if events:
         try:
             store.events.append(conversation_id, events, sandbox_id=sandbox_id, fetched=True)
         except TooManyKinds as refusal:  # which the agent would be told too if it posted them
             log.warning("conversation %s: %d events are left out: %s", conversation_id, len(events), refusal)
-    return bool(events)
-
-
-def _drop_ended(store: Store, conversation_id: ConversationId) -> None:
-    """Close the actions that were fetched after their ends had been posted."""
-    ids = store.approvals.confirmations.open_ids(conversation_id)
-    open_actions = [read_event(store.events.get(conversation_id, action_id)) for action_id in ids]
-    since = min((action.at for action in open_actions), default=None)
-    if since is None:
-        return
-    calls = {str(action.fields.get("tool_call_id")): action.id for action in open_actions}
-    ended = set()
-    for kind in CLOSING_KINDS:
-        for event in _each(store, conversation_id, kind, since):
-            ended.add(event.fields.get("action_id") or calls.get(str(event.fields.get("tool_call_id"))))
-    store.approvals.confirmations.drop(conversation_id, [action_id for action_id in ids if action_id in ended])
-
-
-def _each(store: Store, conversation_id: ConversationId, kind: str, since: Micros) -> Iterator[Event]:
-    """Every event of a kind since a time, a page at a time."""
-    page_id: str | None = None
-    while True:
-        raws, page_id = store.events.search(conversation_id, kind=kind, since=since, limit=_PAGE, page_id=page_id)
-        yield from map(read_event, raws)
-        if page_id is None:
-            return
 
 
 class Comparison:
@@ -283,7 +254,10 @@ class Comparison:
             return _SOON
         if self._agent.count_events(self._id) != count:
             return _SOON
-        self._set_status(str(theirs))
+        try:
+            self._set_status(str(theirs))
+        except Outdated:  # the agent has gone on since it was asked
+            return _SOON
         self._note(settled, ended=interrupted)
         return _SOON if theirs == "running" else None
 
@@ -294,7 +268,8 @@ class Comparison:
         if waited:
             change = {"key": "full_state", "value": {"execution_status": status}}
         event = own_event(str(uuid4()), "ConversationStateUpdateEvent", wire.now(), **change)
-        self._store.events.append(self._id, [event], sandbox_id=self._sandbox_id, made_here=not waited)
+        posted = posted_of(self._state)
+        self._store.events.append(self._id, [event], sandbox_id=self._sandbox_id, made_here=not waited, posted=posted)
 
     def _note(self, mark: Mark, *, ended: bool = False) -> None:
         if mark != self._mark or ended:

@@ -331,9 +331,10 @@ class AcpConversation:
             return
         action, waiting = self.log.known(action_id), undecided(state)
         state = state._replace(open=[one for one in state.open if one != action_id])
-        step = [self._result(action, call)]
+        step = [self._result(action, call, BYPASSED if action_id in waiting else "")]
         if action_id in waiting:
-            step = [events.failure(action, WITHDRAWN if call["status"] == "failed" else BYPASSED)]
+            if call["status"] == "failed":
+                step = [events.failure(action, WITHDRAWN)]
             if not undecided(state):
                 state = moved(state, "running", step)
         self.log.step(state, step)
@@ -341,12 +342,14 @@ class AcpConversation:
         if request := self._requests.pop(action_id, None):
             self._answer(request[0], CANCELLED)
 
-    def _result(self, action: Event, call: dict[str, Any]) -> Event:
-        """Return the observation of an action, which says so if the agent reports other arguments than it showed."""
-        seen = updates.result(action, call)
+    def _result(self, action: Event, call: dict[str, Any], notice: str) -> Event:
+        """Return the observation of an action, which begins with a notice, and says so if the agent reports other
+        arguments than it showed."""
+        seen, notices = updates.result(action, call), [notice] if notice else []
         if others := updates.other_arguments(self._shown.get(action["id"]), call.get("rawInput"), self._folder):
-            notice = f"The agent reports other arguments than those that it asked about: {others}"
-            seen["observation"]["content"] = [*events.parts(notice), *seen["observation"]["content"]]
+            notices.append(f"The agent reports other arguments than those that it asked about: {others}")
+        said = [part for one in notices for part in events.parts(one)]
+        seen["observation"]["content"] = [*said, *seen["observation"]["content"]]
         return seen
 
     def _show(self, delta: Delta) -> None:

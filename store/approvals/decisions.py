@@ -299,12 +299,6 @@ class Confirmations:
         stored = self._redis.hkeys(ConversationKeys(conversation_id).pending)
         return [one.decode() for one in stored]
 
-    def drop(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> None:
-        """Close open actions whose ends are in the log."""
-        if action_ids:
-            self._scripts.drop_actions(ConversationKeys(conversation_id).root, ids=action_ids)
-            self._projections.refresh(conversation_id)
-
     def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
         """Make these actions of the log the open ones, and no other: after a restart the agent says which wait.
 

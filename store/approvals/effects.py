@@ -29,7 +29,8 @@ batch again forever, and the honest events after it would be lost. Source: docs/
 | claim            | of                                             | expected from                              |
 |------------------|------------------------------------------------|--------------------------------------------|
 | `message SHA256` | a user's message with that content             | a message sent to the agent, its start     |
-| `reject ID`      | the rejection of an action by a user           | the decision here, a settlement            |
+| `reject ID`      | the rejection of an action by a user           | the decision here, a settlement, a message |
+|                  |                                                | that the agent got before the action came  |
 | `policy RISKS`   | a policy that holds back those risks           | a change here; the present policy          |
 | `person`         | any other event of source `user`               | never                                      |
 """

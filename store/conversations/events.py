@@ -36,6 +36,7 @@ from store.errors import (
     NobodyRuns,
     NotItsSandbox,
     NotStartedHere,
+    Outdated,
     RightsChanged,
     TooManyKinds,
     TooManyPending,
@@ -100,6 +101,7 @@ class EventLog:
         sandbox_id: str | None = None,
         made_here: bool = False,
         fetched: bool = False,
+        posted: int | None = None,
         hook_hash: str = "",
         actor: Actor = SERVER,
     ) -> tuple[int, Seq]:
@@ -109,11 +111,12 @@ class EventLog:
 
         sandbox_id is the id of the sending sandbox; what its events claim of people is checked, see `effects.py`.
         made_here: the server made these events about a conversation there, and the agent's own log does not have them.
-        fetched: they come from that log: later ones may have been posted before, whose state stays. hook_hash: of the
-        hook key that the request has shown; "" none. actor: who posts.
+        fetched: they come from that log: later ones may have been posted before, whose state stays. posted: number of
+        the agent's events on which these rest. hook_hash: of the hook key that the request has shown; "" none. actor:
+        who posts.
         Returns the number of new events, and the seq of the conversation's last event. Raises NotItsSandbox,
-        TooManyPending, TooManyKinds, LogTooLong, StoreFull, and NotStartedHere of a conversation that its sandbox does
-        not have.
+        TooManyPending, TooManyKinds, LogTooLong, StoreFull, NotStartedHere of a conversation that its sandbox does not
+        have, and Outdated if the agent has not posted exactly so many events.
         """
         stamp, root, poster = Stamp.now(), ConversationKeys(conversation_id).root, actor.by("agent").json
         is_checked, batch = sandbox_id is not None and not made_here, list(events)
@@ -133,6 +136,7 @@ class EventLog:
                 expiry=self._bounds.confirmation_seconds,
                 most_bytes=self._bounds.max_conversation_bytes,
                 secrets_version=version,
+                posted=posted,
                 events=rows,
             )
             if reply is None:
@@ -155,6 +159,8 @@ class EventLog:
                     return reply.number, Seq(reply.last)
                 case AppendEvents.Foreign():
                     raise NotItsSandbox
+                case AppendEvents.Outdated():
+                    raise Outdated
                 case AppendEvents.TooManyPending():
                     raise TooManyPending(self._bounds.max_pending_actions)
                 case AppendEvents.TooManyPairs():

@@ -2,7 +2,7 @@
 -- An executable action opens; an observation closes it. A newly opened action that the policy holds makes the
 -- conversation wait, unless it is a lone Finish or Think action. In a sandbox the agent's state events say when it waits.
 -- A claim of a sandbox that is not expected refuses the batch: the caller disowns those events and calls again. An agent
--- that goes on without a decision is named by an event.
+-- that goes on without a decision is named by an event. An action whose end came first never opens.
 -- More actions than may wait refuse the batch; where the policy holds nothing, and in a sandbox, the oldest open
 -- actions are forgotten instead. A refused batch has written nothing.
 -- KEYS  root of the conversation
@@ -11,6 +11,7 @@
 --       actor:json who posts them, canonical  expiry:int seconds until a pending action expires, where the conversation
 --       says nothing; 0: never
 --       most_bytes:int of the log  secrets_version:text of the secrets that are masked in the events
+--       posted:int? number of the agent's events on which the batch rests; absent: it rests on none
 --       events:(id:text pair:text at:micros event:bytes record:bytes effect:words)* at most 1,000: KIND:SOURCE escaped,
 --       the bytes ("" is not stored), its text ("" none), "" or the JSON object that `store/approvals/effects.py` describes
 -- Returns  "appended"(state:log_state number:int last:int resumed:json trace:text): how many are new, the last seq, the
@@ -18,6 +19,7 @@
 --          batch ("" none) | "unowned"(state:log_state places:json): of events, from 0
 --          | "foreign"(state:log_state): another sandbox sends | "unmasked"(state:log_state): the conversation has other
 --          secrets | "too_many_pending"(state:log_state) | "too_many_pairs"(state:log_state) | "too_long"(state:log_state)
+--          | "outdated"(state:log_state): the agent has posted others since
 --          | missing: no such conversation
 -- Cost  O(e log n + p log p): e events of the batch, n of the conversation, p open actions, at most most_open + e.
 --       A dozen calls and one per pair of the batch; reads p records once, writes each event once
@@ -133,37 +135,62 @@ end
 -- What a batch of a sandbox claims of people (see `store/approvals/effects.py`), and the actions that its agent resumed
 -- without a decision of this server.
 local WAITING = 'waiting_for_confirmation'
+local MOST_EARLY = 64 -- ends of actions that have not come yet; the oldest is forgotten first
+local sender -- of the last message to the agent: {actor, said = its reason to reject, each as canonical JSON}; nil: none
 local expected -- nil until an event of the batch claims something; claim → its members of conv:{id}:echoes
-local spent, unowned, resumed = {}, {}, {}
+local spent, unowned, resumed, overtaken = {}, {}, {}, {}
+local by_message = {} -- ids of actions that a message rejects
 
 -- What a client sets too: the agent does not have it yet while it is due there.
 local LABELS = {title = true, folded_title = true, tags = true}
 
+local function read_expected()
+  if expected then return end
+  expected = {}
+  for _, member in ipairs(redis.call('ZRANGE', root .. ':echoes', 0, -1)) do
+    local of = string.match(member, '^(.*) %S+$')
+    expected[of] = expected[of] or {}
+    table.insert(expected[of], member)
+  end
+end
+
+-- Whether the agent still has to echo a message that was sent to it.
+local function expects_message()
+  for claim, members in pairs(expected) do
+    if #members > 0 and string.sub(claim, 1, 8) == 'message ' then return true end
+  end
+  return false
+end
+
+-- Whether a claim rejects an action that waits, while the agent has a message that it has not echoed: the message
+-- overtook the action, which was not posted when the message was sent.
+local function is_overtaken(claim)
+  local id = string.match(claim, '^reject (.*)$')
+  if not id or not sender or log.status ~= WAITING or not expects_message() then return false end
+  read_open()
+  by_message[id] = open.by_id[id] ~= nil and not open.by_id[id].decided
+  return by_message[id]
+end
+
 -- Whether a claim is expected: each expected echo bears out one.
 local function is_owned(claim)
   if claim == 'policy ' .. log.held then return true end
-  if not expected then
-    expected = {}
-    for _, member in ipairs(redis.call('ZRANGE', root .. ':echoes', 0, -1)) do
-      local of = string.match(member, '^(.*) %S+$')
-      expected[of] = expected[of] or {}
-      table.insert(expected[of], member)
-    end
-  end
+  read_expected()
   local member = expected[claim] and table.remove(expected[claim], 1)
   if member then spent[#spent + 1] = member end
-  return member ~= nil
+  return member ~= nil or is_overtaken(claim)
 end
 
 local function forget_spent()
   for _, member in ipairs(spent) do redis.call('ZREM', root .. ':echoes', member) end
 end
 
--- The agent closes an action by itself, without a decision taken here.
-local function note_closed(id)
+-- The agent closes an action, without a decision taken here: by itself, or because a message rejects what waits.
+local function note_closed(id, fetched)
   read_open()
   local action = open.by_id[id]
-  if log.status == WAITING and action and not action.decided then resumed[#resumed + 1] = action end
+  if log.status ~= WAITING or not action or action.decided then return end
+  if by_message[id] then overtaken[#overtaken + 1] = action elseif not fetched then resumed[#resumed + 1] = action end
 end
 
 -- The agent sets a status: if it waits no longer, what waited is resumed. In a sandbox it can no longer be decided.
@@ -181,11 +208,11 @@ local function note_left(status, in_sandbox)
   end
 end
 
--- Audits the resumed actions. by: who posts, as canonical JSON. time: UTC text with Z.
-local function audit_resumed(by, time)
-  if #resumed == 0 then return end
-  write_audit('unapproved', resumed, by, '"The agent went on without a decision."', time)
-  change_approvals()
+-- Audits the actions that the agent ended. by: who posts, as canonical JSON. time: UTC text with Z.
+local function audit_ended(by, time)
+  if #overtaken > 0 then write_audit('reject', overtaken, sender.actor, sender.said, time) end
+  if #resumed > 0 then write_audit('unapproved', resumed, by, '"The agent went on without a decision."', time) end
+  if #overtaken + #resumed > 0 then change_approvals() end
 end
 
 -- Appends an event that names the resumed actions. Returns their ids as a JSON list, '' for none.
@@ -210,11 +237,13 @@ if not open_log(stamp.id_prefix) then return false end
 local state = redis.call(
   'HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at', 'labels_due',
   'confirmation_seconds', 'decided_trace', 'secrets_version', 'incarnation',
-  'unattended')
+  'unattended', 'early_ends', 'sender')
 local final_at, state_at = state[2] or '-inf', state[5] or '-inf'
 if sandbox ~= (state[1] or '') then return close_log('foreign', stamp.utc) end
 if secrets_version ~= version_of_secrets(state[9], state[10]) then return close_log('unmasked', stamp.utc) end
+if posted and posted ~= tonumber(state[3] or 0) then return close_log('outdated', stamp.utc) end
 local by_agent = sandbox ~= '' and not made_here
+sender = state[13] and cjson.decode(state[13])
 local waited, held, live, ends_run = log.status == WAITING, {}, {}, false
 
 local function refuse(outcome, ...)
@@ -246,18 +275,50 @@ local function set(fields, snapshot_id, score, fetched)
   end
 end
 
+-- The ends of actions that a sandbox has posted before the actions: {"id ID" or "call CALL", time of the end}. A webhook
+-- that was delayed, and an agent's log that is fetched, bring an action after its end.
+local early = cjson.decode(state[12] or '[]')
+
+local function note_early(of, score)
+  early[#early + 1] = {of, score}
+  if #early > MOST_EARLY then table.remove(early, 1) end
+  log.fields.early_ends = cjson.encode(early)
+end
+
+-- Whether the end of an action came first. An agent may use the id of a call again: an earlier end is of another action.
+local function has_ended(action)
+  for _, one in ipairs(early) do
+    local is_its = one[1] == 'id ' .. action.id or one[1] == 'call ' .. action.call
+    if is_its and is_later(one[2], action.at) then return true end
+  end
+  return false
+end
+
+-- Where a sandbox ends actions that are not open: the end is kept unless the log has the action.
+local function end_action(id, score)
+  read_open()
+  if by_agent and not open.by_id[id] and not seq_of(id, log.stored) then note_early('id ' .. id, score) end
+  close_action(id)
+end
+
+local function end_call(call, score)
+  read_open()
+  if by_agent and not next(open.by_call[call] or {}) then note_early('call ' .. call, score) end
+  close_call(call)
+end
+
 local function apply(effect, id, seq, score)
   if effect.open then
     local action = effect.open
     action.id, action.seq, action.at, action.since = id, seq, score, stamp.utc
-    open_action(action)
+    if not has_ended(action) then open_action(action) end
     if sandbox == '' and string.find(log.held, action.risk, 1, true) then held[#held + 1] = action end
   end
   if effect.close then
-    if not made_here and not effect.fetched then note_closed(effect.close) end
-    close_action(effect.close)
+    if not made_here then note_closed(effect.close, effect.fetched) end
+    end_action(effect.close, score)
   end
-  if effect.close_call then close_call(effect.close_call) end
+  if effect.close_call then end_call(effect.close_call, score) end
   if effect.set then set(effect.set, effect.snapshot and id, score, effect.fetched) end
   if effect.final and is_later(score, final_at) then
     final_at, log.fields.final_at, log.fields.final_seq = score, score, string.format('%d', seq)
@@ -297,7 +358,7 @@ forget_beyond(most_open)
 if waits_now then set_deadlines(tonumber(state[7] or expiry), not waited) end
 write_open()
 if waits_now ~= waited or (waits_now and open) then change_approvals() end
-audit_resumed(actor, stamp.utc)
+audit_ended(actor, stamp.utc)
 if #waiting > 0 and log.status ~= WAITING then set_status(WAITING, not_before(waiting, stamp)) end
 forget_spent()
 local told = by_agent and say_resumed(stamp, state[4]) or ''

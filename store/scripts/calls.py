@@ -120,6 +120,9 @@ class AppendEvents:
     class TooLong(NamedTuple):
         state: LogState
 
+    class Outdated(NamedTuple):
+        state: LogState
+
 
 class AskDestination:
     """Replies of `ask_destination.lua`."""
@@ -919,7 +922,6 @@ class Calls:
     _declare_warm_pools: Sends
     _delete_conversation: Sends
     _discard_warm_sandbox: Sends
-    _drop_actions: Sends
     _drop_copy: Sends
     _drop_queue: Sends
     _due_approvals: Sends
@@ -1102,6 +1104,7 @@ class Calls:
         expiry: int,
         most_bytes: int,
         secrets_version: str,
+        posted: int | None = None,
         events: Iterable[tuple[str, str, int, bytes, bytes, str | bytes]],
     ) -> (
         AppendEvents.Appended
@@ -1111,6 +1114,7 @@ class Calls:
         | AppendEvents.TooManyPending
         | AppendEvents.TooManyPairs
         | AppendEvents.TooLong
+        | AppendEvents.Outdated
         | None
     ):
         """Append a batch, each event once per id, with its effect on the conversation's state."""
@@ -1126,6 +1130,7 @@ class Calls:
                 expiry,
                 most_bytes,
                 secrets_version,
+                "" if posted is None else posted,
                 *chain.from_iterable(events),
             ],
         )
@@ -1148,6 +1153,8 @@ class Calls:
                 return AppendEvents.TooManyPairs(_log_state(words))
             case b"too_long", 8, words:
                 return AppendEvents.TooLong(_log_state(words))
+            case b"outdated", 8, words:
+                return AppendEvents.Outdated(_log_state(words))
         raise UnknownReply("append_events", reply)
 
     def ask_destination(
@@ -1838,12 +1845,6 @@ class Calls:
         """End a warm sandbox, unless it is bound by now."""
         reply = self._discard_warm_sandbox([root], [id, "1" if failed else ""])
         result: bool = reply in (1, b"1")
-        return result
-
-    def drop_actions(self, root: str, *, ids: Iterable[str]) -> int:
-        """Close open actions whose ends are in the log already."""
-        reply = self._drop_actions([root], [*ids])
-        result: int = int(reply)
         return result
 
     def drop_copy(self, root: str) -> None:

@@ -153,6 +153,9 @@ local waiting = undecided(open)
 if #waiting > 0 and not may_decide then return close('forbidden') end
 if #waiting > 0 and have_changed(rights) then return close('changed') end
 if verb == 'overtake' and voter.voter ~= '' then redis.call('HSET', root, 'asker', voter.voter) end
+if verb == 'overtake' and echo ~= '' then -- the message rejects as well what the agent has not posted yet
+  redis.call('HSET', root, 'sender', '{"actor":' .. cjson.encode(actor) .. ',"said":' .. cjson.encode(said) .. '}')
+end
 if echo ~= '' then
   local claim, token = string.match(echo, '^(.*) (%S+)$')
   expect(claim, token, now)

@@ -116,7 +116,6 @@ WRITES = {
     "told": lambda w: w.report(capabilities=["edit"], workspace={"working_dir": f"/{w.random.random()}"}),
     "agent's end": lambda w: w.store.conversations.interrupt(w.boxed, BOX, Stamp.now(), {"code": "c", "detail": "d"}),
     "reopened": lambda w: w.store.approvals.confirmations.reopen(w.boxed, as_events(w.actions[w.boxed][:1])),
-    "dropped": lambda w: w.store.approvals.confirmations.drop(w.boxed, [one["id"] for one in w.actions[w.boxed][:1]]),
 }
 
 

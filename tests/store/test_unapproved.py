@@ -5,7 +5,9 @@ import json
 import pytest
 
 from store.approvals.audit import SERVER
-from tests.conftest import action, as_events, event, observation, status
+from store.approvals.decisions import SUPERSEDED
+from store.approvals.effects import message_claim
+from tests.conftest import action, as_events, event, message, observation, status
 
 BOX = "a-sandbox"
 WAITS = "waiting_for_confirmation"
@@ -43,6 +45,22 @@ def decide(store, conversation):
         return delivery is not None and claim.is_of(delivery)
 
     return decide
+
+
+def failure(of: dict, **members) -> dict:
+    details = {"tool_name": "terminal", "tool_call_id": of["tool_call_id"], "error": "The agent ended.", **members}
+    return event("AgentErrorEvent", "agent", **details)
+
+
+def rejection(of: dict) -> dict:
+    details = {"tool_name": "terminal", "rejection_reason": SUPERSEDED, "rejection_source": "user"}
+    return event("UserRejectObservation", "environment", action_id=of["id"], **details)
+
+
+@pytest.fixture
+def entries(store, conversation):
+    """The audit of the conversation."""
+    return lambda: [json.loads(line) for line in store.approvals.audit.page(conversation, limit=100)[0]]
 
 
 @pytest.mark.parametrize("to", ["running", "idle", "finished", "paused", "error"])
@@ -143,3 +161,87 @@ def test_the_event_is_not_earlier_than_the_action_that_it_names(store, conversat
     post(status("running"))
     raws, _ = store.events.search(conversation, kind="ConversationErrorEvent")
     assert json.loads(raws[0])["timestamp"] == proposed["timestamp"]
+
+
+# an end that comes before its action: of an agent that was killed before it had posted the action
+
+
+@pytest.mark.parametrize("end", [failure, observation])
+@pytest.mark.parametrize("fetched", [True, False])
+def test_an_action_whose_end_came_first_never_opens(store, conversation, post, told, entries, end, fetched):
+    proposed = action()
+    post(end(proposed))
+
+    late = as_events([proposed, status(WAITS), status("paused")])
+    store.events.append(conversation, late, sandbox_id=BOX, fetched=fetched)
+
+    assert (told(), entries(), store.approvals.confirmations.open_ids(conversation)) == ([], [], [])
+
+
+def test_an_action_that_uses_the_id_of_an_ended_call_again_waits(store, conversation, post):
+    ended = action(timestamp="2026-11-20T20:00:00.000000")
+    post(failure(ended, timestamp="2026-11-20T20:00:01.000000"))
+    again = action(tool_call_id=ended["tool_call_id"], timestamp="2026-11-20T20:00:02.000000")
+
+    post(again, ended, status(WAITS))
+
+    assert store.approvals.confirmations.open_ids(conversation) == [again["id"]]
+
+
+def test_the_ends_that_came_first_are_bounded(store, conversation, post):
+    post(*(failure(action()) for _ in range(100)))
+    assert len(json.loads(store.events._redis.hget(f"conv:{{{conversation}}}", "early_ends"))) == 64
+
+
+# a message that was sent before the agent had posted the action that it waits for
+
+
+@pytest.fixture
+def send(store, conversation):
+    """Expect the echo of a message of a person, as it is expected while the message is sent to the agent."""
+
+    def do(text: str) -> None:
+        content = [{"type": "text", "text": text}]
+        claim = store.approvals.deliveries.open(conversation, BOX, 30)
+        decision = {"reason": SUPERSEDED, "echo": message_claim(content)}
+        store.approvals.deliveries.decide(claim, "overtake", actor=SERVER.by("message"), **decision)
+        store.approvals.deliveries.close(claim)
+
+    return do
+
+
+@pytest.mark.parametrize("fetched", [True, False])
+def test_a_message_that_overtook_an_action_has_rejected_it(store, conversation, post, told, entries, send, fetched):
+    proposed = action()
+    send("Something else.")
+    post(proposed, status(WAITS))
+
+    rest = [rejection(proposed), status("running"), message("Something else.")]
+    store.events.append(conversation, as_events(rest), sandbox_id=BOX, fetched=fetched)
+
+    [entry] = entries()
+    assert (entry["decision"], entry["action_ids"]) == ("reject", [proposed["id"]])
+    assert (entry["actor"]["kind"], entry["reason"]) == ("message", SUPERSEDED)
+    assert told() == []
+    assert json.loads(store.events.get(conversation, rest[0]["id"])) == rest[0]  # it is a person's
+
+
+def test_a_message_whose_echo_has_come_rejects_nothing_more(post, told, entries, send):
+    proposed = action()
+    send("Something else.")
+    post(message("Something else."), proposed, status(WAITS))
+
+    post(rejection(proposed))
+
+    assert told() == [proposed["id"]]
+    assert [one["decision"] for one in entries()] == ["unapproved"]
+
+
+def test_a_message_that_is_under_way_permits_nothing(post, told, send):
+    proposed = action()
+    send("Something else.")
+    post(proposed, status(WAITS))
+
+    post(status("running"), observation(proposed), message("Something else."))
+
+    assert told() == [proposed["id"]]

@@ -151,6 +151,7 @@ def test_an_action_whose_end_was_posted_before_it_came_is_ended_in_the_log(store
     log = [one, observation(one, timestamp=at(2)), status("finished") | {"timestamp": at(3)}]
     known(log, log[1:])()
     assert ids(store, conversation) == [one["id"] for one in log]
+    assert store.approvals.confirmations.open_ids(conversation) == []
 
 
 def test_what_no_log_keeps_is_left_out(store, conversation, agent, known):

@@ -164,6 +164,30 @@ def test_an_agent_that_left_its_wait_unsaid_is_named(store, begin, agent, compar
     assert codes(store, conversation) == ["unapproved_resume"]
 
 
+@pytest.mark.parametrize("before", ["running", "waiting_for_confirmation"])
+def test_a_status_that_the_agent_has_left_when_it_is_read_is_not_shown(store, begin, agent, check, sandbox, before):
+    # Given an agent that reports to rest, as two comparisons have found
+    conversation = begin(status("running"), status(before))
+    agent.reported[conversation] = "idle"
+    for _ in range(2):
+        check(conversation)
+
+    # When it asks for permission after the third has read that
+    asks = [action(), status("waiting_for_confirmation")]
+
+    def go_on(path: str) -> None:
+        if path.endswith("/count") and agent.requests[-2][0].endswith(conversation):
+            post(store, sandbox, conversation, *asks)
+
+    agent.on_request = go_on
+    again = check(conversation)
+
+    # Then its action waits, and the conversation is compared again
+    assert again is not None
+    assert (state(store, conversation), pending(store, conversation)) == ("waiting_for_confirmation", [asks[0]["id"]])
+    assert codes(store, conversation) == []
+
+
 # sandboxes that do not run
 
 

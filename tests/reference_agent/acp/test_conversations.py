@@ -242,8 +242,8 @@ def test_an_agent_that_does_not_wait_for_the_decision_is_found_out(place, effect
     conversation = place.begin(f"anyway echo ran >> {effects}")
 
     place.agent.until(conversation, "finished")
-    [error] = place.agent.events(conversation, kind="AgentErrorEvent")
-    assert "without waiting for the decision" in error["error"]
+    [seen] = place.agent.events(conversation, kind="ObservationEvent")  # which a server audits as unapproved
+    assert "without waiting for the decision" in seen["observation"]["content"][0]["text"]
     assert place.chosen() == ["cancelled"]
 
 

@@ -231,10 +231,10 @@ def test_a_message_of_a_user_takes_nothing_in(store, begin):
     assert shown(store) == []
 
 
-def test_actions_that_the_recovery_drops_are_closed_without_a_decision(store, index, begin):
+def test_actions_that_the_recovery_does_not_open_again_are_closed_without_a_decision(store, index, begin):
     first, second = action("ls"), action("pwd")
     conversation = begin(first, second, status(WAITING), sandbox_id="box", app={})
-    store.approvals.confirmations.drop(conversation, [first["id"]])
+    store.approvals.confirmations.reopen(conversation, as_events([second]))
 
     assert shown(store) == [second["id"]]
     assert told(index)[2:] == [("closed", first["id"])]
