@@ -266,9 +266,10 @@ class Install:
         key, model = self.agent.key, f"It uses the model {self.model}; MODEL=… names another.\n" if self.model else ""
         variables = "LLM_MODEL=… LLM_API_KEY=…" if self.agent.by else f"{key}=…"
         return (
-            f"{model}Start the server again:  {variables} make run\n"
-            f"Then:  agentctl run --agent {self.agent.name} 'What is in this folder?'\n"
-            "(agentctl comes by `pipx install ./client`, or `pip install ./client` in an environment of yours.)"
+            f"{model}Start the server, again if it runs:  {variables} make run\n"
+            f"Then, in a second terminal:  agentctl run --agent {self.agent.name} 'What is in this folder?'\n"
+            "(agentctl comes by `pipx install ./client`. Without pipx: `.venv/bin/pip install ./client`, and it is\n"
+            ".venv/bin/agentctl.)"
         )
 
 

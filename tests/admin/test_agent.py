@@ -145,6 +145,7 @@ def test_a_sandbox_sees_the_python_that_runs_an_agent(tmp_path, library):
     assert spec.readable == (str(tmp_path / "vibe"), *([] if library else [str(base)]))
 
 
+@pytest.mark.process("starts a program that stands for uv")
 def test_a_machine_without_a_new_python_is_told_the_next_step(tmp_path, monkeypatch, capsys):
     uv = tmp_path / "uv"
     uv.write_text("#!/bin/sh\nexit 1\n")
