@@ -47,6 +47,9 @@ _ARCHITECTURES = {"x86_64": "x64", "aarch64": "arm64", "amd64": "x64", "arm64": 
 #: names of a Python that may be new enough, in the order in which they are tried
 _PYTHONS = ("python3.13", "python3.12", "python3.14", "python3", sys.executable)
 
+#: what a Python says about itself: its version, and its program behind all links
+_ABOUT = "import os, sys, venv; print(*sys.version_info[:2], os.path.realpath(sys._base_executable))"
+
 #: the Python that uv brings, and the packages that have uv
 _UV_PYTHON, _UV = "3.13", "uv>=0.9,<1"
 
@@ -186,7 +189,7 @@ class Install:
             packages = [*quiet, "--ignore-scripts", "--before", TRIED_ON, *self._packages()]
             _run([*npm, *packages], self.folder, {"PATH": f"{node.parent}:{os.environ.get('PATH', '')}"})
         else:
-            python = _python(self.agents, tuple(map(int, self.agent.python.split("."))))
+            python = _python(self.agents, self.agent)
             _run([python, "-m", "venv", "--clear", str(self.folder / "venv")], self.folder)
             _run([str(self.folder / "venv/bin/pip"), *_PIP, *self._packages()], self.folder)
 
@@ -214,13 +217,18 @@ class Install:
             title=agent.title,
             id=_quoted(agent.name),
             created_at=self._installed_at,
-            readable=_quoted([str(self.folder), *([str(node)] if agent.npm else [])]),
+            readable=_quoted([str(self.folder), *([str(node)] if agent.npm else self._library())]),
             agent=self._described(),
             path=_quoted(":".join([*map(str, folders), "/usr/local/bin:/usr/bin:/bin"])),
             model=_quoted(self.model),
             base_url=_quoted(agent.service["base_url"]),
             headers=_table(agent.service["headers"]),
         )
+
+    def _library(self) -> list[str]:
+        """The folder of the Python of the agent's environment, which a sandbox sees by itself only below /usr."""
+        base = (self.folder / "venv/bin/python").resolve().parent.parent
+        return [] if base.is_relative_to("/usr") else [str(base)]
 
     def _paths(self) -> list[str]:
         return [place.replace("{ARCH}", self._architecture()) for place in self.agent.path if place]
@@ -236,7 +244,7 @@ class Install:
             raise Unable("It is installed from a checkout of the server, which this is not.", LACKING)
         status = subprocess.run(program).returncode
         if status == LACKING:
-            python = _python(self.agents, (3, 12))
+            python = _python(self.agents, self.agent)
             status = subprocess.run(program, env={**os.environ, "OPENHANDS_PYTHON": python}).returncode
         if status:
             raise Unable("The reason stands above.", status)
@@ -258,9 +266,10 @@ class Install:
         key, model = self.agent.key, f"It uses the model {self.model}; MODEL=… names another.\n" if self.model else ""
         variables = "LLM_MODEL=… LLM_API_KEY=…" if self.agent.by else f"{key}=…"
         return (
-            f"{model}Start the server again:  {variables} make run\n"
-            f"Then:  agentctl run --agent {self.agent.name} 'What is in this folder?'\n"
-            "(agentctl comes by `pipx install ./client`, or `pip install ./client` in an environment of yours.)"
+            f"{model}Start the server, again if it runs:  {variables} make run\n"
+            f"Then, in a second terminal:  agentctl run --agent {self.agent.name} 'What is in this folder?'\n"
+            "(agentctl comes by `pipx install ./client`. Without pipx: `.venv/bin/pip install ./client`, and it is\n"
+            ".venv/bin/agentctl.)"
         )
 
 
@@ -277,14 +286,19 @@ def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | 
         raise Unable(f"{line} … failed, for the reason above.")
 
 
-def _python(agents: Path, oldest: tuple[int, ...]) -> str:
-    """A Python that is new enough: of the PATH, or one that uv brings. Raises Unable."""
-    wanted = ".".join(map(str, oldest))
+def _python(agents: Path, agent: Agent) -> str:
+    """A Python that is new enough: of the PATH, or one that uv brings. Raises Unable.
+
+    Its path has no link: a sandbox sees the folder that it is in, and none that leads there.
+    """
+    oldest = tuple(map(int, agent.python.split(".")))
     for program in filter(shutil.which, _PYTHONS):
-        asked = subprocess.run([program, "-c", "import sys, venv; print(*sys.version_info[:2])"], capture_output=True)
-        if asked.returncode == 0 and tuple(map(int, asked.stdout.split())) >= oldest:
-            return program
-    print(f"No Python {wanted} or newer is on the PATH. uv is asked for Python {_UV_PYTHON}.", flush=True)
+        asked = subprocess.run([program, "-c", _ABOUT], capture_output=True, text=True)
+        if asked.returncode == 0:  # else it stands for a Python that is not chosen, as pyenv's do
+            major, minor, path = asked.stdout.strip().split(maxsplit=2)
+            if (int(major), int(minor)) >= oldest:
+                return path
+    print(f"No Python {agent.python} or newer is on the PATH. uv is asked for Python {_UV_PYTHON}.", flush=True)
     uv = shutil.which("uv")
     if uv is None:
         folder = agents / ".uv"
@@ -294,11 +308,12 @@ def _python(agents: Path, oldest: tuple[int, ...]) -> str:
     found = subprocess.run([uv, "python", "find", _UV_PYTHON], capture_output=True, text=True)
     if brought.returncode or found.returncode:
         raise Unable(
-            f"It needs Python {wanted} or newer. None is on the PATH, and uv could not download one, for the reason "
-            "above. Debian 13, Ubuntu 24.04 and newer have one: sudo apt-get install -y python3 python3-venv",
+            f"It needs Python {agent.python} or newer. None is on the PATH, and uv could not download one, for the "
+            f"reason above. Name the folder of one, PATH=/FOLDER/bin:$PATH make agent NAME={agent.name}, or install "
+            "one: Debian 13, Ubuntu 24.04 and newer have it (sudo apt-get install -y python3 python3-venv).",
             LACKING,
         )
-    return found.stdout.strip()
+    return os.path.realpath(found.stdout.strip())
 
 
 def _quoted(value: object) -> str:

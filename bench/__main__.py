@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from bench import distance, events, inbox, matcher, measure, memory, rehearsal, sandboxes, soak, sockets, tails
+from bench import agents, distance, events, inbox, matcher, measure, memory, rehearsal, sandboxes, soak, sockets, tails
 from bench.measure import QUICK, Effort
 
 _SUBJECTS = {
@@ -31,6 +31,7 @@ _SUBJECTS = {
     "matcher": matcher.lines,
     "sandboxes": sandboxes.sandboxes,
     "warm": sandboxes.warm,
+    "agents": agents.agents,
 }
 
 

@@ -59,6 +59,7 @@ class Effort:
     sandboxes: int = 20
     cold_starts: int = 10
     warm_starts: int = 50
+    agent_starts: int = 5
     notifications: int = 100
     decisions: int = 1_000_000
     rehearsal_seconds: float = 10.0
@@ -95,6 +96,7 @@ QUICK = Effort(
     sandboxes=4,
     cold_starts=2,
     warm_starts=3,
+    agent_starts=1,
     notifications=5,
     decisions=500,
     rehearsal_seconds=0.2,

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
+from typing import Any
 
 import httpx
 
@@ -27,11 +28,11 @@ _POLL, _TIMEOUT = 0.002, 60.0
 def sandboxes(effort: Effort) -> list[Row]:
     """Start app conversations in new sandboxes, one after the other; then many sandboxes at once."""
     with _server() as client:
-        _ready(client)  # the supervisor is there, everything is loaded
+        ready(client)  # the supervisor is there, everything is loaded
         starts = []
         for _ in range(effort.cold_starts):
             _delete_all(client)
-            starts.append(_seconds(lambda: _ready(client)))
+            starts.append(_seconds(lambda: ready(client)))
         _delete_all(client)
         together = _seconds(lambda: _run(client, effort.sandboxes))
     return [
@@ -67,16 +68,23 @@ def warm(effort: Effort) -> list[Row]:
 @contextmanager
 def _server(warm: int = 0) -> Iterator[httpx.Client]:
     """A client of a server with a supervisor, whose bundled spec keeps so many warm sandboxes."""
-    with tempfile.TemporaryDirectory(prefix="bench-sandboxes-") as folder:
-        specs = Path(folder) / "specs.toml"
-        specs.write_text(BUNDLED.read_text().replace("idle_pause_seconds =", f"warm = {warm}\nidle_pause_seconds ="))
-        settings = {"SUPERVISOR": "1", "STOP_SANDBOXES": "1", "MAX_SANDBOXES": "100", "SANDBOX_SPECS": str(specs)}
-        with (
-            servers.redis_server() as url,
-            servers.gunicorn("app:create_app()", url, _WORKERS, **settings, DATA_DIR=folder) as port,
-            httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30) as client,
-        ):
-            yield client
+    specs = BUNDLED.read_text().replace("idle_pause_seconds =", f"warm = {warm}\nidle_pause_seconds =")
+    with tempfile.TemporaryDirectory(prefix="bench-sandboxes-") as folder, serving(Path(folder), specs) as client:
+        yield client
+
+
+@contextmanager
+def serving(folder: Path, specs: str, **others: str) -> Iterator[httpx.Client]:
+    """A client of a server with a supervisor, sandboxes below a folder, and other settings given. specs: its file."""
+    file = folder / "specs.toml"
+    file.write_text(specs)
+    settings = {"SUPERVISOR": "1", "STOP_SANDBOXES": "1", "MAX_SANDBOXES": "100", "SANDBOX_SPECS": str(file), **others}
+    with (
+        servers.redis_server() as url,
+        servers.gunicorn("app:create_app()", url, _WORKERS, **settings, DATA_DIR=str(folder)) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30) as client,
+    ):
+        yield client
 
 
 def _start_warm(client: httpx.Client) -> float:
@@ -85,17 +93,18 @@ def _start_warm(client: httpx.Client) -> float:
     for item in client.get("/app-conversations/search").json()["items"]:
         client.delete(f"/app-conversations/{item['id']}").raise_for_status()
     _wait(lambda: _warm(client) == _WARM == len(_all(client)))
-    return _seconds(lambda: _ready(client))
+    return _seconds(lambda: ready(client))
 
 
-def _ready(client: httpx.Client) -> None:
-    """Start an app conversation, and wait until it is READY. Raises RuntimeError."""
-    task = client.post("/app-conversations", json={}).raise_for_status().json()
+def ready(client: httpx.Client, **body: Any) -> dict[str, Any]:
+    """Start an app conversation, and wait until it is READY. Returns its start task. Raises RuntimeError."""
+    task: dict[str, Any] = client.post("/app-conversations", json=body).raise_for_status().json()
     while task["status"] != "READY":
         if task["status"] == "ERROR":
             raise RuntimeError(task["detail"])
         time.sleep(_POLL)
         [task] = client.get("/app-conversations/start-tasks", params={"ids": task["id"]}).json()
+    return task
 
 
 def _run(client: httpx.Client, number: int) -> None:
@@ -147,7 +156,7 @@ def _wait(ready: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def _seconds(act: Callable[[], None]) -> float:
+def _seconds(act: Callable[[], object]) -> float:
     start = time.monotonic()
     act()
     return time.monotonic() - start

@@ -317,6 +317,7 @@ def start() -> tuple[Response, int]:
         "title": given.get("title"),
         "tags": an_object(given, "tags") or {},
         "stuck_detection": given.get("stuck_detection") is not False,
+        "tool_module_qualnames": an_object(given, "tool_module_qualnames"),
     }
     if server.acp and (fault := refusal(server.acp, kept["confirmation_policy"])):
         abort(422, fault)

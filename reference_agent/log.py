@@ -38,6 +38,11 @@ MOST_TOLD = 300
 #: what this agent understands of decisions, and that it begins with the events of another one. Source: docs/agents.md
 CAPABILITIES = ["decide_each", "edit", "history"]
 
+#: what the published SDK imports before it reads the events of these tools: they are not in the SDK itself
+MODULES = {
+    name: f"openhands.tools.{name}.definition" for name in ("terminal", "file_editor", "grep", "glob", "task_tracker")
+}
+
 
 class Webhooks:
     """Posts events and changes in order, and retries each until the webhook takes it.
@@ -326,6 +331,7 @@ class Log:
             "confirmation_policy": self.state.policy,
             "max_iterations": self.most_responses,
             "capabilities": self.capabilities,
+            "tool_module_qualnames": {**MODULES, **(self.start.get("tool_module_qualnames") or {})},
             "last_user_message_id": self._last_user_message,
             "leaf_event_id": self.events[-1]["id"] if self.events else None,  # the head of a log without branches
             "stats": usage(self.state.stats),

@@ -47,8 +47,9 @@ RECORDED = Path(__file__).parent / "recorded"
 #: no test's program is at a terminal, and most tests read what people read there
 os.environ.setdefault("LOG_FORMAT", "text")
 
-#: agents that a developer has installed are no part of a test
-settings_of_host.AGENTS = Path(os.environ.setdefault("AGENTS_DIR", f"{tempfile.gettempdir()}/no-agents"))
+#: agents that a developer has installed are no part of a test, but of those in tests/interop
+NO_AGENTS = f"{tempfile.gettempdir()}/no-agents"
+settings_of_host.AGENTS = Path(os.environ.setdefault("AGENTS_DIR", NO_AGENTS))
 
 pytest_plugins = ["tests.report", "tests.quick"]
 

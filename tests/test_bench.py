@@ -1,6 +1,7 @@
 """What the bench makes of its figures: a page with a table, and a file with every one of them."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -99,6 +100,30 @@ def test_a_quick_run_writes_every_figure_with_its_unit_and_its_machine(tmp_path)
     ]
     assert all(row["value"] > 0 and row["mark"] in ("ok", "MISSED") for row in found["rows"])
     assert len(found["rows"][-1]["figures"]["seconds"]["figures"]) == 2
+
+
+@pytest.mark.process("starts sandboxes of the bench's own server")
+def test_a_quick_run_measures_each_agent_in_its_sandbox_and_says_that_no_other_is_installed(tmp_path):
+    redis_program()
+    file = tmp_path / "figures.json"
+    words = [sys.executable, "-m", "bench", "--quick", "--json", str(file), "agents"]
+    environment = os.environ | {"AGENTS_DIR": str(tmp_path / "none")}
+    ran = subprocess.run(words, cwd=PROJECT, env=environment, check=True, capture_output=True, text=True)
+
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["what"].partition(": ")[::2] for row in rows] == [
+        (agent, figure)
+        for agent in ("the bundled agent", "a scripted ACP agent")
+        for figure in (
+            "private memory at rest, after two turns",
+            "request to READY, median",
+            "message to the first update, median",
+        )
+    ]
+    memory, scripted = rows[0], rows[3]
+    assert (memory["unit"], memory["most"], memory["value"] > 10) == ("MB", 80, True)
+    assert re.match(r"largest \d+ MB of 1; agent server \d+, python\S* \d+; ", scripted["detail"])
+    assert "agents: no other is installed. make agent NAME=… installs one." in ran.stderr
 
 
 @pytest.mark.faults("measures on servers of its own, while others besiege them")

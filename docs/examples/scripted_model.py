@@ -304,5 +304,9 @@ def _id(prefix: str) -> str:
 
 if __name__ == "__main__":
     port = int(sys.argv[1]) if len(sys.argv) > 1 else PORT
-    print(f"A scripted model at http://127.0.0.1:{port}", flush=True)
+    url = f"http://127.0.0.1:{port}"
+    print(f"A scripted model at {url}. Start the server with the variables of your agent's provider:")
+    print(f"    ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY=none make run")
+    print(f"    OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY=none make run")
+    print(f"    GOOGLE_GEMINI_BASE_URL={url} GEMINI_API_KEY=none make run", flush=True)
     ThreadingHTTPServer(("127.0.0.1", port), Model).serve_forever()

@@ -3,6 +3,7 @@
 The packages are those of a registry, which no test reaches: a test puts the program in place that a package brings.
 """
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -129,6 +130,33 @@ def test_the_operator_is_told_which_agents_have_a_model_and_which_lack_a_key(tmp
 
     monkeypatch.setenv("LLM_MODEL", "gpt")
     assert model_notices(Specs.of(host)) == [lacking]
+
+
+@pytest.mark.parametrize("library", ["/usr", ""])
+def test_a_sandbox_sees_the_python_that_runs_an_agent(tmp_path, library):
+    base = Path(library or tmp_path / "uv/cpython-3.13")
+    environment = tmp_path / "vibe/venv/bin"
+    environment.mkdir(parents=True)
+    (environment / "python").symlink_to(base / "bin/python3.13")
+
+    installed(tmp_path, "vibe")
+
+    [_, spec] = Specs.of(HostSettings(agents_dir=str(tmp_path))).all
+    assert spec.readable == (str(tmp_path / "vibe"), *([] if library else [str(base)]))
+
+
+@pytest.mark.process("starts a program that stands for uv")
+def test_a_machine_without_a_new_python_is_told_the_next_step(tmp_path, monkeypatch, capsys):
+    uv = tmp_path / "uv"
+    uv.write_text("#!/bin/sh\nexit 1\n")
+    uv.chmod(0o755)
+    monkeypatch.setattr("admin.agent._PYTHONS", ("python3.13",))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("AGENTS_DIR", str(tmp_path / "agents"))
+
+    assert main(["vibe"]) == LACKING
+    step = "Name the folder of one, PATH=/FOLDER/bin:$PATH make agent NAME=vibe, or install one"
+    assert step in capsys.readouterr().err
 
 
 def test_openhands_gets_the_spec_that_make_openhands_writes_with_its_name(tmp_path):

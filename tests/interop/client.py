@@ -166,6 +166,14 @@ def accept() -> None:
     conversation.close()
 
 
+def reject() -> None:
+    """Reject what waits in a conversation, for the reason of the second word, and run."""
+    conversation = RemoteConversation.attach(workspace(), UUID(WORDS[0]), visualizer=None)
+    conversation.reject_pending_actions(WORDS[1])
+    tell("rejected", status=conversation.state.execution_status.value)
+    conversation.close()
+
+
 def resume() -> None:
     """Send the second word as a message to a conversation, and run."""
     conversation = started(WORDS[0])
@@ -177,4 +185,4 @@ def resume() -> None:
 
 
 if __name__ == "__main__":
-    {each.__name__: each for each in (talk, drive, runs, attach, follow, accept, resume)}[SCENARIO]()
+    {each.__name__: each for each in (talk, drive, runs, attach, follow, accept, reject, resume)}[SCENARIO]()

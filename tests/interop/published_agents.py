@@ -30,16 +30,22 @@ import psutil
 
 from docs.examples import scripted_model
 from reference_agent.acp.agents import table
+from settings.specs import BUNDLED
+from tests.conftest import NO_AGENTS
 from tests.servers import PROJECT, supervised_server
+from tests.v1.processes import ACP_PROGRAM
 
 #: the agents that the acceptance of this server names
 NAMES = ("claude", "codex", "opencode", "gemini", "goose", "copilot")
 
 #: where `make agent` puts agents
-AGENTS = Path(os.environ.get("AGENTS_DIR") or PROJECT / ".agents").absolute()
+AGENTS = PROJECT / ".agents" if os.environ["AGENTS_DIR"] == NO_AGENTS else Path(os.environ["AGENTS_DIR"]).absolute()
 
 #: what keeps the messages of a program
 WIRE = Path(__file__).with_name("acp_wire.py")
+
+#: the name of a program that speaks ACP and is on every machine
+SCRIPTED = "scripted"
 
 #: seconds that one step of an agent may take on a busy machine, and between two looks
 STEP_SECONDS, LOOK = 120.0, 0.2
@@ -86,8 +92,13 @@ def scripted() -> Iterator[str]:
 
 
 def installed(names: tuple[str, ...] = NAMES) -> list[str]:
-    """Return the names of the agents that are installed."""
-    return [name for name in names if (AGENTS / name / "spec.toml").exists()]
+    """Return the names of the agents that are installed. The scripted program always is."""
+    return [name for name in names if name == SCRIPTED or (AGENTS / name / "spec.toml").exists()]
+
+
+def asks(name: str, command: str) -> str:
+    """Return a message that has an agent ask for permission to run a command."""
+    return f"ask {command}" if name == SCRIPTED else f"run: {command}"
 
 
 def environment_of(model: str) -> dict[str, str]:
@@ -101,6 +112,9 @@ def specs_of(names: list[str]) -> str:
     """Return the installed specs, whose programs keep what they hear and say."""
     found = []
     for name in names:
+        if name == SCRIPTED:
+            found.append(_scripted())
+            continue
         text = (AGENTS / name / "spec.toml").read_text()
         [spec] = tomllib.loads(text)["spec"]
         command = [word.replace("{MODEL}", spec["initial_env"]["LLM_MODEL"]) for word in table()[name].command]
@@ -110,13 +124,21 @@ def specs_of(names: list[str]) -> str:
     return "\n".join(found)
 
 
+def _scripted() -> str:
+    """Return the spec of the scripted program: the bundled one with another mind."""
+    text = BUNDLED.read_text()
+    text = text[text.index("\n[[spec]]\n") :].replace('"reference-agent"', f'"{SCRIPTED}"')
+    variables = f'ACP_COMMAND = "{{PYTHON}} {ACP_PROGRAM}", ACP_MODE = "careful"'
+    return text.replace("initial_env = { ", f'readable = ["{ACP_PROGRAM}"]\ninitial_env = {{ {variables}, ', 1)
+
+
 @contextlib.contextmanager
-def serving(folder: Path, names: list[str]) -> Iterator[httpx.Client]:
-    """A client of a server that offers these agents, the first one by default."""
+def serving(folder: Path, names: list[str], **others: str) -> Iterator[httpx.Client]:
+    """A client of a server that offers these agents, the first one by default, and has other settings."""
     (folder / "specs.toml").write_text(specs_of(names))
     with scripted() as model:
         settings = {"SANDBOX_SPECS": str(folder / "specs.toml"), "AGENTS_DIR": str(folder / "none")}
-        settings |= {"SESSION_API_KEY": KEY, "SANDBOX_START_SECONDS": "120", **environment_of(model)}
+        settings |= {"SESSION_API_KEY": KEY, "SANDBOX_START_SECONDS": "120", **environment_of(model), **others}
         with supervised_server(folder, **settings) as (client, _):
             client.headers["X-Session-API-Key"] = KEY
             client.timeout = httpx.Timeout(60)

@@ -46,6 +46,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def client(folder):
     """A client of a server that offers the installed agents."""
+    if not installed():
+        pytest.skip("no agent is installed: make agent NAME=…")
     with serving(folder, installed()) as client:
         yield client
 

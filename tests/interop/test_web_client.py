@@ -3,11 +3,13 @@
 `tests/interop/web_client.sh DIR` fetches it; AGENT_CANVAS is then DIR/package. Nothing of it lies in this repository.
 """
 
+import contextlib
 import json
 import os
 import re
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -20,6 +22,7 @@ from docs.make import COMPATIBILITY
 from settings.specs import BUNDLED
 from tests.console import Browser, end_browsers
 from tests.interop import model
+from tests.interop.published_agents import SCRIPTED, asks, installed, serving
 from tests.servers import free_port, program, running, supervised_server, wait_until
 
 pytestmark = pytest.mark.interop("runs a published web client in Chromium, and a server with sandboxes")
@@ -68,23 +71,21 @@ def served(canvas, tmp_path_factory):
         ) as (client, master),
     ):
         client.headers["X-Session-API-Key"] = KEY
-        url = str(client.base_url).rstrip("/")
-        command = [
-            "node",
-            str(canvas / "scripts/static-server.mjs"),
-            "--port",
-            str(port),
-            "--host",
-            "127.0.0.1",
-            "--dir",
-        ]
-        command += [str(canvas / "build"), "--session-api-key", KEY, "--disable-telemetry"]
-        for path in _PASSED_ON:
-            command += ["--route", f"{path}={url}"]
-        with running(command):
-            wait_until(lambda: _answers(f"{page}/server_info"), "the web client's static server")
+        with _shown(canvas, port, client):
             yield client, master, page, llm
     end_browsers()
+
+
+@contextlib.contextmanager
+def _shown(canvas: Path, port: int, client: httpx.Client) -> Iterator[None]:
+    """The web client on a port, before the server of a client."""
+    command = ["node", str(canvas / "scripts/static-server.mjs"), "--port", str(port), "--host", "127.0.0.1"]
+    command += ["--dir", str(canvas / "build"), "--session-api-key", KEY, "--disable-telemetry"]
+    for path in _PASSED_ON:
+        command += ["--route", f"{path}={str(client.base_url).rstrip('/')}"]
+    with running(command):
+        wait_until(lambda: _answers(f"http://127.0.0.1:{port}/server_info"), "the web client's static server")
+        yield
 
 
 def _answers(url: str) -> bool:
@@ -141,7 +142,7 @@ class Canvas(Browser):
         return found
 
 
-def _first_run(browser: Canvas, page: str, llm: str) -> None:
+def _first_run(browser: Canvas, page: str, llm: str, message: str) -> None:
     """From the first page to a model that is set and a first message."""
     browser.driver.get(page)
     browser.press("confirm-telemetry-preferences")
@@ -151,7 +152,7 @@ def _first_run(browser: Canvas, page: str, llm: str) -> None:
     browser.fill('[data-testid="llm-api-key-input"]', "sk-scripted-0123456789")
     browser.fill('[placeholder="https://api.openai.com"]', llm)
     browser.press("onboarding-llm-next")
-    browser.fill('[data-testid="onboarding-hello-input"]', "run: echo approved > hello.txt; git init -q; cat hello.txt")
+    browser.fill('[data-testid="onboarding-hello-input"]', message)
     browser.click('[data-testid="onboarding-hello-input-form"] [data-testid="submit-button"]')
 
 
@@ -159,7 +160,7 @@ def test_a_person_works_in_the_published_web_client(served):
     client, master, page, llm = served
     browser = Canvas(page, width=1500, height=950)
     try:
-        _first_run(browser, page, llm)
+        _first_run(browser, page, llm, "run: echo approved > hello.txt; git init -q; cat hello.txt")
 
         browser.press("action-confirm-button")  # "Continue"
         browser.find("agent-message")
@@ -191,12 +192,52 @@ def test_a_person_works_in_the_published_web_client(served):
         seen = _responses(browser)
         for place in _PAGES:
             seen += browser.visit(place)
-        assert [path for path, status in seen if status >= 500 or status in (401, 403, 409, 422)] == []
+        assert _refused(seen) == []
         assert {path.partition("?")[0] for path, status in seen if status == 404} == _documented()
 
         _shares_a_key(browser, client)
     finally:
         browser.close()
+
+
+@pytest.mark.parametrize("name", [SCRIPTED, "claude", "opencode"])
+def test_a_person_decides_for_an_agent_that_speaks_acp(canvas, tmp_path, name):
+    if name not in installed((name,)):
+        pytest.skip(f"{name} is not installed: make agent NAME={name}")
+    port = free_port()
+    page = f"http://127.0.0.1:{port}"
+    with serving(tmp_path, [name], ALLOWED_ORIGINS=page) as client, _shown(canvas, port, client):
+        browser = Canvas(page, width=1500, height=950)
+        try:
+            _first_run(browser, page, f"{page}/v1", asks(name, "echo done-$((6*7)) | tee one"))
+            browser.says("tee one")  # the action that waits
+            browser.press("action-confirm-button")
+            browser.find("agent-message")
+            identity = browser.driver.current_url.rpartition("/")[2]
+            path = f"/api/conversations/{identity}"
+            wait_until(lambda: client.get(path).json()["execution_status"] == "finished", "the end of the run")
+            browser.says("done-42")
+
+            browser.sends(asks(name, "touch two"))
+            browser.press("action-reject-button")
+            wait_until(lambda: _count(client, identity, "UserRejectObservation") == 1, "the rejection")
+
+            browser.driver.get(f"{page}/conversations/{identity}")  # the history, from the server alone
+            browser.says("touch two")
+            browser.says("done-42")
+            assert [
+                path for path, status in _responses(browser) if status >= 500 or status in (401, 403, 409, 422)
+            ] == []
+        finally:
+            browser.close()
+    end_browsers()
+    [work] = (tmp_path / "sandboxes").rglob("work/one")
+    assert not work.with_name("two").exists()
+
+
+def _refused(seen: list[tuple[str, int]]) -> list[str]:
+    """The paths of responses that show a fault of this server or of what it understands."""
+    return [path for path, status in seen if status >= 500 or status in (401, 403, 409, 422)]
 
 
 def _documented() -> set[str]:

@@ -9,8 +9,12 @@ from itertools import product
 
 import pytest
 
+from reference_agent.log import MODULES
 from reference_agent.shell import Terminal
-from reference_agent.tools import MOST_ENTRIES, MOST_FILE, Files, Tool, for_model, read_call
+from reference_agent.tools import MCP, MOST_ENTRIES, MOST_FILE, TOOLS, Files, Tool, for_model, read_call
+
+#: tools whose actions the published SDK reads by itself
+OF_THE_SDK = (MCP, "Finish", "Think", "InvokeSkill")
 
 
 @pytest.fixture
@@ -53,6 +57,10 @@ PATHS = [
     "\0",
     "x" * 300,
 ]
+
+
+def test_a_client_is_told_the_module_of_each_tool_whose_events_the_sdk_does_not_read_by_itself():
+    assert set(MODULES) == {name for name, tool in TOOLS.items() if tool.stem not in OF_THE_SDK}
 
 
 def test_a_path_that_leads_out_or_to_no_file_is_refused(files, folder):
