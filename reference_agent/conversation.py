@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from core.cuts import beginning
-from reference_agent import events
-from reference_agent.events import Event
+from reference_agent import delegation, events
+from reference_agent.events import Event, parts
 from reference_agent.log import DiskError, Log, State, moved, usage
 from reference_agent.loops import HINT, loop_in
 from reference_agent.mind import Mind, Response, Unwanted
@@ -44,8 +44,11 @@ Decision = dict[str, Any]  #: `action_id`; `decision`: approve, reject or edit; 
 
 def holds(policy: dict[str, Any], actions: list[Event]) -> bool:
     """Whether the actions of one response wait, all together. A lone finish or thought never does."""
-    if not actions or [action["action"]["kind"] for action in actions] in (["FinishAction"], ["ThinkAction"]):
-        return False
+    match actions:
+        case [] | [{"action": {"kind": "FinishAction" | "ThinkAction"}}]:
+            return False
+        case [{"tool_name": "finish"} as report] if delegation.task_of(report):
+            return False
     match policy.get("kind"):
         case "NeverConfirm":
             return False
@@ -95,7 +98,7 @@ def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[St
     )
     step = list[Event]()
     if new and not undecided(state):
-        state = moved(state, "running" if state.open else rest, step)
+        state = moved(state, "running" if state.ready else rest, step)
     step += [events.rejection(log.known(action_id), reason) for action_id, reason in reasons.items()]
     return state, step
 
@@ -104,7 +107,7 @@ def undecided(state: State) -> list[str]:
     """Ids of the actions that wait for a decision."""
     if state.status != "waiting_for_confirmation":
         return []
-    return [action_id for action_id in state.open if action_id not in state.decided]
+    return [action_id for action_id in state.ready if action_id not in state.decided]
 
 
 def as_decided(action: Event, state: State, tools: Tools = TOOLS) -> Event:
@@ -253,14 +256,11 @@ class Conversation:
 
     def ask(self, question: str) -> str:
         """Ask the mind beside the conversation, also while it runs. Raises NoModel, ModelError."""
-        with self._lock:
-            so_far, state = [*self.log.events], self.log.state
-        return self._mind.answer(question, so_far, state)
+        return self._mind.answer(question, *self._own())
 
     def condense(self) -> None:
         """Summarize the older steps. Raises ValueError with a sentence where that cannot be, NoModel, ModelError."""
-        with self._lock:
-            so_far, state = [*self.log.events], self.log.state
+        so_far, state = self._own()
         if state.status == "running":
             raise ValueError("The agent is running: pause it first.")
         if (response := self._mind.condense(so_far, state)) is None:
@@ -292,6 +292,21 @@ class Conversation:
         """End its shell and its MCP servers, as the agent server ends."""
         self._tools.close()
         self._terminal.end()
+
+    def _own(self) -> tuple[list[Event], State]:
+        """The events and the state of the conversation itself, also while a sub-task is worked on."""
+        with self._lock:
+            return delegation.own(self.log.events), self.log.state._replace(task={})
+
+    def _seen(self) -> list[Event]:
+        """The events that the mind reads: those of the sub-task that is worked on, or of the conversation itself."""
+        if task := self.log.state.task:
+            return delegation.seen(self.log.events, self._decided(task["id"]))
+        return delegation.own(self.log.events)
+
+    def _decided(self, action_id: str) -> Event:
+        """An action as a person has decided it. Raises BadCall."""
+        return as_decided(self.log.known(action_id), self.log.state, self._tools.known)
 
     def _rejected(self, reason: str) -> tuple[State, list[Event]]:
         """The state after a rejection of what is undecided, and the events of that step. What is approved stays so."""
@@ -349,15 +364,18 @@ class Conversation:
         """What to do next, with the lock free; None when the agent must not go on."""
         with self._lock:
             while self._is_wanted and self.is_running:
-                if self.log.state.open:
+                if self.log.state.ready:
                     return self._begin_action()
-                if not self._mind.has_to_respond(self.log.events, self.log.state):
+                state, seen = self.log.state, self._seen()
+                if why := self._end_of_task(seen):
+                    self.log.step(*self._without_task(state, why, is_error=True))
+                elif not state.task and not self._mind.has_to_respond(seen, state):
                     self._move("finished")
-                elif self._responses and self._is_in_loop():
+                elif self._responses and self._is_in_loop(seen):
                     pass
                 elif self._responses < self.log.most_responses:
                     self._responses, self._is_thinking = self._responses + 1, True
-                    return partial(self._respond, [*self.log.events], self.log.state)
+                    return partial(self._respond, seen, state)
                 else:
                     most = f"{self._responses} responses (max_iterations)"
                     words = f"The agent stopped after {most}. Send a message for {self._responses} more."
@@ -367,17 +385,34 @@ class Conversation:
                 self._worker = None
             return None
 
-    def _is_in_loop(self) -> bool:
-        """Tell the model that it repeats itself, once, or end the run. False if it does not."""
-        loop = loop_in(self.log.events) if self.log.start.get("stuck_detection", True) else None
+    def _is_in_loop(self, seen: list[Event]) -> bool:
+        """Tell the model that it repeats itself, once, or end the run or the sub-task. False if it does not."""
+        loop = loop_in(seen) if self.log.start.get("stuck_detection", True) else None
         if loop is None:
             return False
-        state, step = self.log.state, [events.message("environment", events.parts(HINT.format(words=loop.words)))]
-        if loop.is_told:
+        state, step = self.log.state, [events.message("environment", parts(HINT.format(words=loop.words)))]
+        if state.task:
+            step[0]["llm_response_id"] = f"{state.task['id']}/hint"
+        if loop.is_told and state.task:
+            state, step = self._without_task(state, delegation.STUCK.format(words=loop.words), is_error=True)
+        elif loop.is_told:
             step = [events.error("AgentStuck", STUCK.format(words=loop.words))]
             state = moved(state, "stuck", step)
         self.log.step(state, step)
         return True
+
+    def _end_of_task(self, seen: list[Event]) -> str:
+        """Why the sub-task that is worked on has to end now; "" if it goes on, or if there is none."""
+        state = self.log.state
+        if not state.task:
+            return ""
+        return delegation.OVERTAKEN if state.unanswered else delegation.end_of(state.task, seen, state.stats)
+
+    def _without_task(self, state: State, report: str, *, is_error: bool = False) -> tuple[State, list[Event]]:
+        """The state after the sub-task that is worked on, none of whose actions is open, and the result of it."""
+        told = {"content": parts(report), "is_error": is_error, "tool_name": "delegate"}
+        result = events.observation(self._decided(state.task["id"]), told)
+        return state._replace(open=state.open[1:], task={}), [result]
 
     def _respond(self, so_far: list[Event], state: State) -> None:
         self._tools.connect()
@@ -386,7 +421,7 @@ class Conversation:
             if not self._is_wanted:
                 raise Unwanted
             self._is_thinking = False
-            failed = [events.message("environment", events.parts(one)) for one in self._tools.failures()]
+            failed = [events.message("environment", parts(one)) for one in self._tools.failures()]
             self._take(response._replace(events=[*failed, *response.events]))
 
     def _take(self, response: Response) -> None:
@@ -394,7 +429,8 @@ class Conversation:
         state, step = self.log.state, [*response.events]
         actions = [event for event in step if event["kind"] == "ActionEvent" and event["action"]]
         unanswered = [message for message in state.unanswered if message not in response.answered]
-        state = state._replace(unanswered=unanswered, open=[action["id"] for action in actions], decided={})
+        kept = {action_id: one for action_id, one in state.decided.items() if action_id in state.open}
+        state = state._replace(unanswered=unanswered, open=[*(one["id"] for one in actions), *state.open], decided=kept)
         if response.stats:
             state = state._replace(stats=response.stats)
             step.append(events.change("stats", usage(response.stats)))
@@ -409,8 +445,8 @@ class Conversation:
         """Show a part of a response while it comes. Raises Unwanted."""
         if not self._is_wanted:
             raise Unwanted
-        parts = {"content": text or None, "reasoning_content": reasoning or None}
-        if told := {name: part for name, part in parts.items() if part}:
+        told = {name: part for name, part in (("content", text), ("reasoning_content", reasoning)) if part}
+        if told and not self.log.state.task:  # what a helper says is no word to the user
             self.log.show(events.event("StreamingDeltaEvent", "agent", **told))
 
     def _begin_action(self) -> Callable[[], None]:
@@ -418,13 +454,16 @@ class Conversation:
 
         The step before keeps the action from a second execution after a kill.
         """
-        action = self.log.first_open()
+        state = self.log.state
         try:
-            action = as_decided(action, self.log.state, self._tools.known)
+            action = as_decided(self.log.first_open(), state, self._tools.known_in(state.task))
         except BadCall as error:
-            self.log.step(self.log.state._replace(started=True), [])
-            return partial(self._close, events.failure(action, str(error)))
-        self.log.begin(action)
+            self.log.step(state._replace(started=True), [])
+            return partial(self._close, events.failure(self.log.first_open(), str(error)))
+        if action["tool_name"] == "delegate":
+            self.log.begin(action, state._replace(task=delegation.begun(action, state.stats)))
+            return self._next()
+        self.log.begin(action, state._replace(started=True))
         if action["action"]["kind"] == "TerminalAction":
             if refused := self._terminal.start(action["action"], self._secrets):
                 return partial(self._close, events.observation(action, refused))
@@ -451,4 +490,8 @@ class Conversation:
                 state = state._replace(mind={**state.mind, "folder": str(self._terminal.folder)})
             if state.status != "deleting":
                 self._tools.add_instructions(self.log.first_open(), result)
-                self.log.record(state._replace(open=state.open[1:], started=False), [result])
+                state, step = state._replace(open=state.open[1:], started=False), [result]
+                if state.task and (result["kind"], result["tool_name"]) == ("ObservationEvent", "finish"):
+                    state, more = self._without_task(state, events.text_of(result["observation"]["content"]))
+                    step += more
+                self.log.record(state, step)

@@ -18,7 +18,7 @@ _OF_REQUEST = {
     "hook_config": "its hooks do not run",
     "plugins": "they are not loaded",
     "client_tools": "the agent does not call them",
-    "agent_definitions": "there are no subagents",
+    "agent_definitions": "sub-tasks are done by the agent itself",
     "agent_launch_additions": "nothing is added to the agent",
     "worktree": "the agent works in the folder itself",
 }

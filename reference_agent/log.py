@@ -271,6 +271,12 @@ class State(NamedTuple):
     decided: dict[str, dict[str, Any]] = {}  # by id the single decisions about open actions; see `conversation.py`
     stats: dict[str, Any] = {}  # the usage of the model, as the wire has the metrics of one
     mind: dict[str, Any] = {}  # what the mind itself has to remember
+    task: dict[str, Any] = {}  # the sub-task that is worked on, see `delegation.py`; {}: none
+
+    @property
+    def ready(self) -> list[str]:
+        """The open actions that come next: those of the sub-task, where one is worked on."""
+        return self.open[: self.open.index(self.task["id"])] if self.task else self.open
 
 
 def taken_up(history: list[Event], policy: dict[str, Any]) -> State:
@@ -366,9 +372,9 @@ class Log:
         if said or any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
             self.post_info()
 
-    def begin(self, action: Event) -> None:
+    def begin(self, action: Event, state: State) -> None:
         """Write that the first open action begins, as it is executed, and print it. Raises DiskError."""
-        self.step(self.state._replace(started=True), [])
+        self.step(state, [])
         self._print(told(action, self._hidden.texts()))
 
     def _print(self, line: str) -> None:

@@ -507,14 +507,14 @@ class Model:
     def answer(self, question: str, so_far: list[Event], state: State) -> str:
         asked = {"role": "user", "content": QUESTION.format(question=question)}
         told = [*messages(so_far, state.unanswered), asked]
-        reply = self._endpoint.ask(told, tools.for_model(self._tools.known), lambda *_: None)
+        reply = self._endpoint.ask(told, self._offered(state), lambda *_: None)
         if not reply.text.strip():
             raise ModelError("LLMNoResponseError", "The model called a tool in place of an answer: ask again")
         return reply.text
 
     def condense(self, so_far: list[Event], state: State) -> Response | None:
         told = messages(so_far, state.unanswered)
-        window = condensing.tokens(so_far, told, tools.for_model(self._tools.known), state.stats)
+        window = condensing.tokens(so_far, told, self._offered(state), state.stats)
         return self._condensed(so_far, state, window, lambda *_: None)
 
     def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
@@ -522,24 +522,30 @@ class Model:
         if so_far[0]["kind"] != "SystemPromptEvent":  # the conversation began without a model
             text = self._tools.prompt(PROMPT.format(folder=self._folder)) + self._tools.context()
             told.insert(0, {"role": "system", "content": text})
-        estimated = condensing.tokens(so_far, told, tools.for_model(self._tools.known), state.stats)
+        estimated = condensing.tokens(so_far, told, self._offered(state), state.stats)
         try:
             if condensing.is_full(estimated, self._llm.context_window) and (
                 shorter := self._condensed(so_far, state, self._llm.context_window, tell)
             ):
                 return shorter
-            reply = self._endpoint.ask(told, tools.for_model(self._tools.known), tell)
+            reply = self._endpoint.ask(told, self._offered(state), tell)
         except ModelError as error:
             if error.code == TOO_LONG:
                 return self._shorter(error, so_far, state, estimated, tell)
             return Response([], error=_with_next_step(error))
         stats, response_id = self._counted(reply, estimated, so_far, state)
-        return Response(_steps(reply, so_far, response_id, self._tools.known), state.unanswered, stats)
+        steps = _steps(reply, so_far, response_id, self._tools.known_in(state.task), state.task)
+        return Response(steps, [] if state.task else state.unanswered, stats)
+
+    def _offered(self, state: State) -> list[dict[str, Any]]:
+        return tools.for_model(self._tools.known_in(state.task))
 
     def _counted(self, reply: Reply, asked: int, so_far: list[Event], state: State) -> tuple[dict[str, Any], str]:
         """The stats after a reply, and its id. asked: tokens of the request, if the endpoint counts none."""
         used = reply.usage or {"prompt_tokens": asked, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
         response_id = _fresh(reply.id, {event.get("llm_response_id") for event in so_far}, "response")
+        if state.task:
+            response_id = f"{state.task['id']}/{response_id}"
         return counted(state.stats, used, self._llm, response_id), response_id
 
     def _condensed(self, so_far: list[Event], state: State, window: int, tell: Tell) -> Response | None:
@@ -568,15 +574,16 @@ class Model:
         except ModelError as other:
             if other.code != TOO_LONG:
                 return Response([], error=_with_next_step(other))
-        return _without_last(error, so_far, state.unanswered)
+        return _without_last(error, so_far, state)
 
 
 def _with_next_step(error: ModelError) -> tuple[str, str]:
     return error.with_next_step(_NEXT.get(error.code, "Send a message to try again."))
 
 
-def _without_last(error: ModelError, so_far: list[Event], unanswered: list[str]) -> Response:
+def _without_last(error: ModelError, so_far: list[Event], state: State) -> Response:
     """End the run, and forget what may be too long by itself."""
+    unanswered = [] if state.task else state.unanswered
     steps = last_step(so_far, unanswered)
     gone = [*steps, *unanswered]
     words = (
@@ -584,24 +591,30 @@ def _without_last(error: ModelError, so_far: list[Event], unanswered: list[str])
         if steps
         else "The last message is left out from now on. Send a shorter one."
     )
-    return Response([_forgetting(gone)], answered=unanswered, error=error.with_next_step(words))
+    of_task = f"{state.task['id']}/" if state.task else ""
+    details = {"forgotten_event_ids": gone, "llm_response_id": f"{of_task}none-{uuid4().hex}"}
+    forgetting = events.event("Condensation", "environment", **details)
+    return Response([forgetting], answered=unanswered, error=error.with_next_step(words))
 
 
-def _forgetting(ids: list[str]) -> Event:
-    details = {"forgotten_event_ids": ids, "llm_response_id": f"none-{uuid4().hex}"}
-    return events.event("Condensation", "environment", **details)
+def _steps(
+    reply: Reply, so_far: list[Event], response_id: str, known_tools: tools.Tools, task: dict[str, Any]
+) -> list[Event]:
+    """The events of a response: a message, or proposals and the failures of the calls that cannot be executed.
 
-
-def _steps(reply: Reply, so_far: list[Event], response_id: str, known_tools: tools.Tools) -> list[Event]:
-    """The events of a response: a message, or proposals and the failures of the calls that cannot be executed."""
+    task: the sub-task of the response. Its words without a call are its report.
+    """
     reasoning = {"reasoning_content": reply.reasoning} if reply.reasoning else {}
+    text = f"{reply.text}\n… {_CUT_OFF}" if reply.is_cut else reply.text
+    if not reply.calls and task:
+        reply.calls["0"], reply.text = ["", "finish", json.dumps({"message": text})], ""
     if not reply.calls:
-        text = f"{reply.text}\n… {_CUT_OFF}" if reply.is_cut else reply.text
         return [events.message("agent", events.parts(text), **reasoning) | {"llm_response_id": response_id}]
     known = {event.get("tool_call_id") for event in so_far}
     proposed, failures = list[Event](), list[Event]()
     more = {"thought": events.parts(reply.text), **reasoning}
     for number, (call_id, name, arguments) in enumerate(reply.calls.values()):
+        call_id = "" if task else call_id  # the endpoint may use that of another context again
         call = {"id": _fresh(call_id, known, "call"), "name": beginning(name, 100) or "?", "arguments": arguments}
         known.add(call["id"])
         if number == MOST_CALLS:
@@ -610,6 +623,9 @@ def _steps(reply: Reply, so_far: list[Event], response_id: str, known_tools: too
             break
         try:
             action, rating = tools.read_call(name, arguments, known_tools)
+            if task:
+                words = f"Sub-task “{task['title']}”: {rating.get('summary', name)}"
+                rating["summary"] = beginning(words, MOST_SUMMARY)
             proposed.append(events.action(call, action, response_id, **more, **rating))
         except tools.BadCall as error:
             proposed.append(events.action(call, None, response_id, **more))
@@ -629,7 +645,8 @@ def _too_many(number: int) -> str:
 
 def _fresh(given: str, known: set[Any], prefix: str) -> str:
     """An id that no earlier event has: that of the endpoint, if it is one."""
-    return given if 0 < len(given) <= _MOST_ID and given not in known else f"{prefix}_{uuid4().hex}"
+    is_usable = 0 < len(given) <= _MOST_ID and "/" not in given and given not in known
+    return given if is_usable else f"{prefix}_{uuid4().hex}"
 
 
 def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from core.cuts import beginning
 from reference_agent import events
+from reference_agent.delegation import tools_of_task
 from reference_agent.events import Event, parts, text_of
 from reference_agent.log import Log
 from reference_agent.mcp import McpError, Server
@@ -75,6 +76,10 @@ class Toolbox:
         """The tools by name; skills can be read where there are any."""
         return {name: tool for name, tool in self._tools.items() if name != "invoke_skill" or self._skills()}
 
+    def known_in(self, task: dict[str, Any]) -> Tools:
+        """The tools by name, in a sub-task or ({}) in the conversation itself."""
+        return tools_of_task(self.known) if task else self.known
+
     def context(self) -> str:
         """What the agent is told beside its prompt: the day, the system, Git, what repository and client say."""
         told = [f"Today is {events.now()[:10]} (UTC). The machine runs {_system()}.\n{self._repository.state()}"]
@@ -130,6 +135,8 @@ class Toolbox:
         match details["kind"]:
             case "FinishAction":
                 return {"content": parts(details["message"]), "is_error": False}
+            case _ if name == "finish":
+                return {"content": parts(details["data"]["message"]), "is_error": False, "tool_name": name}
             case "ThinkAction":
                 return {"content": parts("The thought is noted."), "is_error": False}
             case "FileEditorAction":

@@ -158,6 +158,17 @@ TOOLS = {
         ("command",),
         rated=False,
     ),
+    "delegate": Tool(
+        MCP,
+        "Give a part of the job to a helper, which works in the same folder and shell and returns a report. It knows "
+        "nothing of this conversation. Use it for what takes many steps and has a short answer.",
+        {
+            "task": {**_TEXT, "description": "What to do, and what to report."},
+            "context": {**_TEXT, "description": "What the helper has to know: paths, names, decisions."},
+        },
+        ("task",),
+        rated=False,
+    ),
     "invoke_skill": Tool(
         "InvokeSkill", "Read one of the skills that your instructions list.", {"name": _TEXT}, ("name",), rated=False
     ),
