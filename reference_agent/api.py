@@ -38,20 +38,12 @@ if TYPE_CHECKING:
 
 #: the bundled agent's conversation, or that of a program that speaks ACP
 AnyConversation = Union[Conversation, "AcpConversation"]
-
 #: most events of a page, and bytes of JSON after which a page ends early: the server reads 8 MiB at most
 MOST_ITEMS, PAGE_BYTES = 100, 1 << 20
-
 #: names of settings of an agent or a workspace that are neither kept nor shown
 SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|auth|authorization|headers|env)$", re.IGNORECASE)
-
-#: the name of a conversation's folder
-_IN_HEX = re.compile(r"[0-9a-f]{32}")
-
-
-#: names the agent that serves what this one does not
-OPENHANDS = "The OpenHands agent may: make openhands."
-
+_IN_HEX = re.compile(r"[0-9a-f]{32}")  #: the name of a conversation's folder
+OPENHANDS = "The OpenHands agent may: make openhands."  #: names the agent that serves what this one does not
 #: the refusal of a run that may not approve what waits
 ACTION_WAITS = "An action waits for a decision. Decide it, or send a message, which rejects it."
 
@@ -247,7 +239,6 @@ def make_folder(folder: Path) -> None:
 
 api = Blueprint("api", __name__, url_prefix="/api/conversations")
 health = Blueprint("health", __name__)
-
 server = cast(Server, LocalProxy(lambda: current_app.extensions["server"]))
 
 

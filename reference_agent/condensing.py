@@ -12,24 +12,15 @@ from core.cuts import head_and_tail
 from reference_agent import events
 from reference_agent.events import Event, Message, groups, is_user, messages_of, result_text, text_of, view
 
-#: tokens of a model that names no window
-WINDOW = 128_000
-
+WINDOW = 128_000  #: tokens of a model that names no window
 #: the part of a window beyond which older steps are summarized, and the part that a summary's request may take
 _FULL, _ASKED = 0.75, 0.5
-
 #: characters of a token, roughly: where an endpoint counts none, and before it has counted; those that count for an
 #: image, and for what is around a message
 CHARACTERS_PER_TOKEN, _IMAGE, _AROUND = 4, 4000, 40
-
-#: the last requests that are kept word for word
-_REQUESTS = 3
-
-#: the least part of the conversation that a summary replaces: less is not worth a response
-_LEAST = 0.1
-
-#: most characters of a summary, and of one event in the request for it
-MOST_SUMMARY, _MOST_OF_EVENT = 12_000, 4_000
+_REQUESTS = 3  #: the last requests that are kept word for word
+_LEAST = 0.1  #: the least part of the conversation that a summary replaces: less is not worth a response
+MOST_SUMMARY, _MOST_OF_EVENT = 12_000, 4_000  #: most characters of a summary, and of one event in the request for it
 
 SUMMARY = """\
 Below is the older part of the work of an agent for its user. Write the summary from which the agent goes on: it will \

@@ -27,18 +27,13 @@ from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MCP, RISKS, TOOLS, BadCall, Tools, read_call
 
-#: the reason of a rejection by a new message
-SUPERSEDED = "Superseded by a new user message."
-
+SUPERSEDED = "Superseded by a new user message."  #: the reason of a rejection by a new message
 #: the error of an action that was being executed when the agent server was killed
 UNKNOWN = "The agent server ended while this command ran. Whether it took effect is not known; it is not repeated."
-
 #: the error of an action in which the agent itself has failed
 FAILED = "The agent failed in the middle of this action. Whether it took effect is not known; it is not repeated."
-
 #: what a person is told where the model does not leave a loop
 STUCK = "The agent was stopped, as it repeats itself: {words}. Send a message that says how to go on."
-
 Decision = dict[str, Any]  #: `action_id`; `decision`: approve, reject or edit; `reason` or `arguments`
 
 

@@ -14,9 +14,7 @@ from reference_agent.tools import MCP, Tools
 
 #: maximum number of responses of a sub-task, and of tokens of its requests and responses together
 MOST_RESPONSES, MOST_TOKENS = 60, 2_000_000
-
-#: characters of the task that stand before the summaries of its calls; length of an action's id
-_TITLE, _ID = 60, 36
+_TITLE, _ID = 60, 36  #: characters of the task that stand before the summaries of its calls; length of an action's id
 
 REQUEST = """\
 You do a part of a larger job, in the same folder and shell. Nobody sees your steps but the person who decides about \

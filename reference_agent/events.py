@@ -13,23 +13,14 @@ from core.cuts import beginning
 from reference_agent.output import shortened
 
 Event = dict[str, Any]
-
-#: the kinds of events that close an action
-RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
-
-
+RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")  #: the kinds of events that close an action
 #: most characters of edited arguments that a result repeats: with the output they must fit into an event
 MOST_NOTICE = 20_000
-
-#: most characters of an action's result that a model reads: its begin and its end
-MOST_RESULT = 30_000
-
+MOST_RESULT = 30_000  #: most characters of an action's result that a model reads: its begin and its end
 #: what stands where steps were left out without a summary, and before a summary
 _FORGOTTEN = "(Earlier steps were left out: the conversation is longer than the model's context.)"
 _SUMMARIZED = "(Earlier steps were left out. This summary takes their place:)\n"
-
-#: the kinds of events that a model is told
-_TOLD = ("SystemPromptEvent", "MessageEvent", "ActionEvent", *RESULTS)
+_TOLD = ("SystemPromptEvent", "MessageEvent", "ActionEvent", *RESULTS)  #: the kinds of events that a model is told
 
 
 def now() -> str:

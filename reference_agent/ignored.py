@@ -7,11 +7,8 @@ from core.visible import visible
 from reference_agent.toolbox import own_name
 from reference_agent.tools import TOOLS
 
-#: most names of one sentence, and most characters of a name
-_MOST_NAMES, _MOST_NAME = 10, 60
-
-#: where a person finds the agent that ignores none of it
-_INSTEAD = "The OpenHands agent has them: make openhands."
+_MOST_NAMES, _MOST_NAME = 10, 60  #: most names of one sentence, and most characters of a name
+_INSTEAD = "The OpenHands agent has them: make openhands."  #: where a person finds the agent that ignores none of it
 
 #: members of a start request that this agent does not read, with what happens instead
 _OF_REQUEST = {
@@ -23,8 +20,7 @@ _OF_REQUEST = {
     "worktree": "the agent works in the folder itself",
 }
 
-#: a member of its agent, likewise
-_OF_AGENT = {"critic": "nothing rates the agent's work"}
+_OF_AGENT = {"critic": "nothing rates the agent's work"}  #: a member of its agent, likewise
 
 
 def ignored(given: dict[str, Any], program: str = "") -> list[str]:

@@ -29,12 +29,8 @@ from reference_agent import events
 from reference_agent.events import Event
 from reference_agent.shell import GOES_ON
 
-#: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
-MOST_RESPONSES = 500
-
-#: most characters of a line that the agent server's log has of an event
-MOST_TOLD = 300
-
+MOST_RESPONSES = 500  #: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
+MOST_TOLD = 300  #: most characters of a line that the agent server's log has of an event
 #: what this agent understands of decisions, and that it begins with the events of another one. Source: docs/agents.md
 CAPABILITIES = ["decide_each", "edit", "history"]
 

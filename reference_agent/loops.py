@@ -13,15 +13,9 @@ from reference_agent.events import RESULTS, Event, is_user, result_text, text_of
 
 #: what the model is told of a loop, once
 HINT = "You repeat yourself: {words}. Once more changes nothing: try another way, or finish and say what you need."
-
-#: steps that are the same, that fail in the same way, and that are two by turns
-REPEATS, FAILURES, TURNS = 4, 3, 6
-
-#: events that are searched
-_MOST_EVENTS = 500
-
-#: the name of the file of a whole output, which is new each time
-_FILE = re.compile(r"\.outputs/[0-9a-f]{12}\.txt")
+REPEATS, FAILURES, TURNS = 4, 3, 6  #: steps that are the same, that fail in the same way, and that are two by turns
+_MOST_EVENTS = 500  #: events that are searched
+_FILE = re.compile(r"\.outputs/[0-9a-f]{12}\.txt")  #: the name of the file of a whole output, which is new each time
 
 
 class Loop(NamedTuple):

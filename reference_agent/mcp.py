@@ -25,16 +25,12 @@ from reference_agent.events import Event, parts
 from reference_agent.tools import MCP, Tool
 
 VERSION = "2025-06-18"
-
 #: seconds for the start of a server and the list of its tools, and the least for a call
 START_SECONDS, CALL_SECONDS = 30.0, 120.0
-
 #: maximum number of tools of a server, length of a description in characters, and size of one message in bytes
 MOST_TOOLS, MOST_DESCRIPTION, MOST_MESSAGE = 128, 2_000, 8 << 20
-
 #: maximum length of the text of a result and of an image, number of images, and length of an error, in characters
 MOST_RESULT, MOST_IMAGES, _MOST_ERROR = 100_000, 4, 500
-
 Message = dict[str, Any]
 
 

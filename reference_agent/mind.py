@@ -31,16 +31,11 @@ from reference_agent.log import State
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MOST_SUMMARY
 
-#: shows a part of a response while it comes: text and reasoning. Raises Unwanted
-Tell = Callable[[str, str], None]
-
-
+Tell = Callable[[str, str], None]  #: shows a part of a response while it comes: text and reasoning. Raises Unwanted
 #: most commands of a message, which are as many actions; and most characters of one, as JSON: an event has it twice,
 #: and a shell takes 128 KiB
 MOST_COMMANDS, MOST_COMMAND = 200, 300_000
-
-#: what is around a command and none of it
-_SPACE = " \t\r"
+_SPACE = " \t\r"  #: what is around a command and none of it
 
 #: the reply to a message that has no command; `agentctl` knows it by its first words
 NO_MODEL = (
@@ -48,34 +43,21 @@ NO_MODEL = (
     "Until then I only run lines that begin with `run: `, such as `run: ls`."
 )
 
-#: what models cost where MODEL_PRICES says nothing
-_PRICES = Prices()
-
+_PRICES = Prices()  #: what models cost where MODEL_PRICES says nothing
 #: tries of a request, and most seconds between two of them: an endpoint that asks for more is not tried again
 TRIES, MOST_PAUSE = 6, 60.0
-
-#: tries of a request to an endpoint that sends nothing, each of which takes SILENCE_SECONDS
-SILENT_TRIES = 2
-
+SILENT_TRIES = 2  #: tries of a request to an endpoint that sends nothing, each of which takes SILENCE_SECONDS
 #: seconds until a connection stands, between two parts of a response, and for a whole response
 CONNECT_SECONDS, SILENCE_SECONDS, RESPONSE_SECONDS = 10.0, 120.0, 600.0
-
 #: most characters of a response's text and calls, and most bytes of its stream. An event of both is below 1 MiB
 MOST_CHARACTERS, MOST_BYTES = 100_000, 32 << 20
-
 #: the endpoint of a model that names none, and most bytes of an error that are read
 OPENAI, _MOST_ERROR = "https://api.openai.com/v1", 64 << 10
-
-#: seconds between two parts of a response that clients are shown
-_SHOWN_EVERY = 0.1
-
+_SHOWN_EVERY = 0.1  #: seconds between two parts of a response that clients are shown
 #: how endpoints say that a conversation is too long; they have no common code for it
 _TOO_LONG = re.compile(r"context.{0,20}(length|window|size)|maximum context|prompt is too long|too many .*tokens", re.I)
-
 _LOOPBACK = re.compile(r"//(127\.|localhost\b|\[::1\])")
-
-#: code of a conversation that is too long for its model
-TOO_LONG = "LLMContextWindowExceedError"
+TOO_LONG = "LLMContextWindowExceedError"  #: code of a conversation that is too long for its model
 
 #: how to go on after an error of the model, by its code; after any other, a message tries again
 _NEXT = {
@@ -83,14 +65,9 @@ _NEXT = {
     "LLMBadRequestError": "Correct LLM_MODEL, or `agent.llm` of the start. Then send a message to go on.",
 }
 
-#: most calls of one response that are taken up
-MOST_CALLS = 32
-
-#: what a response says of which the end is missing
-_CUT_OFF = "The response was too long and was cut off."
-
-#: most characters of an id that the model's endpoint chooses
-_MOST_ID = 64
+MOST_CALLS = 32  #: most calls of one response that are taken up
+_CUT_OFF = "The response was too long and was cut off."  #: what a response says of which the end is missing
+_MOST_ID = 64  #: most characters of an id that the model's endpoint chooses
 
 PROMPT = """\
 You are an agent that works for a user in the folder {folder}, which is yours to change.

@@ -18,20 +18,12 @@ from core.masking import NOTHING, Mask, Masked
 #: most bytes of an output that an observation tells, and of a whole output that a file keeps, its last line included.
 #: A client reads a file of that size in one response
 MOST_OUTPUT, MOST_WHOLE = 100_000, 8 << 20
-
-#: the folder of the files, and how many it keeps
-OUTPUTS, MOST_FILES = ".outputs", 16
-
+OUTPUTS, MOST_FILES = ".outputs", 16  #: the folder of the files, and how many it keeps
 #: bytes of a head and of a tail; those in which a line may end to be told whole; those of the end of a file
 _END, _LINE, _LAST = 49_000, 4096, 200
-
-#: most bytes of the end of an output that are shown while the command runs
-MOST_TAIL = 4000
-
+MOST_TAIL = 4000  #: most bytes of the end of an output that are shown while the command runs
 _MARK = re.compile(r"^… ([\d,]+) (of [\d,]+ bytes are not shown here\. .*) …$", re.MULTILINE)
-
-#: bytes of UTF-8 that begin no character
-_CONTINUED = bytes(range(0x80, 0xC0))
+_CONTINUED = bytes(range(0x80, 0xC0))  #: bytes of UTF-8 that begin no character
 
 
 class Output:

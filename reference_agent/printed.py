@@ -19,16 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-#: bytes of one read
-_PIECE = 1 << 16
-
+_PIECE = 1 << 16  #: bytes of one read
 #: seconds without output after which the end of a shell counts, and most seconds between the two: what it has left
 #: behind may print without a pause
 _SILENCE, _LINGER = 0.2, 0.5
-
 #: pipes of background processes that are read on; seconds between two reads of them, which slow down one that floods
 MOST_LEFT, _REST = 256, 0.05
-
 Pipe = IO[bytes]
 
 

@@ -17,16 +17,12 @@ from reference_agent.tools import Files, Refused
 
 #: files of a folder's instructions; the first that is there counts
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", ".openhands/microagents/repo.md")
-
 #: maximum size of one file of instructions or of a skill, and of all instructions of a prompt, in bytes
 MOST_FILE, MOST_INSTRUCTIONS = 24_000, 48_000
-
 #: folders of a repository's skills; of two with the same name the first counts
 SKILLS = (".agents/skills", ".openhands/skills", ".openhands/microagents")
-
 #: maximum number of skills, of characters of a description, and of paths of one call that are looked at
 MOST_SKILLS, MOST_DESCRIPTION, MOST_PATHS = 100, 300, 50
-
 #: seconds that Git may take, number of commits that the prompt names, and maximum length of one, in characters
 _GIT_SECONDS, _COMMITS, _MOST_COMMIT = 5, 5, 120
 

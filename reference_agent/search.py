@@ -22,12 +22,8 @@ from reference_agent.tools import Files, Refused
 
 #: maximum number of lines and of files that a search shows, and of characters of one line
 MOST_LINES, MOST_FOUND, MOST_LINE = 200, 100, 300
-
-#: seconds that a search may take, and maximum number of files that it looks at
-_SECONDS, MOST_FILES = 30.0, 200_000
-
-#: folders that are never searched: Git's own, and the agent server's
-_SKIPPED = (".git", ".agent-server", ".outputs")
+_SECONDS, MOST_FILES = 30.0, 200_000  #: seconds that a search may take, and maximum number of files that it looks at
+_SKIPPED = (".git", ".agent-server", ".outputs")  #: folders that are never searched: Git's own, and the agent server's
 
 #: what ripgrep is told beside the pattern
 _OPTIONS = (
@@ -35,9 +31,7 @@ _OPTIONS = (
     "--no-require-git --sort=path --max-columns-preview"
 )
 
-#: maximum number of patterns that the braces of one stand for
-MOST_PATTERNS = 100
-
+MOST_PATTERNS = 100  #: maximum number of patterns that the braces of one stand for
 _SCAN = str(Path(__file__).with_name("scan.py"))
 
 

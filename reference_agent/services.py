@@ -29,30 +29,18 @@ from reference_agent.repository import run_git
 from reference_agent.shell import COMMAND_SECONDS
 from reference_agent.tools import MOST_FILE, Files, Refused
 
-#: seconds that Git may take
-_GIT_SECONDS = 30
-
-#: most characters that are shown of the name of a member of a query
-_LONGEST_NAME = 64
-
+_GIT_SECONDS = 30  #: seconds that Git may take
+_LONGEST_NAME = 64  #: most characters that are shown of the name of a member of a query
 #: bytes of a page of commands and outputs beyond which it ends; a response of one command has at most 6 MiB
 MOST_PAGE = 4 << 20
-
-#: most changed files of a repository that are listed
-MOST_CHANGES = 10_000
-
+MOST_CHANGES = 10_000  #: most changed files of a repository that are listed
 #: commits that are listed at once, and at most, and what is told of each: by `git log`'s names
 _COMMITS, MOST_COMMITS = 50, 200
 _OF_COMMIT = {"sha": "%H", "short_sha": "%h", "subject": "%s", "author": "%an", "timestamp": "%aI"}
-
 _SHA = re.compile(r"[0-9a-fA-F]{4,64}")
-
-#: characters of a file's name that no header can hold
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")  #: characters of a file's name that no header can hold
 #: what is not told of the files that a repository does not know: those that it ignores, and the agent server's own
 _UNTOLD = ("--exclude-standard", "--exclude=/.agent-server/")
-
 _STATUSES = {"A": "ADDED", "D": "DELETED"}
 
 #: what the query of an operation may have; one that is not here has none

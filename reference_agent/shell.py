@@ -38,24 +38,16 @@ from reference_agent.printed import Pipe, end_marked, pieces
 
 #: seconds until a command is handed back: of all, without output, and without output after something was typed
 COMMAND_SECONDS, SILENT_SECONDS, ANSWER_SECONDS = 600, 30, 3
-
-#: most characters of a command that its result repeats
-MOST_TOLD = 20_000
-
+MOST_TOLD = 20_000  #: most characters of a command that its result repeats
 #: the exit codes of a command that cannot be executed, that was handed back, and that was killed
 NOT_EXECUTED, GOES_ON, KILLED = 126, -1, -9
-
-#: most bytes that are typed at once: a terminal keeps no more for a program that does not read
-MOST_TYPED = 4000
-
+MOST_TYPED = 4000  #: most bytes that are typed at once: a terminal keeps no more for a program that does not read
 #: seconds until a command's output is shown while it runs, those between two times, and those after which it is shown
 #: again though nothing came: somebody may have begun to look
 _SHOWN_FIRST, _SHOWN_EACH, _SHOWN_AGAIN = 0.5, 1.0, 10.0
-
 #: seconds between two checks of a command; until one that is interrupted is killed, with its shell; and that a shell
 #: may take to read one
 _CHECK, _GRACE, _START = 0.2, 1.0, 10.0
-
 #: bytes of one read, and that a command prints before somebody goes on with it; most characters that a shell leaves to
 #: the next one
 _PIECE, _PIPE, _MOST_LEFT = 1 << 16, 1 << 20, 1 << 18
@@ -72,9 +64,7 @@ _KEYS = {
     **{"PGUP": "\x1b[5~", "PGDN": "\x1b[6~", "TAB": "\t", "ESC": "\x1b", "BS": "\x7f", "ENTER": "\n"},
 }
 _CONTROL = re.compile(r"C-([a-zA-Z])")
-
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
 #: makes the terminal that of the shell's session, and drops what the shell itself prints, such as its prompts
 _BEGIN = 'exec 3<>"$0"; exec "$@" 3>&- >/dev/null 2>&1'
 
@@ -94,13 +84,9 @@ trap '{{ command printf "exit\\0%s\\0%s\\0" "$?" "$PWD"; declare -p; declare -f;
 
 #: the settings of Git that hold where no other ones do
 _GIT = "[include]\n\tpath = /etc/gitconfig\n[user]\n\tname = Agent\n\temail = agent@localhost\n"
-
 #: variables of the shell where the environment has no others: no program waits in an editor or a pager
 _DEFAULTS = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
-
-#: the variable that marks the processes of a conversation's shells
-_MARK = "AGENT_SHELL"
-
+_MARK = "AGENT_SHELL"  #: the variable that marks the processes of a conversation's shells
 #: shows the end of what a command has printed so far, and how many bytes that is in all
 Show = Callable[[str, int], None]
 

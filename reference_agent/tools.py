@@ -20,10 +20,7 @@ from reference_agent.shell import COMMAND_SECONDS, SILENT_SECONDS
 
 #: the risks that a model may give a call, from the least on; without one of them a risk is UNKNOWN
 RISKS = ("LOW", "MEDIUM", "HIGH")
-
-#: most characters of a summary
-MOST_SUMMARY = 500
-
+MOST_SUMMARY = 500  #: most characters of a summary
 _TEXT, _NUMBER, _FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
 _PLACE = {**_TEXT, "description": "Where to search; default: the working folder."}
 _TASK: dict[str, Any] = {
@@ -48,18 +45,10 @@ _RATING = {
 
 #: most bytes of a file, and most characters and entries of a view
 MOST_FILE, MOST_VIEW, MOST_ENTRIES = 1 << 20, 30_000, 500
-
-#: most characters of a file that an observation tells before and after a change
-_MOST_CHANGE = 20_000
-
-#: lines that an edit shows around its change
-_AROUND = 4
-
-#: most characters that are kept of earlier contents of files, for `undo_edit`
-MOST_UNDONE = 4 << 20
-
-#: the stem of a tool whose own kinds clients do not know
-MCP = "MCPTool"
+_MOST_CHANGE = 20_000  #: most characters of a file that an observation tells before and after a change
+_AROUND = 4  #: lines that an edit shows around its change
+MOST_UNDONE = 4 << 20  #: most characters that are kept of earlier contents of files, for `undo_edit`
+MCP = "MCPTool"  #: the stem of a tool whose own kinds clients do not know
 
 
 class BadCall(Exception):

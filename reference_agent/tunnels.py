@@ -39,54 +39,29 @@ from reference_agent.api import check_key
 from reference_agent.printed import unread
 from reference_agent.services import folder_of
 
-#: terminals that are open at once
-MOST_TERMINALS = 4
-
+MOST_TERMINALS = 4  #: terminals that are open at once
 #: most columns and rows of a terminal, and bytes of one line of the server's
 MOST_COLS, MOST_ROWS, _MOST_LINE = 500, 200, 64 * 1024
-
 #: bytes of one read; seconds between a hangup and a kill, and between two polls of the shell
 _PIECE, _GRACE = 16 * 1024, 1.0
-
-#: seconds between two polls whether a shell that begins has opened its terminal
-_OPENING = 0.02
-
+_OPENING = 0.02  #: seconds between two polls whether a shell that begins has opened its terminal
 #: most bytes that wait to be typed, and those that a terminal takes where it takes any
 MOST_TYPED, _ROOM = 1 << 20, 256
-
-#: seconds between two tries to type what waits
-_NEXT_TRY = 0.1
-
+_NEXT_TRY = 0.1  #: seconds between two tries to type what waits
 #: the signals of the keys that a terminal takes for one, by the place of each among its keys
 _KEYS = {termios.VINTR: signal.SIGINT, termios.VQUIT: signal.SIGQUIT, termios.VSUSP: signal.SIGTSTP}
-
-#: sends a signal to what runs in the foreground of a terminal. Source: asm-generic/ioctls.h
-_TIOCSIG = 0x40045436
-
+_TIOCSIG = 0x40045436  #: sends a signal to what runs in the foreground of a terminal. Source: asm-generic/ioctls.h
 #: what opens the terminal by its name, so that it becomes that of the shell's session
 _SCRIPT = 'exec "$1" -i <>"$0" >&0 2>&0'
-
 terminals = Blueprint("terminals", __name__)
 terminals.before_request(check_key)
 
 _terminals = threading.Semaphore(MOST_TERMINALS)
-
-
-#: connections that are open at once
-MOST_CONNECTIONS = 64
-
-#: the least port that is connected to: below are the ways out of a sandbox, which speak in its name
-LEAST_PORT = 1024
-
-#: most ports that are listed
-_MOST_LISTED = 100
-
-#: seconds that a program may take to accept
-_CONNECT = 2.0
-
-#: what /proc/net says of a socket that listens
-_LISTENS = "0A"
-
+MOST_CONNECTIONS = 64  #: connections that are open at once
+LEAST_PORT = 1024  #: the least port that is connected to: below are the ways out of a sandbox, which speak in its name
+_MOST_LISTED = 100  #: most ports that are listed
+_CONNECT = 2.0  #: seconds that a program may take to accept
+_LISTENS = "0A"  #: what /proc/net says of a socket that listens
 #: the variable with the sandbox's folder in the environment of all processes of a process sandbox
 _MARK = "AGENT_SANDBOX"
 
