@@ -80,10 +80,10 @@ def main() -> None:
     webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
     server = Server(key, folder, webhooks, llm, secret, acp)
     app = create_app(server)
-    app.register_blueprint(services, url_prefix="/api")
-    app.register_blueprint(services, url_prefix="/api/conversations/<identity>", name="services_of_conversation")
-    app.register_blueprint(terminals, url_prefix="/api")
-    app.register_blueprint(terminals, url_prefix="/api/conversations/<identity>", name="terminals_of_conversation")
+    for blueprint in (services, terminals):
+        app.register_blueprint(blueprint, url_prefix="/api")
+        name = f"{blueprint.name}_of_conversation"
+        app.register_blueprint(blueprint, url_prefix="/api/conversations/<identity>", name=name)
     app.register_blueprint(ports, url_prefix="/api")
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # its log has the agent's work, and not each request
     http = make_server(arguments.host, arguments.port, app, threaded=True)

@@ -24,8 +24,6 @@ MOST_RUNNING, MOST_COMMANDS, MOST_KEPT = 8, 64, 1 << 20
 
 
 class TooManyRun(Exception):
-    """MOST_RUNNING commands run already."""
-
     def __str__(self) -> str:
         return f"{MOST_RUNNING} commands run already: stop one, or wait for its end"
 
@@ -96,13 +94,11 @@ class Commands:
     """The commands of one process, the last MOST_COMMANDS of them."""
 
     def __init__(self, hidden: Hidden) -> None:
-        """hidden: what no output shows."""
         self._hidden = hidden
         self._known: dict[str, Command] = {}
         self._lock = threading.Lock()
 
     def work(self) -> bool:
-        """Whether one runs."""
         with self._lock:
             return any(not command.has_ended.is_set() for command in self._known.values())
 
@@ -123,7 +119,6 @@ class Commands:
             return self._known.get(identity)
 
     def events(self) -> list[dict[str, Any]]:
-        """Those of all commands, in the order of their starts."""
         with self._lock:
             return [event for command in self._known.values() for event in list(command.events)]
 

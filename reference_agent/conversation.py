@@ -1,11 +1,10 @@
 """The reference agent in one conversation. `api.py` serves it.
 
-Its mind turns messages into actions. The agent executes them in the working folder if the confirmation policy holds
-nothing back, or once a person accepts them. Source of the policies: the agent-server wire.
+Its mind turns messages into actions. The agent executes them if the confirmation policy holds nothing back, or once a
+person accepts them. Source of the policies: the agent-server wire.
 
 A request decides any of the pending actions, all or nothing. A rejected action is closed at once. An approved or edited
-one stays open until the last action is decided, then the run goes on. The state keeps each decision, so that a kill
-neither loses one nor takes it twice.
+one stays open until the last action is decided. The state keeps each decision: a kill neither loses nor repeats one.
 """
 
 import json
@@ -38,25 +37,18 @@ Decision = dict[str, Any]  #: `action_id`; `decision`: approve, reject or edit; 
 
 
 def holds(policy: dict[str, Any], actions: list[Event]) -> bool:
-    """Whether the actions of one response wait, all together. A lone finish or thought never does."""
+    """Return whether the actions of one response wait, all together. A lone finish or thought never does."""
     match actions:
         case [] | [{"action": {"kind": "FinishAction" | "ThinkAction"}}]:
             return False
         case [{"tool_name": "finish"} as report] if delegation.task_of(report):
             return False
-    match policy.get("kind"):
-        case "NeverConfirm":
-            return False
-        case "ConfirmRisky":
-            return any(_is_risky(policy, action["security_risk"]) for action in actions)
-    return True
-
-
-def _is_risky(policy: dict[str, Any], risk: str) -> bool:
-    if risk not in RISKS:
-        return policy.get("confirm_unknown") is not False
-    threshold = policy.get("threshold", "HIGH")
-    return threshold not in RISKS or RISKS.index(risk) >= RISKS.index(threshold)
+    if policy.get("kind") != "ConfirmRisky":
+        return policy.get("kind") != "NeverConfirm"
+    threshold, holds_unknown = policy.get("threshold", "HIGH"), policy.get("confirm_unknown") is not False
+    held = RISKS[RISKS.index(threshold) :] if threshold in RISKS else RISKS
+    risks = {action["security_risk"] for action in actions}
+    return bool(risks & {*held}) or (holds_unknown and bool(risks - {*RISKS}))
 
 
 class Stale(Exception):
@@ -67,7 +59,7 @@ class Stale(Exception):
 
 
 def read_decisions(given: Any, reason: str) -> list[Decision]:
-    """The decisions of a request. reason: of a rejection that has none. Raises ValueError."""
+    """Read the decisions of a request. reason: of a rejection that has none. Raises ValueError."""
     if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
         raise ValueError("decisions should be a list of objects, at least one")
     read = [_decision(one, reason) for one in given]
@@ -99,7 +91,6 @@ def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[St
 
 
 def undecided(state: State) -> list[str]:
-    """Ids of the actions that wait for a decision."""
     if state.status != "waiting_for_confirmation":
         return []
     return [action_id for action_id in state.ready if action_id not in state.decided]
@@ -121,29 +112,28 @@ def as_decided(action: Event, state: State, tools: Tools = TOOLS) -> Event:
 
 
 def _decision(given: dict[str, Any], reason: str) -> Decision:
-    action_id, verb, arguments = given.get("action_id"), given.get("decision"), given.get("arguments")
-    if not isinstance(action_id, str) or verb not in ("approve", "reject", "edit"):
-        raise ValueError("A decision should have an action_id, and approve, reject or edit as its decision")
-    if verb == "edit":
-        if not isinstance(arguments, dict):
+    decision = {"action_id": given.get("action_id"), "decision": given.get("decision")}
+    match decision:
+        case {"action_id": str(), "decision": "approve"}:
+            return decision
+        case {"action_id": str(), "decision": "edit"} if isinstance(given.get("arguments"), dict):
+            return {**decision, "arguments": given["arguments"]}
+        case {"action_id": str(), "decision": "edit"}:
             raise ValueError("arguments of an edit should be an object")
-        return {"action_id": action_id, "decision": verb, "arguments": arguments}
-    if verb == "approve":
-        return {"action_id": action_id, "decision": verb}
-    reason = reason if given.get("reason") is None else given["reason"]
-    if not isinstance(reason, str):
-        raise ValueError("reason should be a string")
-    return {"action_id": action_id, "decision": verb, "reason": reason}
+        case {"action_id": str(), "decision": "reject"}:
+            reason = reason if given.get("reason") is None else given["reason"]
+            if isinstance(reason, str):
+                return {**decision, "reason": reason}
+            raise ValueError("reason should be a string")
+    raise ValueError("A decision should have an action_id, and approve, reject or edit as its decision")
 
 
 def _is_repeat(log: Log, decision: Decision) -> bool:
-    """Whether this very decision was taken: a kill may have come before the response to the first one."""
+    """Return whether this very decision was taken: a kill may have come before the response to the first one."""
+    action_id = decision["action_id"]
     if decision["decision"] != "reject":
-        return log.state.decided.get(decision["action_id"]) == decision
-    return any(
-        event["kind"] == "UserRejectObservation" and event["action_id"] == decision["action_id"]
-        for event in reversed(log.events)
-    )
+        return log.state.decided.get(action_id) == decision
+    return any(one["kind"] == "UserRejectObservation" and one["action_id"] == action_id for one in reversed(log.events))
 
 
 class Conversation:
@@ -153,11 +143,7 @@ class Conversation:
     """
 
     def __init__(self, log: Log, mind: Mind, terminal: Terminal, tools: Toolbox, secrets: dict[str, str]) -> None:
-        self.log = log
-        self._mind = mind
-        self._terminal = terminal
-        self._tools = tools
-        self._secrets = secrets
+        self.log, self._mind, self._terminal, self._tools, self._secrets = log, mind, terminal, tools, secrets
         log.hide(*secrets.values())
         self._lock = threading.RLock()
         self._worker: threading.Thread | None = None
@@ -231,7 +217,6 @@ class Conversation:
                 self.log.record(moved(self.log.state, "paused", step), step)
 
     def decide(self, accept: bool, reason: str) -> None:
-        """Execute or drop the pending actions."""
         with self._lock:
             if self.log.state.status != "waiting_for_confirmation":
                 return
@@ -272,7 +257,6 @@ class Conversation:
             self.log.step(self.log.state._replace(policy=policy), [events.change("confirmation_policy", policy)])
 
     def keep(self, secrets: dict[str, str]) -> None:
-        """Put secrets into the environment of every later command. They are in memory alone."""
         with self._lock:
             self._secrets = self._secrets | secrets
             self.log.hide(*secrets.values())
@@ -300,7 +284,6 @@ class Conversation:
         return delegation.own(self.log.events)
 
     def _decided(self, action_id: str) -> Event:
-        """An action as a person has decided it. Raises BadCall."""
         return as_decided(self.log.known(action_id), self.log.state, self._tools.known)
 
     def _rejected(self, reason: str) -> tuple[State, list[Event]]:
@@ -320,11 +303,10 @@ class Conversation:
 
     @property
     def _is_wanted(self) -> bool:
-        """Whether the present thread is the one that works here, and was not abandoned."""
+        """Whether the present thread was not abandoned."""
         return self._worker is threading.current_thread()
 
     def _drop_response(self) -> None:
-        """Abandon a thread that waits for the mind, as a response may take minutes."""
         if self._is_thinking:
             self._worker, self._is_thinking = None, False
 
@@ -342,7 +324,6 @@ class Conversation:
             self._end_run("error", events.error(type(error).__name__, "The agent has failed; its log says how."))
 
     def _end_run(self, status: str, *step: Event) -> None:
-        """End the run of this thread, also where the disk refuses the step."""
         with self._lock:
             if self._is_wanted:
                 self._worker, self._is_thinking = None, False
@@ -459,26 +440,20 @@ class Conversation:
             self.log.begin(action, state._replace(task=delegation.begun(action, state.stats)))
             return self._next()
         self.log.begin(action, state._replace(started=True))
-        if action["action"]["kind"] == "TerminalAction":
-            if refused := self._terminal.start(action["action"], self._secrets):
-                return partial(self._close, events.observation(action, refused))
-            return partial(self._finish_command, action)
-        return partial(self._execute, action)
+        if action["action"]["kind"] != "TerminalAction":
+            return lambda: self._close(events.observation(action, self._tools.observe(action)))
+        if refused := self._terminal.start(action["action"], self._secrets):
+            return partial(self._close, events.observation(action, refused))
+        return partial(self._finish_command, action)
 
     def _finish_command(self, action: Event) -> None:
-        seen = self._terminal.finish(action["action"], self.log.mask, partial(self._show_output, action["id"]))
-        self._close(events.observation(action, seen))
+        def show(tail: str, size: int) -> None:
+            members = {"action_id": action["id"], "text": self.log.mask.text(tail, is_output=True), "size": size}
+            self.log.show(events.event("CommandOutputEvent", "environment", **members))
 
-    def _show_output(self, action_id: str, tail: str, size: int) -> None:
-        """Show what a command has printed so far, to those who follow it."""
-        text = self.log.mask.text(tail, is_output=True)
-        self.log.show(events.event("CommandOutputEvent", "environment", action_id=action_id, text=text, size=size))
-
-    def _execute(self, action: Event) -> None:
-        self._close(events.observation(action, self._tools.observe(action)))
+        self._close(events.observation(action, self._terminal.finish(action["action"], self.log.mask, show)))
 
     def _close(self, result: Event) -> None:
-        """Close the first open action with its result."""
         with self._lock:
             state = self.log.state
             if result["tool_name"] == "terminal":

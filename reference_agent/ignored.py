@@ -26,9 +26,13 @@ _OF_AGENT = {"critic": "nothing rates the agent's work"}  #: a member of its age
 def ignored(given: dict[str, Any], program: str = "") -> list[str]:
     """The sentences about a start request. program: the title of the program that is the agent; "": the bundled one."""
     agent = _object(given, "agent") or _object(given, "agent_settings")
-    told = _of_program(agent, program) if program else _of_agent(agent)
+    told = [] if program else _of_agent(agent)
+    if program and brings_agent(agent):
+        told = [f"agent is ignored: {program} works in its place, with its own model, tools and prompt."]
     told += [f"{name} is ignored: {instead}." for name, instead in _OF_REQUEST.items() if given.get(name)]
-    if looked_up := [name for name, one in _object(given, "secrets").items() if _is_looked_up(one)]:
+    secrets = _object(given, "secrets")
+    asked = {name: _object(secrets, name) for name in secrets}
+    if looked_up := [name for name, one in asked.items() if "url" in one and one.get("value") is None]:
         told.append(f"secrets are ignored: {_listed(looked_up)}. The agent looks up no secret at a URL.")
     return [*told, _INSTEAD] if told and not program else told
 
@@ -37,11 +41,6 @@ def brings_agent(agent: dict[str, Any]) -> bool:
     """Whether a client's start names more of its agent than a model of the server's provider."""
     llm = _object(agent, "llm")
     return bool(agent.keys() - {"llm"} or llm.get("base_url") or llm.get("api_key"))
-
-
-def _of_program(agent: dict[str, Any], program: str) -> list[str]:
-    instead = f"agent is ignored: {program} works in its place, with its own model, tools and prompt."
-    return [instead] if brings_agent(agent) else []
 
 
 def _of_agent(agent: dict[str, Any]) -> list[str]:
@@ -65,10 +64,6 @@ def _object(given: dict[str, Any], name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _is_looked_up(secret: Any) -> bool:
-    return isinstance(secret, dict) and "url" in secret and secret.get("value") is None
-
-
 def servers_in(config: Any) -> dict[str, Any]:
     """The MCP servers of `mcp_config` by name; older clients nest them."""
     nested = config.get("mcpServers") if isinstance(config, dict) else None
@@ -82,7 +77,6 @@ def _is_unused(server: Any) -> bool:
 
 
 def _names(things: Any, member: str) -> list[str]:
-    """The names of a list of objects."""
     listed = things if isinstance(things, list) else []
     return [str(one.get(member, "?")) if isinstance(one, dict) else str(one) for one in listed]
 

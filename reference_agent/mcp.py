@@ -2,7 +2,7 @@
 
 Only tools are used: a list at the first use of a server, and calls. HTTP goes by the way out of the sandbox.
 Source: https://modelcontextprotocol.io/specification/2025-06-18. Why no library: docs/decisions.md.
-Limitation: no OAuth, no resources, prompts or sampling, and a list of tools that changes is not read again.
+Limitation: no OAuth, and a list of tools that changes is not read again.
 """
 
 import json
@@ -42,21 +42,15 @@ class Server:
     """One MCP server, which is started when it is first used. Not thread-safe, but for `close`."""
 
     def __init__(self, name: str, given: dict[str, Any], folder: Path) -> None:
-        """given: as a start request's `mcp_config` has it."""
-        self.name = name
-        self._given, self._folder = given, folder
+        self.name, self._given, self._folder = name, given, folder
         seconds = given.get("timeout")
         self._seconds = max(CALL_SECONDS, seconds) if isinstance(seconds, int | float) else CALL_SECONDS
         self._link: _Program | _Http | None = None
         self._number = 0
-
-    def secrets(self) -> list[str]:
-        """What nobody shall read: its headers, and credentials among its variables and arguments."""
-        headers = [value.removeprefix("Bearer ") for value in _headers(self._given).values()]
-        return [*headers, *credentials_in(self._given)]
+        #: what nobody shall read: its headers, and credentials among its variables and arguments
+        self.secrets = [*(value.removeprefix("Bearer ") for value in _headers(given).values()), *credentials_in(given)]
 
     def tools(self) -> dict[str, Tool]:
-        """Its tools by name. Raises McpError."""
         found = dict[str, Tool]()
         cursor: Message | None = {}
         while cursor is not None and len(found) < MOST_TOOLS:
@@ -67,10 +61,7 @@ class Server:
         return found
 
     def call(self, tool: str, arguments: dict[str, Any]) -> tuple[list[Event], bool]:
-        """What a tool answers, as content, and whether it is an error. A server that ended is started again.
-
-        Raises McpError.
-        """
+        """Return the content of a tool's answer, and whether it is an error. Raises McpError."""
         answer = self._ask("tools/call", {"name": tool, "arguments": arguments}, self._seconds)
         blocks = answer.get("content")
         content = [_part(block) for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
@@ -90,21 +81,16 @@ class Server:
             self._link = _Program(self._given, self._folder)
         else:
             raise McpError("its settings name no command and no URL, or were not kept when the agent server restarted")
-        client = {"name": "agent-server", "version": "1"}
-        try:
-            hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
-            self._ask("initialize", hello, START_SECONDS)
-            self._link.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        except McpError:
-            self.close()
-            raise
+        hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "agent-server", "version": "1"}}
+        self._ask("initialize", hello, START_SECONDS)
+        self._link.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def _ask(self, method: str, params: Message, seconds: float) -> Message:
-        if self._link is None:
-            self._connect()
-        assert self._link is not None
-        self._number += 1
         try:
+            if self._link is None:
+                self._connect()
+            assert self._link is not None
+            self._number += 1
             request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
             response = self._link.ask(request, seconds)
         except McpError:
@@ -117,8 +103,6 @@ class Server:
 
 
 class _Program:
-    """A server that is a program in the sandbox."""
-
     def __init__(self, given: dict[str, Any], folder: Path) -> None:
         arguments = given.get("args")
         words = [str(given["command"]), *map(str, arguments if isinstance(arguments, list) else [])]
@@ -178,13 +162,14 @@ class _Program:
         assert self._process.stdout is not None
         while raw := self._process.stdout.readline(MOST_MESSAGE):
             with suppress(ValueError, RecursionError, McpError):
-                message = json.loads(raw)
-                if isinstance(message, dict) and "method" in message and "id" in message:
-                    is_ping = message["method"] == "ping"
-                    answer = {"result": {}} if is_ping else {"error": {"code": -32601, "message": "Method not found"}}
-                    self.tell({"jsonrpc": "2.0", "id": message["id"], **answer})
-                elif isinstance(message, dict) and (waiting := self._responses.get(message.get("id"))):
-                    waiting.put(message)
+                match message := json.loads(raw):
+                    case {"method": "ping", "id": number}:
+                        self.tell({"jsonrpc": "2.0", "id": number, "result": {}})
+                    case {"method": _, "id": number}:
+                        error = {"code": -32601, "message": "Method not found"}
+                        self.tell({"jsonrpc": "2.0", "id": number, "error": error})
+                    case {"id": int(number)} if waiting := self._responses.get(number):
+                        waiting.put(message)
         for waiting in [*self._responses.values()]:
             waiting.put(None)
 
@@ -233,9 +218,7 @@ class _Http:
 
 
 def _data(event: str) -> Any:
-    """The data of a server-sent event; None of one that has none."""
-    lines = [line[5:] for line in event.split("\n") if line.startswith("data:")]
-    data = "\n".join(lines).strip()
+    data = "\n".join(line[5:] for line in event.split("\n") if line.startswith("data:")).strip()
     return json.loads(data) if data else None
 
 

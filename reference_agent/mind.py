@@ -1,10 +1,8 @@
 """What decides the agent's next actions: put a mind of your own in their place.
 
-`Rule` needs no model. `Model` thinks with one: which it is, how its endpoint is asked, what becomes of its responses.
-
-A response is one streamed chat completion of an OpenAI-compatible endpoint. The stream is read as bytes, because
-endpoints send what no type of a client library says. The model's key is sealed on the disk, and shown nowhere.
-Source: https://platform.openai.com/docs/api-reference/chat, and what other endpoints make of it.
+`Rule` needs no model. `Model` thinks with one. A response is one streamed chat completion of an OpenAI-compatible
+endpoint, read as bytes, because endpoints send what no type of a client library says. The model's key is sealed on the
+disk. Source: https://platform.openai.com/docs/api-reference/chat, and what other endpoints make of it.
 """
 
 import base64
@@ -100,18 +98,11 @@ class Response(NamedTuple):
 class NoModel(Exception):
     """A question needs a model, and there is none; the message is a sentence."""
 
-    def __init__(
-        self, words: str = "No model answers: set LLM_MODEL of the server, or name a model in agent.llm of the start"
-    ) -> None:
-        super().__init__(words)
-
 
 class Mind(Protocol):
     """Any thread may use it, one at a time for each conversation."""
 
-    def beginning(self) -> list[Event]:
-        """The first events of a conversation."""
-
+    def beginning(self) -> list[Event]: ...
     def has_to_respond(self, so_far: list[Event], state: State) -> bool:
         """Whether the conversation goes on; asked when no action is open."""
 
@@ -139,21 +130,23 @@ class Rule:
         said = next(event for event in so_far if event["id"] == message_id)
         text = events.text_of(said["llm_message"]["content"])
         lines = [line.strip(_SPACE) for line in text.split("\n")]  # a shell's lines end there alone
-        if commands := [line.removeprefix("run:").strip(_SPACE) for line in lines if line.startswith("run:")]:
-            if fault := _fault(commands):
-                return Response([events.message("agent", events.parts(fault))], [message_id])
-            return Response([_action(command, message_id) for command in commands], [message_id])
-        return Response([events.message("agent", events.parts(NO_MODEL))], [message_id])
+        commands = [line.removeprefix("run:").strip(_SPACE) for line in lines if line.startswith("run:")]
+        if words := _fault(commands):
+            return Response([events.message("agent", events.parts(words))], [message_id])
+        return Response([_action(command, message_id) for command in commands], [message_id])
 
     def answer(self, _question: str, _so_far: list[Event], _state: State) -> str:
-        raise NoModel
+        raise NoModel("No model answers: set LLM_MODEL of the server, or name a model in agent.llm of the start")
 
-    def condense(self, _so_far: list[Event], _state: State) -> Response | None:
-        raise NoModel
+    def condense(self, so_far: list[Event], state: State) -> Response | None:
+        self.answer("", so_far, state)
+        return None
 
 
 def _fault(commands: list[str]) -> str:
-    """Why the commands of a message do not run; empty: they do."""
+    """Return why the commands of a message do not run; empty: they do."""
+    if not commands:
+        return NO_MODEL
     if len(commands) > MOST_COMMANDS:
         return f"The message has {len(commands):,} commands; {MOST_COMMANDS} run at most. None of them was run."
     longest = max(map(len, commands))
@@ -210,7 +203,6 @@ class Seal:
         return str(self._fernet().encrypt(text.encode()).decode()) if self._secret and text else ""
 
     def open(self, sealed: str) -> str:
-        """The text; "" for one that was sealed with another secret."""
         if not (self._secret and sealed):
             return ""
         try:
@@ -219,9 +211,8 @@ class Seal:
             return ""
 
     def _fernet(self) -> Any:
-        """Loaded when it is needed: it would take a fifth of the agent server's start."""
         key = base64.urlsafe_b64encode(hashlib.sha256(self._secret.encode()).digest())
-        return import_module("cryptography.fernet").Fernet(key)
+        return import_module("cryptography.fernet").Fernet(key)  # would take a fifth of the agent server's start
 
 
 class ModelError(Exception):
@@ -231,13 +222,11 @@ class ModelError(Exception):
         super().__init__(f"{code}: {detail}")
         self.code, self.detail = code, detail
 
-    def with_next_step(self, words: str) -> tuple[str, str]:
-        """The code, and the detail with a sentence that says how to go on."""
-        return self.code, f"{self.detail.rstrip('.')}. {words}"
+    def with_next_step(self, words: str = "") -> tuple[str, str]:
+        return self.code, f"{self.detail.rstrip('.')}. {words or _NEXT.get(self.code, 'Send a message to try again.')}"
 
 
-class Garbage(Exception):
-    """The endpoint's response is not a chat completion, or reports an error in the middle."""
+class Garbage(Exception): ...
 
 
 class Refusal(Exception):
@@ -246,13 +235,11 @@ class Refusal(Exception):
     def __init__(self, response: httpx.Response) -> None:
         self.status = response.status_code
         self.retry_after = response.headers.get("retry-after", "")
-        self.code, said = _told(_beginning(response))
+        self.code, said = _told(response)
         super().__init__(f"{self.status} {said}")
 
 
 class Reply:
-    """A response, as much of it as has come."""
-
     def __init__(self) -> None:
         self.id = self.text = self.reasoning = ""
         self.is_cut = False  #: it was too long, for us or for the endpoint
@@ -307,9 +294,9 @@ class Endpoint:
         self._headers = {"Authorization": f"Bearer {llm.api_key or 'none'}"}
 
     def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], tell: Tell) -> Reply:
-        """The response to messages. Raises ModelError, and what `tell` raises.
+        """Ask for a response; a failed try begins it again. Raises ModelError, and what `tell` raises.
 
-        A try that failed in the middle of a response begins it again. Cost: at most RESPONSE_SECONDS for each try.
+        Cost: at most RESPONSE_SECONDS for each try.
         """
         asked: dict[str, Any] = {"model": self._model, "messages": messages, **({"tools": tools} if tools else {})}
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -321,7 +308,8 @@ class Endpoint:
                 try:
                     return self._try(client, asked, tell)
                 except (Refusal, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, Garbage) as error:
-                    if tries_left and "reasoning_effort" in asked and _refuses_effort(error):
+                    is_refused = isinstance(error, Refusal) and error.status in (400, 422)
+                    if tries_left and is_refused and "reasoning_effort" in asked and "reasoning" in str(error).lower():
                         del asked["reasoning_effort"]  # clients send it for every model
                         self._effort = ""
                         continue
@@ -375,10 +363,6 @@ class Endpoint:
         return ModelError("LLMServiceUnavailableError", f"The model's endpoint does not answer: {text}")
 
 
-def _refuses_effort(error: Exception) -> bool:
-    return isinstance(error, Refusal) and error.status in (400, 422) and "reasoning" in str(error).lower()
-
-
 def _payloads(received: Iterator[bytes], is_stream: bool) -> Iterator[Any]:
     """The JSON of each server-sent event, or of the whole body. Raises Garbage and ModelError."""
     deadline, size, rest = time.monotonic() + RESPONSE_SECONDS, 0, b""
@@ -395,22 +379,18 @@ def _payloads(received: Iterator[bytes], is_stream: bool) -> Iterator[Any]:
         yield _json(rest)
 
 
-def _beginning(response: httpx.Response) -> str:
-    """The beginning of the body of a refusal, whose end nobody waits for."""
-    body = b""
+def _told(response: httpx.Response) -> tuple[str, str]:
+    """Return the code and the message of an error, as most endpoints shape it; of any other body its text."""
+    raw = b""
     for part in response.iter_bytes():
-        body += part
-        if len(body) > _MOST_ERROR:
+        raw += part
+        if len(raw) > _MOST_ERROR:
             break
-    return body.decode(errors="replace")
-
-
-def _told(body: str) -> tuple[str, str]:
-    """The code and the message of an error, as most endpoints shape it; of any other body its text."""
+    body = raw.decode(errors="replace")
     try:
-        error = json.loads(body)
-    except (ValueError, RecursionError):
-        return "", _line(body)
+        error = _json(body.encode())
+    except Garbage:
+        error = None
     error = error.get("error", error) if isinstance(error, dict) else error
     if not isinstance(error, dict):
         return "", _line(body)
@@ -442,7 +422,6 @@ def _pause(error: Exception, tries: int) -> float | None:
 
 
 def _text(value: Any) -> str:
-    """Text that can be written as UTF-8; "" if it is not text."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
@@ -456,9 +435,7 @@ class Model:
     """A mind for one conversation. It keeps nothing: everything is in the events and the state."""
 
     def __init__(self, llm: Llm, folder: Path, tools: Toolbox) -> None:
-        self._llm = llm
-        self._folder = folder
-        self._tools = tools
+        self._llm, self._folder, self._tools = llm, folder, tools
 
     @cached_property
     def _endpoint(self) -> Endpoint:
@@ -509,7 +486,7 @@ class Model:
         except ModelError as error:
             if error.code == TOO_LONG:
                 return self._shorter(error, so_far, state, estimated, tell)
-            return Response([], error=_with_next_step(error))
+            return Response([], error=error.with_next_step())
         stats, response_id = self._counted(reply, estimated, so_far, state)
         steps = _steps(reply, so_far, response_id, self._tools.known_in(state.task), state.task)
         return Response(steps, [] if state.task else state.unanswered, stats)
@@ -550,16 +527,11 @@ class Model:
                 return shorter
         except ModelError as other:
             if other.code != TOO_LONG:
-                return Response([], error=_with_next_step(other))
+                return Response([], error=other.with_next_step())
         return _without_last(error, so_far, state)
 
 
-def _with_next_step(error: ModelError) -> tuple[str, str]:
-    return error.with_next_step(_NEXT.get(error.code, "Send a message to try again."))
-
-
 def _without_last(error: ModelError, so_far: list[Event], state: State) -> Response:
-    """End the run, and forget what may be too long by itself."""
     unanswered = [] if state.task else state.unanswered
     steps = last_step(so_far, unanswered)
     gone = [*steps, *unanswered]
@@ -595,8 +567,11 @@ def _steps(
         call = {"id": _fresh(call_id, known, "call"), "name": beginning(name, 100) or "?", "arguments": arguments}
         known.add(call["id"])
         if number == MOST_CALLS:
+            taken = f"{len(reply.calls)} calls, and the first {MOST_CALLS} were taken up"
             proposed.append(events.action(call, None, response_id))
-            failures.append(events.failure(proposed[-1], _too_many(len(reply.calls))))
+            failures.append(
+                events.failure(proposed[-1], f"The response has {taken}: not this one, nor those after it.")
+            )
             break
         try:
             action, rating = tools.read_call(name, arguments, known_tools)
@@ -612,12 +587,6 @@ def _steps(
         if name == "finish":
             break
     return proposed + failures
-
-
-def _too_many(number: int) -> str:
-    return (
-        f"The response has {number} calls, and the first {MOST_CALLS} were taken up: not this one, nor those after it."
-    )
 
 
 def _fresh(given: str, known: set[Any], prefix: str) -> str:
@@ -642,20 +611,14 @@ def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: 
     }
     usage = {name: before.get(name, 0) + number for name, number in new.items()}
     usage |= {"model": llm.model, "context_window": llm.context_window, "per_turn_token": prompt + completion}
+    price, cached = llm.prices.of(llm.model), min(read, prompt)  # no price counts as 0: the wire has no "unknown"
+    dollars = price.nanos(Used(prompt - cached, completion, cached)) / 1e9 if price else 0.0
     return {
         "model_name": llm.model,
-        "accumulated_cost": (stats["accumulated_cost"] if stats else 0.0) + _dollars(llm, new),
+        "accumulated_cost": (stats["accumulated_cost"] if stats else 0.0) + dollars,
         "max_budget_per_task": None,
         "accumulated_token_usage": {**usage, "response_id": response_id},
     }
-
-
-def _dollars(llm: Llm, new: dict[str, int]) -> float:
-    """The cost of a response by the model's prices; 0 for a model that has none: the wire has no "unknown"."""
-    if (price := llm.prices.of(llm.model)) is None:
-        return 0.0
-    cached = min(new["cache_read_tokens"], new["prompt_tokens"])
-    return price.nanos(Used(new["prompt_tokens"] - cached, new["completion_tokens"], cached)) / 1e9
 
 
 def _number(used: Any, name: str) -> int:

@@ -30,7 +30,6 @@ class Output:
     """The output of one command. A context, which closes the file."""
 
     def __init__(self, folder: Path, mask: Mask = NOTHING) -> None:
-        """folder: the working folder. mask: of what neither the text nor the file shows."""
         self._folder = folder / OUTPUTS
         self._begin, self._end = bytearray(), bytearray()
         self.size = 0  #: bytes so far
@@ -93,7 +92,6 @@ class Output:
         return "\n".join((shown.removesuffix("\n"), words, tail.decode(errors="replace")))
 
     def _where(self) -> str:
-        """Where the rest is. Called once: it ends the file, too."""
         if self._file is None:
             return f"The whole output is not kept: {self._fault}"
         if self._written == self.size:

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +70,6 @@ class Repository:
         return [*found.values()][:MOST_SKILLS]
 
     def state(self) -> str:
-        """The state of Git, in lines."""
         status = git(self._folder, "status", "--porcelain", "--branch", seconds=_GIT_SECONDS)
         if status is None:
             return f"{self._folder} is in no Git repository."
@@ -97,7 +97,6 @@ class Repository:
         return sorted({one for folder in folders for one in self._around(folder) if one.is_relative_to(root)})
 
     def _of_folder(self, folder: Path) -> Iterator[str]:
-        """The instructions of a folder, which are told once."""
         for name in INSTRUCTIONS:
             if text := self._read(folder / name):
                 self._told.add(folder)
@@ -153,15 +152,10 @@ def _skill(path: Path, text: str) -> Skill:
     head, body = front_matter(text)
     name = head.get("name") or (path.parent.name if path.name == "SKILL.md" else path.stem)
     described = head.get("description") or body.strip().partition("\n")[0].strip("# ")
-    triggers = head.get("triggers", [])
-    words = triggers if isinstance(triggers, list) else triggers.split(",")
-    return Skill(
-        str(name),
-        beginning(str(described), MOST_DESCRIPTION),
-        tuple(one.strip() for one in words if one.strip()),
-        body.strip(),
-        str(path),
-    )
+    words = head.get("triggers", [])
+    words = words if isinstance(words, list) else words.split(",")
+    triggers = tuple(one.strip() for one in words if one.strip())
+    return Skill(str(name), beginning(str(described), MOST_DESCRIPTION), triggers, body.strip(), str(path))
 
 
 def front_matter(text: str) -> tuple[dict[str, str | list[str]], str]:
@@ -198,11 +192,9 @@ def _folders(here: Path, action: dict[str, Any]) -> list[Path]:
         words = _words(action["command"])
     folders = list[Path]()
     for word in words[:MOST_PATHS]:
-        try:
+        with suppress(OSError, ValueError):
             path = Path(os.path.realpath(here / word))
             folders.append(path if path.is_dir() else path.parent)
-        except (OSError, ValueError):
-            continue
     return folders
 
 

@@ -74,12 +74,10 @@ class Search:
         return "\n".join([f"{len(found):,} files below {place}:", *(name for _, name in found[:MOST_FOUND]), *more])
 
     def stop(self) -> None:
-        """End the search that runs."""
         if process := self._process:
             kill(process)
 
     def _lines(self, pattern: str, place: Path) -> Iterator[tuple[str, str]]:
-        """Each line that matches: its file, and number and text."""
         folder = place if place.is_dir() else place.parent
         skipped = [word for name in self._skipped(folder) for word in ("--glob", f"!**/{name}")]
         if shutil.which("rg"):
@@ -157,7 +155,6 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _expanded(pattern: str) -> Iterator[str]:
-    """The patterns that one with braces stands for."""
     found = re.search(r"\{([^{}]*,[^{}]*)\}", pattern)
     if found is None:
         yield pattern

@@ -45,15 +45,13 @@ _STATUSES = {"A": "ADDED", "D": "DELETED"}
 
 #: what the query of an operation may have; one that is not here has none
 _QUERIES = {
-    "search_events": frozenset(
-        {"kind__eq", "command_id__eq", "timestamp__gte", "timestamp__lt", "order__gt", "sort_order", "page_id", "limit"}
-    ),
-    "upload": frozenset({"path"}),
-    "download": frozenset({"path"}),
-    "changes": frozenset({"path", "ref"}),
-    "commits": frozenset({"path", "limit"}),
-    "changes_of_commit": frozenset({"path"}),
-    "difference": frozenset({"path", "ref", "commit"}),
+    "search_events": "command_id__eq kind__eq limit order__gt page_id sort_order timestamp__gte timestamp__lt",
+    "upload": "path",
+    "download": "path",
+    "changes": "path ref",
+    "commits": "limit path",
+    "changes_of_commit": "path",
+    "difference": "commit path ref",
 }
 
 services = Blueprint("services", __name__)
@@ -63,11 +61,11 @@ services.before_request(check_key)
 @services.before_request
 def refuse_unknown() -> tuple[Response, int] | None:
     """Refuse a member of the query that the operation does not have: misspelt, it would change nothing, unseen."""
-    known = _QUERIES.get((request.endpoint or "").rpartition(".")[2], frozenset())
+    known = _QUERIES.get((request.endpoint or "").rpartition(".")[2], "").split()
     unknown = next((name for name in request.args if name not in known), None)
     if unknown is None:
         return None
-    allowed = f"the query may have {', '.join(sorted(known))}" if known else "this operation has no query"
+    allowed = f"the query may have {', '.join(known)}" if known else "this operation has no query"
     words = f"Unknown member of the query: {allowed}"
     named = beginning(as_unicode(unknown), _LONGEST_NAME)
     return jsonify(detail=[{"loc": ["query", named], "msg": words, "type": "extra_forbidden"}]), 422
@@ -82,7 +80,6 @@ def folder_of(identity: str | None) -> Path:
 
 
 def placed(identity: str | None, path: str) -> Path:
-    """A path of a client, in the working directory."""
     try:
         return Files(Path.cwd(), server.folder).inside(str(folder_of(identity) / path))
     except (Refused, OSError, ValueError) as refused:
@@ -90,13 +87,11 @@ def placed(identity: str | None, path: str) -> Path:
 
 
 def asked_path() -> str:
-    """The path of the query, whatever its bytes are."""
     asked = parse_qsl(request.query_string.decode(errors="surrogateescape"), errors="surrogateescape")
     return next((value for name, value in asked if name == "path"), None) or abort(422, "path is needed in the query")
 
 
 def begun(identity: str | None) -> Command:
-    """The command that the present request asks for, started."""
     given = body()
     command, seconds, cwd = given.get("command"), given.get("timeout", 300), given.get("cwd") or "."
     if not isinstance(command, str):
@@ -114,7 +109,6 @@ def begun(identity: str | None) -> Command:
 
 
 def moment(name: str) -> int | None:
-    """A time of the query, in µs; None where it is not asked for."""
     try:
         return micros(request.args[name]) if name in request.args else None
     except ValueError:
@@ -140,7 +134,6 @@ def start_command(identity: str | None = None) -> Response:
 
 @services.post("/bash/execute_bash_command")
 def execute_command(identity: str | None = None) -> Response:
-    """Start a command and wait for its end; all that it has printed as one output."""
     command = begun(identity)
     command.has_ended.wait()
     outputs = command.outputs
@@ -157,10 +150,7 @@ def stop_command(command_id: str, identity: str | None = None) -> Response:  # n
 
 @services.get("/bash/bash_events/search")
 def search_events(identity: str | None = None) -> Response:  # noqa: ARG001
-    """A page of what was started and printed; page_id names the first event to read.
-
-    A page of more than MOST_PAGE bytes ends before its limit: a reader bounds what it takes.
-    """
+    """Return a page of what was started and printed. At MOST_PAGE bytes it ends before its limit."""
     limit, order = asked_limit(), request.args.get("order__gt", "-1")
     if not (order.isascii() and order.removeprefix("-").isdigit() and len(order) < 10):
         abort(422, "order__gt should be a whole number")
@@ -255,7 +245,6 @@ def commits(identity: str | None = None) -> Response:
 
 @services.get("/git/commits/<sha>/changes")
 def changes_of_commit(sha: str, identity: str | None = None) -> Response:
-    """The files that a commit has changed, compared with its first parent."""
     folder = placed(identity, asked_path())
     commit = commit_of(folder, sha)
     found = _differing(folder, parent_of(folder, commit), commit)
@@ -271,8 +260,7 @@ def _differing(folder: Path, *commits: str) -> dict[str, str]:
 
 @services.get("/git/diff")
 def difference(identity: str | None = None) -> Response:
-    """A file of a repository as it is, and as a ref has it; of a `commit`, as that and its parent have it. Null where
-    there is none."""
+    """Return a file of a repository as it is and as a ref has it, or as a `commit` and its parent have it."""
     place = placed(identity, asked_path())
     folder = next(above for above in place.parents if above.is_dir())  # that of a deleted file may be gone too
     name = f"./{place.relative_to(folder)}"
@@ -283,14 +271,12 @@ def difference(identity: str | None = None) -> Response:
 
 
 def known(folder: Path, commit: str, name: str) -> str | None:
-    """A file as a commit has it; None where it has none."""
     if int(git(folder, "cat-file", "-s", f"{commit}:{name}") or 0) > MOST_FILE:
         abort(400, f"The file has more than {MOST_FILE} bytes in that commit")
     return git(folder, "cat-file", "blob", f"{commit}:{name}")
 
 
 def commit_of(folder: Path, sha: str) -> str:
-    """The commit that a client names by its hash."""
     if not _SHA.fullmatch(sha):
         abort(422, "The commit should be 4 to 64 hexadecimal digits")
     needed(folder, "rev-parse", "--git-dir")
@@ -298,7 +284,6 @@ def commit_of(folder: Path, sha: str) -> str:
 
 
 def parent_of(folder: Path, commit: str) -> str:
-    """The first parent of a commit, or what has no files."""
     return (git(folder, "rev-parse", "--verify", "--quiet", f"{commit}^1") or empty_tree(folder)).strip()
 
 
@@ -318,7 +303,6 @@ def empty_tree(folder: Path) -> str:
 
 
 def _resolved(folder: Path, name: str) -> str | None:
-    """The whole hash of the commit that a name is of; None of none."""
     found = git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     return found.strip() if found else None
 
@@ -330,7 +314,6 @@ def needed(folder: Path, *words: str) -> str:
 
 
 def git(folder: Path, *words: str, errors: str = "replace") -> str | None:
-    """Return what Git prints in a folder, or None if it fails."""
     try:
         run = run_git(folder, *words, seconds=_GIT_SECONDS)
     except subprocess.TimeoutExpired:

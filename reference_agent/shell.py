@@ -131,8 +131,7 @@ class _Shell:
             self._forget()
             raise
         self._state = state
-        first = _FIRST + _OF_BASH * self.is_bash
-        self._tell(first.format(status=self._quoted("status")))
+        self._tell((_FIRST + _OF_BASH * self.is_bash).format(status=self._quoted("status")))
 
     def _fifo(self, name: str, flags: int) -> int:
         os.mkfifo(self._files / name, 0o600)
@@ -194,12 +193,12 @@ class _Shell:
         return output, holder
 
     def _given(self, variables: Mapping[str, str]) -> bytes:
-        """What the shell is told before a command: what an earlier one has left, and new variables."""
-        own = {"GIT_CONFIG_SYSTEM": self._git, **variables} if self._state else variables
-        exports = [f"export {key}={shlex.quote(of)}\n" for key, of in own.items()]
+        """Return what the shell reads before a command: what an earlier one has left, and new variables."""
+        own, status = variables, ""
         if self._state:
-            exports.append(f"__status={self._quoted('status')}\n")
-        return (self._state + "".join(exports)).encode(errors="replace")
+            own, status = {"GIT_CONFIG_SYSTEM": self._git, **variables}, f"__status={self._quoted('status')}\n"
+        exports = "".join(f"export {key}={shlex.quote(of)}\n" for key, of in own.items())
+        return (self._state + exports + status).encode(errors="replace")
 
     def type(self, text: str) -> None:
         """Type into the program in the foreground. Raises BlockingIOError where it reads nothing."""
@@ -266,14 +265,11 @@ class _Shell:
 
 
 class _Shown:
-    """When the output of one command is shown while it runs."""
-
     def __init__(self, output: Output, show: Show) -> None:
         self._output, self._show = output, show
         self._at, self._size = time.monotonic() - _SHOWN_EACH + _SHOWN_FIRST, 0
 
     def pass_time(self) -> None:
-        """Show it if it is time to."""
         size, waited = self._output.size, time.monotonic() - self._at
         if size and waited >= (_SHOWN_EACH if size > self._size else _SHOWN_AGAIN):
             self._at, self._size = time.monotonic(), size
@@ -281,8 +277,6 @@ class _Shown:
 
 
 class _Running(NamedTuple):
-    """A command of which the end is not told yet."""
-
     shell: _Shell
     output: Pipe
     holder: int  #: keeps `output` open
@@ -295,9 +289,7 @@ class Terminal:
     def __init__(self, folder: Path, *, hands_back: bool = True) -> None:
         """hands_back: whether somebody goes on with a command that is still running; else it is killed."""
         self.folder = folder  #: in which the next command begins
-        self._home = folder
-        self._hands_back = hands_back
-        self._mark = uuid4().hex
+        self._home, self._hands_back, self._mark = folder, hands_back, uuid4().hex
         self._shell: _Shell | None = None
         self._running: _Running | None = None
         self._left, self._notices = "", list[str]()
@@ -311,10 +303,9 @@ class Terminal:
         self._notices.append(f"The agent server was started again, so this is a new shell, in {folder}. {lost}.")
 
     def start(self, action: Event, secrets: Mapping[str, str]) -> Event | None:
-        """Start a command, or type into the one that is running. Returns an observation if there is nothing to wait
-        for.
+        """Start a command, or type into the one that is running. Return an observation if nothing is to be waited for.
 
-        A secret that no environment can have is left out: with it no command could start.
+        A secret that no environment can have is left out.
         """
         command, is_input = action["command"], bool(action.get("is_input"))
         self._is_killed = False
@@ -333,7 +324,10 @@ class Terminal:
                 self._drop_ended()
                 if is_input or not command.strip():
                     return seen(command, "No command is running.", NOT_EXECUTED)
-                self._begin(command, dict(filter(_is_variable, secrets.items())))
+                usable = {
+                    name: of for name, of in secrets.items() if name and "=" not in name and "\0" not in name + of
+                }
+                self._begin(command, usable)
             except (OSError, ValueError) as error:
                 return seen(command, f"The command cannot be executed: {error}", NOT_EXECUTED)
             return None
@@ -343,7 +337,6 @@ class Terminal:
         return running is not None and running.shell.report() is None and not running.shell.has_ended()
 
     def _go_on(self, command: str, is_input: bool) -> Event | None:
-        """Type into the command that is running."""
         if command.strip() and not is_input:
             words = f"This was not executed, as the command before is still running. {_NEXT}"
             return {**seen(command, words, GOES_ON), "is_error": True}
@@ -379,7 +372,7 @@ class Terminal:
     def finish(self, action: Event, mask: Mask = NOTHING, show: Show = lambda _tail, _size: None) -> Event:
         """Wait until the command ends, is silent for SILENT_SECONDS, or has taken the seconds that the action allows.
 
-        mask: of what neither the result nor the file of its whole output shows. show: called while the command runs.
+        mask: for the result and the file of the whole output. show: called while the command runs.
         Limitation: the output of a process that the command leaves behind is lost unless it goes to a file.
         """
         with self._busy, Output(self._home, mask) as output:
@@ -428,13 +421,11 @@ class Terminal:
         return KILLED if is_late or self._is_killed else code, " ".join(words)
 
     def _read(self, running: _Running, output: Output) -> None:
-        """Take what comes within a moment."""
-        shell = running.shell
-        output_file = running.output.fileno()
-        ready, _, _ = select.select([output_file, shell.terminal, shell.status], [], [], _CHECK)
-        if output_file in ready:
+        shell, pipe = running.shell, running.output.fileno()
+        ready, _, _ = select.select([pipe, shell.terminal, shell.status], [], [], _CHECK)
+        if pipe in ready:
             with suppress(BlockingIOError):
-                output.add(os.read(output_file, _PIECE))
+                output.add(os.read(pipe, _PIECE))
         if shell.terminal in ready:
             output.add(shell.printed())
 
@@ -474,13 +465,11 @@ class Terminal:
         self._notices[:] = [f"The shell was reset: the next command begins a new one in {self._home}."]
 
     def _told(self, text: str) -> str:
-        """A result below what happened before it."""
         notices = [f"({notice})" for notice in self._notices]
         self._notices.clear()
         return "\n".join([*notices, text] if text or not notices else notices)
 
     def kill(self) -> None:
-        """End the present command."""
         self._is_killed = True
         if running := self._running:
             running.shell.interrupt()
@@ -496,19 +485,12 @@ class Terminal:
 
 
 def seen(command: str, output: str, code: int) -> Event:
-    content = [{"type": "text", "text": output}]
     told = beginning(command, MOST_TOLD)  # with the output it must fit into an event; the action has all of it
-    return {"content": content, "is_error": code not in (0, GOES_ON), "exit_code": code, "command": told}
+    members = {"is_error": code not in (0, GOES_ON), "exit_code": code, "command": told}
+    return {"content": [{"type": "text", "text": output}], **members}
 
 
 def _typed(command: str) -> str:
-    """What is typed: a key, or a line."""
     name = command.strip()
-    if match := _CONTROL.fullmatch(name):
-        return chr(ord(match[1].upper()) & 0x1F)
-    return _KEYS.get(name, f"{command}\n")
-
-
-def _is_variable(secret: tuple[str, str]) -> bool:
-    name, value = secret
-    return bool(name) and "=" not in name and "\0" not in name + value
+    control = _CONTROL.fullmatch(name)
+    return chr(ord(control[1].upper()) & 0x1F) if control else _KEYS.get(name, f"{command}\n")

@@ -1,7 +1,6 @@
 """The tools of one conversation: which it has, what it knows from the start, and what executes an action.
 
-What an action says is the model's. What the client said of the agent in its start request is honoured here: its list
-of tools, its skills and instructions, its MCP servers.
+What the client said of the agent in its start request is honoured here: tools, skills, instructions, MCP servers.
 """
 
 import platform
@@ -9,6 +8,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -49,9 +49,7 @@ class Toolbox:
     def __init__(
         self, log: Log, files: Files, around: Files, given: dict[str, Any] | None = None, servers: Iterable[Server] = ()
     ) -> None:
-        """files: in the working folder. around: in the agent server's working directory, which may have a repository
-        around that folder. given: the agent of the start request. servers: MCP servers.
-        """
+        """files: in the working folder. around: in the agent server's working directory. given: agent of the start."""
         self._log, self._files = log, files
         self._repository, self._search = Repository(files.folder, around), Search(files)
         self._servers, self._of = list(servers), dict[str, tuple[Server, str]]()
@@ -63,13 +61,12 @@ class Toolbox:
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._tools = {name: tool for name, tool in TOOLS.items() if self._is_wanted(name)}
         for server in self._servers:
-            log.hide(*server.secrets())
+            log.hide(*server.secrets)
         if log.events:
             self._repository.instructions()  # which the log has
 
     @property
     def known(self) -> Tools:
-        """The tools by name; skills can be read where there are any."""
         return {name: tool for name, tool in self._tools.items() if name != "invoke_skill" or self._skills()}
 
     def known_in(self, task: dict[str, Any]) -> Tools:
@@ -90,7 +87,6 @@ class Toolbox:
         return beginning("\n\n".join(["", *filter(None, told)]), MOST_CONTEXT)
 
     def prompt(self, own: str) -> str:
-        """The prompt: the client's, where it sent one."""
         return given if isinstance(given := self._given.get("system_prompt"), str) and given else own
 
     def added_to(self, content: list[Event]) -> dict[str, Any]:
@@ -106,22 +102,17 @@ class Toolbox:
     def connect(self) -> None:
         """Start the MCP servers that were not tried yet, all at once. Cost: at most the time of the slowest."""
         untried, self._untried = self._untried, []
-        found: dict[str, dict[str, Tool] | str] = {}
-        threads = [threading.Thread(target=_find_tools, args=(one, found), daemon=True) for one in untried]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for server in untried:
-            tools = found[server.name]
-            if isinstance(tools, str):
-                self._failures.append(f"The MCP server {server.name} is not used: {tools}")
-                continue
-            for name, tool in tools.items():
-                self._add(server, name, tool)
+        if not untried:
+            return
+        with ThreadPoolExecutor(len(untried)) as pool:
+            for server, tools in zip(untried, pool.map(_tools_of, untried), strict=True):
+                if isinstance(tools, str):
+                    self._failures.append(f"The MCP server {server.name} is not used: {tools}")
+                    continue
+                for name, tool in tools.items():
+                    self._add(server, name, tool)
 
     def failures(self) -> list[str]:
-        """A sentence for each MCP server that failed since the last time."""
         failures, self._failures = self._failures, []
         return failures
 
@@ -153,18 +144,16 @@ class Toolbox:
             content.extend(parts(f"\n{_OF_REPOSITORY}\n{told}"))
 
     def stop(self) -> None:
-        """End the call that runs."""
         self._search.stop()
         self._done.put(([*parts(INTERRUPTED)], True))
 
     def close(self) -> None:
-        """End the MCP servers, with what runs."""
         self.stop()
         for server in self._servers:
             server.close()
 
     def _is_wanted(self, name: str) -> bool:
-        """Whether the client's own list of tools, if it sent one that has any of ours, and its filter leave a tool."""
+        """Return whether the client's list of tools, if it has any of ours, and its filter leave a tool."""
         listed = self._given.get("tools")
         names = [one.get("name") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         wanted = {own_name(one) for one in names if isinstance(one, str)} & {*TOOLS}
@@ -195,8 +184,8 @@ class Toolbox:
         if details["command"] == "plan":
             tasks = [{"title": "", "notes": "", "status": "todo", **one} for one in details.get("task_list") or []]
         else:
-            last = next((one for one in reversed(self._log.events) if _is_plan(one)), None)
-            tasks = last["observation"]["task_list"] if last else []
+            results = (one["observation"] for one in reversed(self._log.events) if one["kind"] == "ObservationEvent")
+            tasks = next((one["task_list"] for one in results if one["kind"] == "TaskTrackerObservation"), [])
         lines = [f"[{one['status']}] {one['title']}{one['notes'] and ': '}{one['notes']}" for one in tasks]
         done = sum(one["status"] == "done" for one in tasks)
         text = "\n".join([f"{done} of {len(tasks)} tasks are done.", *lines])
@@ -232,12 +221,12 @@ class Toolbox:
         return result  # type: ignore[no-any-return]
 
 
-def _find_tools(server: Server, found: dict[str, dict[str, Tool] | str]) -> None:
-    """Put the tools of a server into found, or why it has none."""
+def _tools_of(server: Server) -> dict[str, Tool] | str:
+    """Return the tools of a server, or why it has none."""
     try:
-        found[server.name] = server.tools()
+        return server.tools()
     except Exception as error:  # of one server: the others go on
-        found[server.name] = beginning(str(error) or type(error).__name__, 1000)
+        return beginning(str(error) or type(error).__name__, 1000)
 
 
 def _system() -> str:
@@ -248,7 +237,3 @@ def _system() -> str:
 
 def _told(skill: Skill) -> str:
     return f'<skill name="{skill.name}" of="{skill.source}">\n{skill.content}\n</skill>'
-
-
-def _is_plan(event: Event) -> bool:
-    return bool(event["kind"] == "ObservationEvent" and event["observation"]["kind"] == "TaskTrackerObservation")

@@ -1,17 +1,15 @@
 """Connections of the bundled agent that are no longer HTTP's: to a terminal, and to a port of the sandbox.
 
 `GET /api/terminal` with `Upgrade: terminal`: a shell in a pseudo-terminal. The server sends lines of JSON,
-`{"input": TEXT}` or `{"cols", "rows"}`, and gets what the terminal prints, byte for byte, until the shell ends. The end
-of the connection ends the shell and all of its session. What is typed waits until a program reads it, however long that
-takes; what is not typed, because too much waits, or a person interrupts the program, is told in a line between what the
-terminal prints.
+`{"input": TEXT}` or `{"cols", "rows"}`, and gets what the terminal prints, until the shell ends. The end of the
+connection ends the shell and all of its session. What is typed waits until a program reads it. A line among the output
+names what was dropped, because too much waits or a person interrupts the program.
 
 `GET /api/ports/PORT` with `Upgrade: tcp`: the bytes of a connection to the program that listens there, until either
 side ends. `GET /api/ports`: the ports that may be connected to.
 
-A sandbox without a network of its own has the loopback of its host, where others listen too. So a port counts only
-where a process of this sandbox holds the socket: one that bears the sandbox's mark, and is not its launcher. A
-container has a network of its own, and no mark.
+A sandbox without a network of its own has the loopback of its host, where others listen too. There a port counts only
+if a process holds the socket that bears the sandbox's mark and is not its launcher. A container has no mark.
 """
 
 import contextlib
@@ -80,23 +78,18 @@ class TakenOver(Response):
 
 
 class Terminal:
-    """A shell in a pseudo-terminal."""
-
     def __init__(self, folder: Path, cols: int, rows: int) -> None:
-        """Raises OSError where none can be made."""
         self._master, slave = os.openpty()
-        self._name = os.ttyname(slave)
-        self._waiting, self._refused, self._has_dropped = bytearray(), 0, False
+        self._name, self._waiting, self._refused, self._has_dropped = os.ttyname(slave), bytearray(), 0, False
         self._changed, self._is_over = threading.Condition(), False
         try:
             os.set_blocking(self._master, False)
             self.resize(cols, rows)
             words = ["/bin/sh", "-c", _SCRIPT, self._name, shutil.which("bash") or "/bin/sh"]
-            env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-            env.setdefault("HOME", str(Path.cwd()))
+            env = {"HOME": str(Path.cwd()), "PS1": "\\w $ " if words[-1].endswith("bash") else "$ ", **os.environ}
+            env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
             # The home is the folder of the work: what is typed would be one of its changes.
             env |= {"HISTFILE": "", "LESSHISTFILE": "-"}
-            env.setdefault("PS1", "\\w $ " if words[-1].endswith("bash") else "$ ")
             self._shell = subprocess.Popen(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         except BaseException:
             os.close(self._master)
@@ -113,7 +106,7 @@ class Terminal:
         """Type a text once a program reads it, after what waits already. Of one that is too much nothing is typed."""
         typed = text.encode("utf-8", "replace")
         with self._changed:
-            if (number := self._signal_of(typed)) and self._is_behind():
+            if (number := self._signal_of(typed)) and (self._waiting or self._unread()):
                 self._interrupt(number)
             elif len(self._waiting) + len(typed) > MOST_TYPED:
                 self._refused += len(typed)
@@ -127,12 +120,10 @@ class Terminal:
         keys = {modes[6][place]: number for place, number in _KEYS.items()}
         return keys.get(typed) if modes[3] & termios.ISIG and typed != b"\0" else None  # NUL: no key is the one
 
-    def _is_behind(self) -> bool:
-        """Whether a key would wait: Linux looks for one only in what the program has room for."""
-        if self._waiting:
-            return True
+    def _unread(self) -> int:
+        """Bytes before a key: Linux looks for one only in what the program has room for."""
         with self._program_end() as slave:
-            return unread(slave) > 0
+            return unread(slave)
 
     def _interrupt(self, number: signal.Signals) -> None:
         """Signal the program, and drop what it has not read, as Linux does at such a key."""
@@ -200,12 +191,14 @@ class Terminal:
 
     def end(self) -> None:
         """Hang up, then kill what is left of the session."""
-        session = self._shell.pid
-        for number in (signal.SIGHUP, signal.SIGCONT):
-            _signal(session, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._shell.wait(_GRACE)
-        _signal(session, signal.SIGKILL)
+        for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGKILL):
+            if number == signal.SIGKILL:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._shell.wait(_GRACE)
+            for process in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    if os.getsid(int(process.name)) == self._shell.pid:
+                        os.kill(int(process.name), number)
         self._shell.wait()
         with self._changed:
             self._is_over = True
@@ -213,48 +206,35 @@ class Terminal:
         self._typist.join()
 
     def close(self) -> None:
-        """Give the terminal back, after the last read of it."""
         os.close(self._master)
 
 
-def _signal(session: int, number: signal.Signals) -> None:
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if os.getsid(int(process.name)) == session:
-                os.kill(int(process.name), number)
-
-
 def taken_over(protocol: str) -> socket.socket:
-    """The connection of the present request, which has asked for this protocol. Raises UpgradeRequired."""
+    """Return the connection of the present request, which has asked for this protocol. Raises UpgradeRequired."""
     connection = request.environ.get("werkzeug.socket")
-    if connection is None or request.headers.get("Upgrade", "").lower() != protocol:
+    if not isinstance(connection, socket.socket) or request.headers.get("Upgrade", "").lower() != protocol:
         raise UpgradeRequired(f"This path needs Connection: Upgrade and Upgrade: {protocol}")
-    assert isinstance(connection, socket.socket)
     return connection
 
 
 def switch(connection: socket.socket, protocol: str) -> None:
-    """Answer the request: from here on the connection is the protocol's. Raises OSError."""
     head = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
     connection.sendall(head.encode())
 
 
 def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
-    """The objects that the server sends, until it ends the connection or breaks a bound."""
     raw = b""
     while piece := connection.recv(_PIECE):
         *whole, raw = (raw + piece).split(b"\n")
         for line in whole:
             with contextlib.suppress(ValueError, RecursionError):
-                told = json.loads(line)
-                if isinstance(told, dict):
+                if isinstance(told := json.loads(line), dict):
                     yield told
         if len(raw) > _MOST_LINE:
             return
 
 
 def bounded(value: Any, most: int) -> int:
-    """A number of columns or rows within its bounds."""
     return max(1, min(int(value), most))
 
 
@@ -293,7 +273,6 @@ def open_terminal(identity: str | None = None) -> Response:
 
 
 def show(terminal: Terminal, connection: socket.socket) -> None:
-    """Send what a terminal prints until it ends, then end the connection."""
     with contextlib.suppress(OSError):
         while piece := terminal.printed():
             connection.sendall(piece)
@@ -359,7 +338,6 @@ def open_port(port: int) -> Response:
 
 
 def _is_served(port: int) -> bool:
-    """Whether the agent server itself listens there."""
     return str(port) == request.environ.get("SERVER_PORT")
 
 
@@ -375,8 +353,7 @@ def carry(source: socket.socket, target: socket.socket) -> None:
 
 def address_of(port: int) -> str:
     """The loopback address at which a process of this sandbox listens at a port; refuses a port of anybody else's."""
-    found = [one for one in own_listeners() if one.port == port]
-    if found:
+    if found := [one for one in own_listeners() if one.port == port]:
         return found[0].address
     if any(one.port == port for one in listeners()):
         abort(403, f"What listens at port {port} is no process of this sandbox")
@@ -384,16 +361,11 @@ def address_of(port: int) -> str:
 
 
 def own_listeners() -> list[Listener]:
-    """The sockets at which processes of this sandbox listen."""
-    found = listeners()
-    if _MARK not in os.environ:
-        return found
-    own = own_sockets()
-    return [one for one in found if one.name in own]
+    own = own_sockets() if _MARK in os.environ else None
+    return [one for one in listeners() if own is None or one.name in own]
 
 
 def listeners() -> list[Listener]:
-    """The sockets that listen in this network, those of IPv4 first; none where there is no /proc."""
     found = []
     for name, loopback in (("tcp", "127.0.0.1"), ("tcp6", "::1")):
         with contextlib.suppress(OSError):
@@ -420,7 +392,6 @@ def own_sockets() -> set[str]:
 
 
 def ancestors() -> set[int]:
-    """The ids of the processes from which this one descends."""
     found, process = set[int](), os.getppid()
     while process > 1:
         found.add(process)
