@@ -27,7 +27,6 @@ from reference_agent.conversation import Conversation, Stale, read_decisions
 from reference_agent.events import Event, now
 from reference_agent.ignored import brings_agent, ignored, servers_in
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
-from reference_agent.mcp import Server as McpServer
 from reference_agent.mind import NO_LLM, OPENAI, Llm, Mind, Model, ModelError, NoModel, Rule, Seal
 from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
@@ -161,7 +160,9 @@ class Server:
         else:
             unsealed = json.loads(self._seal.open(kept.start.get("mcp", "")) or "{}")
             known = mcp or {**{one: {} for one in kept.start.get("mcp_servers", [])}, **unsealed}
-            servers = [McpServer(name, one, folder) for name, one in known.items() if llm.model]
+            known = known if llm.model else {}
+            mcp_server = import_module("reference_agent.mcp").Server if known else None  # brings asyncio
+            servers = [mcp_server(name, one, folder) for name, one in known.items()] if mcp_server else []
             files, around = (Files(one, self.folder) for one in (folder, Path.cwd()))
             tools = Toolbox(log, files, around, said, servers)
             mind: Mind = Model(llm, folder, tools) if llm.model else Rule()

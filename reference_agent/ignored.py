@@ -51,8 +51,7 @@ def _of_agent(agent: dict[str, Any]) -> list[str]:
     if tools := [one for one in _names(agent.get("tools"), "name") if own_name(one) not in TOOLS]:
         told.append(f"tools are ignored: {_listed(tools)}. The agent has {', '.join(TOOLS)}.")
     if unused := [name for name, one in servers_in(agent.get("mcp_config")).items() if _is_unused(one)]:
-        why = "Logins by OAuth and the transport sse are not there."
-        told.append(f"mcp_config is ignored: the agent calls no tool of {_listed(unused)}. {why}")
+        told.append(f"mcp_config is ignored: the agent calls no tool of {_listed(unused)}. It has no login by OAuth.")
     if condenser and condenser.get("kind") != "NoOpCondenser":
         kind = _name(condenser.get("kind") or "the condenser")
         told.append(f"condenser is ignored: the agent shortens a long conversation by its own rule, not by {kind}.")
@@ -72,8 +71,7 @@ def servers_in(config: Any) -> dict[str, Any]:
 
 def _is_unused(server: Any) -> bool:
     given: dict[str, Any] = server if isinstance(server, dict) else {}
-    auth = given.get("auth")
-    return auth == "oauth" or _object(given, "auth").get("strategy") == "oauth2" or given.get("transport") == "sse"
+    return given.get("auth") == "oauth" or _object(given, "auth").get("strategy") == "oauth2"
 
 
 def _names(things: Any, member: str) -> list[str]:

@@ -10,18 +10,20 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.cuts import beginning
 from reference_agent import events
 from reference_agent.delegation import tools_of_task
 from reference_agent.events import Event, parts, text_of
 from reference_agent.log import Log
-from reference_agent.mcp import McpError, Server
 from reference_agent.repository import Repository, Skill, given_skills
 from reference_agent.search import Search
 from reference_agent.tools import TOOLS, Files, Refused, Tool, Tools
 from reference_agent.web import fetch
+
+if TYPE_CHECKING:
+    from reference_agent.mcp import Server
 
 _ALWAYS = ("finish", "think", "invoke_skill")  #: tools that a client's list of tools does not take away
 #: maximum length of the name of a tool, as endpoints of models take it, and of what goes beside a prompt or a message
@@ -47,12 +49,17 @@ class Toolbox:
     """Not thread-safe, but for `stop` and `close`."""
 
     def __init__(
-        self, log: Log, files: Files, around: Files, given: dict[str, Any] | None = None, servers: Iterable[Server] = ()
+        self,
+        log: Log,
+        files: Files,
+        around: Files,
+        given: dict[str, Any] | None = None,
+        servers: Iterable["Server"] = (),
     ) -> None:
         """files: in the working folder. around: in the agent server's working directory. given: agent of the start."""
         self._log, self._files = log, files
         self._repository, self._search = Repository(files.folder, around), Search(files)
-        self._servers, self._of = list(servers), dict[str, tuple[Server, str]]()
+        self._servers, self._of = list(servers), dict[str, tuple["Server", str]]()
         self._untried, self._failures = list(self._servers), list[str]()
         self._given = given or {}
         context = self._given.get("agent_context")
@@ -165,7 +172,7 @@ class Toolbox:
         except (re.error, TypeError):
             return True
 
-    def _add(self, server: Server, name: str, tool: Tool) -> None:
+    def _add(self, server: "Server", name: str, tool: Tool) -> None:
         own = re.sub(r"[^\w-]", "_", name, flags=re.ASCII)[:MOST_NAME]
         if own in {**TOOLS, **self._tools}:
             own = re.sub(r"[^\w-]", "_", f"{server.name}_{name}", flags=re.ASCII)[:MOST_NAME]
@@ -200,7 +207,7 @@ class Toolbox:
             if name not in run:
                 return parts(f"The MCP server of {name} is not there any more: call another tool."), True
             return parts(run[name](**data)), False
-        except (Refused, McpError, OSError, ValueError, re.error) as error:
+        except (Refused, OSError, ValueError, re.error) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             return parts(f"{name}: {reason}"), True
 
@@ -221,7 +228,7 @@ class Toolbox:
         return result  # type: ignore[no-any-return]
 
 
-def _tools_of(server: Server) -> dict[str, Tool] | str:
+def _tools_of(server: "Server") -> dict[str, Tool] | str:
     """Return the tools of a server, or why it has none."""
     try:
         return server.tools()

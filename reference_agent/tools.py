@@ -130,10 +130,7 @@ TOOLS = {
     "fetch": Tool(
         MCP,
         "Read a web page or a text by its URL; HTML becomes text. A person may have to allow the host first.",
-        {
-            "url": _TEXT,
-            "start": {**_NUMBER, "description": "The first character, after a call that was cut off."},
-        },
+        {"url": _TEXT, "start": {**_NUMBER, "description": "The first character, after a call that was cut off."}},
         ("url",),
     ),
     "task_tracker": Tool(

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 from flask import Blueprint, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
@@ -59,7 +60,6 @@ MOST_CONNECTIONS = 64  #: connections that are open at once
 LEAST_PORT = 1024  #: the least port that is connected to: below are the ways out of a sandbox, which speak in its name
 _MOST_LISTED = 100  #: most ports that are listed
 _CONNECT = 2.0  #: seconds that a program may take to accept
-_LISTENS = "0A"  #: what /proc/net says of a socket that listens
 #: the variable with the sandbox's folder in the environment of all processes of a process sandbox
 _MARK = "AGENT_SANDBOX"
 
@@ -247,9 +247,7 @@ def open_terminal(identity: str | None = None) -> Response:
             abort(422, f"{name} should be a whole number")
         size.append(int(text))
     folder = folder_of(identity)
-    if not _terminals.acquire(blocking=False):
-        abort(429, f"{MOST_TERMINALS} terminals of this sandbox are open already: close one")
-    try:
+    with place_among(_terminals, f"{MOST_TERMINALS} terminals of this sandbox are open already: close one"):
         try:
             terminal = Terminal(folder, bounded(size[0], MOST_COLS), bounded(size[1], MOST_ROWS))
         except OSError as error:
@@ -267,9 +265,17 @@ def open_terminal(identity: str | None = None) -> Response:
             if printer.ident is not None:
                 printer.join()
             terminal.close()
-    finally:
-        _terminals.release()
     return TakenOver()
+
+
+@contextlib.contextmanager
+def place_among(places: threading.Semaphore, refusal: str) -> Iterator[None]:
+    if not places.acquire(blocking=False):
+        abort(429, refusal)
+    try:
+        yield
+    finally:
+        places.release()
 
 
 def show(terminal: Terminal, connection: socket.socket) -> None:
@@ -296,16 +302,16 @@ _connections = threading.Semaphore(MOST_CONNECTIONS)
 
 
 class Listener(NamedTuple):
-    """A socket that listens; name: as /proc has it. address: of loopback, to connect to."""
+    """A socket that listens, and whether a process of this sandbox holds it."""
 
-    name: str
-    address: str
+    address: str  #: of loopback, to connect to
     port: int
+    is_own: bool
 
 
 @ports.get("/ports")
 def list_ports() -> Response:
-    found = {one.port for one in own_listeners() if one.port >= LEAST_PORT and not _is_served(one.port)}
+    found = {one.port for one in listeners() if one.is_own and one.port >= LEAST_PORT and not _is_served(one.port)}
     return jsonify({"ports": sorted(found)[:_MOST_LISTED]})
 
 
@@ -317,9 +323,7 @@ def open_port(port: int) -> Response:
     if _is_served(port):
         abort(403, "This is the port of the agent server")
     address = address_of(port)
-    if not _connections.acquire(blocking=False):
-        abort(429, f"{MOST_CONNECTIONS} connections to ports of this sandbox are open already")
-    try:
+    with place_among(_connections, f"{MOST_CONNECTIONS} connections to ports of this sandbox are open already"):
         try:
             program = socket.create_connection((address, port), _CONNECT)
         except OSError as error:
@@ -332,8 +336,6 @@ def open_port(port: int) -> Response:
                 answers.start()
                 carry(connection, program)
                 answers.join()
-    finally:
-        _connections.release()
     return TakenOver()
 
 
@@ -352,51 +354,24 @@ def carry(source: socket.socket, target: socket.socket) -> None:
 
 
 def address_of(port: int) -> str:
-    """The loopback address at which a process of this sandbox listens at a port; refuses a port of anybody else's."""
-    if found := [one for one in own_listeners() if one.port == port]:
-        return found[0].address
-    if any(one.port == port for one in listeners()):
+    """Return the loopback address at which a process of this sandbox listens; refuse a port of anybody else's."""
+    found = [one for one in listeners() if one.port == port]
+    if own := [one for one in found if one.is_own]:
+        return own[0].address
+    if found:
         abort(403, f"What listens at port {port} is no process of this sandbox")
     abort(409, f"Nothing listens at port {port} of this sandbox")
 
 
-def own_listeners() -> list[Listener]:
-    own = own_sockets() if _MARK in os.environ else None
-    return [one for one in listeners() if own is None or one.name in own]
-
-
 def listeners() -> list[Listener]:
-    found = []
-    for name, loopback in (("tcp", "127.0.0.1"), ("tcp6", "::1")):
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
-                words = line.split()
-                if words[3] == _LISTENS:
-                    port = int(words[1].rpartition(":")[2], 16)
-                    found.append(Listener(f"socket:[{words[9]}]", loopback, port))
-    return found
-
-
-def own_sockets() -> set[str]:
-    """The sockets of all processes of this sandbox, without its launcher, from which this process descends."""
-    mark, launchers = f"{_MARK}={os.environ[_MARK]}".encode(), ancestors()
-    found = set[str]()
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if int(process.name) in launchers or mark not in (process / "environ").read_bytes().split(b"\0"):
-                continue
-            for file in (process / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    found.add(str(file.readlink()))
-    return found
-
-
-def ancestors() -> set[int]:
-    found, process = set[int](), os.getppid()
-    while process > 1:
-        found.add(process)
-        try:
-            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            break
-    return found
+    """Return the sockets that listen in this network, those of IPv4 first."""
+    mark, launchers, own = os.environ.get(_MARK), psutil.Process().parents(), set[int | None]()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process not in launchers and process.environ().get(_MARK) == mark:
+                own.add(process.pid)
+    return [
+        Listener("127.0.0.1" if one.family == socket.AF_INET else "::1", one.laddr.port, not mark or one.pid in own)
+        for one in sorted(psutil.net_connections("tcp"), key=lambda one: one.family)
+        if one.status == psutil.CONN_LISTEN
+    ]
