@@ -24,14 +24,8 @@ C.getenv.restype = ctypes.c_void_p
 
 #: variables of the environment that are kept from the commands of the agent
 PRIVATE = (
-    "OH_SESSION_API_KEYS_0",
-    "OH_WEBHOOKS_0_HEADERS",
-    "OH_SECRET_KEY",
-    "LLM_MODEL",
-    "LLM_BASE_URL",
-    "LLM_API_KEY",
-    "SESSION_API_KEY",
-    "PYTHONPATH",
+    *("OH_SESSION_API_KEYS_0", "OH_WEBHOOKS_0_HEADERS", "OH_SECRET_KEY", "LLM_MODEL", "LLM_BASE_URL", "LLM_API_KEY"),
+    *("SESSION_API_KEY", "PYTHONPATH"),
 )
 
 #: those that /proc shows to commands no more, though it goes on to show the environment that the process began with
@@ -42,8 +36,7 @@ variables of the environment, each of which may be unset:
   OH_SESSION_API_KEYS_0    the key that a request must bear
   OH_WEBHOOKS_0_BASE_URL   where events and changes are posted, in order, each until the webhook takes it
   OH_WEBHOOKS_0_HEADERS    the headers of those posts, as a JSON object
-  OH_CONVERSATIONS_PATH    the folder that keeps the conversations, from which a restarted agent server goes on;
-                           default: .agent-server/conversations below the working directory
+  OH_CONVERSATIONS_PATH    the folder of the conversations; default: .agent-server/conversations
   OH_SECRET_KEY            what seals the model keys of start requests, so that they survive a restart
   LLM_MODEL                the model that the agent thinks with; unset, it follows the rule `run: CMD`
   LLM_API_KEY              the model's key

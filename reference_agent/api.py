@@ -1,7 +1,4 @@
-"""The reference agent's conversations, and their HTTP API: the part of the wire that `agents/client.py` uses.
-
-A conversation is loaded from its folder when it is first asked for.
-"""
+"""The reference agent's conversations, and their HTTP API: the part of the wire that `agents/client.py` uses."""
 
 import json
 import os
@@ -9,6 +6,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from itertools import islice
@@ -28,6 +26,7 @@ from reference_agent.events import Event, now
 from reference_agent.ignored import brings_agent, ignored, servers_in
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
 from reference_agent.mind import NO_LLM, OPENAI, Llm, Mind, Model, ModelError, NoModel, Rule, Seal
+from reference_agent.search import written_at
 from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import Files
@@ -88,10 +87,7 @@ class Server:
         mcp: dict[str, Any] | None = None,
         history: list[Event] | None = None,
     ) -> tuple[AnyConversation, bool]:
-        """Return the conversation of an id, and whether it is new.
-
-        llm, mcp: the model and the MCP servers of the start request. history: the events that a fork begins with.
-        """
+        """Return the conversation of an id, and whether it is new. history: the events that a fork begins with."""
         llm = llm or {"api_key": ""}
         with self._lock:
             if known := self.find(identity):
@@ -118,7 +114,7 @@ class Server:
 
     def page(self, limit: int, first: UUID | None) -> tuple[list[AnyConversation], UUID | None]:
         """Return the newest conversations that can be read, from `first` on, and the first of the next page."""
-        starts = sorted(self.folder.glob("*/start.json"), key=_written_at, reverse=True)
+        starts = sorted(self.folder.glob("*/start.json"), key=written_at, reverse=True)
         ids = [UUID(start.parent.name) for start in starts if _IN_HEX.fullmatch(start.parent.name)]
         begin = ids.index(first) if first in ids else 0
         found = list[AnyConversation]()
@@ -160,11 +156,8 @@ class Server:
         else:
             unsealed = json.loads(self._seal.open(kept.start.get("mcp", "")) or "{}")
             known = mcp or {**{one: {} for one in kept.start.get("mcp_servers", [])}, **unsealed}
-            known = known if llm.model else {}
-            mcp_server = import_module("reference_agent.mcp").Server if known else None  # brings asyncio
-            servers = [mcp_server(name, one, folder) for name, one in known.items()] if mcp_server else []
             files, around = (Files(one, self.folder) for one in (folder, Path.cwd()))
-            tools = Toolbox(log, files, around, said, servers)
+            tools = Toolbox(log, files, around, said, known if llm.model else {})
             mind: Mind = Model(llm, folder, tools) if llm.model else Rule()
             terminal = Terminal(folder, hands_back=bool(llm.model))
             conversation = Conversation(log, mind, terminal, tools, secrets)
@@ -177,13 +170,6 @@ class Server:
 
     def _journal(self, identity: UUID) -> Journal:
         return Journal(self.folder / identity.hex)
-
-
-def _written_at(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def working_folder(workspace: dict[str, Any] | None) -> Path:
@@ -321,19 +307,34 @@ def send(identity: str) -> Response:
 @api.get("/<identity>/events/search")
 def search(identity: str) -> Response:
     """Return a page of the log. As on the agent-server wire, an unknown page_id begins the log again."""
-    limit, order = asked_limit(), request.args.get("sort_order", "TIMESTAMP")
-    if order not in ("TIMESTAMP", "TIMESTAMP_DESC"):
+    if request.args.get("sort_order", "TIMESTAMP") not in ("TIMESTAMP", "TIMESTAMP_DESC"):
         abort(422, "sort_order should be TIMESTAMP or TIMESTAMP_DESC")
-    events = found(identity).log.events[:: 1 if order == "TIMESTAMP" else -1]
-    page_id = request.args.get("page_id")
+    return page_of(found(identity).log.events, PAGE_BYTES, passes)
+
+
+def page_of(events: list[Event], most: int, passes: Callable[[Event], bool]) -> Response:
+    """Return the page of events that the query asks for. It ends before its limit at so many bytes."""
+    limit, page_id, page, room = asked_limit(), request.args.get("page_id"), list[bytes](), most
+    events = events[:: -1 if request.args.get("sort_order") == "TIMESTAMP_DESC" else 1]
     first = next((index for index, event in enumerate(events) if event["id"] == page_id), 0)
-    items, size = list[Event](), 0
+    following = None
     for event in filter(passes, islice(events, first, None)):
-        if len(items) == limit or size > PAGE_BYTES:
-            return jsonify(items=items, next_page_id=event["id"])
-        items.append(event)
-        size += len(json.dumps(event))
-    return jsonify(items=items, next_page_id=None)
+        raw = encoded(event)
+        room -= len(raw)
+        if len(page) == limit or (page and room < 0):
+            following = event["id"]
+            break
+        page.append(raw)
+    raw = b'{"items":[%b],"next_page_id":%b}' % (b",".join(page), encoded(following))
+    return Response(raw, mimetype="application/json")
+
+
+def encoded(value: Any) -> bytes:
+    """Return JSON in UTF-8: as escapes of ASCII a text of another script would take up to three times the bytes."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which came in a command
+        return json.dumps(value).encode()
 
 
 @api.get("/<identity>/events/count")
@@ -390,15 +391,9 @@ def condense(identity: str) -> Response:
     return done()
 
 
-@api.post("/<identity>/pause")
-def pause(identity: str) -> Response:
-    found(identity).stop(at_once=False)
-    return done()
-
-
-@api.post("/<identity>/interrupt")
-def interrupt(identity: str) -> Response:
-    found(identity).stop(at_once=True)
+@api.post("/<identity>/<any(pause, interrupt):verb>")
+def stop(identity: str, verb: str) -> Response:
+    found(identity).stop(at_once=verb == "interrupt")
     return done()
 
 
@@ -479,10 +474,7 @@ def secrets_of(given: dict[str, Any]) -> dict[str, str]:
 
 
 def llm_of(given: dict[str, Any], *, is_own: bool = True) -> dict[str, Any]:
-    """Return what a start request says of the model.
-
-    is_own: False for another program: what a client brings for its own agent replaces no endpoint or key of that one.
-    """
+    """Return what a start request says of the model. A client's own agent sets none of a program's (not `is_own`)."""
     agent = an_object(given, "agent") or an_object(given, "agent_settings") or {}
     llm = an_object(agent, "llm") or {}
     if not is_own and brings_agent(agent):

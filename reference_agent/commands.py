@@ -1,7 +1,4 @@
-"""Commands that clients of a sandbox start beside the agent, and what each has printed.
-
-A command is read to its end whether or not somebody reads what it prints; the oldest that have ended are forgotten.
-"""
+"""Commands that clients of a sandbox start beside the agent, and what each has printed. The oldest are forgotten."""
 
 import codecs
 import os

@@ -52,10 +52,7 @@ def _of_message(message: Message) -> int:
 
 
 def tokens(so_far: list[Event], told: list[Message], tools: list[dict[str, Any]], stats: dict[str, Any]) -> int:
-    """Estimate the tokens of a request from what the endpoint has counted for the last one.
-
-    At least half of what the characters say: an endpoint that truncates counts only what is left.
-    """
+    """Estimate the tokens of a request from what the endpoint has counted for the last one, which it may truncate."""
     estimated = (size(told) + len(json.dumps(tools))) // CHARACTERS_PER_TOKEN
     counted = stats.get("accumulated_token_usage", {})
     since = list[Event]()

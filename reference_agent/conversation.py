@@ -1,8 +1,6 @@
 """The reference agent in one conversation. `api.py` serves it.
 
-Its mind turns messages into actions. The agent executes them if the confirmation policy holds nothing back, or once a
-person accepts them. Source of the policies: the agent-server wire.
-
+Its mind turns messages into actions, which are executed if the policy holds none back, or once a person accepts them.
 A request decides any of the pending actions, all or nothing. A rejected action is closed at once. An approved or edited
 one stays open until the last action is decided. The state keeps each decision: a kill neither loses nor repeats one.
 """
@@ -69,10 +67,7 @@ def read_decisions(given: Any, reason: str) -> list[Decision]:
 
 
 def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[State, list[Event]]:
-    """The state after decisions, and the events of that step. An exact repeat changes nothing. Raises Stale.
-
-    rest: the status once all actions were rejected.
-    """
+    """Return the state and the events after decisions. rest: the status if all were rejected. Raises Stale."""
     state = log.state
     new = [one for one in decisions if not _is_repeat(log, one)]
     waiting = undecided(state)
@@ -194,10 +189,7 @@ class Conversation:
             self._work_if_running()
 
     def run(self, *, accepts: bool = True) -> bool:
-        """Start a run, which ends when nothing is left to do. A run approves what waits.
-
-        False if one is going on, or without `accepts` if an action waits.
-        """
+        """Start a run, which approves what waits. False if one goes on, or without `accepts` if an action waits."""
         with self._lock:
             if self.is_running or (undecided(self.log.state) and not accepts):
                 return False
@@ -425,11 +417,8 @@ class Conversation:
         if told and not self.log.state.task:  # what a helper says is no word to the user
             self.log.show(events.event("StreamingDeltaEvent", "agent", **told))
 
-    def _begin_action(self) -> Callable[[], None]:
-        """Begin to execute the first open action.
-
-        The step before keeps the action from a second execution after a kill.
-        """
+    def _begin_action(self) -> Callable[[], None] | None:
+        """Begin to execute the first open action; a step before keeps it from a second execution after a kill."""
         state = self.log.state
         try:
             action = as_decided(self.log.first_open(), state, self._tools.known_in(state.task))

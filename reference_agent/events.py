@@ -1,7 +1,4 @@
-"""The events of the reference agent, and the messages for a model, which are made from the events alone.
-
-Source of the events: the agent-server wire. What a kill leaves in the journal is all that the messages need.
-"""
+"""The events of the agent-server wire, and the messages for a model, which are made from the events alone."""
 
 import json
 from collections.abc import Iterable
@@ -60,10 +57,7 @@ def action(call: Event, action: Event | None, response_id: str, **members: Any) 
 
 
 def observation(of: Event, seen: Event) -> Event:
-    """Return the result of an executed action, which names the arguments that a person has `edited`.
-
-    seen: `content`, `is_error`, and what the tool adds.
-    """
+    """Return the result of an executed action. seen: `content`, `is_error`, and what the tool adds."""
     if "edited" in of:
         edited = beginning(json.dumps(of["edited"]), MOST_NOTICE)
         notice = f"A person has edited the arguments before this was executed: {edited}"

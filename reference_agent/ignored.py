@@ -4,7 +4,7 @@ from typing import Any
 
 from core.cuts import beginning
 from core.visible import visible
-from reference_agent.toolbox import own_name
+from reference_agent.toolbox import names_in, own_name
 from reference_agent.tools import TOOLS
 
 _MOST_NAMES, _MOST_NAME = 10, 60  #: most names of one sentence, and most characters of a name
@@ -19,8 +19,6 @@ _OF_REQUEST = {
     "agent_launch_additions": "nothing is added to the agent",
     "worktree": "the agent works in the folder itself",
 }
-
-_OF_AGENT = {"critic": "nothing rates the agent's work"}  #: a member of its agent, likewise
 
 
 def ignored(given: dict[str, Any], program: str = "") -> list[str]:
@@ -48,14 +46,14 @@ def _of_agent(agent: dict[str, Any]) -> list[str]:
     told = []
     if kind not in (None, "Agent", "openhands", "llm"):
         told.append(f"agent of the kind {_name(kind)} is ignored: the bundled agent works in its place.")
-    if tools := [one for one in _names(agent.get("tools"), "name") if own_name(one) not in TOOLS]:
+    if tools := [one for one in names_in(agent.get("tools")) if own_name(one) not in TOOLS]:
         told.append(f"tools are ignored: {_listed(tools)}. The agent has {', '.join(TOOLS)}.")
     if unused := [name for name, one in servers_in(agent.get("mcp_config")).items() if _is_unused(one)]:
         told.append(f"mcp_config is ignored: the agent calls no tool of {_listed(unused)}. It has no login by OAuth.")
     if condenser and condenser.get("kind") != "NoOpCondenser":
         kind = _name(condenser.get("kind") or "the condenser")
         told.append(f"condenser is ignored: the agent shortens a long conversation by its own rule, not by {kind}.")
-    return told + [f"agent.{name} is ignored: {instead}." for name, instead in _OF_AGENT.items() if agent.get(name)]
+    return [*told, "agent.critic is ignored: nothing rates the agent's work."] if agent.get("critic") else told
 
 
 def _object(given: dict[str, Any], name: str) -> dict[str, Any]:
@@ -72,11 +70,6 @@ def servers_in(config: Any) -> dict[str, Any]:
 def _is_unused(server: Any) -> bool:
     given: dict[str, Any] = server if isinstance(server, dict) else {}
     return given.get("auth") == "oauth" or _object(given, "auth").get("strategy") == "oauth2"
-
-
-def _names(things: Any, member: str) -> list[str]:
-    listed = things if isinstance(things, list) else []
-    return [str(one.get(member, "?")) if isinstance(one, dict) else str(one) for one in listed]
 
 
 def _listed(names: list[str]) -> str:

@@ -229,10 +229,7 @@ def _sync(folder: Path) -> None:
 
 
 class State(NamedTuple):
-    """What is left to do after a step. The lists hold ids of events; a list is replaced, never changed.
-
-    The open actions are approved, unless the status is `waiting_for_confirmation`: then those in `decided` are.
-    """
+    """What is left to do after a step. The lists hold ids of events. Open actions are approved unless they wait."""
 
     policy: dict[str, Any]
     status: str = "idle"
@@ -263,10 +260,7 @@ def taken_up(history: list[Event], policy: dict[str, Any]) -> State:
 
 
 class Log:
-    """The events and the state of a conversation, which change by steps; each is written before it is shown or posted.
-
-    Not thread-safe: the conversation's lock guards every write.
-    """
+    """The events and the state of a conversation. A step is written before it is shown. Not thread-safe."""
 
     def __init__(self, kept: Kept, journal: Journal, webhooks: Webhooks, hidden: Hidden | None = None) -> None:
         self.start = kept.start
@@ -392,10 +386,7 @@ def posts(step: list[Event]) -> list[list[Event]]:
 
 
 def told(event: Event, secrets: Collection[str] = (), *, is_begun: bool = True) -> str:
-    """Return an event as a line of the agent server's log, without secrets; "" if it tells nothing of the work.
-
-    is_begun: whether an action is executed now; otherwise it waits for a decision.
-    """
+    """Return an event as a line of the agent server's log, without secrets. is_begun: False of an action that waits."""
     match event:
         case {"kind": "MessageEvent", "llm_message": {"role": role, "content": content}}:
             text = f"{role}: {' '.join(part.get('text', '') for part in content)}"

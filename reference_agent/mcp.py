@@ -11,12 +11,22 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from anyio import fail_after
+from mcp.client.session import ClientSession
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Implementation, PaginatedRequestParams
+
 from core.cuts import beginning, head_and_tail
-from core.masking import credentials_in
 from reference_agent.events import Event, parts
+from reference_agent.toolbox import headers_of, texts_of
 from reference_agent.tools import MCP, Refused, Tool
 
 #: seconds for the start of a server and the list of its tools, the least for a call, and for the end of a program
@@ -25,7 +35,6 @@ START_SECONDS, CALL_SECONDS, END_SECONDS = 30.0, 120.0, 5.0
 MOST_TOOLS, MOST_DESCRIPTION = 128, 2_000
 #: maximum length of the text of a result and of an image, number of images, and length of an error, in characters
 MOST_RESULT, MOST_IMAGES, _MOST_ERROR = 100_000, 4, 500
-
 _loop = asyncio.new_event_loop()
 threading.Thread(target=_loop.run_forever, daemon=True).start()
 
@@ -38,22 +47,20 @@ class Server:
         self.name, self._given, self._folder = name, given, folder
         seconds = given.get("timeout")
         self._seconds = max(CALL_SECONDS, seconds) if isinstance(seconds, int | float) else CALL_SECONDS
-        #: what nobody shall read: its headers, and credentials among its variables and arguments
-        self.secrets = [*(value.removeprefix("Bearer ") for value in _headers(given).values()), *credentials_in(given)]
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - what a program prints to its standard error
-        self._over, self._task, self._session = asyncio.Event(), None, None  # type: ignore[var-annotated]
+        self._over = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._session: ClientSession | None = None
 
     def tools(self) -> dict[str, Tool]:
         """Return its tools by name. Raises Refused."""
-        from mcp.types import PaginatedRequestParams
-
-        found, cursor = dict[str, Tool](), None
+        found, params = dict[str, Tool](), PaginatedRequestParams()
         while len(found) < MOST_TOOLS:
-            params = PaginatedRequestParams(cursor=cursor)
-            page = self._ask(lambda session, params=params: session.list_tools(params=params), START_SECONDS)
+            page = self._ask(partial(ClientSession.list_tools, params=params), START_SECONDS)
             found |= {one.name: _tool(one.model_dump(by_alias=True)) for one in page.tools}
-            if not (cursor := page.next_cursor):
+            if not page.next_cursor:
                 break
+            params = PaginatedRequestParams(cursor=page.next_cursor)
         return found
 
     def call(self, tool: str, arguments: dict[str, Any]) -> tuple[list[Event], bool]:
@@ -71,7 +78,7 @@ class Server:
             _loop.call_soon_threadsafe(over.set)
             asyncio.run_coroutine_threadsafe(asyncio.wait([task], timeout=END_SECONDS), _loop).result()
 
-    def _ask(self, request: Callable[[Any], Awaitable[Any]], seconds: float) -> Any:
+    def _ask(self, request: Callable[[ClientSession], Awaitable[Any]], seconds: float) -> Any:
         try:
             return asyncio.run_coroutine_threadsafe(self._asked(request, seconds), _loop).result()
         except Exception as error:
@@ -80,7 +87,7 @@ class Server:
                 self.close()
             raise Refused(text) from None
 
-    async def _asked(self, request: Callable[[Any], Awaitable[Any]], seconds: float) -> Any:
+    async def _asked(self, request: Callable[[ClientSession], Awaitable[Any]], seconds: float) -> Any:
         if self._session is None:
             ready: asyncio.Future[Any] = _loop.create_future()
             self._over = asyncio.Event()
@@ -90,10 +97,6 @@ class Server:
 
     async def _live(self, ready: asyncio.Future[Any], over: asyncio.Event) -> None:
         """Keep a session with the server until `over` is set."""
-        from anyio import fail_after
-        from mcp.client.session import ClientSession
-        from mcp.types import Implementation
-
         try:
             async with AsyncExitStack() as stack:
                 reads, writes = await self._streams(stack)
@@ -108,12 +111,7 @@ class Server:
                 ready.set_exception(_first(error))
 
     async def _streams(self, stack: AsyncExitStack) -> Any:
-        from mcp.client.sse import sse_client
-        from mcp.client.stdio import StdioServerParameters, stdio_client
-        from mcp.client.streamable_http import streamable_http_client
-        from mcp.shared._httpx_utils import create_mcp_http_client
-
-        given, headers = self._given, _headers(self._given)
+        given, headers = self._given, headers_of(self._given)
         if given.get("url") and given.get("transport") == "sse":
             return await stack.enter_async_context(sse_client(str(given["url"]), headers=headers))
         if given.get("url"):
@@ -125,7 +123,7 @@ class Server:
         program = StdioServerParameters(
             command=str(given["command"]),
             args=[*map(str, arguments if isinstance(arguments, list) else [])],
-            env={**os.environ, **_texts(given.get("env"))},
+            env={**os.environ, **texts_of(given.get("env"))},
             cwd=given.get("cwd") or self._folder,
         )
         return await stack.enter_async_context(stdio_client(program, errlog=self._errors))
@@ -144,9 +142,6 @@ class Server:
 
 def _is_answer(error: Exception) -> bool:
     """Return whether the server itself refuses a request, so that it goes on."""
-    from mcp.shared.exceptions import MCPError
-    from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
-
     return isinstance(error, MCPError) and error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
 
 
@@ -170,20 +165,3 @@ def _part(block: dict[str, Any]) -> Event:
         case {"text": str(text)} | {"resource": {"text": str(text)}} | {"type": "resource_link", "uri": str(text)}:
             return {"type": "text", "text": text}
     return {"type": "text", "text": f"({block.get('type')}, which is not shown)"}
-
-
-def _headers(given: dict[str, Any]) -> dict[str, str]:
-    """The headers of a server, and the one that its `auth` stands for."""
-    headers = _texts(given.get("headers"))
-    match given.get("auth"):
-        case {"strategy": "header", "headers": dict(more)}:
-            return {**headers, **_texts(more)}
-        case {"strategy": "api_key", "value": str(value), "header_name": str(name)} if name:
-            return {**headers, name: value}
-        case {"strategy": "bearer" | "api_key", "value": str(value)} | str(value) if value not in ("", "oauth"):
-            return {**headers, "Authorization": f"Bearer {value}"}
-    return headers
-
-
-def _texts(given: Any) -> dict[str, str]:
-    return {str(name): str(value) for name, value in given.items()} if isinstance(given, dict) else {}

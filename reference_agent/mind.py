@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import httpx
@@ -41,6 +41,7 @@ NO_MODEL = (
     "Until then I only run lines that begin with `run: `, such as `run: ls`."
 )
 
+NO_ANSWER = "No model answers: set LLM_MODEL of the server, or name a model in agent.llm of the start"
 _PRICES = Prices()  #: what models cost where MODEL_PRICES says nothing
 #: tries of a request, and most seconds between two of them: an endpoint that asks for more is not tried again
 TRIES, MOST_PAUSE = 6, 60.0
@@ -99,31 +100,32 @@ class NoModel(Exception):
     """A question needs a model, and there is none; the message is a sentence."""
 
 
-class Mind(Protocol):
-    """Any thread may use it, one at a time for each conversation."""
-
-    def beginning(self) -> list[Event]: ...
-    def has_to_respond(self, so_far: list[Event], state: State) -> bool:
-        """Whether the conversation goes on; asked when no action is open."""
-
-    def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
-        """The next step of the conversation. Cost: what the mind needs; the conversation's lock is free meanwhile."""
-
-    def answer(self, question: str, so_far: list[Event], state: State) -> str:
-        """The answer to a question beside the conversation, which stays as it is. Raises NoModel, ModelError."""
-
-    def condense(self, so_far: list[Event], state: State) -> Response | None:
-        """A summary in the place of older steps; None if there are too few. Raises NoModel, ModelError."""
-
-
-class Rule:
-    """Turns each `run: CMD` line of a message into an action, and says to other messages that it has no model."""
+class Mind:
+    """Decides what the agent does next. Any thread may use it, one at a time for each conversation."""
 
     def beginning(self) -> list[Event]:
+        """Return the first events of a conversation."""
         return []
 
     def has_to_respond(self, _so_far: list[Event], state: State) -> bool:
+        """Return whether the conversation goes on; asked when no action is open."""
         return bool(state.unanswered)
+
+    def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
+        """Return the next step. Cost: what the mind needs; the conversation's lock is free meanwhile."""
+        raise NotImplementedError
+
+    def answer(self, _question: str, _so_far: list[Event], _state: State) -> str:
+        """Answer a question beside the conversation, which stays as it is. Raises NoModel, ModelError."""
+        raise NoModel(NO_ANSWER)
+
+    def condense(self, _so_far: list[Event], _state: State) -> Response | None:
+        """Return a summary in the place of older steps; None if there are too few. Raises NoModel, ModelError."""
+        raise NoModel(NO_ANSWER)
+
+
+class Rule(Mind):
+    """Turns each `run: CMD` line of a message into an action, and says to other messages that it has no model."""
 
     def respond(self, so_far: list[Event], state: State, _tell: Tell) -> Response:
         message_id = state.unanswered[0]
@@ -134,13 +136,6 @@ class Rule:
         if words := _fault(commands):
             return Response([events.message("agent", events.parts(words))], [message_id])
         return Response([_action(command, message_id) for command in commands], [message_id])
-
-    def answer(self, _question: str, _so_far: list[Event], _state: State) -> str:
-        raise NoModel("No model answers: set LLM_MODEL of the server, or name a model in agent.llm of the start")
-
-    def condense(self, so_far: list[Event], state: State) -> Response | None:
-        self.answer("", so_far, state)
-        return None
 
 
 def _fault(commands: list[str]) -> str:
@@ -294,10 +289,7 @@ class Endpoint:
         self._headers = {"Authorization": f"Bearer {llm.api_key or 'none'}"}
 
     def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], tell: Tell) -> Reply:
-        """Ask for a response; a failed try begins it again. Raises ModelError, and what `tell` raises.
-
-        Cost: at most RESPONSE_SECONDS for each try.
-        """
+        """Ask for a response, at most RESPONSE_SECONDS for each try. Raises ModelError, and what `tell` raises."""
         asked: dict[str, Any] = {"model": self._model, "messages": messages, **({"tools": tools} if tools else {})}
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
         asked |= {"reasoning_effort": self._effort} if self._effort else {}
@@ -431,7 +423,7 @@ def _line(error: Any, hidden: str = "") -> str:
     return (beginning(text, 500) or type(error).__name__).encode(errors="replace").decode()
 
 
-class Model:
+class Model(Mind):
     """A mind for one conversation. It keeps nothing: everything is in the events and the state."""
 
     def __init__(self, llm: Llm, folder: Path, tools: Toolbox) -> None:
@@ -549,10 +541,7 @@ def _without_last(error: ModelError, so_far: list[Event], state: State) -> Respo
 def _steps(
     reply: Reply, so_far: list[Event], response_id: str, known_tools: tools.Tools, task: dict[str, Any]
 ) -> list[Event]:
-    """The events of a response: a message, or proposals and the failures of the calls that cannot be executed.
-
-    task: the sub-task of the response. Its words without a call are its report.
-    """
+    """Return the events of a response. In a sub-task words without a call are the report."""
     reasoning = {"reasoning_content": reply.reasoning} if reply.reasoning else {}
     text = f"{reply.text}\n… {_CUT_OFF}" if reply.is_cut else reply.text
     if not reply.calls and task:

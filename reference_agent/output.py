@@ -1,14 +1,12 @@
 """What a command prints. A long output is told by its head and its tail, and the whole of it goes into a file.
 
-The files are in OUTPUTS of the working folder, where clients read and download them as any file. They end: the oldest
-is removed for each beyond MOST_FILES, and all are with the sandbox.
+The files are in OUTPUTS of the working folder, where clients download them. Beyond MOST_FILES the oldest is removed.
 """
 
 import codecs
 import re
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 from uuid import uuid4
 
@@ -41,9 +39,7 @@ class Output:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file:
             with suppress(OSError):
                 self._file.close()
@@ -127,10 +123,7 @@ def _encoded(text: str) -> bytes:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of so many characters, or of its head and its tail with a line between them that says what is missing.
-
-    The line of an output that was cut before also says where the whole of it is.
-    """
+    """Return a text, or its head and tail with a line that says what is missing, and where the whole of it is."""
     if len(text) <= most:
         return text
     found = _MARK.search(text, max(len(text) // 2 - 2 * _LINE, 0))

@@ -28,10 +28,7 @@ Pipe = IO[bytes]
 
 
 def pieces(has_ended: Callable[[], bool], pipes: list[Pipe], deadline: float) -> Iterator[tuple[Pipe, bytes] | None]:
-    """What a shell prints, b"" at the end of a pipe and None where nothing came; until it or its time is over.
-
-    All that it has printed itself comes. The pipes are used up: those that background processes hold are read on.
-    """
+    """Yield all that a shell prints, b"" at the end of a pipe and None where nothing came. Uses the pipes up."""
     is_open, since = list(pipes), 0.0
     left = dict[Pipe, int]()  # bytes of each pipe that the shell has printed, once it has ended
     try:

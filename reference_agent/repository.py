@@ -1,7 +1,6 @@
 """What a repository says to an agent that works in it: instructions, skills, and the state of Git.
 
-Its files are the word of whoever wrote the repository, not of the user. Each text names its file and is bounded.
-Source of the names: AGENTS.md (https://agents.md), and the skills of the published agent.
+Each text names its file. Source of the names: AGENTS.md (https://agents.md), and the skills of the published agent.
 """
 
 import os

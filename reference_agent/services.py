@@ -1,12 +1,9 @@
 """What the bundled agent serves beside its conversations: commands, files and Git, in its working directory alone.
 
-The same paths lie below /api and below each conversation, where the conversation's folder stands for the working
-directory: relative paths begin there. Source: the agent-server wire.
-
-Limitation: Git reads the configuration of the repository, which may name programs (filters) that it runs.
+The same paths lie below /api and below each conversation, where relative paths begin in its folder. Source: the
+agent-server wire. Limitation: Git reads the configuration of the repository, which may name programs that it runs.
 """
 
-import json
 import os
 import re
 import shutil
@@ -14,7 +11,6 @@ import subprocess
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
@@ -23,8 +19,9 @@ from flask import Blueprint, Response, abort, jsonify, request, send_file
 from core.cuts import beginning
 from core.filenames import as_text
 from core.wire import as_unicode, micros
-from reference_agent.api import asked_limit, body, check_key, done, parsed, server, working_folder
+from reference_agent.api import asked_limit, body, check_key, done, encoded, page_of, parsed, server, working_folder
 from reference_agent.commands import Command, TooManyRun
+from reference_agent.events import Event
 from reference_agent.repository import run_git
 from reference_agent.shell import COMMAND_SECONDS
 from reference_agent.tools import MOST_FILE, Files, Refused
@@ -115,18 +112,6 @@ def moment(name: str) -> int | None:
         abort(422, f"{name} should be a date and time")
 
 
-def encoded(value: Any) -> bytes:
-    """JSON in UTF-8: as escapes of ASCII a text of another script would take up to three times the bytes."""
-    try:
-        return json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which came in a command
-        return json.dumps(value).encode()
-
-
-def json_response(raw: bytes) -> Response:
-    return Response(raw, mimetype="application/json")
-
-
 @services.post("/bash/start_bash_command")
 def start_command(identity: str | None = None) -> Response:
     return jsonify(begun(identity).events[0])
@@ -138,7 +123,7 @@ def execute_command(identity: str | None = None) -> Response:
     command.has_ended.wait()
     outputs = command.outputs
     printed = {name: "".join(one[name] or "" for one in outputs) for name in ("stdout", "stderr")}
-    return json_response(encoded({**outputs[-1], **printed, "order": 0}))
+    return Response(encoded({**outputs[-1], **printed, "order": 0}), mimetype="application/json")
 
 
 @services.post("/bash/bash_commands/<command_id>/stop")
@@ -150,33 +135,21 @@ def stop_command(command_id: str, identity: str | None = None) -> Response:  # n
 
 @services.get("/bash/bash_events/search")
 def search_events(identity: str | None = None) -> Response:  # noqa: ARG001
-    """Return a page of what was started and printed. At MOST_PAGE bytes it ends before its limit."""
-    limit, order = asked_limit(), request.args.get("order__gt", "-1")
+    order = request.args.get("order__gt", "-1")
     if not (order.isascii() and order.removeprefix("-").isdigit() and len(order) < 10):
         abort(422, "order__gt should be a whole number")
     since, until = moment("timestamp__gte"), moment("timestamp__lt")
-    events = [
-        event
-        for event in server.commands.events()
-        if (since is None or micros(event["timestamp"]) >= since)
-        and (until is None or micros(event["timestamp"]) < until)
-        and request.args.get("kind__eq") in (None, event["kind"])
-        and request.args.get("command_id__eq") in (None, event.get("command_id", event["id"]))
-        and event.get("order", int(order) + 1) > int(order)
-    ]
-    events = events[:: -1 if request.args.get("sort_order") == "TIMESTAMP_DESC" else 1]
-    page_id = request.args.get("page_id")
-    first = next((index for index, event in enumerate(events) if event["id"] == page_id), 0)
-    page, room = list[bytes](), MOST_PAGE
-    for event in events[first : first + limit]:
-        raw = encoded(event)
-        room -= len(raw)
-        if page and room < 0:
-            break
-        page.append(raw)
-    rest = events[first + len(page) :]
-    following = encoded(rest[0]["id"] if rest else None)
-    return json_response(b'{"items":[%b],"next_page_id":%b}' % (b",".join(page), following))
+
+    def passes(event: Event) -> bool:
+        return (
+            (since is None or micros(event["timestamp"]) >= since)
+            and (until is None or micros(event["timestamp"]) < until)
+            and request.args.get("kind__eq") in (None, event["kind"])
+            and request.args.get("command_id__eq") in (None, event.get("command_id", event["id"]))
+            and event.get("order", int(order) + 1) > int(order)
+        )
+
+    return page_of(server.commands.events(), MOST_PAGE, passes)
 
 
 @services.get("/bash/bash_events/<event_id>")

@@ -1,15 +1,12 @@
 """The agent's shell: one for each conversation, which keeps its folder, variables, functions and jobs.
 
-An interactive bash whose programs read from a pseudo-terminal. What a command prints goes into a pipe of its own
-instead: an output has no colours, no pages, and no words of an earlier command. The shell reads commands and reports
-their ends by pipes that are neither, so no input becomes a command, and no output is taken for the end of one.
+An interactive bash whose programs read from a pseudo-terminal. What a command prints goes into a pipe of its own, so an
+output has no colours and no words of an earlier command. The shell reads commands and reports their ends by other
+pipes: no input becomes a command, and no output is taken for the end of one.
 
 A command that is silent, or takes long, is handed back: it runs on, and the next action waits for it, types into it or
-interrupts it. What is left in the background runs on until the conversation ends.
-
-Limitation: a program that was handed back stops at 1 MiB of output until an action reads it.
-
-The names of keys and the exit code -1 are those of the published terminal tool. Source: openhands-tools 1.58, terminal.
+interrupts it. Limitation: it stops at 1 MiB of output until an action reads it. Background jobs end with the
+conversation. The names of keys and the exit code -1 are those of openhands-tools 1.58, terminal.
 """
 
 import fcntl
@@ -158,10 +155,7 @@ class _Shell:
                 sent += os.write(pipe, text[sent : sent + _PIECE])
 
     def start(self, command: str, secrets: Mapping[str, str]) -> tuple[Pipe, int]:
-        """Start a command. Returns the pipe that it prints to, and a file that keeps that open until it is closed.
-
-        Raises OSError where the shell reads none.
-        """
+        """Start a command. Returns the pipe that it prints to, and a file that keeps it open. Raises OSError."""
         for pipe in (self._commands, self._variables):
             with suppress(BlockingIOError):
                 while os.read(pipe, _PIECE):  # of a command that never began
@@ -303,10 +297,7 @@ class Terminal:
         self._notices.append(f"The agent server was started again, so this is a new shell, in {folder}. {lost}.")
 
     def start(self, action: Event, secrets: Mapping[str, str]) -> Event | None:
-        """Start a command, or type into the one that is running. Return an observation if nothing is to be waited for.
-
-        A secret that no environment can have is left out.
-        """
+        """Start a command, or type into the one that is running. Return a result if there is nothing to wait for."""
         command, is_input = action["command"], bool(action.get("is_input"))
         self._is_killed = False
         with self._busy:
@@ -372,7 +363,6 @@ class Terminal:
     def finish(self, action: Event, mask: Mask = NOTHING, show: Show = lambda _tail, _size: None) -> Event:
         """Wait until the command ends, is silent for SILENT_SECONDS, or has taken the seconds that the action allows.
 
-        mask: for the result and the file of the whole output. show: called while the command runs.
         Limitation: the output of a process that the command leaves behind is lost unless it goes to a file.
         """
         with self._busy, Output(self._home, mask) as output:

@@ -1,18 +1,17 @@
-"""The tools of one conversation: which it has, what it knows from the start, and what executes an action.
-
-What the client said of the agent in its start request is honoured here: tools, skills, instructions, MCP servers.
-"""
+"""The tools of one conversation: what the client said of them at the start, what it knows, what executes an action."""
 
 import platform
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from core.cuts import beginning
+from core.masking import credentials_in
 from reference_agent import events
 from reference_agent.delegation import tools_of_task
 from reference_agent.events import Event, parts, text_of
@@ -49,26 +48,21 @@ class Toolbox:
     """Not thread-safe, but for `stop` and `close`."""
 
     def __init__(
-        self,
-        log: Log,
-        files: Files,
-        around: Files,
-        given: dict[str, Any] | None = None,
-        servers: Iterable["Server"] = (),
+        self, log: Log, files: Files, around: Files, given: Event | None = None, servers: Event | None = None
     ) -> None:
         """files: in the working folder. around: in the agent server's working directory. given: agent of the start."""
         self._log, self._files = log, files
         self._repository, self._search = Repository(files.folder, around), Search(files)
-        self._servers, self._of = list(servers), dict[str, tuple["Server", str]]()
-        self._untried, self._failures = list(self._servers), list[str]()
+        self._untried, self._failures = servers or {}, list[str]()
+        self._servers, self._of = list["Server"](), dict[str, tuple["Server", str]]()
         self._given = given or {}
         context = self._given.get("agent_context")
         self._context = context if isinstance(context, dict) else {}
         self._of_client, self._always = given_skills(self._context)
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._tools = {name: tool for name, tool in TOOLS.items() if self._is_wanted(name)}
-        for server in self._servers:
-            log.hide(*server.secrets)
+        for server in self._untried.values():
+            log.hide(*credentials_in(server), *(one.removeprefix("Bearer ") for one in headers_of(server).values()))
         if log.events:
             self._repository.instructions()  # which the log has
 
@@ -108,11 +102,13 @@ class Toolbox:
 
     def connect(self) -> None:
         """Start the MCP servers that were not tried yet, all at once. Cost: at most the time of the slowest."""
-        untried, self._untried = self._untried, []
+        untried, self._untried = self._untried, {}
         if not untried:
             return
+        server = import_module("reference_agent.mcp").Server  # brings the library
+        self._servers = [server(name, given, self._files.folder) for name, given in untried.items()]
         with ThreadPoolExecutor(len(untried)) as pool:
-            for server, tools in zip(untried, pool.map(_tools_of, untried), strict=True):
+            for server, tools in zip(self._servers, pool.map(_tools_of, self._servers), strict=True):
                 if isinstance(tools, str):
                     self._failures.append(f"The MCP server {server.name} is not used: {tools}")
                     continue
@@ -161,9 +157,7 @@ class Toolbox:
 
     def _is_wanted(self, name: str) -> bool:
         """Return whether the client's list of tools, if it has any of ours, and its filter leave a tool."""
-        listed = self._given.get("tools")
-        names = [one.get("name") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        wanted = {own_name(one) for one in names if isinstance(one, str)} & {*TOOLS}
+        wanted = {own_name(one) for one in names_in(self._given.get("tools"))} & {*TOOLS}
         return name in _ALWAYS or ((not wanted or name in wanted) and self._passes(name))
 
     def _passes(self, name: str) -> bool:
@@ -228,6 +222,12 @@ class Toolbox:
         return result  # type: ignore[no-any-return]
 
 
+def names_in(things: Any) -> list[str]:
+    """Return the names of a list of objects, or of names."""
+    listed = things if isinstance(things, list) else []
+    return [str(one.get("name", "?")) if isinstance(one, dict) else str(one) for one in listed]
+
+
 def _tools_of(server: "Server") -> dict[str, Tool] | str:
     """Return the tools of a server, or why it has none."""
     try:
@@ -244,3 +244,20 @@ def _system() -> str:
 
 def _told(skill: Skill) -> str:
     return f'<skill name="{skill.name}" of="{skill.source}">\n{skill.content}\n</skill>'
+
+
+def headers_of(given: dict[str, Any]) -> dict[str, str]:
+    """The headers of a server, and the one that its `auth` stands for."""
+    headers = texts_of(given.get("headers"))
+    match given.get("auth"):
+        case {"strategy": "header", "headers": dict(more)}:
+            return {**headers, **texts_of(more)}
+        case {"strategy": "api_key", "value": str(value), "header_name": str(name)} if name:
+            return {**headers, name: value}
+        case {"strategy": "bearer" | "api_key", "value": str(value)} | str(value) if value not in ("", "oauth"):
+            return {**headers, "Authorization": f"Bearer {value}"}
+    return headers
+
+
+def texts_of(given: Any) -> dict[str, str]:
+    return {str(name): str(value) for name, value in given.items()} if isinstance(given, dict) else {}

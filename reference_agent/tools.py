@@ -1,8 +1,4 @@
-"""The tools of the reference agent: their schemas, the check of a call's arguments, and what executes them.
-
-`terminal`: commands, one at a time, in the shell of `shell.py`. `file_editor`: text files in the working folder, and
-nowhere else. What the other tools do is in `toolbox.py`.
-"""
+"""The tools of the reference agent: their schemas, the check of a call's arguments, and the editor of files."""
 
 import json
 import os

@@ -373,5 +373,5 @@ def listeners() -> list[Listener]:
     return [
         Listener("127.0.0.1" if one.family == socket.AF_INET else "::1", one.laddr.port, not mark or one.pid in own)
         for one in sorted(psutil.net_connections("tcp"), key=lambda one: one.family)
-        if one.status == psutil.CONN_LISTEN
+        if one.laddr and one.status == psutil.CONN_LISTEN
     ]
