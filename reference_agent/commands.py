@@ -91,9 +91,8 @@ class Commands:
     """The commands of one process, the last MOST_COMMANDS of them."""
 
     def __init__(self, hidden: Hidden) -> None:
-        self._hidden = hidden
+        self._hidden, self._lock = hidden, threading.Lock()
         self._known: dict[str, Command] = {}
-        self._lock = threading.Lock()
 
     def work(self) -> bool:
         with self._lock:
@@ -112,8 +111,7 @@ class Commands:
             return begun
 
     def find(self, identity: str) -> Command | None:
-        with self._lock:
-            return self._known.get(identity)
+        return self._known.get(identity)
 
     def events(self) -> list[dict[str, Any]]:
         with self._lock:

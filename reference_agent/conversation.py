@@ -75,9 +75,8 @@ def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[St
         raise Stale(stale)
     reasons = {one["action_id"]: one["reason"] for one in new if one["decision"] == "reject"}
     kept = {one["action_id"]: one for one in new if one["decision"] != "reject"}
-    state = state._replace(
-        open=[action_id for action_id in state.open if action_id not in reasons], decided={**state.decided, **kept}
-    )
+    still_open = [action_id for action_id in state.open if action_id not in reasons]
+    state = state._replace(open=still_open, decided={**state.decided, **kept})
     step = list[Event]()
     if new and not undecided(state):
         state = moved(state, "running" if state.ready else rest, step)
@@ -86,9 +85,8 @@ def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[St
 
 
 def undecided(state: State) -> list[str]:
-    if state.status != "waiting_for_confirmation":
-        return []
-    return [action_id for action_id in state.ready if action_id not in state.decided]
+    waits = state.status == "waiting_for_confirmation"
+    return [action_id for action_id in state.ready if waits and action_id not in state.decided]
 
 
 def as_decided(action: Event, state: State, tools: Tools = TOOLS) -> Event:
@@ -142,8 +140,7 @@ class Conversation:
         log.hide(*secrets.values())
         self._lock = threading.RLock()
         self._worker: threading.Thread | None = None
-        self._is_thinking = False
-        self._responses = 0  # of this run
+        self._is_thinking, self._responses = False, 0  # those of this run
 
     @property
     def is_running(self) -> bool:

@@ -1,8 +1,8 @@
 """Sub-tasks: a helper with a context of its own does a part of the job, and its report is the result of `delegate`.
 
-A sub-task is no conversation of its own: its events are in the log of the conversation, and its calls wait for
-decisions as any other. Their `llm_response_id` is that of the `delegate` action, a slash and that of the response.
-One sub-task runs at a time, and has no `delegate`. A new message of the user ends it: the agent itself reads it.
+Its events are in the log of the conversation, and its calls wait for decisions as any other. Their `llm_response_id` is
+the id of the `delegate` action, a slash and that of the response. One sub-task runs at a time, and has no `delegate`. A
+new message of the user ends it: the agent itself reads that.
 """
 
 from typing import Any

@@ -122,9 +122,7 @@ class Journal:
     """One conversation's folder. Every method raises DiskError; a step that was refused leaves nothing."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._start = folder / "start.json"
-        self._steps = folder / "events.jsonl"
+        self._folder, self._start, self._steps = folder, folder / "start.json", folder / "events.jsonl"
         self._size = 0  # bytes of the whole steps
 
     def create(self, start: dict[str, Any], history: list[Event] | None = None) -> None:
@@ -184,8 +182,7 @@ class Journal:
 
     def _read(self, steps: bytes) -> tuple[list[Event], dict[str, Any] | None]:
         """Raises ValueError if a line before a whole step is damaged: then it is more than a torn end."""
-        events: list[Event] = []
-        step: list[Event] = []
+        events, step = list[Event](), list[Event]()
         state, position, damaged = None, 0, 0
         for number, raw in enumerate(steps.splitlines(keepends=True), 1):
             position += len(raw)
@@ -263,13 +260,10 @@ class Log:
     """The events and the state of a conversation. A step is written before it is shown. Not thread-safe."""
 
     def __init__(self, kept: Kept, journal: Journal, webhooks: Webhooks, hidden: Hidden | None = None) -> None:
-        self.start = kept.start
-        self.events = kept.events
+        self.start, self.events = kept.start, kept.events
         self.state = State(**kept.state) if kept.state else State(kept.start["confirmation_policy"])
         self._last_user_message = _last_user_message(kept.events)
-        self._journal = journal
-        self._webhooks = webhooks
-        self._hidden = hidden or Hidden()
+        self._journal, self._webhooks, self._hidden = journal, webhooks, hidden or Hidden()
         self.capabilities = CAPABILITIES  #: what the conversation's agent can do
         self._unsaid: list[Event] = []  # has happened, but the disk refused it: the next step writes it first
 

@@ -153,9 +153,8 @@ def _fault(commands: list[str]) -> str:
 def _action(command: str, response_id: str) -> Event:
     arguments = {"command": command, "is_input": False, "reset": False}
     call = {"id": f"call_{uuid4().hex}", "name": "terminal", "arguments": json.dumps(arguments)}
-    return events.action(
-        call, {**arguments, "kind": "TerminalAction"}, response_id, summary=beginning(command, MOST_SUMMARY)
-    )
+    details, summary = {**arguments, "kind": "TerminalAction"}, beginning(command, MOST_SUMMARY)
+    return events.action(call, details, response_id, summary=summary)
 
 
 @dataclass(frozen=True)
@@ -525,13 +524,9 @@ class Model(Mind):
 
 def _without_last(error: ModelError, so_far: list[Event], state: State) -> Response:
     unanswered = [] if state.task else state.unanswered
-    steps = last_step(so_far, unanswered)
+    steps, words = last_step(so_far, unanswered), "The last step is left out from now on. Send a message to go on."
     gone = [*steps, *unanswered]
-    words = (
-        "The last step is left out from now on. Send a message to go on."
-        if steps
-        else "The last message is left out from now on. Send a shorter one."
-    )
+    words = words if steps else "The last message is left out from now on. Send a shorter one."
     of_task = f"{state.task['id']}/" if state.task else ""
     details = {"forgotten_event_ids": gone, "llm_response_id": f"{of_task}none-{uuid4().hex}"}
     forgetting = events.event("Condensation", "environment", **details)

@@ -28,8 +28,7 @@ class Output:
     """The output of one command. A context, which closes the file."""
 
     def __init__(self, folder: Path, mask: Mask = NOTHING) -> None:
-        self._folder = folder / OUTPUTS
-        self._begin, self._end = bytearray(), bytearray()
+        self._folder, self._begin, self._end = folder / OUTPUTS, bytearray(), bytearray()
         self.size = 0  #: bytes so far
         self._file: IO[bytes] | None = None
         self._written, self._fault = 0, ""
@@ -40,8 +39,8 @@ class Output:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file:
-            with suppress(OSError):
+        with suppress(OSError):
+            if self._file:
                 self._file.close()
 
     def add(self, part: bytes) -> None:

@@ -84,17 +84,34 @@ class Search:
             command = [*_GIT.split(), "-e", pattern, *["--exclude-standard"] * place.is_dir(), "--"]
             command += [f":(exclude,glob)**/{one}/**" for one in skipped]
         command.append("." if place == folder else f"./{place.name}")
-        environment = {**os.environ, "GIT_LITERAL_PATHSPECS": "0" if skipped else "1"}
-        self._process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
+        yield from self._read(command, folder, {**os.environ, "GIT_LITERAL_PATHSPECS": "0" if skipped else "1"})
+
+    def _read(self, command: list[str], folder: Path, env: dict[str, str]) -> Iterator[tuple[str, str]]:
+        """Yield the lines that a search prints. Raises Refused with what it says, and when its time is over."""
+        null, pipe = subprocess.DEVNULL, subprocess.PIPE
+        self._process = process = subprocess.Popen(
+            command, cwd=folder, env=env, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
         )
-        yield from _read(self._process)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        timer = threading.Timer(_SECONDS, kill, [process])
+        timer.start()
+        try:
+            with process:
+                before = b""
+                for raw in process.stdout:
+                    before += raw
+                    if b"\0" in before:  # else the name of the file has a line feed
+                        name, _, line = before.decode(errors="replace").rstrip("\r\n").partition("\0")
+                        yield name.removeprefix("./"), line.replace("\0", ":", 1)
+                        before = b""
+                if process.wait() > 1:
+                    said = process.stderr.read().decode(errors="replace")
+                    raise Refused(f"the pattern is not taken: {beginning(said, 300)}")
+                if process.returncode < 0:
+                    raise Refused(f"the search was stopped: it takes longer than {_SECONDS:g} s, or was interrupted")
+        finally:
+            timer.cancel()
 
     def _names(self, folder: Path) -> list[str]:
         """The files below a folder, as paths from there. In a Git repository those that it ignores are left out."""
@@ -110,30 +127,6 @@ class Search:
         private = self._files.private
         own = {private.relative_to(folder).parts[0]} if private != folder and private.is_relative_to(folder) else set()
         return {*_SKIPPED, *own}
-
-
-def _read(process: subprocess.Popen[bytes]) -> Iterator[tuple[str, str]]:
-    """The lines that a search prints. Raises Refused for a pattern that it does not take, and when its time is over."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    timer = threading.Timer(_SECONDS, kill, [process])
-    timer.start()
-    try:
-        with process:
-            before = b""
-            for raw in process.stdout:
-                before += raw
-                if b"\0" in before:  # else the name of the file has a line feed
-                    name, _, line = before.decode(errors="replace").rstrip("\r\n").partition("\0")
-                    yield name.removeprefix("./"), line.replace("\0", ":", 1)
-                    before = b""
-            if process.wait() > 1:
-                said = process.stderr.read().decode(errors="replace")
-                raise Refused(f"the pattern is not taken: {beginning(said, 300)}")
-            if process.returncode < 0:
-                raise Refused(f"the search was stopped: it takes longer than {_SECONDS:g} s, or was interrupted")
-    finally:
-        timer.cancel()
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:

@@ -28,7 +28,6 @@ _TASK: dict[str, Any] = {
 #: the Python type for each JSON type of a parameter
 _TYPES: dict[str, Any] = {"string": str, "integer": int, "array": list, "object": dict, "boolean": bool}
 
-
 _RATING = {
     "security_risk": {
         **_TEXT,
@@ -59,6 +58,8 @@ class Tool(NamedTuple):
     rated: bool = True  #: whether the model gives its calls a risk and a summary; else their risk is LOW
     schema: dict[str, Any] | None = None  #: of an MCP server's tool: its server checks the arguments
 
+
+Tools = Mapping[str, Tool]
 
 TOOLS = {
     "terminal": Tool(
@@ -163,9 +164,6 @@ TOOLS = {
         rated=False,
     ),
 }
-
-
-Tools = Mapping[str, Tool]
 
 
 def for_model(tools: Tools = TOOLS) -> list[dict[str, Any]]:

@@ -65,9 +65,7 @@ _MARK = "AGENT_SANDBOX"
 
 
 class UpgradeRequired(HTTPException):
-    """A plain request for what needs the whole connection. Werkzeug has no exception of this status."""
-
-    code = 426
+    code = 426  #: for a plain request of what needs the whole connection; Werkzeug has no exception of this status
 
 
 class TakenOver(Response):
