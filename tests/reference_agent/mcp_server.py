@@ -1,4 +1,4 @@
-"""An MCP server by the published library, for a test: `python mcp_server.py stdio`, or a transport of HTTP and a port."""
+"""An MCP server by the published library: `python mcp_server.py stdio`, or a transport of HTTP and a port."""
 
 import os
 import sys
