@@ -380,7 +380,7 @@ class Conversation:
         return state._replace(open=state.open[1:], task={}), [result]
 
     def _respond(self, so_far: list[Event], state: State) -> None:
-        self._tools.connect()
+        self._tools.connect(again=bool(state.unanswered))
         response = self._mind.respond(so_far, state, self._tell)
         with self._lock:
             if not self._is_wanted:

@@ -18,10 +18,8 @@ _FILE = re.compile(r"\.outputs/[0-9a-f]{12}\.txt")  #: the name of the file of a
 
 
 class Loop(NamedTuple):
-    """What is repeated, in a clause, and whether the model was told of it before."""
-
-    words: str
-    is_told: bool
+    words: str  #: what is repeated, in a clause
+    is_told: bool  #: the model was told of it before
 
 
 class _Step(NamedTuple):

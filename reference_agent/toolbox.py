@@ -53,7 +53,7 @@ class Toolbox:
         """files: in the working folder. around: in the agent server's working directory. given: agent of the start."""
         self._log, self._files = log, files
         self._repository, self._search = Repository(files.folder, around), Search(files)
-        self._untried, self._failures = servers or {}, list[str]()
+        self._untried, self._failed, self._failures = servers or {}, dict[str, Any](), list[str]()
         self._servers, self._of = list["Server"](), dict[str, tuple["Server", str]]()
         self._given = given or {}
         context = self._given.get("agent_context")
@@ -100,18 +100,21 @@ class Toolbox:
         told = beginning("\n".join(added), MOST_CONTEXT)
         return {"activated_skills": [one.name for one in skills], "extended_content": parts(told)}
 
-    def connect(self) -> None:
-        """Start the MCP servers that were not tried yet, all at once. Cost: at most the time of the slowest."""
-        untried, self._untried = self._untried, {}
+    def connect(self, *, again: bool) -> None:
+        """Start the MCP servers that were not tried yet, or (again) have failed: their host may be allowed by now."""
+        untried, self._untried = self._untried | (self._failed if again else {}), {}
         if not untried:
             return
-        server = import_module("reference_agent.mcp").Server  # brings the library
-        self._servers = [server(name, given, self._files.folder) for name, given in untried.items()]
+        made = import_module("reference_agent.mcp").Server  # brings the library
+        servers = [made(name, given, self._files.folder) for name, given in untried.items()]
+        self._servers = [*(one for one in self._servers if one.name not in untried), *servers]
         with ThreadPoolExecutor(len(untried)) as pool:
-            for server, tools in zip(self._servers, pool.map(_tools_of, self._servers), strict=True):
+            for server, tools in zip(servers, pool.map(_tools_of, servers), strict=True):
                 if isinstance(tools, str):
                     self._failures.append(f"The MCP server {server.name} is not used: {tools}")
+                    self._failed[server.name] = untried[server.name]
                     continue
+                self._failed.pop(server.name, None)
                 for name, tool in tools.items():
                     self._add(server, name, tool)
 

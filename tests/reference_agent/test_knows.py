@@ -1,6 +1,7 @@
 """What the bundled agent knows and may call: a repository's words, skills, tasks, web pages, tools of MCP servers."""
 
 import http.server
+import pathlib
 import socket
 import subprocess
 import sys
@@ -233,6 +234,17 @@ def test_an_mcp_server_that_fails_is_said_in_words_and_stops_nothing(agent, mode
     assert "No such file" in said[0]
     assert said[1].endswith("its program has ended: no licence")
     assert results(agent, conversation)[0][1] is False
+
+
+def test_an_mcp_server_that_failed_is_tried_again_at_the_next_message(agent, model, folder):
+    notes = {"command": sys.executable, "args": [str(folder / "server.py"), "stdio"]}
+    conversation = played(agent, folder, agent={"mcp_config": {"notes": notes}})
+    (folder / "server.py").write_text(pathlib.Path(SERVER).read_text())
+    model.script += [calls(rated("add", first=1, second=2))]
+    agent.send(conversation, "and now?")
+    wait_until(lambda: len(results(agent, conversation)) == 1, "the result")
+
+    assert results(agent, conversation)[0][2].endswith("3")
 
 
 @pytest.mark.parametrize(("transport", "path"), [("streamable-http", "mcp"), ("sse", "sse")])
