@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 #: the bundled agent's conversation, or that of a program that speaks ACP
 AnyConversation = Union[Conversation, "AcpConversation"]
-#: most events of a page, and bytes of JSON after which a page ends early: the server reads 8 MiB at most
+#: maximum number of events of a page, and of its bytes where it has several: the server reads 8 MiB at most
 MOST_ITEMS, PAGE_BYTES = 100, 1 << 20
 #: names of settings of an agent or a workspace that are neither kept nor shown
 SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|auth|authorization|headers|env)$", re.IGNORECASE)
@@ -49,8 +49,7 @@ ACTION_WAITS = "An action waits for a decision. Decide it, or send a message, wh
 class Server:
     """The state of one process. Every method raises DiskError.
 
-    folder: of all conversations, each in a folder named by its id in 32 hex digits. llm: the default model.
-    secret: seals keys. acp: the program that is the agent of all conversations, in place of the model.
+    folder: of all conversations. llm: the default model. secret: seals keys. acp: the agent, in place of the model.
     """
 
     def __init__(

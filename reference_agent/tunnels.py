@@ -27,10 +27,10 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 from flask import Blueprint, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
@@ -363,6 +363,7 @@ def address_of(port: int) -> str:
 
 def listeners() -> list[Listener]:
     """Return the sockets that listen in this network, those of IPv4 first."""
+    psutil = import_module("psutil")  # not at the start, which it would make longer
     mark, launchers, own = os.environ.get(_MARK), psutil.Process().parents(), set[int | None]()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
